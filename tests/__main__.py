@@ -29,8 +29,6 @@ _TAIL = 1 << 16
 _FORMATS = re.compile(r"\x1b\[[\d;]*m")
 _PYTEST = (sys.executable, "-m", "pytest")
 _TESTS = Path(__file__).parent
-_LONGEST = ("tests/e2e/test_demo.py", "tests/e2e/arrays", "tests/e2e/ec2", "tests/e2e")
-"""Where tests that wait are, and which begin first."""
 _NO_BYTECODE = "PYTHONDONTWRITEBYTECODE"
 
 
@@ -57,12 +55,12 @@ def parts(colour: bool) -> tuple[Part, Part]:
     """
     main = ("-m", "not waits", "--durations=30", "-n", "4", "--dist", "worksteal")
     shown = ("--color=yes",) if colour else ()
-    waits = ("-m", "waits", "-n", "3", "--dist", "load", "--maxschedchunk", "1")
+    waits = ("-m", "waits", "-n", "3", "--dist", "load", "--maxschedchunk", "1", "tests/e2e")
     own = ("-p", "no:cacheprovider")  # What failed last is the other part's to remember.
     return (
         Part("tests that compute", (*_PYTEST, *main, *shown)),
         # Without containers there are none of these.
-        Part("tests that wait", (*_PYTEST, *waits, *own, *_LONGEST), fine=(_NOTHING_COLLECTED,)),
+        Part("tests that wait", (*_PYTEST, *waits, *own), fine=(_NOTHING_COLLECTED,)),
     )
 
 

@@ -26,10 +26,11 @@ _CLUSTERS = pytest.StashKey[list[Cluster]]()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Everything here is end to end."""
+    """Everything here is end to end. What needs a time limit of its own takes longest: it begins."""
     for item in items:
         if Path(__file__).parent in item.path.parents:
             item.add_marker("e2e")
+    items.sort(key=lambda item: item.get_closest_marker("timeout") is None)
 
 
 @pytest.hookimpl(wrapper=True)
