@@ -26,7 +26,7 @@ _CLUSTERS = pytest.StashKey[list[Cluster]]()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Everything here is end to end. What needs a time limit of its own takes longest: it begins."""
+    """Everything here is end to end. Who needs a time limit of their own take longest and begin."""
     for item in items:
         if Path(__file__).parent in item.path.parents:
             item.add_marker("e2e")
