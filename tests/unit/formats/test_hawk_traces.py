@@ -163,7 +163,8 @@ def test_it_is_converted_and_named_in_experiments(tmp_path: Path) -> None:
     assert done.exit_code == 0, done.output
     assert read_trace(target).jobs == made(path).jobs
     (tmp_path / "experiment.yaml").write_text(
-        "name: some\ntraces:\n  some: {kind: hawk, files: [some.tr], load: 2}\npolicies: [no_packing]\n"
+        "name: some\npolicies: [no_packing]\n"
+        "traces:\n  some: {kind: hawk, files: [some.tr], load: 2}\n"
     )
     recipe = load_experiment(tmp_path / "experiment.yaml").experiment.traces["some"]
     assert isinstance(recipe, HawkRecipe)
