@@ -7,10 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic_core import PydanticCustomError
 
 from eva_master.adapters.text.quantities import Duration
 from eva_master.adapters.traces.evajson import read_trace, steps_in
+from eva_master.adapters.traces.hawk import Arrival, bootstrapped, denser, read_hawk
 from eva_master.adapters.traces.pods import read_pods
 from eva_master.adapters.traces.shapes import (
     Draw,
@@ -31,7 +33,9 @@ from eva_master.adapters.traces.shapes import (
 from eva_master.adapters.traces.workloads import MeasuredWorkload, measured_workloads
 from eva_master.model.catalog import Catalog
 from eva_master.model.errors import InvalidTrace
-from eva_master.model.ids import Workload
+from eva_master.model.ids import MILLION, Workload
+from eva_master.model.job import JobKind
+from eva_master.model.resources import Resources
 from eva_master.model.trace import Trace, TraceJob, TraceTask
 
 _MINUTE = 60_000
@@ -186,8 +190,75 @@ class WorkloadsRecipe(_Recipe):
         return slowed(Trace(f"workloads-{seed}", tuple(jobs)), self.delay_factor)
 
 
+class Bootstrap(BaseModel):
+    """How a longer trace is made of stretches of others."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    jobs: _Count = Field(description="how many it has")
+    block: _Count = Field(default=100, description="jobs of a stretch, drawn with replacement")
+
+
+class HawkRecipe(_Recipe):
+    """Arrays with a duration of each task, in the form of Hawk's simulator.
+
+    A seed matters to a bootstrap alone. A task takes the whole of a slot.
+    """
+
+    kind: Literal["hawk"]
+    files: Annotated[tuple[Path, ...], Field(min_length=1, max_length=100)] = Field(
+        description="files with a job a line, compressed with gzip or not"
+    )
+    jobs: _Count | None = Field(default=None, description="only so many of its jobs")
+    load: Annotated[float, Field(gt=0, le=1_000, allow_inf_nan=False)] = Field(
+        default=1.0, description="times as many jobs in the same time"
+    )
+    bootstrap: Bootstrap | None = Field(
+        default=None, description="a longer trace of stretches of these"
+    )
+
+    @model_validator(mode="after")
+    def _whole(self) -> HawkRecipe:
+        if len(self.files) > 1 and self.bootstrap is None:
+            message = "several files make one trace by a bootstrap alone"
+            raise PydanticCustomError("files", "{message}", {"message": message})
+        return self
+
+    def trace(self, seed: int, catalog: Catalog) -> Trace:  # noqa: ARG002
+        """Make the trace of a seed."""
+        stretches = [read_hawk(file) for file in self.files]
+        arrivals, name = stretches[0], self.files[0].name.partition(".")[0]
+        if self.bootstrap is not None:
+            random = generator(seed, Draw.BLOCKS)
+            wanted = self.bootstrap
+            arrivals = bootstrapped(stretches, wanted.jobs, wanted.block, random)
+            name = f"{name}-bootstrap-{seed}"
+        jobs = map(_array, range(len(arrivals)), denser(arrivals[: self.jobs], self.load))
+        return slowed(Trace(name, tuple(jobs)), self.delay_factor)
+
+
+SLOT = Resources(gpus=0, milli_cpus=1_000, memory_mib=1_024)
+"""What a task of a trace takes that says nothing of demands."""
+
+
+def _array(number: int, arrival: Arrival) -> TraceJob:
+    known: dict[int, TraceTask] = {}
+    for duration_ms in arrival.durations_ms:
+        known.setdefault(duration_ms, TraceTask(SLOT, duration_ms=duration_ms))
+    return TraceJob(
+        id=str(number),
+        workload=Workload("hawk"),
+        arrival_ms=arrival.at_ms,
+        duration_ms=arrival.mean_ms,
+        tasks=tuple(known[duration_ms] for duration_ms in arrival.durations_ms),
+        total_steps=steps_in(arrival.mean_ms, MILLION),
+        kind=JobKind.ARRAY,
+    )
+
+
 Recipe = Annotated[
-    FileRecipe | AlibabaRecipe | ProductionRecipe | WorkloadsRecipe, Field(discriminator="kind")
+    FileRecipe | AlibabaRecipe | ProductionRecipe | WorkloadsRecipe | HawkRecipe,
+    Field(discriminator="kind"),
 ]
 """Any recipe. A reader of another format is another recipe."""
 
@@ -200,7 +271,7 @@ RECIPES: Mapping[str, type[AlibabaRecipe | ProductionRecipe | WorkloadsRecipe]] 
 }
 """The recipes that generate traces, by kind."""
 
-KINDS: Mapping[str, type[BaseModel]] = {"file": FileRecipe, **RECIPES}
+KINDS: Mapping[str, type[BaseModel]] = {"file": FileRecipe, "hawk": HawkRecipe, **RECIPES}
 """All recipes of traces, by kind."""
 
 

@@ -31,6 +31,7 @@ class Draw(IntEnum):
     GANGS = 5
     SHAPES = 6
     SPEEDS = 7
+    BLOCKS = 8
 
 
 def generator(seed: int, draw: Draw) -> np.random.Generator:

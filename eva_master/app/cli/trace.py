@@ -196,13 +196,17 @@ def convert(source: Path, target: Path, jobs: int | None, delay_factor: float, s
     """Write a trace in another format: .json, or .jsonl for one job per line.
 
     A source that ends in .csv is read as Alibaba's pod list, with the defaults of
-    `eva trace generate alibaba`.
+    `eva trace generate alibaba`, and one that ends in .tr or .tr.gz as a trace of Hawk's simulator:
+    arrays, with the duration of each task.
     """
     from eva_master.adapters.catalog import load_catalog
+    from eva_master.adapters.traces.hawk import SUFFIXES
 
-    read = {"kind": "file", "file": source}
+    read: dict[str, Any] = {"kind": "file", "file": source}
     if source.suffix == ".csv":
         read = {"kind": "alibaba", "pods": source}
+    elif source.name.endswith(SUFFIXES):
+        read = {"kind": "hawk", "files": (source,)}
     recipe = _recipe({**read, "jobs": jobs, "delay_factor": delay_factor})
     _write(recipe.trace(seed, load_catalog()), target)
 

@@ -243,10 +243,13 @@ def _divided(partitions: Iterable[tuple[str, PartitionSection]]) -> dict[str, An
 
 def _by_content(section: dict[str, Any]) -> dict[str, Any]:
     """Replace names of files by their digests."""
-    return {
-        name: _digest_of(value) if name in ("file", "pods") and value is not None else value
-        for name, value in section.items()
-    }
+    found = dict(section)
+    for name in ("file", "pods"):
+        if found.get(name) is not None:
+            found[name] = _digest_of(found[name])
+    if "files" in found:
+        found["files"] = [_digest_of(name) for name in found["files"]]
+    return found
 
 
 def _digest_of(name: str) -> str:

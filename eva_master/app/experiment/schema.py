@@ -20,7 +20,7 @@ from eva_master.adapters.text.yamlfile import (
     scalar,
     suggestion,
 )
-from eva_master.adapters.traces.recipes import KINDS, AlibabaRecipe, FileRecipe, Recipe
+from eva_master.adapters.traces.recipes import KINDS, AlibabaRecipe, FileRecipe, HawkRecipe, Recipe
 from eva_master.app.policy_registry import current_name
 from eva_master.app.sections.partitions import MOST_PARTITIONS, PartitionName, PartitionSection
 from eva_master.app.sections.simulated import problems_of as partition_problems
@@ -265,6 +265,9 @@ def _located(experiment: Experiment, folder: Path) -> Experiment:
                 traces[name] = recipe.model_copy(update={"file": at(recipe.file)})
             case AlibabaRecipe():
                 traces[name] = recipe.model_copy(update={"pods": at(recipe.pods)})
+            case HawkRecipe():
+                files = tuple(map(at, recipe.files))
+                traces[name] = recipe.model_copy(update={"files": files})
             case _:
                 traces[name] = recipe
     table, catalog = experiment.interference, experiment.catalog

@@ -168,13 +168,15 @@ def test_every_experiment_of_the_project_can_be_read(path: Path) -> None:
 
 def test_what_the_documentation_shows_can_be_read(tmp_path: Path) -> None:
     page = (SHIPPED[0].parents[1] / "docs" / "howto" / "simulate.md").read_text()
-    (text,) = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
+    traces, text = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
     example, table = re.findall(r"```json\n(.*?)```", page, re.DOTALL)
     (tmp_path / "t.json").write_text(example)
     (tmp_path / "table.json").write_text(table)
     plan = plan_of(tmp_path, text)
     assert len(plan.points) == 3
     assert len(cells(plan)) == 3 * 2 * 5 * (3 + 1)
+    (tmp_path / "yahoo.yaml").write_text(f"name: yahoo\npolicies: [no_packing]\n{traces}")
+    assert load_experiment(tmp_path / "yahoo.yaml").experiment.traces.keys() == {"yahoo", "longer"}
     (shown,) = read_trace(tmp_path / "t.json").jobs
     assert shown.tasks[0].resolved([Family("c7i")]) == ()
     beside = (Workload("gcn[2]"),)
