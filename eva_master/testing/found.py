@@ -154,6 +154,14 @@ def _a_bound_finds_another_packing_of_the_same_price() -> Cluster:
     return cluster.job("job-5", *[_NONE] * 2, kind=JobKind.ARRAY)
 
 
+def _an_empty_instance_is_all_that_the_limit_allows() -> Cluster:
+    """A policy in front of another one did not see it, so it went and another one was launched."""
+    cluster = Cluster(offer("p.large", (4, 32, 244), 12.24, family="p", limit=2))
+    cluster.instance("i-p.large-0", "p.large")
+    cluster.instance("i-p.large-1", "p.large")
+    return cluster.job("job-2", _GPU, kind=JobKind.ARRAY)
+
+
 FOUND: Mapping[str, Snapshot] = {
     make.__name__.strip("_").replace("_", " "): make().snapshot()
     for make in (
@@ -168,6 +176,7 @@ FOUND: Mapping[str, Snapshot] = {
         _a_gang_that_lost_members_is_not_split,
         _a_gang_that_lost_members_waits_for_a_limit,
         _a_bound_finds_another_packing_of_the_same_price,
+        _an_empty_instance_is_all_that_the_limit_allows,
     )
 }
 """By what is particular to each."""

@@ -126,7 +126,7 @@ def test_a_silent_instance_stores_its_tasks_before_they_start_elsewhere(
     assert resumed(lines, 2)
     steps = [[it.step for it in lines if it.attempt == attempt] for attempt in (1, 2)]
     assert steps[1][0] == steps[0][-1], "a step is lost"
-    assert cluster.records()[first].gone_ms is not None
+    until(lambda: cluster.records()[first].gone_ms, "the cloud has seen it go")
     assert cluster.job(job).failures == 0, "the task did nothing wrong"
 
 

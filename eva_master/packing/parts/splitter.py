@@ -35,8 +35,9 @@ class Splitter:
 
     A job that is once the front policy's remains so until it ends, however long it turns out to
     take. One that has a place is not taken over. Instances are the front policy's if they stand in
-    its pools or if all of their tasks are of its jobs; who shares an instance with a job of the
-    other policy is the other policy's, too.
+    its pools, or if all of their tasks are of its jobs; so those that are empty and stand in no pool
+    are, until it leaves them. Who shares an instance with a job of the other policy is the other
+    policy's, too.
 
     Args:
         front: Plans for the jobs that are chosen.
@@ -176,11 +177,12 @@ def _within(jobs: Set[JobId], rooms: Set[InstanceId]) -> Callable[[JobView | Ins
 
 
 def _emptied(front: Snapshot, plan: Plan) -> set[InstanceId]:
-    """Instances that the front policy's plan leaves empty and does not keep."""
+    """Instances that the front policy's plan leaves empty, or as empty as they are."""
     goes = {entry.run: getattr(entry, "on", None) for entry in plan.entries}
     kept = {goes.get(run.id, run.instance) for run in front.runs}
     kept |= {member for pool in plan.pools for member in pool.members}
-    return {view.id for view in front.instances if view.residents and view.id not in kept}
+    left = (view for view in front.instances if view.id not in kept)
+    return {view.id for view in left if view.residents or not view.pool}
 
 
 def _vacated(snapshot: Snapshot, rooms: Set[InstanceId]) -> Snapshot:
@@ -204,7 +206,7 @@ def _belonging(
     rooms = {
         view.id
         for view in (*snapshot.instances, *snapshot.draining)
-        if residents.get(view.id) or view.pool.startswith(_FRONT)
+        if residents.get(view.id) or not view.pool or view.pool.startswith(_FRONT)
     }
     while True:
         shared = {room for room in rooms if not residents.get(room, set()) <= jobs}
