@@ -35,8 +35,8 @@ class Splitter:
 
     A job that is once the front policy's remains so until it ends, however long it turns out to
     take. One that has a place is not taken over. Instances are the front policy's if they stand in
-    its pools, or if all of their tasks are of its jobs; so those that are empty and stand in no pool
-    are, until it leaves them. Who shares an instance with a job of the other policy is the other
+    its pools, or if all of their tasks are of its jobs; so are those that are empty and stand in no
+    pool, until it leaves them. Who shares an instance with a job of the other policy is the other
     policy's, too.
 
     Args:
