@@ -72,15 +72,21 @@ def compile_tests(tests: Path = _TESTS) -> None:
     Args:
         tests: Where the files are.
     """
-    if missing := [str(file) for file in sorted(tests.rglob("test_*.py")) if not _compiled(file)]:
-        subprocess.run(
-            [*_PYTEST, "--collect-only", "-qq", "-p", "no:cacheprovider", *missing],
+    missing = [str(file) for file in sorted(tests.rglob("test_*.py")) if not _compiled(file)]
+    shares = max(1, min(len(missing), os.cpu_count() or 1))
+    running = [
+        subprocess.Popen(
+            [*_PYTEST, "--collect-only", "-qq", "-p", "no:cacheprovider", *missing[n::shares]],
             env=_environment(),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-            check=False,
         )
+        for n in range(shares)
+        if missing
+    ]
+    for process in running:
+        process.wait()
 
 
 def _compiled(test: Path) -> bool:
