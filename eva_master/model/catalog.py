@@ -30,6 +30,8 @@ class InstanceType:
         setup_ms: Expected time from running to the registration of its worker.
         acquisition_ms: Expected time from the request until it runs.
         architecture: Architecture of its CPUs, as EC2 names it.
+        gpu_bandwidth: Memory bandwidth of one of its GPUs by the maker's data sheet, in GB/s; 0 if
+            it is not known, or there is none.
     """
 
     name: str
@@ -38,6 +40,7 @@ class InstanceType:
     acquisition_ms: int = 0
     setup_ms: int = 0
     architecture: str = "x86_64"
+    gpu_bandwidth: int = 0
 
 
 @dataclass(frozen=True, slots=True)

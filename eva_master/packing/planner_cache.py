@@ -136,8 +136,9 @@ class PlannerCache:
     def snapshot_shapes(self, snapshot: Snapshot) -> SnapshotShapes:
         """What the tasks of a snapshot are worth on their own, at its prices."""
         bought = {view.offering.id: view.offering for view in snapshot.instances}
-        prices = self.offerings(snapshot.catalog, bought).prices(snapshot.now_ms)
-        return SnapshotShapes(prices, self.shapes, self.measured_rates(snapshot.standalone))
+        index = self.offerings(snapshot.catalog, bought)
+        prices, measured = index.prices(snapshot.now_ms), self.measured_rates(snapshot.standalone)
+        return SnapshotShapes(prices, self.shapes, measured, index.on_sheets)
 
     def offerings(self, catalog: Catalog, bought: Mapping[OfferingId, Offering]) -> OfferingIndex:
         """The offerings of a catalog; the same index where an equal one was asked for of late.

@@ -150,7 +150,7 @@ class Problem:
         bought = {self.sold_as[instance.id]: instance.offering for instance in snapshot.instances}
         index = cache.offerings(snapshot.catalog, bought)
         self.offerings, self.by_id, self.dearest = index.offerings, index.by_id, index.dearest
-        self._prices = index.prices(snapshot.now_ms)
+        self._prices, self._on_sheets = index.prices(snapshot.now_ms), index.on_sheets
         self._measured = cache.measured_rates(snapshot.standalone)
         self.table = table = valuation.inferred(snapshot.throughput, cache)
         self.default_ppm = valuation.default_ppm if valuation.interference else MILLION
@@ -239,9 +239,10 @@ class Problem:
             The shape of tasks of their own, by their traits; and that of members of gangs that
             run faster on some families than on others.
         """
-        measured = self._measured
+        measured, on_sheets = self._measured, self._on_sheets
         shape_of = {
-            trait: trait.shape(measured.get(trait.workload, ())) for trait in dict.fromkeys(traits)
+            trait: trait.shape(measured.get(trait.workload, ()), on_sheets)
+            for trait in dict.fromkeys(traits)
         }
         shape_in_gang: dict[RunId, TaskShape] = {}
         if multi_task_view and any(shape.part.speeds for shape in shape_of.values()):
@@ -251,7 +252,7 @@ class Problem:
                 gang = tuple(of_run[name] for name in job.runs)
                 if gang not in found:
                     members = [
-                        (trait.demand, trait.rates(measured.get(trait.workload, ())))
+                        (trait.demand, trait.rates(measured.get(trait.workload, ()), on_sheets))
                         for trait in gang
                     ]
                     found[gang] = parts(members, self._prices.on_sale)

@@ -10,6 +10,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from eva_master.adapters.catalog.gpus import GPUS
 from eva_master.model.errors import InvalidConfig
 from eva_master.model.ids import MILLION
 
@@ -39,7 +40,9 @@ class SoldType(BaseModel):
 
     def entry(self) -> dict[str, Any]:
         """The type in the format of a catalog file."""
+        known = {"gpu": self.gpu} if self.gpus and self.gpu in GPUS else {}
         return {
+            **known,
             "gpus": self.gpus,
             "cpus": self.milli_cpus / 1000,
             "memory": f"{self.memory_mib}MiB",

@@ -10,6 +10,7 @@ from typing import Annotated
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
+from eva_master.adapters.catalog.gpus import parse_gpu
 from eva_master.adapters.text.quantities import Duration, MilliCpus, Size
 from eva_master.model.catalog import Catalog, InstanceType, Offering, Purchase
 from eva_master.model.fleet.nodes import NODE_ZONE, OwnedNode
@@ -71,11 +72,16 @@ def _check_fence(duration_ms: int) -> int:
 
 
 class CapacitySection(BaseModel):
-    """What tasks may use of a node."""
+    """What tasks may use of a node.
+
+    Attributes:
+        gpu: Memory bandwidth of a GPU in GB/s, by its name or as stated; 0 if it is not stated.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     gpus: int = Field(default=0, ge=0, le=1_024, strict=True)
+    gpu: Annotated[int, BeforeValidator(parse_gpu)] = 0
     cpus: Annotated[MilliCpus, Field(gt=0)]
     memory: Annotated[Size, Field(gt=0)]
 
@@ -105,7 +111,9 @@ class NodeSection(BaseModel):
     def node(self, name: str) -> OwnedNode:
         """The node as a value."""
         family = Family(self.type.partition(".")[0])
-        machine = InstanceType(self.type, family, self.capacity.resources)
+        machine = InstanceType(
+            self.type, family, self.capacity.resources, gpu_bandwidth=self.capacity.gpu
+        )
         offering = Offering(machine, Price(self.usd_per_hour), NODE_ZONE, Purchase.OWNED)
         return OwnedNode(InstanceId(name), offering, self.fence_after)
 

@@ -22,6 +22,7 @@ from eva_master.packing.valuation.reservation_price import (
     rates,
     relative_speed,
     reservation_price,
+    sheets,
     worth,
 )
 
@@ -73,7 +74,9 @@ class JobValuation:
     def __init__(
         self, offerings: Iterable[Offering], standalone: StandaloneRates | None = None
     ) -> None:
-        self._offerings = cheapest_first(it for it in offerings if it.limit != 0)
+        listed = tuple(offerings)
+        self._offerings = cheapest_first(it for it in listed if it.limit != 0)
+        self._on_sheets = sheets(listed)
         self._rates = measured_rates_view()
         self._measured = self._rates.of((standalone or StandaloneRates()).measured)
         self._reservations: dict[tuple[Demand, Part], Reservation] = {}
@@ -89,7 +92,7 @@ class JobValuation:
         Returns:
             Empty if neither the user nor a measurement tells them.
         """
-        return rates(task, self._measured.get(task.workload, ()))
+        return rates(task, self._measured.get(task.workload, ()), self._on_sheets)
 
     def of(self, spec: JobSpec) -> tuple[Reservation, ...]:
         """The reservation of each task of a job; those of a gang are found together."""

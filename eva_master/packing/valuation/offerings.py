@@ -6,7 +6,7 @@ from collections.abc import Mapping, Set
 
 from eva_master.model.catalog import Catalog, Offering
 from eva_master.model.ids import Millis, OfferingId
-from eva_master.packing.valuation.reservation_price import cheapest_first, purchasable
+from eva_master.packing.valuation.reservation_price import cheapest_first, purchasable, sheets
 from eva_master.packing.valuation.task_classes import ShapePrices
 
 _PRICES_KEPT = 4
@@ -27,6 +27,7 @@ class OfferingIndex:
         offerings: All of them, cheapest first.
         by_id: The same by id, cheapest first.
         dearest: The same, the dearest first, equal prices by offering id.
+        on_sheets: What data sheets say of their GPUs.
     """
 
     def __init__(self, catalog: Catalog, unlisted: Mapping[OfferingId, Offering]) -> None:
@@ -37,6 +38,7 @@ class OfferingIndex:
         self.offerings = cheapest_first({**unlisted, **offered}.values())
         self.by_id: Mapping[OfferingId, Offering] = {o.id: o for o in self.offerings}
         self.dearest = sorted(self.by_id.items(), key=lambda item: -item[1].price)
+        self.on_sheets = sheets(self.offerings)
         self._offered = tuple(o for name, o in self.by_id.items() if name in offered)
         self._prices: tuple[ShapePrices, ...] = ()
 

@@ -6,6 +6,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 from math import gcd
+from types import MappingProxyType
 from typing import Protocol
 
 import numpy as np
@@ -13,6 +14,7 @@ import numpy.typing as npt
 
 from eva_master.model.catalog import Offering, Purchase, base_family
 from eva_master.model.ids import Family, Millis, Workload
+from eva_master.model.planning.fixed_point import exp_of_ppm, log_ppm
 from eva_master.model.resources import Resources
 from eva_master.packing.interference.incremental import IncrementalView
 
@@ -23,8 +25,12 @@ Speeds = tuple[tuple[Family, int], ...]
 divisor, sorted by family; empty if it runs at the same speed on all of them."""
 Rates = tuple[tuple[Family, int], ...]
 """Standalone iterations per second, in millionths, by family."""
+NO_SHEETS: Sheets = MappingProxyType({})
 SAME_SPEED = Fraction(1)
 """Of a task that runs equally fast on all of its families."""
+Sheets = Mapping[Family, int]
+"""What data sheets say of the GPUs of a family: their memory bandwidth in GB/s. Families of which
+they say nothing, or that have no GPUs, are left out."""
 Row = tuple[tuple[Workload, Family], int]
 """Of `StandaloneRates`."""
 
@@ -69,33 +75,62 @@ class Stated(Protocol):
         """The stated values, per family."""
 
 
-def rates(task: Stated, measured: Rates = ()) -> Rates:
+def sheets(offerings: Iterable[Offering]) -> Sheets:
+    """What data sheets say of families; of one with unequal GPUs, what they say of the slowest."""
+    found: dict[Family, int] = {}
+    for offering in offerings:
+        if bandwidth := offering.type.gpu_bandwidth:
+            family = base_family(offering.type.family)
+            found[family] = min(bandwidth, found.get(family, bandwidth))
+    return found
+
+
+def rates(task: Stated, measured: Rates = (), on_sheets: Sheets = NO_SHEETS) -> Rates:
     """A task's standalone throughput on each family that it has a demand on.
 
-    What is stated goes before what was measured. On a family of which nothing is known a task
-    counts as no faster than on the slowest of the others, so that a low price alone sends it not
-    to where it might crawl.
+    What is stated goes before what was measured. Where neither is known a task on GPUs is expected
+    to be as much faster or slower than on the families that are known as data sheets say of their
+    GPUs. If they say nothing, or the number of GPUs differs, it counts as no faster than on the
+    slowest of the others, so that a low price alone sends it not to where it might crawl.
 
     Args:
         task: Whose.
         measured: Of its workload; rates of 0 are unknown.
+        on_sheets: What data sheets say.
 
     Returns:
         Empty if nothing is known.
     """
     known = {family: rate for family, rate in (*measured, *task.throughput) if rate > 0}
     # How an instance is paid for makes it no faster.
-    machines = [(family, base_family(family)) for family, _ in task.demand]
-    found = [known[machine] for _, machine in machines if machine in known]
+    machines = [(family, base_family(family), need.gpus) for family, need in task.demand]
+    found = [known[machine] for _, machine, _ in machines if machine in known]
     if not found:
         return ()
+    if len(found) == len(machines):
+        return tuple((family, known[machine]) for family, machine, _ in machines)
     slowest = min(found)
-    return tuple((family, known.get(machine, slowest)) for family, machine in machines)
+    alike: dict[int, list[int]] = {}
+    for machine, gpus in dict.fromkeys((machine, gpus) for _, machine, gpus in machines):
+        if gpus and machine in known and machine in on_sheets:
+            per_gb = log_ppm(known[machine]) - log_ppm(on_sheets[machine])
+            alike.setdefault(gpus, []).append(per_gb)
+
+    def expected(machine: Family, gpus: int) -> int:
+        others = alike.get(gpus)
+        if not others or machine not in on_sheets:
+            return slowest
+        return max(1, exp_of_ppm(log_ppm(on_sheets[machine]) + sum(others) // len(others)))
+
+    return tuple(
+        (family, known.get(machine) or expected(machine, gpus))
+        for family, machine, gpus in machines
+    )
 
 
-def speeds(task: Stated, measured: Rates = ()) -> Speeds:
+def speeds(task: Stated, measured: Rates = (), on_sheets: Sheets = NO_SHEETS) -> Speeds:
     """Compare a task's standalone throughput on its families, see `rates`."""
-    return compared(rates(task, measured))
+    return compared(rates(task, measured, on_sheets))
 
 
 def compared(known: Iterable[tuple[Family, int]]) -> Speeds:

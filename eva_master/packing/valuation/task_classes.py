@@ -19,6 +19,7 @@ from eva_master.packing.interference.throughput import Ints
 from eva_master.packing.valuation.reservation_price import (
     Demand,
     Rates,
+    Sheets,
     Speeds,
     price_on,
     reservation_price,
@@ -283,15 +284,21 @@ class SnapshotShapes:
         prices: What shapes are worth.
         traits: What packing sees of tasks.
         measured: What was measured of each workload.
+        on_sheets: What data sheets say of GPUs.
 
     Attributes:
         prices: Likewise.
     """
 
     def __init__(
-        self, prices: ShapePrices, traits: TaskShapes, measured: Mapping[Workload, Rates]
+        self,
+        prices: ShapePrices,
+        traits: TaskShapes,
+        measured: Mapping[Workload, Rates],
+        on_sheets: Sheets,
     ) -> None:
         self.prices = prices
+        self._on_sheets = on_sheets
         self._traits = traits
         self._measured = measured
         self._of_run: dict[RunId, PricedShape] = {}
@@ -301,6 +308,7 @@ class SnapshotShapes:
         found = self._of_run.get(run.id)
         if found is None:
             traits = self._traits.of_run(run)
-            shape = traits.shape(self._measured.get(traits.workload, ()))
+            measured = self._measured.get(traits.workload, ())
+            shape = traits.shape(measured, self._on_sheets)
             found = self._of_run[run.id] = self.prices.of(shape)
         return found

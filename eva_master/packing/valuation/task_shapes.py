@@ -8,7 +8,13 @@ from eva_master.model.ids import RunId, Workload
 from eva_master.model.job import TaskSpec
 from eva_master.model.planning.snapshot import RunView
 from eva_master.packing.valuation.gang_pace import Part
-from eva_master.packing.valuation.reservation_price import Demand, Rates, compared, rates
+from eva_master.packing.valuation.reservation_price import (
+    Demand,
+    Rates,
+    Sheets,
+    compared,
+    rates,
+)
 
 _TASKS_REMEMBERED = 65_536
 """Task runs, kinds of tasks and shapes of which something is remembered from round to round."""
@@ -49,22 +55,23 @@ class TaskTraits:
         self.throughput = task.throughput
         self.workload = task.workload
         self._shapes = shapes
-        self._rated: tuple[Rates, Rates, TaskShape] | None = None
+        self._rated: tuple[Rates, Sheets, Rates, TaskShape] | None = None
 
-    def rates(self, measured: Rates) -> Rates:
+    def rates(self, measured: Rates, on_sheets: Sheets) -> Rates:
         """Its standalone throughput, see `reservation_price.rates`."""
-        return self._at(measured)[1]
+        return self._at(measured, on_sheets)[0]
 
-    def shape(self, measured: Rates) -> TaskShape:
+    def shape(self, measured: Rates, on_sheets: Sheets) -> TaskShape:
         """Its shape as a task of its own, by what was measured of its workload."""
-        return self._at(measured)[2]
+        return self._at(measured, on_sheets)[1]
 
-    def _at(self, measured: Rates) -> tuple[Rates, Rates, TaskShape]:
+    def _at(self, measured: Rates, on_sheets: Sheets) -> tuple[Rates, TaskShape]:
         rated = self._rated
-        if rated is None or rated[0] != measured:
-            found = rates(self, measured)
-            rated = self._rated = measured, found, self.as_part(Part(compared(found)))
-        return rated
+        if rated is None or rated[0] != measured or rated[1] != on_sheets:
+            found = rates(self, measured, on_sheets)
+            shape = self.as_part(Part(compared(found)))
+            rated = self._rated = measured, on_sheets, found, shape
+        return rated[2:]
 
     def as_part(self, part: Part) -> TaskShape:
         """Its shape as a member of a gang."""

@@ -9,7 +9,7 @@ from typing import Any
 
 from eva_master.model.catalog import Offering
 from eva_master.model.ids import MILLION, Family, InstanceId, OfferingId, RunId, Workload
-from eva_master.model.job import JobKind
+from eva_master.model.job import JobKind, TaskSpec
 from eva_master.model.planning.plan import Assign, Hold, NewInstance, Plan, PlanEntry, PolicyMemory
 from eva_master.model.planning.reasons import Hosting, Occupant, Reasons, Where
 from eva_master.model.planning.snapshot import RunView, Snapshot
@@ -26,6 +26,7 @@ from eva_master.packing.valuation.reservation_price import (
     purchasable,
     rates,
     reservation,
+    sheets,
 )
 
 
@@ -118,6 +119,7 @@ class _Market:
                 self._empty.setdefault(instance.offering.id, []).append(instance.id)
         self.reserved: _Reserved = {}
         self._measured = measured
+        self._on_sheets = sheets(snapshot.catalog)
         self._parts: dict[RunId, Part] = {}
         self.launches: list[NewInstance] = []
 
@@ -165,9 +167,12 @@ class _Market:
             group = job.runs if job.kind is JobKind.GANG else (run.id,)
             together = [name for name in group if name in self._runs]
             tasks = [self._runs[name].task for name in together]
-            rated = [(it.demand, rates(it, self._measured.get(it.workload, ()))) for it in tasks]
+            rated = [(it.demand, self._rates(it)) for it in tasks]
             self._parts.update(zip(together, gang_parts(rated, self.offerings), strict=True))
         return self._parts[run.id]
+
+    def _rates(self, task: TaskSpec) -> Rates:
+        return rates(task, self._measured.get(task.workload, ()), self._on_sheets)
 
     def _open(self) -> list[Offering]:
         return [

@@ -110,6 +110,7 @@ def test_empty_file_changes_nothing(user_file: Path) -> None:
         ("types:\n  c7i.large: {cpus: 0}\n", 2, "types.c7i.large.cpus"),
         ("types:\n  c7i.large: {limit: -1}\n", 2, "types.c7i.large.limit"),
         ("types:\n  c7i.large: {gpus: true}\n", 2, "types.c7i.large.gpus"),
+        ("types:\n  p3.2xlarge: {gpu: Voodoo}\n", 2, "types.p3.2xlarge.gpu"),
         ("types:\n  c7i.large: cheap\n", 2, "types.c7i.large"),
         ("types:\n\n  box: {cpus: 1, memory: 1GiB}\n", 3, "types.box.price"),
         ("types: []\n", 1, "types"),

@@ -1,0 +1,55 @@
+"""What the makers' data sheets say of GPUs.
+
+One figure is kept: the memory bandwidth. Of what data sheets state it tells best how much faster
+jobs are on one GPU than on another: see docs/design/learning.md.
+"""
+
+from __future__ import annotations
+
+import re
+
+from pydantic_core import PydanticCustomError
+
+GPUS = {
+    "K80": 240,
+    "M60": 160,
+    "P100": 732,
+    "V100": 900,
+    "T4": 320,
+    "T4g": 320,
+    "A10G": 600,
+    "L4": 300,
+    "L40S": 864,
+    "A100": 1_555,
+    "A100-80GB": 2_039,
+    "H100": 3_350,
+    "H200": 4_800,
+    "B200": 8_000,
+}
+"""Memory bandwidth of one GPU in GB/s, by name. A card of the K80 or M60 has two GPUs, which count
+one by one."""
+_BANDWIDTH = re.compile(r"([1-9][0-9]{0,5})GB/s")
+
+
+def parse_gpu(text: object) -> int:
+    """Read what GPUs a type has: a name, or a bandwidth such as ``900GB/s``.
+
+    Returns:
+        Memory bandwidth in GB/s.
+
+    Raises:
+        ValueError: It is neither.
+    """
+    if isinstance(text, str):
+        if text in GPUS:
+            return GPUS[text]
+        if match := _BANDWIDTH.fullmatch(text):
+            return int(match[1])
+    raise PydanticCustomError(
+        "gpu",
+        "{message}",
+        {
+            "message": f"{text!r} is no GPU that is known",
+            "hint": f"write its memory bandwidth, such as 900GB/s, or one of: {', '.join(GPUS)}",
+        },
+    )
