@@ -116,6 +116,8 @@ class Order:
         gang: How the members of its gang find each other; `None` if it is alone.
         index: The task's number in its job.
         tasks: How many tasks the job has; 0 if the master did not say.
+        outputs_stored: Whether its outputs go to the object store even where instances share a
+            directory.
     """
 
     run: str
@@ -137,6 +139,7 @@ class Order:
     gang: Gang | None = None
     index: int = 0
     tasks: int = 0
+    outputs_stored: bool = False
 
     @property
     def key(self) -> TaskKey:

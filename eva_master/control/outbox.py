@@ -19,6 +19,7 @@ from eva_master.model.actions import (
     TerminateInstance,
 )
 from eva_master.model.ids import InstanceId, JobId, Millis, RunId
+from eva_master.model.job import Stragglers
 from eva_master.model.records import Instance, TaskRun
 from eva_master.model.values import replace
 
@@ -116,6 +117,7 @@ class Outbox:
             demand=demand,
             grace_period_ms=job.spec.grace_period_ms,
             tasks=job.members,
+            outputs_stored=job.spec.stragglers is not Stragglers.KEEP,
         )
 
     def _gang(self, run: TaskRun) -> Gang | None:

@@ -72,6 +72,8 @@ class TaskOrder:
         checkpoint_of: The task run that stored that checkpoint; `None` for this one.
         gang: How the members of its gang find each other; `None` for a single task.
         tasks: How many tasks its job has.
+        outputs_stored: Whether its outputs go to the object store even where instances share a
+            directory, since its task may have several runs.
     """
 
     run: RunId
@@ -86,6 +88,7 @@ class TaskOrder:
     checkpoint_of: RunId | None = None
     gang: Gang | None = None
     tasks: int = 1
+    outputs_stored: bool = False
 
 
 @dataclass(frozen=True, slots=True)

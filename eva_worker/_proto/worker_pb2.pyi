@@ -696,6 +696,7 @@ class TaskOrder(google.protobuf.message.Message):
     BUILD_FIELD_NUMBER: builtins.int
     GANG_FIELD_NUMBER: builtins.int
     TASKS_FIELD_NUMBER: builtins.int
+    OUTPUTS_STORED_FIELD_NUMBER: builtins.int
     run_id: builtins.str
     attempt: builtins.int
     job_id: builtins.str
@@ -715,6 +716,10 @@ class TaskOrder(google.protobuf.message.Message):
     """What it runs in: an image's reference, or what one is built from; neither for the worker's own."""
     tasks: builtins.int
     """How many tasks the job has; 0 from a master that does not say."""
+    outputs_stored: builtins.bool
+    """Whether its outputs go to the object store even where instances share a directory: the task may
+    have several runs, and the master puts the outputs of the one that counts in their place.
+    """
     @property
     def demand(self) -> global___Resources: ...
     @property
@@ -747,9 +752,10 @@ class TaskOrder(google.protobuf.message.Message):
         build: global___Build | None = ...,
         gang: global___Gang | None = ...,
         tasks: builtins.int = ...,
+        outputs_stored: builtins.bool = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_resume", b"_resume", "build", b"build", "demand", b"demand", "gang", b"gang", "resume", b"resume"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_resume", b"_resume", "attempt", b"attempt", "build", b"build", "checkpoint_of", b"checkpoint_of", "demand", b"demand", "env", b"env", "gang", b"gang", "grace_ms", b"grace_ms", "image", b"image", "index", b"index", "inputs", b"inputs", "job_id", b"job_id", "resume", b"resume", "run", b"run", "run_id", b"run_id", "tasks", b"tasks", "workdir", b"workdir", "workload", b"workload"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_resume", b"_resume", "attempt", b"attempt", "build", b"build", "checkpoint_of", b"checkpoint_of", "demand", b"demand", "env", b"env", "gang", b"gang", "grace_ms", b"grace_ms", "image", b"image", "index", b"index", "inputs", b"inputs", "job_id", b"job_id", "outputs_stored", b"outputs_stored", "resume", b"resume", "run", b"run", "run_id", b"run_id", "tasks", b"tasks", "workdir", b"workdir", "workload", b"workload"]) -> None: ...
     def WhichOneof(self, oneof_group: typing.Literal["_resume", b"_resume"]) -> typing.Literal["resume"] | None: ...
 
 global___TaskOrder = TaskOrder

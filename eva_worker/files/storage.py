@@ -75,6 +75,8 @@ class SharedStorage:
     """A directory that all instances share, mounted there by the operator.
 
     Its parts are those of the object store: ``jobs/RUN/outputs``, and ``jobs/JOB/shared`` besides.
+    Outputs of tasks that may have several runs are uploaded all the same: the master decides which
+    of them count.
 
     Args:
         root: Where it is mounted.
@@ -93,7 +95,9 @@ class SharedStorage:
         Raises:
             OSError: The mount fails.
         """
-        found = {"outputs": f"jobs/{order.run}/outputs", "shared": f"jobs/{order.job}/shared"}
+        found = {"shared": f"jobs/{order.job}/shared"}
+        if not order.outputs_stored:
+            found["outputs"] = f"jobs/{order.run}/outputs"
         with Directory.at(self._root) as root:
             for path in found.values():
                 root.directory(path, make=True).close()

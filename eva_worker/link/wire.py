@@ -48,6 +48,7 @@ def order(message: pb.TaskOrder) -> Order:
         else None,
         index=message.index,
         tasks=message.tasks,
+        outputs_stored=message.outputs_stored,
     )
 
 

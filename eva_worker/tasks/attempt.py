@@ -96,13 +96,15 @@ class Attempt:
         self._counters = Counters(directory / "progress.json")
         self._iterator = IteratorServer(self._socket, self._counters, self._refuse)
         self._refusing: asyncio.Task[None] | None = None
+        order = record.order
+        stores = services.shared is None or (order is not None and order.outputs_stored)
         self._uploader = Uploader(
             services.storage.objects,
             record.key,
-            gang=record.order.companions if record.order else (),
+            gang=order.companions if order else (),
             home=directory,
             log_kept=services.log_kept,
-            outputs=None if services.shared else "storage/outputs",
+            outputs="storage/outputs" if stores else None,
             memory=directory / "uploads.json",
             steps_kept=self._counters.steps_kept,
             count=services.metrics.uploaded_bytes.inc,

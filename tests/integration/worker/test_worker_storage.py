@@ -97,3 +97,23 @@ async def test_a_mount_takes_the_place_of_uploads_and_copies(
     assert (mount / "sets" / "large" / "data").exists(), "what was linked stays"
     assert (mount / "jobs" / RUN / "outputs" / "read").exists()
     assert await worker.stop() == 0
+
+
+async def test_outputs_that_the_master_may_put_elsewhere_are_uploaded_beside_a_mount(
+    master: FakeMaster, tmp_path: Path
+) -> None:
+    mount = tmp_path / "mount"
+    mount.mkdir()
+    worker = Worker(master, tmp_path)
+    await worker.start("--storage-mount", str(mount))
+    run = """
+        echo found >$EVA_STORAGE/outputs/answer
+        echo $EVA_TASK_ID >$EVA_STORAGE/shared/word
+    """
+    worker.order(run, outputs_stored=True)
+    report = await master.phase(RUN, 1, pb.PHASE_EXITED)
+    assert report.exit_code == 0, report
+    assert (master.store / "jobs" / RUN / "outputs" / "answer").read_text() == "found\n"
+    assert not (mount / "jobs" / RUN).exists()
+    assert (mount / "jobs" / "job-1" / "shared" / "word").read_text() == f"{RUN}\n"
+    assert await worker.stop() == 0

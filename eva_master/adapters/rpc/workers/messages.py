@@ -106,6 +106,7 @@ def order(task: TaskOrder) -> pb.TaskOrder:
         if gang
         else None,
         tasks=task.tasks,
+        outputs_stored=task.outputs_stored,
     )
 
 
