@@ -11,7 +11,7 @@ from eva_master.adapters.store import SqlJournal
 from eva_master.app.policy_registry import policies
 from eva_master.control import failures
 from eva_master.control.measure import ledger
-from eva_master.model.actions import PlaceOutputs, StopTask
+from eva_master.model.actions import PlaceOutputs, StartTask, StopTask
 from eva_master.model.events import CancelRequested, OutputsPlaced, SuspendRequested
 from eva_master.model.ids import JobId, Millis, RunId
 from eva_master.model.job import Stragglers
@@ -66,6 +66,22 @@ class World(SimulatedCluster):
     @property
     def ended(self) -> bool:
         return LATE in self.state.jobs and self.state.jobs[LATE].finished_ms is not None
+
+
+def test_outputs_of_tasks_that_may_have_several_runs_are_stored() -> None:
+    world, stored = World(), dict[str, bool]()
+    execute = world.workers.execute
+
+    def noted(action: object) -> None:
+        if isinstance(action, StartTask):
+            stored[action.order.run] = action.order.outputs_stored
+        execute(action)  # type: ignore[arg-type]
+
+    world.workers.execute = noted  # type: ignore[method-assign]
+    world.until_doubled()
+    assert stored[OWN]
+    assert stored[EXTRA]
+    assert not stored["other-1/0"]
 
 
 def test_the_first_run_to_succeed_is_the_task_s() -> None:
