@@ -11,6 +11,15 @@ from eva_master.model.ids import MILLION, Family, JobId, Workload
 from eva_master.model.resources import Resources
 
 
+class Latency(StrEnum):
+    """Whether a job counts as short."""
+
+    AUTO = "auto"
+    """By how long its tasks are expected to take."""
+    SHORT = "short"
+    LONG = "long"
+
+
 class Stragglers(StrEnum):
     """What is done about a task that runs for much longer than expected."""
 
@@ -140,6 +149,7 @@ class JobSpec:
         scaling: Of an elastic gang: the user's iterations per second with so many members, in
             millionths, as (members, rate) in order.
         stragglers: What is done about late tasks of an array.
+        latency: Whether it counts as short where a policy of its own serves short jobs.
     """
 
     name: str
@@ -161,3 +171,4 @@ class JobSpec:
     scaling: tuple[tuple[int, int], ...] = ()
     partition: str = ""
     stragglers: Stragglers = Stragglers.KEEP
+    latency: Latency = Latency.AUTO

@@ -13,7 +13,7 @@ from eva_master.model.actions import Reply
 from eva_master.model.catalog import Catalog
 from eva_master.model.changes import Changes, Round
 from eva_master.model.errors import InvalidTrace, SimulationStalled
-from eva_master.model.events import Event, JobSubmitted
+from eva_master.model.events import ClosingDown, Event, JobSubmitted
 from eva_master.model.fleet.nodes import OwnedNode, offerings
 from eva_master.model.fleet.partitions import WHOLE, Partitions
 from eva_master.model.ids import MILLION, Family, InstanceId, Millis, RunId
@@ -239,6 +239,7 @@ class Simulation:
             workers=self.cluster.workers,
         )
         self._steps = 0
+        self._closed_down = False
         self._seen_ms: int = script.start_ms
         longest = max(map(_longest_ms, setup.trace.jobs))
         self._patience_ms = max(
@@ -261,8 +262,10 @@ class Simulation:
         """
         cluster, state = self.cluster, self.cluster.state
         ended = self._progress()
-        if self.finished == self._total and not self._launched() and not cluster.cloud.existing():
-            return False
+        if self.finished == self._total:
+            if not self._launched() and not cluster.cloud.existing():
+                return False
+            self._close_down()
         if cluster.idle:
             raise self._stalled()
         cluster.loop.step()
@@ -275,6 +278,15 @@ class Simulation:
         elif now - self._seen_ms > self._patience_ms:
             raise self._stalled()
         return True
+
+    def _close_down(self) -> None:
+        """Nobody comes any more: have instances go that would stand in pools for ever."""
+        state = self.cluster.state
+        if not self._closed_down and any(
+            not state.instances[it].owned for it in state.membership.standing
+        ):
+            self._closed_down = True
+            self.cluster.inbox.post(ClosingDown())
 
     def _launched(self) -> bool:
         """Whether any instance is there that does not stay."""

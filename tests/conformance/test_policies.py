@@ -37,11 +37,14 @@ MORE: dict[str, tuple[str, dict[str, Any]]] = {
     "stratus-that-clears-what-it-can": ("stratus", {"clear_below_percent": 100}),
 }
 """Policies with other settings than their own."""
+BOUNDED: dict[str, dict[str, Any]] = {"cloudcoaster": {"slots": 1_000}}
+"""Options of policies whose defaults bound what they buy, so that the largest clusters fit."""
 
 
 class TestPolicies(PolicySuite):
     variants: ClassVar[Mapping[str, Variant]] = {
         **{name: it for kind in KINDS.values() for name, it in variants_of(kind).items()},
+        **{name: Variant(KINDS[name], options) for name, options in BOUNDED.items()},
         **{name: Variant(KINDS[of], options) for name, (of, options) in MORE.items()},
     }
 

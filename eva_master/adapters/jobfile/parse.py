@@ -38,6 +38,7 @@ from eva_master.model.job import (
     MOST_TASKS,
     JobKind,
     JobSpec,
+    Latency,
     Program,
     Stragglers,
     TaskSpec,
@@ -134,6 +135,7 @@ def parse_job(
         tenant=tenant,
         concurrency=job.concurrency,
         stragglers=Stragglers(job.stragglers),
+        latency=Latency(job.latency),
     )
     spec, misfits = _placed(document, job, tasks, elastic.sized(spec, job), (catalog, placement))
     _refuse(misfits, file_name, Unplaceable)

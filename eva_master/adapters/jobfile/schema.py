@@ -331,6 +331,13 @@ class JobFile(_Section):
             "run where there is room; the first of the two to succeed counts."
         ),
     )
+    latency: Literal["auto", "short", "long"] = Field(
+        default="auto",
+        description=(
+            "Whether the job counts as short where the cluster keeps room for short jobs. auto: by "
+            "how long its tasks are expected to take."
+        ),
+    )
     envs: dict[Variable, Value] = Field(
         default={}, description="Environment variables of every task."
     )

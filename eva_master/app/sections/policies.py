@@ -140,7 +140,12 @@ def _problems(
             next(iter(current_options(kind, {name: None}))): name for name in section.options
         }
         for details in failure.errors(include_url=False):
-            option, *rest = details["loc"]
-            where = (*path, "options", written.get(str(option), option), *rest)
+            option, *rest = details["loc"] or ("",)  # options that do not go together
+            where = (
+                *path,
+                "options",
+                *([written.get(str(option), option)] if option else []),
+                *rest,
+            )
             problems.append(document.problem(where, details["msg"]))
     return problems

@@ -237,6 +237,7 @@ def _job_view(
         lease_ms=attained.lease_ms(job, seen),
         partition=job.partition,
         replicas_left=state.replicas_left(job.id),
+        latency=spec.latency,
     )
 
 

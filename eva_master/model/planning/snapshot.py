@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from eva_master.model.accounting.tenants import DEFAULT_TENANT
 from eva_master.model.catalog import Catalog, Offering
 from eva_master.model.ids import MILLION, Family, InstanceId, JobId, Millis, RunId, Workload
-from eva_master.model.job import JobKind, TaskSpec
+from eva_master.model.job import JobKind, Latency, TaskSpec
 from eva_master.model.planning.elastic import Elastic
 from eva_master.model.planning.estimate import Estimate
 
@@ -146,6 +146,7 @@ class JobView:
         partition: Where it runs; empty for the default partition.
         replicas_left: How many more of its tasks may be given an extra run now; `None` if none ever
             may.
+        latency: Whether it counts as short, if its user says so.
     """
 
     id: JobId
@@ -164,6 +165,7 @@ class JobView:
     lease_ms: Millis | None = None
     partition: str = ""
     replicas_left: int | None = None
+    latency: Latency = Latency.AUTO
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import asdict, dataclass, replace
 
 from eva_master.model.ids import InstanceId, JobId, RunId
+from eva_master.model.job import Latency
 from eva_master.model.planning.plan import Json, Plan, PolicyMemory
 from eva_master.model.planning.snapshot import InstanceView, JobView, Snapshot
 from eva_master.model.planning.standing import Line, Pool
@@ -22,9 +23,14 @@ _FRONT = "short."
 
 
 def below(limit_ms: int) -> Callable[[JobView], bool]:
-    """Whether the tasks of a job are expected to take less than so long; of others nothing is."""
+    """Whether a job is short: its tasks are expected to take less than this, or its user says so.
+
+    A job of which nothing is known and nothing is said is not.
+    """
 
     def is_short(job: JobView) -> bool:
+        if job.latency is not Latency.AUTO:
+            return job.latency is Latency.SHORT
         return job.estimate is not None and job.estimate.mean_ms < limit_ms
 
     return is_short

@@ -1,0 +1,161 @@
+"""Gives waiting tasks the room that there is, and adds members where that is not enough."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from eva_master.model.catalog import Offering
+from eva_master.model.ids import RunId
+from eva_master.model.job import JobKind
+from eva_master.model.planning.snapshot import JobView, Snapshot
+from eva_master.packing.toolkit import (
+    OpenInstances,
+    PlacementGroup,
+    PricedShape,
+    UnplacedGroup,
+)
+from eva_master.policies.cloudcoaster.config import Config
+from eva_master.policies.cloudcoaster.market import Market, is_spot, slots_of
+from eva_master.policies.cloudcoaster.order import Key, task_ms
+from eva_master.policies.cloudcoaster.sizing import needed
+
+
+def stands_in_line(job: JobView) -> bool:
+    """Whether tasks of a job may stand in a line; those of gangs may not."""
+    return job.kind is not JobKind.GANG or (len(job.runs) == 1 and job.elastic is None)
+
+
+class Filling:
+    """One plan's rounds over the rows of open instances.
+
+    Args:
+        config: The settings.
+        snapshot: The cluster.
+        instances: Its instances; the plan fills them.
+        order: Who goes first.
+
+    Attributes:
+        short_of_room: Whether members were added, or would have been had there been money.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        snapshot: Snapshot,
+        instances: OpenInstances,
+        order: Callable[[JobView], Key],
+    ) -> None:
+        self._config = config
+        self._instances = instances
+        self._order = order
+        self._leaving = [it.offering for it in snapshot.draining]
+        self._pools = [view.pool for view in snapshot.instances]
+        self.short_of_room = False
+
+    def place_gangs(self, groups: Sequence[PlacementGroup]) -> None:
+        """Put as many members of gangs on instances as there is room for, or can be bought."""
+        instances = self._instances
+        for group in groups:
+            for run in group.runs:
+                if self._fits_in(run.id):
+                    continue
+                offering = instances.cheapest(instances.priced(run.id))
+                if offering is None:
+                    return
+                instances.put(run.id, instances.open(offering))
+
+    def place(self, groups: Sequence[PlacementGroup]) -> list[UnplacedGroup]:
+        """Put as many single tasks on instances as there is, and is to be, room for.
+
+        Returns:
+            Those without a place, in the order of the line.
+        """
+        singles = sorted(groups, key=lambda group: (self._order(group.job), group.runs[0].id))
+        left = self._first_fit(singles)
+        if left:
+            self.short_of_room = True
+            left = self._grow(left)
+        return [UnplacedGroup(group, group.runs[0]) for group in left]
+
+    # -- room that there is ----------------------------------------------------------------------
+
+    def _fits_in(self, run: RunId) -> bool:
+        """Whether the task run found room; on demand first, and where least is free."""
+        instances = self._instances
+        rows = np.flatnonzero(instances.fitting(instances.priced(run))).tolist()
+        if not rows:
+            return False
+        free = instances.free()
+
+        def rank(row: int) -> tuple[bool, bool, tuple[int, ...], int]:
+            stands = row >= instances.live or bool(self._pools[row] or instances.residents[row])
+            return not stands, is_spot(instances.offerings[row]), tuple(free[row].tolist()), row
+
+        instances.put(run, min(rows, key=rank))
+        return True
+
+    def _first_fit(self, groups: Sequence[PlacementGroup]) -> list[PlacementGroup]:
+        """Fill the room that there is; returns those that found none."""
+        full: set[PricedShape] = set()
+        left = []
+        for group in groups:
+            run = group.runs[0].id
+            shape = self._instances.priced(run)
+            if shape in full or not self._fits_in(run):
+                full.add(shape)
+                left.append(group)
+        return left
+
+    # -- room that is added ----------------------------------------------------------------------
+
+    def _grow(self, groups: list[PlacementGroup]) -> list[PlacementGroup]:
+        """Add members for who waits, the first in line first; returns who still waits.
+
+        How many slots are needed is asked for tasks of each shape by themselves.
+        """
+        clear_ms = self._config.clear_within_s * 1000
+        queued: Counter[PricedShape] = Counter()
+        for group in groups:
+            queued[self._shape(group)] += task_ms(group.job, clear_ms)
+        wanted = {shape: needed(work, 0, clear_ms, len(groups)) for shape, work in queued.items()}
+        refused: set[PricedShape] = set()
+        left = groups
+        while head := next((it for it in left if self._shape(it) not in refused), None):
+            run, shape = head.runs[0], self._shape(head)
+            offering = self._bought(run.id, wanted[shape])
+            if offering is None:
+                refused.add(shape)
+                continue
+            wanted[shape] -= slots_of(offering, run.task)
+            self._instances.put(run.id, self._instances.open(offering))
+            left = self._first_fit([it for it in left if it is not head])
+        return left
+
+    def _shape(self, group: PlacementGroup) -> PricedShape:
+        return self._instances.priced(group.runs[0].id)
+
+    def _bought(self, head: RunId, wanted: int) -> Offering | None:
+        instances = self._instances
+        forced = not self.can_ever_hold(head)
+        if wanted <= 0 and not forced:
+            return None
+        members = [
+            offering
+            for row, offering in enumerate(instances.offerings)
+            if row >= instances.live or self._pools[row] or instances.residents[row]
+        ]
+        task = instances.runs[head].task
+        market = Market(self._config, task, (*members, *self._leaving), instances.on_sale())
+        return market.choose(wanted, forced=forced)
+
+    def can_ever_hold(self, run: RunId) -> bool:
+        """Whether some instance that stays would hold the task run if nobody else were there."""
+        instances = self._instances
+        fits = (instances.needed(instances.priced(run)) <= instances.capacity()).all(axis=1)
+        return any(
+            row >= instances.live or self._pools[row] or instances.residents[row]
+            for row in np.flatnonzero(fits).tolist()
+        )

@@ -1,0 +1,128 @@
+"""What may be bought for the pools: by price per slot, within the money that there is for it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from fractions import Fraction
+
+from eva_master.model.catalog import Offering, Purchase
+from eva_master.model.ids import MILLION
+from eva_master.model.job import TaskSpec
+from eva_master.policies.cloudcoaster.config import Config
+
+_MANY = 1_000_000
+"""Slots of an instance for tasks that need nothing."""
+
+
+def slots_of(offering: Offering, task: TaskSpec) -> int:
+    """How many tasks of a kind an empty instance holds."""
+    need, whole = task.demand_on(offering.type.family), offering.type.capacity
+    if need is None or not need.fits(whole):
+        return 0
+    parts = (
+        (need.gpus, whole.gpus),
+        (need.milli_cpus, whole.milli_cpus),
+        (need.memory_mib, whole.memory_mib),
+    )
+    return min((there // one for one, there in parts if one), default=_MANY)
+
+
+def is_spot(offering: Offering) -> bool:
+    """Whether the cloud may take it back."""
+    return offering.purchase is Purchase.SPOT
+
+
+class Market:
+    """What is bought for tasks of one kind; the money is that of all members.
+
+    Args:
+        config: The settings.
+        task: A task of that kind.
+        members: The offerings of all members of the pools, those that are about to leave and those
+            that are about to be bought included.
+        on_sale: What one more instance may be taken of.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        task: TaskSpec,
+        members: Iterable[Offering],
+        on_sale: Iterable[Offering],
+    ) -> None:
+        self._config = config
+        self._slots: dict[Offering, int] = {}
+        self._task = task
+        self._on_sale = tuple(on_sale)
+        there = Counter(members)
+        steady = ((it, count) for it, count in there.items() if not is_spot(it))
+        self._steady = sum(max(1, self._count(it)) * count for it, count in steady)
+        self._spent: Counter[tuple[str, str]] = Counter()
+        for offering, count in there.items():
+            if is_spot(offering):
+                self._spent[_market_of(offering)] += offering.price * count
+
+    @property
+    def spent(self) -> int:
+        """What the spot members cost, in micro-dollars per hour."""
+        return self._spent.total()
+
+    @property
+    def budget(self) -> int:
+        """N p times the price of a slot on demand, in micro-dollars per hour."""
+        share = self._config.slots * self._config.transient_share_ppm
+        prices = [
+            Fraction(it.price, slots)
+            for it in self._on_sale
+            if it.purchase is Purchase.ON_DEMAND and (slots := self._count(it))
+        ]
+        return int(min(prices, default=Fraction(0)) * share / MILLION)
+
+    def choose(self, wanted: int, *, forced: bool) -> Offering | None:
+        """The offering of one more member.
+
+        What is on demand comes first, up to its share; then spot; and what no spot instance can
+        be had for is on demand, too.
+
+        Args:
+            wanted: So many slots are needed.
+            forced: Whether there has to be one whatever it costs, since no member holds the task.
+
+        Returns:
+            The one with the least price for a slot; of equals the one that comes closest to what
+            is needed. `None` if there is no money, or nothing is on sale.
+        """
+        steady = self._config.steady_slots - self._steady
+        all_of_it = self._config.slots - self._steady
+        for fits in (self._on_demand(steady), self._affordable, self._on_demand(all_of_it)):
+            if found := [it for it in self._on_sale if self._count(it) and fits(it)]:
+                return min(found, key=lambda it: self._rank(it, wanted))
+        hosts = [it for it in self._on_sale if self._count(it)] if forced else []
+        return min(hosts, key=lambda it: (it.price, it.id), default=None)
+
+    def _on_demand(self, left: int) -> Callable[[Offering], bool]:
+        return lambda it: not is_spot(it) and self._count(it) <= left
+
+    def _affordable(self, offering: Offering) -> bool:
+        if not is_spot(offering):
+            return False
+        budget = self.budget
+        of_this = self._spent[_market_of(offering)]
+        at_most = budget * self._config.largest_share_ppm // MILLION
+        return self.spent + offering.price <= budget and (
+            not of_this or of_this + offering.price <= at_most
+        )
+
+    def _rank(self, offering: Offering, wanted: int) -> tuple[Fraction, int, str]:
+        slots = self._count(offering)
+        return Fraction(offering.price, slots), abs(wanted - slots), offering.id
+
+    def _count(self, offering: Offering) -> int:
+        if offering not in self._slots:
+            self._slots[offering] = slots_of(offering, self._task)
+        return self._slots[offering]
+
+
+def _market_of(offering: Offering) -> tuple[str, str]:
+    return offering.type.name, offering.zone

@@ -1,0 +1,52 @@
+"""Who of the short tasks goes first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from eva_master.model.ids import JobId, Millis
+from eva_master.model.planning.snapshot import JobView, RunView
+
+Key = tuple[int, int, int, Millis, JobId]
+
+
+def task_ms(job: JobView, unknown_ms: int) -> int:
+    """How long one task of a job runs.
+
+    Args:
+        job: Whose.
+        unknown_ms: What is assumed of a job of which nothing is known.
+    """
+    return unknown_ms if job.estimate is None else job.estimate.mean_ms
+
+
+def first_served(
+    runs: Iterable[RunView], now: Millis, unknown_ms: int, age_cap: int
+) -> Callable[[JobView], Key]:
+    """The order of jobs in the line, as a sorting key.
+
+    The more urgent come first; then those of which a task has waited for `age_cap` times its own
+    run time, the longest first; then those with the least work left.
+
+    Args:
+        runs: The task runs of all jobs.
+        now: The time.
+        unknown_ms: See `task_ms`.
+        age_cap: See above.
+    """
+    waits: dict[JobId, Millis] = {}
+    left: dict[JobId, list[int | None]] = {}
+    for run in runs:
+        known = None if run.remaining is None else run.remaining.left_ms(now)
+        left.setdefault(run.job, []).append(known)
+        if run.instance is None and run.since_ms is not None:
+            waits[run.job] = min(run.since_ms, waits.get(run.job, run.since_ms))
+
+    def key(job: JobView) -> Key:
+        each = task_ms(job, unknown_ms)
+        waited = now - waits.get(job.id, now)
+        aged = waited if waited >= age_cap * each else 0
+        work = sum(each if it is None else it for it in left.get(job.id, ()))
+        return -job.priority, -aged, work, job.submitted_ms, job.id
+
+    return key
