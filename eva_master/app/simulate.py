@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from eva_master.adapters.text.quantities import parse_duration
-from eva_master.adapters.text.yamlfile import scalar
+from eva_master.adapters.text.yamlfile import scalar, wording
 from eva_master.adapters.traces import (
     measured_interference,
     read_interference,
@@ -120,7 +120,8 @@ def named_policy(text: str, options: Mapping[str, Any] | None = None) -> tuple[P
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         where = ".".join(str(part) for part in first["loc"])
-        raise InvalidConfig(f"policy {kind.name}: {where}: {first['msg']}") from error
+        told = f"{where}: " if where else ""
+        raise InvalidConfig(f"policy {kind.name}: {told}{wording(first)}") from error
     return built(kind, config), getattr(config, "round_gap_s", ROUND_GAP_S)
 
 

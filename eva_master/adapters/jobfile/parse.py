@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple, TypeVar
 
 from pydantic import ValidationError
@@ -118,12 +119,25 @@ def parse_job(
         tasks.append(resolver.spec(job.name or name or "", families, uploads, envs or {}))
         problems += resolver.problems
     _refuse(problems, file_name)
-    spec = JobSpec(
+    spec = replace(
+        _spec(job, _runs(job, tasks)),
         name=name or job.name or "",
         owner=owner,
-        tasks=_runs(job, tasks),
-        kind=JobKind(job.kind),
+        tenant=tenant,
         depends_on=depends_on,
+    )
+    spec, misfits = _placed(document, job, tasks, elastic.sized(spec, job), (catalog, placement))
+    _refuse(misfits, file_name, Unplaceable)
+    return spec
+
+
+def _spec(job: JobFile, tasks: tuple[TaskSpec, ...]) -> JobSpec:
+    """What a file itself says of the whole job."""
+    return JobSpec(
+        name=job.name or "",
+        owner="",
+        tasks=tasks,
+        kind=JobKind(job.kind),
         total_steps=job.total_steps,
         duration_ms=job.duration,
         grace_period_ms=job.grace_period,
@@ -132,14 +146,10 @@ def parse_job(
         priority=job.priority,
         checkpoint_ms=job.delays.checkpoint,
         launch_ms=job.delays.launch,
-        tenant=tenant,
         concurrency=job.concurrency,
         stragglers=Stragglers(job.stragglers),
         latency=Latency(job.latency),
     )
-    spec, misfits = _placed(document, job, tasks, elastic.sized(spec, job), (catalog, placement))
-    _refuse(misfits, file_name, Unplaceable)
-    return spec
 
 
 def _refuse(

@@ -323,6 +323,8 @@ def _problem_of(
 
 def wording(details: ErrorDetails) -> str:
     """Word pydantic's error for a user."""
+    if details["type"] == "value_error":
+        return str(details["ctx"]["error"])
     plain = _MESSAGES.get(details["type"])
     limits = {
         name: int(limit) if isinstance(limit, float) and limit.is_integer() else limit

@@ -147,5 +147,5 @@ def _problems(
                 *([written.get(str(option), option)] if option else []),
                 *rest,
             )
-            problems.append(document.problem(where, details["msg"]))
+            problems.append(document.problem(where, yamlfile.wording(details)))
     return problems
