@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import numpy as np
+import numpy.typing as npt
 
 from eva_master.model.catalog import Offering
 from eva_master.model.ids import RunId
@@ -26,6 +27,12 @@ from eva_master.policies.cloudcoaster.sizing import needed
 def stands_in_line(job: JobView) -> bool:
     """Whether tasks of a job may stand in a line; those of gangs may not."""
     return job.kind is not JobKind.GANG or (len(job.runs) == 1 and job.elastic is None)
+
+
+def holds_short(instances: OpenInstances, row: int) -> bool:
+    """Whether a task of such a job is on an instance."""
+    there = (instances.jobs[instances.runs[run].job] for run in instances.residents[row])
+    return any(map(stands_in_line, there))
 
 
 class Filling:
@@ -52,7 +59,12 @@ class Filling:
         self._instances = instances
         self._order = order
         self._leaving = [it.offering for it in snapshot.draining]
-        self._pools = [view.pool for view in snapshot.instances]
+        self._stood = {
+            row
+            for row, view in enumerate(snapshot.instances)
+            if view.pool or holds_short(instances, row)
+        }
+        self._added: set[int] = set()
         self.short_of_room = False
 
     def place_gangs(self, groups: Sequence[PlacementGroup]) -> None:
@@ -60,7 +72,7 @@ class Filling:
         instances = self._instances
         for group in groups:
             for run in group.runs:
-                if self._fits_in(run.id):
+                if self._fits_in(run.id, range(len(instances))):
                     continue
                 offering = instances.cheapest(instances.priced(run.id))
                 if offering is None:
@@ -82,17 +94,18 @@ class Filling:
 
     # -- room that there is ----------------------------------------------------------------------
 
-    def _fits_in(self, run: RunId) -> bool:
+    def _fits_in(self, run: RunId, among: Collection[int]) -> bool:
         """Whether the task run found room; on demand first, and where least is free."""
         instances = self._instances
-        rows = np.flatnonzero(instances.fitting(instances.priced(run))).tolist()
+        fitting = np.flatnonzero(instances.fitting(instances.priced(run))).tolist()
+        rows = [row for row in fitting if row in among]
         if not rows:
             return False
         free = instances.free()
 
         def rank(row: int) -> tuple[bool, bool, tuple[int, ...], int]:
-            stands = row >= instances.live or bool(self._pools[row] or instances.residents[row])
-            return not stands, is_spot(instances.offerings[row]), tuple(free[row].tolist()), row
+            stays = row >= instances.live or row in self._stood or bool(instances.residents[row])
+            return not stays, is_spot(instances.offerings[row]), tuple(free[row].tolist()), row
 
         instances.put(run, min(rows, key=rank))
         return True
@@ -104,7 +117,7 @@ class Filling:
         for group in groups:
             run = group.runs[0].id
             shape = self._instances.priced(run)
-            if shape in full or not self._fits_in(run):
+            if shape in full or not self._fits_in(run, self._members()):
                 full.add(shape)
                 left.append(group)
         return left
@@ -130,7 +143,9 @@ class Filling:
                 refused.add(shape)
                 continue
             wanted[shape] -= slots_of(offering, run.task)
-            self._instances.put(run.id, self._instances.open(offering))
+            row = self._instances.open(offering)
+            self._added.add(row)
+            self._instances.put(run.id, row)
             left = self._first_fit([it for it in left if it is not head])
         return left
 
@@ -142,20 +157,19 @@ class Filling:
         forced = not self.can_ever_hold(head)
         if wanted <= 0 and not forced:
             return None
-        members = [
-            offering
-            for row, offering in enumerate(instances.offerings)
-            if row >= instances.live or self._pools[row] or instances.residents[row]
-        ]
+        members = [instances.offerings[row] for row in self._members()]
         task = instances.runs[head].task
         market = Market(self._config, task, (*members, *self._leaving), instances.on_sale())
         return market.choose(wanted, forced=forced)
 
     def can_ever_hold(self, run: RunId) -> bool:
-        """Whether some instance that stays would hold the task run if nobody else were there."""
+        """Whether some member would hold the task run if nobody else were there."""
         instances = self._instances
-        fits = (instances.needed(instances.priced(run)) <= instances.capacity()).all(axis=1)
-        return any(
-            row >= instances.live or self._pools[row] or instances.residents[row]
-            for row in np.flatnonzero(fits).tolist()
+        fits: npt.NDArray[np.bool_] = np.all(
+            instances.needed(instances.priced(run)) <= instances.capacity(), axis=1
         )
+        return any(fits[row] for row in self._members())
+
+    def _members(self) -> set[int]:
+        """The rows of the pools' members, those that are added included."""
+        return self._stood | self._added

@@ -55,6 +55,13 @@ class Market:
         self._slots: dict[Offering, int] = {}
         self._task = task
         self._on_sale = tuple(on_sale)
+        prices = (
+            Fraction(it.price, slots)
+            for it in self._on_sale
+            if it.purchase is Purchase.ON_DEMAND and (slots := self._count(it))
+        )
+        self._price = min(prices, default=Fraction(0))
+        """Of a slot on demand."""
         there = Counter(members)
         steady = ((it, count) for it, count in there.items() if not is_spot(it))
         self._steady = sum(max(1, self._count(it)) * count for it, count in steady)
@@ -70,14 +77,14 @@ class Market:
 
     @property
     def budget(self) -> int:
-        """N p times the price of a slot on demand, in micro-dollars per hour."""
+        """What spot members may cost, in micro-dollars per hour.
+
+        That is N p times the price of a slot on demand, less those slots on demand that are beyond
+        their own share.
+        """
         share = self._config.slots * self._config.transient_share_ppm
-        prices = [
-            Fraction(it.price, slots)
-            for it in self._on_sale
-            if it.purchase is Purchase.ON_DEMAND and (slots := self._count(it))
-        ]
-        return int(min(prices, default=Fraction(0)) * share / MILLION)
+        beyond = max(0, self._steady - self._config.steady_slots)
+        return max(0, int(self._price * share / MILLION) - int(self._price * beyond))
 
     def choose(self, wanted: int, *, forced: bool) -> Offering | None:
         """The offering of one more member.
@@ -88,18 +95,23 @@ class Market:
         Args:
             wanted: So many slots are needed.
             forced: Whether there has to be one whatever it costs, since no member holds the task.
+                It is on demand, unless the task runs on spot instances alone and there is none.
 
         Returns:
             The one with the least price for a slot; of equals the one that comes closest to what
             is needed. `None` if there is no money, or nothing is on sale.
         """
         steady = self._config.steady_slots - self._steady
-        all_of_it = self._config.slots - self._steady
+        spent = -(-self.spent // self._price) if self._price else 0
+        all_of_it = self._config.slots - self._steady - spent
         for fits in (self._on_demand(steady), self._affordable, self._on_demand(all_of_it)):
             if found := [it for it in self._on_sale if self._count(it) and fits(it)]:
                 return min(found, key=lambda it: self._rank(it, wanted))
         hosts = [it for it in self._on_sale if self._count(it)] if forced else []
-        return min(hosts, key=lambda it: (it.price, it.id), default=None)
+        steadily = [it for it in hosts if not is_spot(it)]
+        if not steadily and self.spent:
+            return None
+        return min(steadily or hosts, key=lambda it: (it.price, it.id), default=None)
 
     def _on_demand(self, left: int) -> Callable[[Offering], bool]:
         return lambda it: not is_spot(it) and self._count(it) <= left

@@ -19,7 +19,7 @@ from eva_master.packing.toolkit import (
     without_interference,
 )
 from eva_master.policies.cloudcoaster.config import Config
-from eva_master.policies.cloudcoaster.filling import Filling, stands_in_line
+from eva_master.policies.cloudcoaster.filling import Filling, holds_short, stands_in_line
 from eva_master.policies.cloudcoaster.market import is_spot, slots_of
 from eva_master.policies.cloudcoaster.order import first_served
 
@@ -82,11 +82,7 @@ class CloudCoaster:
             pool = TRANSIENT if is_spot(offering) else STEADY
             stood = row < instances.live and bool(snapshot.instances[row].pool)
             kept = stood and (holds or (pool == STEADY and steady < self._config.steady_slots))
-            busy = any(
-                stands_in_line(instances.jobs[instances.runs[run].job])
-                for run in instances.residents[row]
-            )
-            if name is not None and (busy or kept):
+            if name is not None and (kept or holds_short(instances, row)):
                 members[pool].append(name)
                 price[pool] += offering.price
                 if pool == STEADY:

@@ -1,0 +1,108 @@
+"""Room for short jobs, whatever goes wrong: nothing is lost, nothing idle, and the budget holds."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eva_master.model.catalog import Offering, Purchase
+from eva_master.model.events import ClosingDown
+from eva_master.model.ids import MILLION, Price
+from eva_master.model.planning.snapshot import JobView
+from eva_master.model.states import InstanceState
+from eva_master.packing.parts.splitter import Splitter
+from eva_master.policies.cloudcoaster import POLICY as CLOUDCOASTER
+from eva_master.policies.cloudcoaster.config import Config
+from eva_master.policies.no_packing import POLICY as NO_PACKING
+from tests.drawing import drawn
+from tests.fakes.chaos import ChaoticWorld
+from tests.property.standing.test_lines import _check_bound, _check_lines
+from tests.property.test_control_loop import (
+    CATALOG,
+    CHAOS_MS,
+    Story,
+    _check_end,
+    _check_now,
+    _stuck,
+    _world,
+    stories,
+)
+
+SPOT = tuple(
+    replace(it, purchase=Purchase.SPOT, price=Price(max(1, it.price // 3))) for it in CATALOG
+)
+configs = st.builds(
+    Config,
+    slots=st.sampled_from([2, 6, 20]),
+    transient_share_ppm=st.sampled_from([0, 250_000, 500_000]),
+    clear_within_s=st.sampled_from([20, 600]),
+    hold_s=st.sampled_from([1, 300]),
+)
+
+
+def _is_short(job: JobView) -> bool:
+    return int(job.id.rpartition("-")[2]) % 3 > 0
+
+
+def _check_budget(world: ChaoticWorld, config: Config) -> None:
+    """Spot members cost no more than their share of the slots does on demand, the dearest."""
+    state = world.state
+    members = [
+        state.instances[name].offering
+        for name in state.live
+        if state.instances[name].pool == "short.transient"
+        and state.instances[name].state is not InstanceState.GONE
+    ]
+    share = config.slots * config.transient_share_ppm
+    most = max(it.price for it in CATALOG) * share // MILLION
+    assert len(members) == 1 or sum(it.price for it in members) <= most, members
+
+
+def _live(world: ChaoticWorld, story: Story, config: Config) -> int:
+    looked, closed = 0, False
+    while True:
+        if world.timeline.now() >= CHAOS_MS:
+            world.calm_down()
+            accepted = sum(command.startswith("submit-") for command in world.answers.replies)
+            over = accepted == len(story.arrivals) and not world.state.active
+            if over and not closed:
+                closed = True
+                world.inbox.post(ClosingDown())
+            if over and world.quiet():
+                return looked
+        assert world.timeline.now() < 20 * CHAOS_MS, _stuck(world)
+        world.step()
+        _check_now(world)
+        _check_budget(world, config)
+        if not closed:
+            _check_bound(world)
+            looked += _check_lines(world)
+
+
+def _with_short_jobs(story: Story, config: Config) -> ChaoticWorld:
+    splitter = Splitter(
+        CLOUDCOASTER.build(config), NO_PACKING.build(NO_PACKING.config()), _is_short
+    )
+    catalog: tuple[Offering, ...] = (*CATALOG, *SPOT)
+    return _world(story, policy=splitter, catalog=catalog)
+
+
+@drawn(15)
+@given(stories, configs)
+def test_short_jobs_lose_nothing_and_keep_to_their_money(story: Story, config: Config) -> None:
+    world = _with_short_jobs(story, config)
+    _live(world, story, config)
+    _check_end(world, story)
+
+
+@drawn(3)
+@given(stories, configs)
+def test_the_same_seed_has_the_same_history(story: Story, config: Config) -> None:
+    def history() -> list[object]:
+        world = _with_short_jobs(story, config)
+        _live(world, story, config)
+        return [world.history.starts, [it.history for it in world.state.instances.values()]]
+
+    assert history() == history()

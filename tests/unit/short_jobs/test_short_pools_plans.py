@@ -1,0 +1,293 @@
+"""The policy for short jobs: what it buys, who goes first, and what stays."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from eva_master.adapters.text.yamlfile import load
+from eva_master.app.policy_registry import policies
+from eva_master.app.sections.base import PolicySection, ShortSection
+from eva_master.app.sections.policies import policy_problems
+from eva_master.model.catalog import Offering, Purchase, spot_family
+from eva_master.model.errors import InvalidConfig
+from eva_master.model.ids import MILLION, Family, JobId, Millis
+from eva_master.model.job import JobKind, Latency
+from eva_master.model.planning.estimate import Estimate
+from eva_master.model.planning.plan import Assign, Hold, Plan, PolicyMemory
+from eva_master.model.planning.snapshot import InstanceView, Snapshot
+from eva_master.packing.parts.splitter import below
+from eva_master.policies.cloudcoaster import POLICY
+from eva_master.policies.cloudcoaster.config import Config
+from eva_master.policies.cloudcoaster.market import Market
+from eva_master.policies.cloudcoaster.order import first_served
+from eva_master.policies.cloudcoaster.sizing import needed
+from eva_master.testing.plan_checks import check
+from eva_master.testing.snapshots import carried_out
+from tests.fakes.snapshots import Cluster, offer, task
+
+SPOT = spot_family(Family("any"))
+ONE = task("w", any=(0, 1, 1))
+EITHER = task("w", **{"any": (0, 1, 1), SPOT: (0, 1, 1)})
+STEADY = offer("t.2", (0, 2, 4), 0.2)
+LARGE = offer("t.8", (0, 8, 16), 0.8)
+
+
+def spot(of: Offering, usd: float, zone: str = "local") -> Offering:
+    """The same on the spot market."""
+    kind = replace(of.type, family=spot_family(of.type.family))
+    sold = replace(of, type=kind, purchase=Purchase.SPOT, zone=zone)
+    return replace(sold, price=round(usd * MILLION))
+
+
+def lasting(snapshot: Snapshot, **seconds: int) -> Snapshot:
+    """With a stated duration of some jobs."""
+    return replace(
+        snapshot,
+        jobs=tuple(
+            replace(job, estimate=Estimate.stated(seconds[job.id] * 1000))
+            if job.id in seconds
+            else job
+            for job in snapshot.jobs
+        ),
+    )
+
+
+def planned(
+    snapshot: Snapshot, memory: PolicyMemory | None = None, **options: int
+) -> tuple[Plan, PolicyMemory | None]:
+    plan, after = POLICY.build(Config(**options)).plan(snapshot, memory)  # type: ignore[arg-type]
+    check(snapshot, plan)
+    return plan, after
+
+
+def members(plan: Plan) -> dict[str, int]:
+    return {pool.name: len(pool.members) for pool in plan.pools}
+
+
+# -- how many --------------------------------------------------------------------------------------
+
+
+@settings(deadline=None, derandomize=True)
+@given(
+    queued=st.integers(0, 10**7),
+    free=st.integers(0, 50),
+    within=st.integers(1, 10**6),
+    most=st.integers(0, 100),
+)
+def test_slots_are_the_fewest_that_clear_the_work_in_time(queued, free, within, most):
+    found = needed(queued, free, within, most)
+    enough = [n for n in range(most + 1) if (n + free) * within >= queued]
+    assert found == (enough[0] if enough else most)
+
+
+def test_only_as_many_are_bought_as_the_work_needs():
+    # 30 tasks of 2 s are a minute of work: 3 slots clear it in 20 s.
+    snapshot = Cluster(STEADY).job("a", *[ONE] * 30, kind=JobKind.ARRAY).snapshot()
+    plan, _ = planned(lasting(snapshot, a=2), slots=100)
+    assert len(plan.launches) == 2
+    assert sum(isinstance(entry, Assign) for entry in plan.entries) == 4
+    (line,) = plan.lines
+    assert (line.pools, line.jobs) == (("steady",), ("a",))
+    # Of tasks of 20 s each needs a slot of its own.
+    plan, _ = planned(lasting(snapshot, a=20), slots=100)
+    assert sum(isinstance(entry, Assign) for entry in plan.entries) == 30
+
+
+# -- what ------------------------------------------------------------------------------------------
+
+
+def test_half_is_on_demand_and_the_rest_is_spot_within_the_same_money():
+    cheap = spot(STEADY, 0.05)
+    snapshot = Cluster(STEADY, cheap).job("a", *[EITHER] * 100, kind=JobKind.ARRAY).snapshot()
+    plan, _ = planned(snapshot, slots=8, largest_share_ppm=MILLION)
+    # Four slots on demand are two instances; four more cost 0.40, which is eight at 0.05.
+    assert members(plan) == {"steady": 2, "transient": 8}
+    bought = [launch.offering for launch in plan.launches]
+    assert sum(it.price for it in bought if it.purchase is Purchase.SPOT) == 400_000
+    assert "$0.4000 per hour" in plan.pools[1].reason
+    held = [entry for entry in plan.entries if isinstance(entry, Hold)]
+    assert len(held) == 100 - 20
+
+
+def test_spot_money_is_spread_over_types_and_zones():
+    zones = [spot(STEADY, 0.05, zone) for zone in ("a", "b", "c")]
+    snapshot = Cluster(STEADY, *zones).job("a", *[EITHER] * 100, kind=JobKind.ARRAY).snapshot()
+    plan, _ = planned(snapshot, slots=8)
+    there = [it.offering.zone for it in plan.launches if it.offering.purchase is Purchase.SPOT]
+    assert sorted(there) == ["a"] * 4 + ["b"] * 4
+
+
+def test_a_spot_instance_that_costs_more_than_the_money_is_not_bought():
+    dear = spot(LARGE, 0.4 + 0.000001)
+    snapshot = Cluster(STEADY, dear).job("a", *[EITHER] * 100, kind=JobKind.ARRAY).snapshot()
+    assert members(planned(snapshot, slots=8)[0]) == {"steady": 4}
+    exact = spot(LARGE, 0.4)
+    snapshot = replace(snapshot, catalog=(STEADY, exact))
+    assert members(planned(snapshot, slots=8)[0]) == {"steady": 2, "transient": 1}
+
+
+def test_members_that_are_about_to_leave_count_against_the_money():
+    cheap = spot(STEADY, 0.05)
+    cluster = Cluster(STEADY, cheap).job("a", *[EITHER] * 100, kind=JobKind.ARRAY)
+    leaving = tuple(InstanceView(f"d{n}", cheap, (), ready=True) for n in range(6))  # type: ignore[arg-type]
+    snapshot = replace(cluster.snapshot(), draining=leaving)
+    plan, _ = planned(snapshot, slots=8, largest_share_ppm=MILLION)
+    assert members(plan) == {"steady": 2, "transient": 2}
+
+
+def test_who_may_not_be_taken_away_gets_room_on_demand_alone():
+    snapshot = Cluster(STEADY, spot(STEADY, 0.05)).job("a", *[ONE] * 100, kind=JobKind.ARRAY)
+    plan, _ = planned(snapshot.snapshot(), slots=8)
+    assert members(plan) == {"steady": 4}
+
+
+def test_without_spot_on_sale_the_money_buys_on_demand():
+    sold_out = replace(spot(STEADY, 0.05), unavailable_until=Millis(2**60))
+    snapshot = Cluster(STEADY, sold_out).job("a", *[EITHER] * 100, kind=JobKind.ARRAY).snapshot()
+    assert members(planned(snapshot, slots=8)[0]) == {"steady": 4}
+
+
+def test_a_larger_instance_is_sliced_where_a_slot_costs_less():
+    bargain = offer("t.big", (0, 8, 16), 0.4)
+    snapshot = Cluster(STEADY, bargain).job("a", *[ONE] * 8, kind=JobKind.ARRAY).snapshot()
+    plan, _ = planned(snapshot, slots=16)
+    assert [it.offering.type.name for it in plan.launches] == ["t.big"]
+    assert len(plan.entries) == 8
+
+
+def test_a_task_that_no_member_holds_gets_one_beside_the_slots():
+    whole = task("w", any=(0, 8, 16))
+    cluster = Cluster(STEADY, LARGE).instance("i1", "t.2").instance("i2", "t.2")
+    cluster.job("a", *[ONE] * 4, kind=JobKind.ARRAY, on=["i1", "i1", "i2", "i2"])
+    cluster.job("b", whole, kind=JobKind.ARRAY)
+    plan, _ = planned(cluster.snapshot(), slots=2)
+    assert [type(entry) for entry in plan.entries] == [Assign]
+    assert members(plan) == {"steady": 3}
+    # The next of its kind waits for that one.
+    cluster.job("c", whole, kind=JobKind.ARRAY)
+    plan, _ = planned(cluster.snapshot(), slots=2)
+    assert [it.offering.type.name for it in plan.launches] == ["t.8"]
+    assert plan.lines[0].jobs == ("c",)
+
+
+def test_a_task_for_spot_alone_gets_one_instance_though_there_is_no_money():
+    only = task("w", **{SPOT: (0, 1, 1)})
+    cluster = Cluster(STEADY, spot(STEADY, 0.05)).job("a", only, only, only, kind=JobKind.ARRAY)
+    plan, _ = planned(cluster.snapshot(), slots=4, transient_share_ppm=0)
+    assert members(plan) == {"transient": 1}
+
+
+def test_the_budget_is_that_of_a_slot_on_demand():
+    market = Market(Config(slots=8), EITHER, (), (STEADY, LARGE, spot(STEADY, 0.05)))
+    assert market.budget == 4 * 100_000
+    assert Market(Config(slots=8), EITHER, (spot(STEADY, 0.05),) * 3, ()).spent == 150_000
+
+
+# -- who first -------------------------------------------------------------------------------------
+
+
+def test_the_least_work_goes_first_unless_somebody_has_waited_long():
+    cluster = Cluster(STEADY).job("much", *[ONE] * 9, kind=JobKind.ARRAY)
+    cluster.job("little", *[ONE] * 3, kind=JobKind.ARRAY)
+    cluster.job("urgent", *[ONE] * 12, kind=JobKind.ARRAY, priority=1)
+    snapshot = lasting(cluster.snapshot(), much=10, little=10, urgent=10)
+
+    def order(waits: dict[str, int]) -> list[str]:
+        runs = tuple(
+            replace(run, since_ms=Millis(snapshot.now_ms - 1000 * waits.get(run.job, 1)))
+            for run in snapshot.runs
+        )
+        key = first_served(runs, snapshot.now_ms, 20_000, 5)
+        return [job.id for job in sorted(snapshot.jobs, key=key)]
+
+    assert order({}) == ["urgent", "little", "much"]
+    assert order({"much": 49}) == ["urgent", "little", "much"]
+    assert order({"much": 50}) == ["urgent", "much", "little"]
+    assert order({"much": 50, "little": 51}) == ["urgent", "little", "much"]
+
+
+# -- what stays ------------------------------------------------------------------------------------
+
+
+def test_room_on_demand_stays_up_to_its_share_and_the_rest_goes_after_a_while():
+    cheap = spot(STEADY, 0.05)
+    cluster = Cluster(STEADY, cheap).job("a", *[EITHER] * 100, kind=JobKind.ARRAY)
+    plan, memory = planned(cluster.snapshot(), slots=8, hold_s=300, largest_share_ppm=MILLION)
+    full = carried_out(cluster.snapshot(), plan)
+    empty = replace(
+        full,
+        jobs=(),
+        runs=(),
+        instances=tuple(replace(it, residents=()) for it in full.instances),
+    )
+
+    def later(seconds: int) -> Plan:
+        now = Millis(full.now_ms + 1000 * seconds)
+        return planned(replace(empty, now_ms=now), memory, slots=8, hold_s=300)[0]
+
+    assert members(later(299)) == members(plan)
+    assert members(later(300)) == {"steady": 2}
+    assert members(later(10**6)) == {"steady": 2}
+    (pool,) = later(300).pools
+    assert {full_of(full, it).purchase for it in pool.members} == {Purchase.ON_DEMAND}
+
+
+def full_of(snapshot: Snapshot, name: object) -> Offering:
+    return next(view.offering for view in snapshot.instances if view.id == name)
+
+
+def test_who_is_busy_stays_in_its_pool():
+    cheap = spot(STEADY, 0.05)
+    cluster = Cluster(STEADY, cheap).job("a", *[EITHER] * 12, kind=JobKind.ARRAY)
+    plan, memory = planned(cluster.snapshot(), slots=8, largest_share_ppm=MILLION)
+    full = carried_out(cluster.snapshot(), plan)
+    after, _ = planned(replace(full, now_ms=Millis(full.now_ms + 10**9)), memory, slots=8)
+    assert members(after) == members(plan)
+
+
+# -- what is said of it ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("latency", "seconds", "short"),
+    [
+        (Latency.AUTO, None, False),
+        (Latency.AUTO, 89, True),
+        (Latency.AUTO, 90, False),
+        (Latency.SHORT, 900, True),
+        (Latency.SHORT, None, True),
+        (Latency.LONG, 1, False),
+    ],
+)
+def test_the_user_s_word_goes_before_what_is_expected(latency, seconds, short):
+    (job,) = Cluster(STEADY).job("a", ONE).snapshot().jobs
+    estimate = None if seconds is None else Estimate.stated(seconds * 1000)
+    assert below(90_000)(replace(job, estimate=estimate, latency=latency)) is short
+    assert job.id == JobId("a")
+
+
+@pytest.mark.parametrize(
+    ("options", "key", "message"),
+    [
+        ("{slots: 4, transient_share_ppm: 1000000}", "", "none would be on demand"),
+        ("{slots: 1}", "", "none would be on demand"),
+        ("{transient_share_ppm: 1000001}", ".transient_share_ppm", "must be "),
+        ("{clear_within_s: 0}", ".clear_within_s", "must be 1 or more"),
+        ("{slots: -1}", ".slots", "must be 0 or more"),
+        ("{slotz: 1}", ".slotz", "no option 'slotz'"),
+    ],
+)
+def test_options_that_cannot_be_are_refused_with_line_and_key(options, key, message):
+    text = f"policy:\n  short:\n    name: cloudcoaster\n    options:\n      {options}\n"
+    document = load(text, file_name="m.yaml", error=InvalidConfig)
+    section = PolicySection(**document.value["policy"])
+    assert isinstance(section.short, ShortSection)
+    (found,) = policy_problems(("policy",), section, policies(), document)
+    assert found.key == f"policy.short.options{key}"
+    assert found.line == (5 if key else 4)
+    assert message in found.message
+    assert "Value error" not in found.message
