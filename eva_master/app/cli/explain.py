@@ -15,14 +15,15 @@ from eva_master.app.cli.session import (
 
 
 @click.command()
-@click.argument("subject", metavar="[JOB|NODE|ROUND]", default="")
+@click.argument("subject", metavar="[JOB|NODE|ROUND|pools]", default="")
 @json_option
 @address_option
 @pass_session
 def explain(session: Session, subject: str, as_json: bool) -> None:
     """Explain why a job runs where it does, why an instance is kept, or why a round chose its plan.
 
-    Without an argument, explain the newest round.
+    Without an argument, explain the newest round; `pools` is about instances that stay though they
+    are empty.
     """
     from eva_master.app.cli.views import explanation
 

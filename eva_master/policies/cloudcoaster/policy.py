@@ -21,7 +21,8 @@ from eva_master.packing.toolkit import (
 from eva_master.policies.cloudcoaster.config import Config
 from eva_master.policies.cloudcoaster.filling import Filling, holds_short, stands_in_line
 from eva_master.policies.cloudcoaster.market import is_spot, slots_of
-from eva_master.policies.cloudcoaster.order import first_served
+from eva_master.policies.cloudcoaster.order import first_served, task_ms
+from eva_master.policies.cloudcoaster.sizing import needed
 
 NAME = "cloudcoaster"
 STEADY, TRANSIENT = "steady", "transient"
@@ -61,7 +62,9 @@ class CloudCoaster:
         needed_ms = _needed_ms(memory)
         if filling.short_of_room:
             needed_ms = snapshot.now_ms
-        pools = self._pools(snapshot, instances, needed_ms)
+        queued = sum(task_ms(one.group.job, unknown_ms) for one in waits)
+        backlog = _backlog(len(waits), queued, config.clear_within_s)
+        pools = self._pools(snapshot, instances, needed_ms, backlog)
         hosted = dict.fromkeys(it.group.job.id for it in waits if filling.can_ever_hold(it.run.id))
         names = tuple(pool.name for pool in pools)
         lines = (Line(names, tuple(hosted)),) if hosted else ()
@@ -69,7 +72,11 @@ class CloudCoaster:
         return replace(plan, pools=pools, lines=lines), after
 
     def _pools(
-        self, snapshot: Snapshot, instances: OpenInstances, needed_ms: Millis | None
+        self,
+        snapshot: Snapshot,
+        instances: OpenInstances,
+        needed_ms: Millis | None,
+        backlog: str,
     ) -> tuple[Pool, ...]:
         """Who stands in the pools, and why."""
         _, _, names = instances.placements()
@@ -88,7 +95,7 @@ class CloudCoaster:
                 if pool == STEADY:
                     steady += self._slots(instances, row)
         return tuple(
-            Pool(name, tuple(there), _reason(name, len(there), price[name]))
+            Pool(name, tuple(there), _reason(name, len(there), price[name]) + backlog)
             for name, there in members.items()
             if there
         )
@@ -105,6 +112,18 @@ def _needed_ms(memory: PolicyMemory | None) -> Millis | None:
     if memory is None or memory.policy != NAME or memory.version != _VERSION:
         return None
     return Millis(int(str(memory.data["needed"])))
+
+
+def _backlog(tasks: int, work_ms: int, clear_within_s: int) -> str:
+    """What waits for more room than there is, or than may be paid for."""
+    if not tasks:
+        return ""
+    waits = f"{tasks} tasks wait" if tasks > 1 else "one task waits"
+    more = needed(work_ms, 0, clear_within_s * 1000, tasks)
+    slots = f"{more} more slots" if more > 1 else "one more slot"
+    return (
+        f"; {waits}, {work_ms // 1000} s of work, which {slots} would clear in {clear_within_s} s"
+    )
 
 
 def _reason(name: str, members: int, price: int) -> str:

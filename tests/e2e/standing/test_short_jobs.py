@@ -47,6 +47,9 @@ def test_short_tasks_take_the_room_of_a_pool_of_which_a_member_dies(
     assert "in line for room in pool short.steady" in cluster.eva("status", job).stdout
     members = _members(cluster)
     assert len(members) == 2
+    told = cluster.eva("explain", "pools").stdout
+    assert "room for short tasks that no cloud takes back: 2 instances for $0.2000 per hour" in told
+    assert "tasks wait, " in told
     cluster.until_running(long)
     assert cluster.task(long).instance not in members, "it is the other policy's"
     for process in cluster.processes_of(members[0]):

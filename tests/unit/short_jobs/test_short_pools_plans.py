@@ -92,6 +92,8 @@ def test_only_as_many_are_bought_as_the_work_needs():
     assert sum(isinstance(entry, Assign) for entry in plan.entries) == 4
     (line,) = plan.lines
     assert (line.pools, line.jobs) == (("steady",), ("a",))
+    told = "26 tasks wait, 52 s of work, which 3 more slots would clear in 20 s"
+    assert told in plan.pools[0].reason
     # Of tasks of 20 s each needs a slot of its own.
     plan, _ = planned(lasting(snapshot, a=20), slots=100)
     assert sum(isinstance(entry, Assign) for entry in plan.entries) == 30

@@ -102,3 +102,21 @@ def test_the_newest_round_tells_why_instances_stay() -> None:
     assert "pool small (i-1, i-2): two are kept" in told(message)
     state.put_instance(gone)
     assert [list(it.instances) for it in explain.standing(model_of(state))] == [["i-2"]]
+
+
+def test_pools_are_told_unless_a_job_is_named_so() -> None:
+    state, _ = cluster()
+    archive: Any = SimpleNamespace(
+        records_of_instances=lambda names: {}, job=lambda job: None, newest_named=lambda *_: None
+    )
+    found = explain.find(model_of(state), archive, "ada", "pools", NOW)
+    assert isinstance(found, explain.Subject)
+    assert found.kind == "pools"
+    pools = explain.standing(model_of(state))
+    message = pb.Explanation(kind="pools", subject="pools", now_ms=NOW, pools=pools)
+    assert told(message) == ["pool small (i-1, i-2): two are kept"]
+    assert told(pb.Explanation(kind="pools", now_ms=NOW)) == ["no instance stands in a pool"]
+    job = add_job(state, spec("pools"))
+    found = explain.find(model_of(state), archive, "ada", "pools", NOW)
+    assert isinstance(found, explain.Subject)
+    assert (found.kind, found.name) == ("job", job)

@@ -2002,7 +2002,7 @@ class ExplainRequest(google.protobuf.message.Message):
 
     SUBJECT_FIELD_NUMBER: builtins.int
     subject: builtins.str
-    """A job's id or name, an instance's id, or a round's number; the newest round if empty."""
+    """A job's id or name, an instance's id, a round's number, or "pools"; the newest round if empty."""
     def __init__(
         self,
         *,
@@ -2034,7 +2034,7 @@ class Explanation(google.protobuf.message.Message):
     POOLS_FIELD_NUMBER: builtins.int
     PARTITION_FIELD_NUMBER: builtins.int
     kind: builtins.str
-    """job, instance or round"""
+    """job, instance, round or pools"""
     subject: builtins.str
     round: builtins.int
     at_ms: builtins.int
@@ -2070,7 +2070,7 @@ class Explanation(google.protobuf.message.Message):
 
     @property
     def pools(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___StandingPool]:
-        """Of the newest round alone: why instances stay though they are empty."""
+        """Of pools, and of the newest round: why instances stay though they are empty."""
 
     def __init__(
         self,

@@ -174,7 +174,7 @@ class ClusterService(ClusterServicer):
         def explained(model: ReadModel) -> pb.Explanation:
             subject = explain.find(model, self._archive, owner, request.subject, now)
             message = explain.explain(self._history, subject, now)
-            if subject is None:
+            if subject is None or message.kind == explain.POOLS:
                 message.pools.extend(explain.standing(model))
             return message
 

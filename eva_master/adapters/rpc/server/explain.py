@@ -19,13 +19,16 @@ from eva_master.model.states import TERMINAL_JOB, RunState
 from eva_master.ports import RoundHistory
 from eva_master.ports.reading import Archive, JobRecord, ReadModel
 
+POOLS = "pools"
+"""Asks for the pools in which instances stand, unless a job is named so."""
+
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """A job or an instance that is asked about.
+    """A job or an instance that is asked about, or the pools.
 
     Attributes:
-        kind: ``job`` or ``instance``.
+        kind: ``job``, ``instance`` or ``pools``.
         job: The present state of the job.
         instance: The present state of the instance.
         lines: Where the waiting tasks of the job stand in line.
@@ -55,7 +58,7 @@ def find(
         model: The cluster.
         archive: Has ended jobs and gone instances.
         owner: The owner whose jobs may be named.
-        reference: An instance, a round's number, or a job.
+        reference: An instance, a round's number, a job, or `POOLS`.
         now: The time up to which the job's costs are counted.
 
     Returns:
@@ -76,6 +79,8 @@ def find(
     ended = archive.job(JobId(reference)) or archive.newest_named(owner, reference)
     if ended is not None and ended.job.state in TERMINAL_JOB:
         return _job(model, ended, now)
+    if reference == POOLS:
+        return Subject(POOLS, POOLS, now, hosted=None, moved=None)
     if reference.isascii() and reference.isdigit():
         if number_of(reference) < 0:
             raise BadRequest(f"no round has a number of {len(reference)} digits")

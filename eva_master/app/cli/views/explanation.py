@@ -56,6 +56,10 @@ def told(message: Explanation) -> RenderableType:
         if not message.hostings:
             parts.append("no instance holds a task")
         parts += map(_pool, message.pools)
+    elif message.kind == "pools":
+        parts += map(_pool, message.pools)
+        if not message.pools:
+            parts.append("no instance stands in a pool")
     elif message.instance.pool or message.instance.draining:
         parts += _instance(message.instance)
     elif not message.hostings:
