@@ -109,7 +109,7 @@ class _Rooms:
         for run in now.runs:
             if (place := places[run.id]) is not None:
                 there[place].append(run)
-        pooled = {member for pool in plan.pools for member in pool.members}
+        pooled = {it for pool in plan.pools if not pool.lent for it in pool.members}
         self.waiting = [
             run for run in now.runs if places[run.id] is None and not (run.pinned or run.replica)
         ]

@@ -231,6 +231,7 @@ def carried_out(snapshot: Snapshot, plan: Plan) -> Snapshot:
     pools = {
         fresh[it] if isinstance(it, int) else it: pool.name
         for pool in plan.pools
+        if not pool.lent
         for it in pool.members
     }
     back = {view.id: (view.offering, view.ready) for view in snapshot.draining if view.id in pools}

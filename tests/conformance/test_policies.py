@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import eva_master.policies
 from eva_master.ports import PolicyKind
 from eva_master.testing.policy_suite import PolicySuite, Variant, variants_of
+from tests.conformance.bounded import BOUNDED
 
 KINDS: dict[str, PolicyKind] = {
     module.name: import_module(f"eva_master.policies.{module.name}").POLICY
@@ -37,8 +38,6 @@ MORE: dict[str, tuple[str, dict[str, Any]]] = {
     "stratus-that-clears-what-it-can": ("stratus", {"clear_below_percent": 100}),
 }
 """Policies with other settings than their own."""
-BOUNDED: dict[str, dict[str, Any]] = {"cloudcoaster": {"slots": 1_000}}
-"""Options of policies whose defaults bound what they buy, so that the largest clusters fit."""
 
 
 class TestPolicies(PolicySuite):

@@ -11,6 +11,7 @@ from eva_master.model.planning.snapshot import JobView
 from eva_master.packing.parts.splitter import Splitter
 from eva_master.ports import Policy
 from eva_master.testing.policy_suite import PolicySuite, Variant, variants_of
+from tests.conformance.bounded import BOUNDED
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +36,10 @@ def _every_other(job: JobView) -> bool:
 def _made(name: str, *, explained: bool) -> Policy:
     kind = policies()[name]
     known = {option.name for option in fields(kind.config)}
-    return kind.build(kind.config(**({"explained": explained} if "explained" in known else {})))
+    options: dict[str, Any] = dict(BOUNDED.get(name, {}))
+    return kind.build(
+        kind.config(**options, **({"explained": explained} if "explained" in known else {}))
+    )
 
 
 class _Named(Splitter):
@@ -51,12 +55,14 @@ class Kind:
         "plain": {"front": "no_packing", "back": "synergy"},
         "packed-first": {"front": "eva", "back": "no_packing"},
         "published": {"front": "no_packing", "back": "eva_published"},
+        "that-shares": {"front": "cloudcoaster", "back": "eva"},
     }
 
     def build(self, config: Config) -> Policy:
         """Make the two policies."""
         front, back = (_made(it, explained=config.explained) for it in (config.front, config.back))
-        return _Named(front, back, _every_other)
+        sharing = bool(getattr(policies()[config.front], "shares", False))
+        return _Named(front, back, _every_other, shares=sharing)
 
 
 class TestSplitter(PolicySuite):

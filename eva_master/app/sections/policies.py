@@ -41,7 +41,13 @@ def build_splitter(name: str, options: Mapping[str, Any]) -> Policy:  # noqa: AR
         options: See `source`.
     """
     front, back = (build_policy(*options[which]) for which in ("front", "back"))
-    return Splitter(front, back, below(options["below_ms"]))
+    of_front, _, _ = options["front"][0].partition(":")
+    return Splitter(front, back, below(options["below_ms"]), shares=shares(policies()[of_front]))
+
+
+def shares(kind: PolicyKind) -> bool:
+    """Whether a policy says that its tasks may use instances of the one that it stands before."""
+    return bool(getattr(kind, "shares", False))
 
 
 def source(section: PolicySection) -> tuple[dict[str, Any], str]:

@@ -22,7 +22,7 @@ from eva_master.app.sections.partitions import (
     contradictions,
     unsold,
 )
-from eva_master.app.sections.policies import policy_problems, shown
+from eva_master.app.sections.policies import policy_problems, shares, shown
 from eva_master.app.simulate import Chosen, Division, prepared
 from eva_master.model.errors import InvalidConfig, Problem
 from eva_master.model.fleet.partitions import with_nodes
@@ -120,7 +120,8 @@ def _policy(section: PolicySection, setup: Setup) -> tuple[Policy, int | None]:
     if section.short is None:
         return back, gap
     front, other = _one(section.short, setup)
-    splitter = Splitter(front, back, below(section.short.below))
+    sharing = shares(policies()[section.short.name])
+    splitter = Splitter(front, back, below(section.short.below), shares=sharing)
     return splitter, gcd(gap, other) if gap and other else None
 
 

@@ -47,7 +47,8 @@ def stated(now: Snapshot, plan: Plan, ordered: Collection[InstanceId], used: set
     live: set[Where] = {view.id for view in now.instances}
     live |= {view.id for view in now.draining if view.id not in ordered}
     allowed = live | used | free
-    pools = _pools(plan.pools, allowed)
+    lendable = {view.id for view in now.instances if not view.pool}
+    pools = _pools(plan.pools, allowed, lendable)
     members: set[Where] = {it for pool in pools for it in pool.members}
     names = {pool.name for pool in pools}
     jobs = {view.id for view in now.jobs if view.kind is not JobKind.GANG or len(view.runs) == 1}
@@ -64,19 +65,22 @@ def stated(now: Snapshot, plan: Plan, ordered: Collection[InstanceId], used: set
     return Stated(pools, tuple(lines), frozenset(bought))
 
 
-def _pools(pools: Iterable[Pool], allowed: Collection[Where]) -> tuple[Pool, ...]:
+def _pools(
+    pools: Iterable[Pool], allowed: Collection[Where], live: Collection[Where]
+) -> tuple[Pool, ...]:
     """Pools of members that are there, of one name once."""
     taken: set[Where] = set()
     found: dict[str, Pool] = {}
-    for pool in pools:
-        fresh = tuple(dict.fromkeys(it for it in pool.members if it in allowed and it not in taken))
+    for pool in sorted(pools, key=lambda it: it.lent):  # who stands is not lent
+        open_to = live if pool.lent else allowed
+        fresh = tuple(dict.fromkeys(it for it in pool.members if it in open_to and it not in taken))
         taken.update(fresh)
         known = found.get(pool.name)
         members = fresh if known is None else (*known.members, *fresh)
         closed = pool.closed if known is None else (*known.closed, *pool.closed)
         reason = pool.reason if known is None else known.reason
         resting = tuple(it for it in closed if it in set(members))
-        found[pool.name] = Pool(pool.name, members, reason, resting)
+        found[pool.name] = Pool(pool.name, members, reason, resting, pool.lent)
     return tuple(found.values())
 
 

@@ -32,7 +32,8 @@ def adopt(
         return
     pools, lines = named(pools, lines, names)
     context.state.membership.state(partition, pools, lines)
-    members = {InstanceId(str(it)): pool for pool in pools for it in pool.members}
+    standing_in = (pool for pool in pools if not pool.lent)
+    members = {InstanceId(str(it)): pool for pool in standing_in for it in pool.members}
     for name in before:
         if name not in members:
             _leave(context, context.state.instances[name])
@@ -89,7 +90,7 @@ def _fill(context: Context, partition: str, standing: Standing) -> bool:
     def admitted(job: JobId) -> bool:
         return _admitted(context, partition, job)
 
-    head = standing.next(lambda instance: _room(context, instance), admitted)
+    head = standing.next(lambda instance: _room(context, standing, instance), admitted)
     if head is None:
         return False
     run = context.state.runs[run_id(head.job, head.index)]
@@ -107,18 +108,19 @@ def look(context: Context, name: RunId) -> None:
         context.standings.touch_job(run.job)
 
 
-def _room(context: Context, name: InstanceId) -> Room | None:
+def _room(context: Context, standing: Standing, name: InstanceId) -> Room | None:
     """What is free on a member where a task could start at once."""
     state = context.state
     instance = state.instances.get(name)
-    if instance is None or not instance.stands or instance.state is not InstanceState.READY:
+    if instance is None or instance.state is not InstanceState.READY:
         return None
-    if not state.connected(name):
+    lent = name in standing.lent and instance.takes_tasks and instance.leaving_ms is None
+    if not (instance.stands or lent) or not state.connected(name):
         return None
     runs = {run.id: run for run in (*state.occupants(name), *state.targeting(name))}
     kind = instance.offering.type
     free = kind.capacity - state.demand(runs.values(), instance)
-    return Room(instance.pool, kind.family, free)
+    return Room(standing.pool_of[name], kind.family, free)
 
 
 def _admitted(context: Context, partition: str, name: JobId) -> bool:

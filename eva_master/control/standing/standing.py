@@ -34,6 +34,7 @@ class Standing:
         pools: As the last plan states them, with instances in place of keys.
         lines: Likewise.
         pool_of: The pool of each member that may take tasks from a line.
+        lent: Those of them that are lent.
         taken: The task runs that took room since `taken` was emptied last.
     """
 
@@ -41,6 +42,7 @@ class Standing:
         self.pools: tuple[Pool, ...] = ()
         self.lines: tuple[Line, ...] = ()
         self.pool_of: dict[InstanceId, str] = {}
+        self.lent: frozenset[InstanceId] = frozenset()
         self.taken: set[RunId] = set()
         self._queues: dict[JobId, Queue] = {}
         self._claims: tuple[Claim, ...] = ()
@@ -80,6 +82,9 @@ class Standing:
             if member not in pool.closed
         }
         there = dict.fromkeys(job for line in lines for job in line.jobs)
+        self.lent = frozenset(
+            InstanceId(str(it)) for pool in pools if pool.lent for it in pool.members
+        )
         # What waits of a job that stood in a line before is known.
         self._queues = {job: self._queues.get(job) or queue_of(job) for job in there}
         self._claims = tuple(Claim(number, line, self._queues) for number, line in enumerate(lines))
@@ -246,7 +251,7 @@ def named(
         return tuple(names[it] if isinstance(it, int) else it for it in members)
 
     return (
-        tuple(Pool(it.name, ids(it.members), it.reason, ids(it.closed)) for it in pools),
+        tuple(Pool(it.name, ids(it.members), it.reason, ids(it.closed), it.lent) for it in pools),
         tuple(
             Line(it.pools, it.jobs, it.rank, it.weight_ppm, it.at_most, ids(it.only))
             for it in lines

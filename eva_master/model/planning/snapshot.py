@@ -10,6 +10,7 @@ from eva_master.model.ids import MILLION, Family, InstanceId, JobId, Millis, Run
 from eva_master.model.job import JobKind, Latency, TaskSpec
 from eva_master.model.planning.elastic import Elastic
 from eva_master.model.planning.estimate import Estimate
+from eva_master.model.resources import Resources
 
 PREVIEW = JobId("preview")
 """The job that nobody has submitted, in a snapshot that is made to see what would happen to it."""
@@ -213,6 +214,36 @@ class StandaloneRates:
 
 
 @dataclass(frozen=True, slots=True)
+class Lendable:
+    """An instance of another policy, with its own tasks on it, that takes tasks now.
+
+    Attributes:
+        free: What is free there.
+    """
+
+    id: InstanceId
+    offering: Offering
+    free: Resources
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """What a policy that stands in front of another one may know of that one's part.
+
+    Attributes:
+        instances: Those that a pool that is lent may have as members.
+        waiting_ms: Since when one of the other policy's task runs has been waiting for a place, of
+            several the longest; `None` if none does.
+    """
+
+    instances: tuple[Lendable, ...] = ()
+    waiting_ms: Millis | None = None
+
+
+NOBODY = Beside()
+
+
+@dataclass(frozen=True, slots=True)
 class Snapshot:
     """Everything that a policy may know. The control loop builds it; nothing changes it.
 
@@ -229,6 +260,7 @@ class Snapshot:
         draining: Instances that take no new task and go once they are empty. Their task runs are
             not in the snapshot, unless they are to move. A plan may state one again as a member of
             a pool, unless an operator has it drained.
+        beside: What the policy behind has; only for one in front that shares its instances.
     """
 
     now_ms: Millis
@@ -242,3 +274,4 @@ class Snapshot:
     standalone: StandaloneRates = StandaloneRates()
     profile: bool = False
     draining: tuple[InstanceView, ...] = ()
+    beside: Beside = NOBODY

@@ -16,17 +16,22 @@ def full_name(partition: str, pool: str) -> str:
 class Pool:
     """Instances that stay though they are empty, until a plan no longer states them.
 
+    Those of a pool that is lent do not: their free room can be claimed by lines for as long as
+    others have them there, and that is all that is changed by being stated.
+
     Attributes:
         name: Of the pool, as users see it.
         members: Live instances, and new ones by their keys in the plan.
         reason: Why they stay, for the user.
         closed: Those of the members that take nobody from a line for now.
+        lent: Whether it is lent. Its members are live, and in no other pool.
     """
 
     name: str
     members: tuple[InstanceId | int, ...]
     reason: str
     closed: tuple[InstanceId | int, ...] = ()
+    lent: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,14 +6,22 @@ first what is bought. Instances that its plan leaves are there for the other one
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import asdict, dataclass, replace
 
 from eva_master.model.ids import InstanceId, JobId, RunId
-from eva_master.model.job import Latency
+from eva_master.model.job import JobKind, Latency
 from eva_master.model.planning.plan import Json, Plan, PolicyMemory
-from eva_master.model.planning.snapshot import InstanceView, JobView, Snapshot
+from eva_master.model.planning.snapshot import (
+    Beside,
+    InstanceView,
+    JobView,
+    Lendable,
+    RunView,
+    Snapshot,
+)
 from eva_master.model.planning.standing import Line, Pool
+from eva_master.model.resources import NOTHING
 from eva_master.packing.parts.partition import divide, merge, without_launched
 from eva_master.ports import Policy
 
@@ -45,13 +53,27 @@ class Splitter:
     pool, until it leaves them. Who shares an instance with a job of the other policy is the other
     policy's, too.
 
+    If the front policy shares, its instances are those in its pools alone. It is told of the others
+    (`Snapshot.beside`), whose free room its lines may claim in a pool that is lent. Its tasks there
+    are pinned for the other policy, and not to be seen by itself.
+    Gangs of several, which stand in no line, are the other policy's.
+
     Args:
         front: Plans for the jobs that are chosen.
         back: Plans for all others.
         chosen: Whether a job that arrives is the front policy's.
+        shares: Whether the front policy shares.
     """
 
-    def __init__(self, front: Policy, back: Policy, chosen: Callable[[JobView], bool]) -> None:
+    def __init__(
+        self,
+        front: Policy,
+        back: Policy,
+        chosen: Callable[[JobView], bool],
+        *,
+        shares: bool = False,
+    ) -> None:
+        self._shares = shares
         self._front = front
         self._back = back
         self._chosen = chosen
@@ -69,16 +91,25 @@ class Splitter:
         places = {run.id: run.instance for run in snapshot.runs}
         ours = self._ours(snapshot, kept, places)
         events = kept.events.after(snapshot, len(ours - kept.jobs), len(kept.jobs - ours))
-        jobs, rooms = _belonging(snapshot, ours, places)
-        front, back = divide(snapshot, _within(jobs, rooms))
+        jobs: Set[JobId] = ours
+        rooms: Set[InstanceId] = _standing_or_empty(snapshot)
+        if not self._shares:
+            jobs, rooms = _belonging(snapshot, ours, places)
+        front, back = self._parts(snapshot, jobs, rooms)
         front = _own_pools(replace(front, arrivals=events.front[0], completions=events.front[1]))
         first, first_memory = self._front.plan(front, kept.front)
         if emptied := _emptied(front, first):
-            _, back = divide(_vacated(snapshot, emptied), _within(jobs, rooms - emptied))
+            _, back = self._parts(_vacated(snapshot, emptied), jobs, rooms - emptied)
         back = replace(back, arrivals=events.back[0], completions=events.back[1])
         second, second_memory = self._back.plan(without_launched(back, first), kept.back)
         after = _Kept(ours, events, first_memory, second_memory)
         return _listed(merge((_named(first), second)), snapshot), self._written(after)
+
+    def _parts(
+        self, snapshot: Snapshot, jobs: Set[JobId], rooms: Set[InstanceId]
+    ) -> tuple[Snapshot, Snapshot]:
+        parts = divide(snapshot, _within(jobs, rooms))
+        return _shared(*parts, rooms) if self._shares else parts
 
     def _ours(
         self, snapshot: Snapshot, kept: _Kept, places: Mapping[RunId, InstanceId | None]
@@ -86,6 +117,8 @@ class Splitter:
         """The jobs of the front policy."""
         found = set()
         for job in snapshot.jobs:
+            if self._shares and not _alone(job):
+                continue
             waits = all(places[run] is None for run in job.runs)
             if job.id in kept.jobs or ((waits or kept.new) and self._chosen(job)):
                 found.add(job.id)
@@ -226,6 +259,71 @@ def _belonging(
         if not left:
             return jobs, rooms
         jobs -= left
+
+
+def _alone(job: JobView) -> bool:
+    """Whether its tasks may stand in lines."""
+    return job.kind is not JobKind.GANG or (len(job.runs) == 1 and job.elastic is None)
+
+
+def _standing_or_empty(snapshot: Snapshot) -> Set[InstanceId]:
+    """The instances of a front policy that shares: in its pools, or empty and in none."""
+    return {
+        view.id
+        for view in (*snapshot.instances, *snapshot.draining)
+        if view.pool.startswith(_FRONT) or not (view.pool or view.residents)
+    }
+
+
+def _shared(front: Snapshot, back: Snapshot, rooms: Set[InstanceId]) -> tuple[Snapshot, Snapshot]:
+    """The parts of a front policy that shares, and of the other one, with who is a guest there.
+
+    Args:
+        front: Its part, with all of its jobs.
+        back: The other one's.
+        rooms: Its instances.
+    """
+    guests = {
+        run.id for run in front.runs if run.instance is not None and run.instance not in rooms
+    }
+    waiting = (it.since_ms for it in back.runs if it.instance is None and it.since_ms is not None)
+    lendable = tuple(_lendable((*front.runs, *back.runs), back.instances, guests))
+    beside = Beside(lendable, min(waiting, default=None))
+    if not guests:
+        return replace(front, beside=beside), back
+    visiting = tuple(replace(run, pinned=True) for run in front.runs if run.id in guests)
+    back = replace(
+        back,
+        jobs=tuple(sorted([*back.jobs, *_of(front, guests)], key=lambda job: job.id)),
+        runs=tuple(sorted([*back.runs, *visiting], key=lambda run: run.id)),
+    )
+    stay = {run.id for run in front.runs} - guests
+    front = replace(
+        front,
+        jobs=tuple(_of(front, stay)),
+        runs=tuple(run for run in front.runs if run.id in stay),
+        beside=beside,
+    )
+    return front, back
+
+
+def _lendable(
+    runs: Iterable[RunView], instances: Iterable[InstanceView], guests: Set[RunId]
+) -> Iterator[Lendable]:
+    tasks = {run.id: run.task for run in runs}
+    for view in instances:
+        if view.ready and not view.pool and not set(view.residents) <= guests:
+            kind = view.offering.type
+            needs = (tasks[run].demand_on(kind.family) for run in view.residents if run in tasks)
+            used = sum((need for need in needs if need is not None), NOTHING)
+            yield Lendable(view.id, view.offering, kind.capacity - used)
+
+
+def _of(snapshot: Snapshot, runs: Set[RunId]) -> Iterator[JobView]:
+    """The jobs of some task runs, with these alone."""
+    for job in snapshot.jobs:
+        if some := tuple(run for run in job.runs if run in runs):
+            yield replace(job, runs=some)
 
 
 def _own_pools(snapshot: Snapshot) -> Snapshot:

@@ -20,6 +20,8 @@ class Config:
         clear_within_s: So soon what waits is to have begun: the pools grow by as many slots.
         hold_s: So long after the last need no member leaves for want of work.
         age_cap: A task that has waited for so many times its own run time goes first.
+        short_first: Whether short tasks may use room that is free on instances of other jobs.
+        long_patience_s: They may not while a task of another job has waited for so long.
         largest_share_ppm: So much of the spot money is spent on one type in one zone at most.
         explained: Give reasons with every plan; they decide nothing.
     """
@@ -29,6 +31,8 @@ class Config:
     clear_within_s: Seconds = 20
     hold_s: Seconds = 300
     age_cap: Count = 5
+    short_first: bool = True
+    long_patience_s: Seconds = 600
     largest_share_ppm: Share = 500_000
     explained: bool = True
 

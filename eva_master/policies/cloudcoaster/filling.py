@@ -10,8 +10,8 @@ import numpy.typing as npt
 
 from eva_master.model.catalog import Offering
 from eva_master.model.ids import RunId
-from eva_master.model.job import JobKind
-from eva_master.model.planning.snapshot import JobView, Snapshot
+from eva_master.model.job import JobKind, TaskSpec
+from eva_master.model.planning.snapshot import JobView, Lendable, Snapshot
 from eva_master.packing.toolkit import (
     OpenInstances,
     PlacementGroup,
@@ -19,7 +19,7 @@ from eva_master.packing.toolkit import (
     UnplacedGroup,
 )
 from eva_master.policies.cloudcoaster.config import Config
-from eva_master.policies.cloudcoaster.market import Market, is_spot, slots_of
+from eva_master.policies.cloudcoaster.market import Market, is_spot, slots_in, slots_of
 from eva_master.policies.cloudcoaster.order import Key, task_ms
 from eva_master.policies.cloudcoaster.sizing import needed
 
@@ -35,6 +35,12 @@ def holds_short(instances: OpenInstances, row: int) -> bool:
     return any(map(stands_in_line, there))
 
 
+def _shared(config: Config, snapshot: Snapshot) -> tuple[Lendable, ...]:
+    waiting = snapshot.beside.waiting_ms
+    patient = waiting is None or snapshot.now_ms - waiting < config.long_patience_s * 1000
+    return snapshot.beside.instances if config.short_first and patient else ()
+
+
 class Filling:
     """One plan's rounds over the rows of open instances.
 
@@ -46,6 +52,7 @@ class Filling:
 
     Attributes:
         short_of_room: Whether members were added, or would have been had there been money.
+        shared: Instances of others whose free room may be used.
     """
 
     def __init__(
@@ -66,6 +73,7 @@ class Filling:
         }
         self._added: set[int] = set()
         self.short_of_room = False
+        self.shared = _shared(config, snapshot)
 
     def place_gangs(self, groups: Sequence[PlacementGroup]) -> None:
         """Put as many members of gangs on instances as there is room for, or can be bought."""
@@ -133,7 +141,11 @@ class Filling:
         queued: Counter[PricedShape] = Counter()
         for group in groups:
             queued[self._shape(group)] += task_ms(group.job, clear_ms)
-        wanted = {shape: needed(work, 0, clear_ms, len(groups)) for shape, work in queued.items()}
+        free = {self._shape(it): self.shared_slots(it.runs[0].task) for it in groups}
+        wanted = {
+            shape: needed(work, free[shape], clear_ms, len(groups))
+            for shape, work in queued.items()
+        }
         refused: set[PricedShape] = set()
         left = groups
         while head := next((it for it in left if self._shape(it) not in refused), None):
@@ -149,22 +161,32 @@ class Filling:
             left = self._first_fit([it for it in left if it is not head])
         return left
 
+    def shared_slots(self, task: TaskSpec) -> int:
+        """How many tasks of a kind find room on instances of others at once."""
+        rooms = ((it.free, task.demand_on(it.offering.type.family)) for it in self.shared)
+        return sum(slots_in(free, need) for free, need in rooms)
+
     def _shape(self, group: PlacementGroup) -> PricedShape:
         return self._instances.priced(group.runs[0].id)
 
     def _bought(self, head: RunId, wanted: int) -> Offering | None:
         instances = self._instances
-        forced = not self.can_ever_hold(head)
-        if wanted <= 0 and not forced:
+        if wanted <= 0:
             return None
+        forced = not self.can_ever_hold(head)
         members = [instances.offerings[row] for row in self._members()]
         task = instances.runs[head].task
         market = Market(self._config, task, (*members, *self._leaving), instances.on_sale())
         return market.choose(wanted, forced=forced)
 
     def can_ever_hold(self, run: RunId) -> bool:
-        """Whether some member would hold the task run if nobody else were there."""
+        """Whether some member would hold the task run if nobody else were there.
+
+        So would an instance of others that has room for it now.
+        """
         instances = self._instances
+        if self.shared_slots(instances.runs[run].task):
+            return True
         fits: npt.NDArray[np.bool_] = np.all(
             instances.needed(instances.priced(run)) <= instances.capacity(), axis=1
         )

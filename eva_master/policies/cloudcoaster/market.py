@@ -9,6 +9,7 @@ from fractions import Fraction
 from eva_master.model.catalog import Offering, Purchase
 from eva_master.model.ids import MILLION
 from eva_master.model.job import TaskSpec
+from eva_master.model.resources import Resources
 from eva_master.policies.cloudcoaster.config import Config
 
 _MANY = 1_000_000
@@ -17,7 +18,11 @@ _MANY = 1_000_000
 
 def slots_of(offering: Offering, task: TaskSpec) -> int:
     """How many tasks of a kind an empty instance holds."""
-    need, whole = task.demand_on(offering.type.family), offering.type.capacity
+    return slots_in(offering.type.capacity, task.demand_on(offering.type.family))
+
+
+def slots_in(whole: Resources, need: Resources | None) -> int:
+    """How many tasks fit into what is free, by what one needs; none if it can not be there."""
     if need is None or not need.fits(whole):
         return 0
     parts = (

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from eva_master.model.ids import MILLION, InstanceId, Millis
 from eva_master.model.planning.plan import Plan, PolicyMemory
-from eva_master.model.planning.snapshot import Snapshot
+from eva_master.model.planning.snapshot import Lendable, Snapshot
 from eva_master.model.planning.standing import Line, Pool
 from eva_master.packing.toolkit import (
     OpenInstances,
@@ -25,7 +26,7 @@ from eva_master.policies.cloudcoaster.order import first_served, task_ms
 from eva_master.policies.cloudcoaster.sizing import needed
 
 NAME = "cloudcoaster"
-STEADY, TRANSIENT = "steady", "transient"
+STEADY, TRANSIENT, SHARED = "steady", "transient", "shared"
 _VERSION = 1
 
 
@@ -65,6 +66,8 @@ class CloudCoaster:
         queued = sum(task_ms(one.group.job, unknown_ms) for one in waits)
         backlog = _backlog(len(waits), queued, config.clear_within_s)
         pools = self._pools(snapshot, instances, needed_ms, backlog)
+        if waits and filling.shared:
+            pools = (*pools, _lent(filling.shared))
         hosted = dict.fromkeys(it.group.job.id for it in waits if filling.can_ever_hold(it.run.id))
         names = tuple(pool.name for pool in pools)
         lines = (Line(names, tuple(hosted)),) if hosted else ()
@@ -114,6 +117,11 @@ def _needed_ms(memory: PolicyMemory | None) -> Millis | None:
     return Millis(int(str(memory.data["needed"])))
 
 
+def _lent(instances: Sequence[Lendable]) -> Pool:
+    names = tuple(it.id for it in instances)
+    return Pool(SHARED, names, "room that other jobs leave free on their instances", lent=True)
+
+
 def _backlog(tasks: int, work_ms: int, clear_within_s: int) -> str:
     """What waits for more room than there is, or than may be paid for."""
     if not tasks:
@@ -137,6 +145,7 @@ def _reason(name: str, members: int, price: int) -> str:
 class _PolicySpec:
     name: str = NAME
     config: type[Any] = Config
+    shares: bool = True
 
     def build(self, config: Any) -> CloudCoaster:
         """Make the policy of a `Config`."""

@@ -39,6 +39,8 @@ configs = st.builds(
     transient_share_ppm=st.sampled_from([0, 250_000, 500_000]),
     clear_within_s=st.sampled_from([20, 600]),
     hold_s=st.sampled_from([1, 300]),
+    short_first=st.booleans(),
+    long_patience_s=st.sampled_from([30, 600]),
 )
 
 
@@ -83,7 +85,10 @@ def _live(world: ChaoticWorld, story: Story, config: Config) -> int:
 
 def _with_short_jobs(story: Story, config: Config) -> ChaoticWorld:
     splitter = Splitter(
-        CLOUDCOASTER.build(config), NO_PACKING.build(NO_PACKING.config()), _is_short
+        CLOUDCOASTER.build(config),
+        NO_PACKING.build(NO_PACKING.config()),
+        _is_short,
+        shares=CLOUDCOASTER.shares,
     )
     catalog: tuple[Offering, ...] = (*CATALOG, *SPOT)
     return _world(story, policy=splitter, catalog=catalog)

@@ -1,0 +1,141 @@
+"""Short tasks on instances of other jobs: who sees what, and what is left as it is."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from eva_master.model.ids import InstanceId, Millis
+from eva_master.model.job import JobKind, Latency
+from eva_master.model.planning.plan import Assign, Plan, PolicyMemory
+from eva_master.model.planning.snapshot import Snapshot
+from eva_master.packing.parts.splitter import Splitter, below
+from eva_master.policies.cloudcoaster import POLICY
+from eva_master.policies.cloudcoaster.config import Config
+from eva_master.policies.no_packing import POLICY as NO_PACKING
+from eva_master.ports import Policy
+from eva_master.testing.plan_checks import check
+from eva_master.testing.snapshots import carried_out
+from tests.fakes.snapshots import Cluster, offer, task
+
+ONE, HALF = task("short", any=(0, 1, 1)), task("long", any=(0, 4, 8))
+BOX = offer("box", (0, 8, 16), 1.0)
+
+
+class Watched:
+    """A policy that remembers what it was shown last."""
+
+    def __init__(self, inner: Policy) -> None:
+        self._inner = inner
+        self.seen: Snapshot | None = None
+
+    @property
+    def name(self) -> str:
+        return self._inner.name
+
+    def plan(
+        self, snapshot: Snapshot, memory: PolicyMemory | None
+    ) -> tuple[Plan, PolicyMemory | None]:
+        self.seen = snapshot
+        return self._inner.plan(snapshot, memory)
+
+
+def pair(**options: int) -> tuple[Splitter, Watched, Watched]:
+    front = Watched(POLICY.build(Config(**options)))  # type: ignore[arg-type]
+    back = Watched(NO_PACKING.build(NO_PACKING.config()))
+    return Splitter(front, back, below(90_000), shares=POLICY.shares), front, back
+
+
+def shown(snapshot: Snapshot) -> Snapshot:
+    """With the job `short` said to be short."""
+    jobs = (
+        replace(job, latency=Latency.SHORT) if job.id == "short" else job for job in snapshot.jobs
+    )
+    return replace(snapshot, jobs=tuple(jobs))
+
+
+def mixed(tasks: int) -> Snapshot:
+    """A box half of which a long job has, and an array of short tasks."""
+    cluster = Cluster(BOX).instance("i1", "box").job("long", HALF, on=["i1"])
+    return shown(cluster.job("short", *[ONE] * tasks, kind=JobKind.ARRAY).snapshot())
+
+
+def test_who_waits_takes_the_room_that_other_jobs_leave() -> None:
+    splitter, front, back = pair()
+    snapshot = mixed(3)
+    plan, memory = splitter.plan(snapshot, None)
+    check(snapshot, plan)
+    assert not plan.launches, "three tasks fit beside the long one"
+    (pool,) = plan.pools
+    assert (pool.name, pool.members, pool.lent) == ("short.shared", ("i1",), True)
+    assert plan.lines[0].pools == ("short.shared",)
+    assert front.seen is not None
+    assert [(it.id, it.free.milli_cpus) for it in front.seen.beside.instances] == [("i1", 4_000)]
+    # They have started there. The other policy sees them, and does not touch them.
+    after = carried_out(snapshot, plan)
+    assert {run.instance for run in after.runs} == {"i1"}
+    assert after.instances[0].pool == "", "it does not stand there for that"
+    again, _ = splitter.plan(after, memory)
+    check(after, again)
+    assert (again.launches, again.entries, again.pools, again.lines) == ((), (), (), ())
+    assert front.seen.jobs == ()
+    assert back.seen is not None
+    pinned = {run.id for run in back.seen.runs if run.pinned}
+    assert pinned == {f"short/{n}" for n in range(3)}
+
+
+def test_room_of_others_counts_as_room() -> None:
+    # Six tasks of 20 s want six slots, of which four are free.
+    plan, _ = pair(slots=8)[0].plan(mixed(6), None)
+    assert [launch.offering for launch in plan.launches] == [BOX]
+    assert sum(isinstance(entry, Assign) for entry in plan.entries) == 6
+    plan, _ = pair(slots=8)[0].plan(mixed(4), None)
+    assert not plan.launches
+
+
+def test_nobody_uses_it_while_others_have_waited_for_long() -> None:
+    cluster = Cluster(replace(BOX, limit=1)).instance("i1", "box").job("long", HALF, on=["i1"])
+    cluster.job("short", ONE, kind=JobKind.ARRAY).job("whole", task("w", any=(0, 8, 8)))
+    snapshot = shown(cluster.snapshot())
+
+    def pools(waited_s: int) -> list[str]:
+        since = Millis(snapshot.now_ms - waited_s * 1000)
+        runs = (replace(it, since_ms=since) if it.job == "whole" else it for it in snapshot.runs)
+        plan, _ = pair(long_patience_s=600)[0].plan(replace(snapshot, runs=tuple(runs)), None)
+        return [pool.name for pool in plan.pools]
+
+    assert pools(599) == ["short.shared"]
+    assert pools(600) == []
+
+
+def test_it_can_be_switched_off() -> None:
+    plan, _ = pair(short_first=False)[0].plan(mixed(3), None)
+    assert [pool.name for pool in plan.pools] == ["short.steady"]
+
+
+def test_an_instance_whose_own_jobs_have_gone_is_lent_no_more() -> None:
+    splitter, front, _ = pair()
+    cluster = Cluster(BOX).instance("i1", "box")
+    cluster.job("short", *[ONE] * 3, kind=JobKind.ARRAY, on=["i1", None, None])
+    plan, _ = splitter.plan(shown(cluster.snapshot()), None)
+    assert front.seen is not None
+    assert front.seen.beside.instances == ()
+    assert "short.shared" not in {pool.name for pool in plan.pools}
+    stay = {it for pool in plan.pools for it in pool.members}
+    assert InstanceId("i1") not in stay, "nobody pays for it any longer than it takes"
+
+
+def test_without_short_jobs_the_plan_is_the_other_policy_s() -> None:
+    cluster = Cluster(BOX).instance("i1", "box").job("long", HALF, on=["i1"]).job("more", HALF)
+    snapshot = cluster.snapshot()
+    alone, _ = NO_PACKING.build(NO_PACKING.config()).plan(snapshot, None)
+    assert pair()[0].plan(snapshot, None)[0] == alone
+
+
+@pytest.mark.parametrize("ready", [True, False])
+def test_only_who_is_ready_is_lent(ready: bool) -> None:
+    cluster = Cluster(BOX).instance("i1", "box", ready=ready).job("long", HALF, on=["i1"])
+    cluster.job("short", ONE, kind=JobKind.ARRAY)
+    plan, _ = pair()[0].plan(shown(cluster.snapshot()), None)
+    assert (["short.shared"] if ready else ["short.steady"]) == [it.name for it in plan.pools]
