@@ -29,6 +29,7 @@ from eva_master.packing.bins.plan_builder import (
 )
 from eva_master.packing.bins.replan_trigger import replan_due
 from eva_master.packing.planner_cache import PlannerCache
+from eva_master.packing.valuation.reservation_price import Speeds
 from eva_master.packing.valuation.task_classes import PricedShape
 
 __all__ = [
@@ -37,6 +38,7 @@ __all__ = [
     "PlacementGroup",
     "PlannerCache",
     "PricedShape",
+    "Speeds",
     "UnplacedGroup",
     "build_plan",
     "joint_move",

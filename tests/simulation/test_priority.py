@@ -15,8 +15,9 @@ from eva_master.model.states import JobState, RunState
 from eva_master.simulation.cluster.delays import Delays
 from eva_master.simulation.cluster.work import Work
 from eva_master.simulation.simulated_cluster import SimulatedCluster
+from tests.fakes.policies.whole import WHOLE
 
-POLICIES = sorted(policies())
+POLICIES = WHOLE
 MINUTE_MS = 60_000
 BOOT_MS = 70_000
 NEVER_MS = 10**15

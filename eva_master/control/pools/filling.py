@@ -8,7 +8,7 @@ from eva_master.control.planning import scope
 from eva_master.control.standing.queue import Queue
 from eva_master.control.standing.rooms import Room
 from eva_master.control.standing.standing import Standing, named, queue_of
-from eva_master.control.supply import draining
+from eva_master.control.supply import availability, draining
 from eva_master.model.ids import InstanceId, JobId, RunId, run_id
 from eva_master.model.planning.standing import Line, Pool
 from eva_master.model.records import Drain, Instance
@@ -132,7 +132,7 @@ def _admitted(context: Context, partition: str, name: JobId) -> bool:
         return False
     if job.is_gang and len(job.spec.tasks) > 1:
         return False
-    if context.state.tasks[name].placeable(job) <= 0:
+    if context.state.tasks[name].placeable(job) <= 0 or availability.held_back(context, name):
         return False
     if context.now < job.not_before_ms:
         context.alarms.at(job.not_before_ms, Alarm.job(name))

@@ -137,6 +137,20 @@ def paused_jobs(context: Context) -> list[JobId]:
     return [job for job, streak in streaks if streak and streak.until_ms > context.now]
 
 
+def held_back(context: Context, job: JobId) -> bool:
+    """Whether a job's tasks take no room in a line now, since instances ended as they ran there.
+
+    They are tried one at a time then, as those are that instances are bought for.
+    """
+    streak = context.state.boots.streaks.get(lost_scope(job))
+    if streak is None:
+        return False
+    if streak.until_ms > context.now:
+        return True  # There is a plan then, and lines are looked at anew.
+    there = (run.target for run in context.state.in_hand(job) if run.target is not None)
+    return any(_untried(context, name) for name in there)
+
+
 def gate(context: Context) -> BootGate:
     """What of a plan may be bought now."""
     state, now = context.state, context.now

@@ -63,6 +63,8 @@ class BootGate:
         offerings = {launch.key: launch.offering for launch in plan.launches}
         trying: set[Scope] = set()
         bought: set[int] = set()
+        refused: set[int] = set()
+        """New members of pools for which those have to wait that are to be the first there."""
         reasons: dict[RunId, str] = {}
         doubtful = self.boots.suspect_jobs()
         for job, runs in _units(seen, plan):
@@ -74,11 +76,14 @@ class BootGate:
             why = self._why(job, bool(needed), suspects, trying)
             if why:
                 reasons.update(dict.fromkeys(runs, why))
+                refused |= keys
             else:
                 trying |= suspects.keys()
                 bought |= keys
-        barred: set[int] = set()
+        barred = (refused - bought).intersection(pooled(plan))
         for key in pooled(plan):
+            if key in barred:
+                continue
             suspected = set(self._suspects([offerings[key]] if key in offerings else []))
             if key not in bought and suspected & (self.booting | trying):
                 barred.add(key)

@@ -176,7 +176,8 @@ class Filling:
         forced = not self.can_ever_hold(head)
         members = [instances.offerings[row] for row in self._members()]
         task = instances.runs[head].task
-        market = Market(self._config, task, (*members, *self._leaving), instances.on_sale())
+        there, speeds = (*members, *self._leaving), instances.priced(head).shape.part.speeds
+        market = Market(self._config, task, there, instances.on_sale(), speeds)
         return market.choose(wanted, forced=forced)
 
     def can_ever_hold(self, run: RunId) -> bool:

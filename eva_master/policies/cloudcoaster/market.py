@@ -10,6 +10,7 @@ from eva_master.model.catalog import Offering, Purchase
 from eva_master.model.ids import MILLION
 from eva_master.model.job import TaskSpec
 from eva_master.model.resources import Resources
+from eva_master.packing.toolkit import Speeds
 from eva_master.policies.cloudcoaster.config import Config
 
 _MANY = 1_000_000
@@ -47,6 +48,7 @@ class Market:
         members: The offerings of all members of the pools, those that are about to leave and those
             that are about to be bought included.
         on_sale: What one more instance may be taken of.
+        speeds: How fast such a task runs on each family.
     """
 
     def __init__(
@@ -55,7 +57,9 @@ class Market:
         task: TaskSpec,
         members: Iterable[Offering],
         on_sale: Iterable[Offering],
+        speeds: Speeds = (),
     ) -> None:
+        self._speeds = dict(speeds)
         self._config = config
         self._slots: dict[Offering, int] = {}
         self._task = task
@@ -103,8 +107,8 @@ class Market:
                 It is on demand, unless the task runs on spot instances alone and there is none.
 
         Returns:
-            The one with the least price for a slot; of equals the one that comes closest to what
-            is needed. `None` if there is no money, or nothing is on sale.
+            The one with the least price for what a slot does; of equals the one that comes closest
+            to what is needed. `None` if there is no money, or nothing is on sale.
         """
         steady = self._config.steady_slots - self._steady
         spent = -(-self.spent // self._price) if self._price else 0
@@ -133,7 +137,8 @@ class Market:
 
     def _rank(self, offering: Offering, wanted: int) -> tuple[Fraction, int, str]:
         slots = self._count(offering)
-        return Fraction(offering.price, slots), abs(wanted - slots), offering.id
+        speed = self._speeds.get(offering.type.family, 1)
+        return Fraction(offering.price, slots * speed), abs(wanted - slots), offering.id
 
     def _count(self, offering: Offering) -> int:
         if offering not in self._slots:

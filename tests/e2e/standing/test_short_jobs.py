@@ -44,7 +44,7 @@ def test_short_tasks_take_the_room_of_a_pool_of_which_a_member_dies(
         return record.read_text().split() if record.exists() else []
 
     until(lambda: len(done()) >= 20, "twenty tasks are done")
-    assert "in line for room in pool short.steady" in cluster.eva("status", job).stdout
+    assert "in line for room in pools short.steady" in cluster.eva("status", job).stdout
     members = _members(cluster)
     assert len(members) == 2
     told = cluster.eva("explain", "pools").stdout

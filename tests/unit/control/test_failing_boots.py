@@ -21,6 +21,7 @@ from eva_master.simulation.cluster.attempt_log import History
 from eva_master.simulation.cluster.cloud import Life
 from eva_master.simulation.cluster.work import Attempt
 from eva_master.simulation.simulated_cluster import SimulatedCluster
+from tests.fakes.policies.whole import WHOLE
 
 MINUTE_MS = 60_000
 HALF_AN_HOUR_MS = 30 * MINUTE_MS
@@ -46,6 +47,7 @@ FORTY = tuple(
     for size in range(5)
     for zone in ("za", "zb")
 )
+
 CATALOGS = {"one": ONE, "forty": FORTY}
 
 
@@ -243,7 +245,7 @@ def test_a_gang_that_needs_two_still_tries_with_two() -> None:
     assert len(world.bought) == 4
 
 
-@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("policy", WHOLE)
 def test_what_does_boot_is_found_and_nothing_waits_for_what_does_not(policy: str) -> None:
     world = World(FORTY, policy, "boot", lambda o: o.zone == "za" and o.type.family == "c")
     world.job(minutes=5)
