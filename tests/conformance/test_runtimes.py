@@ -96,18 +96,17 @@ class Bench:
 
     def alive(self) -> list[object]:
         """What there is of this bench's tasks: containers, or processes by their sockets."""
-        mine = str(self.home)
-        found = []
         if self.engine:
             with contextlib.closing(connect(self.engine)) as client:
                 return list(client.containers.list(all=True))
+        mine = str(self.home)
+        found: list[object] = []
         for process in psutil.process_iter():
-            try:
-                if process.environ().get("EVA_SOCKET", "").startswith(mine):
+            with contextlib.suppress(psutil.Error):  # It may end while it is looked at.
+                of_mine = process.environ().get("EVA_SOCKET", "").startswith(mine)
+                if of_mine and process.status() != psutil.STATUS_ZOMBIE:
                     found.append(process)
-            except psutil.Error:
-                continue
-        return [p for p in found if p.status() != psutil.STATUS_ZOMBIE]
+        return found
 
 
 def with_argument(mark: str) -> list[psutil.Process]:
@@ -135,10 +134,11 @@ async def bench(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
     engine = request.getfixturevalue("docker_engine") if request.param == "docker" else ""
     bench = Bench(tmp_path, engine, confined=request.param == "confined process")
     yield bench
-    for key in await bench.runtime.adopt():
-        await bench.runtime.kill(key)
-        await soon(bench.runtime.wait(key))
-        await bench.runtime.cleanup(key)
+    runtime = bench.renew()  # A test that fails may have closed the one that there was.
+    for key in await runtime.adopt():
+        await runtime.kill(key)
+        await soon(runtime.wait(key))
+        await runtime.cleanup(key)
     bench.runtime.close()
     assert not bench.alive()
 
