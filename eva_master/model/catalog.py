@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -103,6 +105,16 @@ def base_family(family: Family) -> Family:
 def is_spot(family: Family) -> bool:
     """Whether a family is one of spot instances."""
     return family.endswith(_SPOT)
+
+
+def tally(offerings: Iterable[Offering]) -> Counter[OfferingId]:
+    """How many of some offerings have each id."""
+    every = list(offerings)
+    values = {id(it): it for it in every}  # thousands of machines share a few values
+    counts: Counter[OfferingId] = Counter()
+    for value, count in Counter(map(id, every)).items():
+        counts[values[value].id] += count
+    return counts
 
 
 Catalog = tuple[Offering, ...]

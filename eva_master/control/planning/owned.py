@@ -6,10 +6,9 @@ of a type as there are to be given tasks, so every one of them exists and none c
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable
 
-from eva_master.model.catalog import Catalog, Offering, Purchase
+from eva_master.model.catalog import Catalog, Offering, Purchase, tally
 from eva_master.model.ids import OfferingId, Price
 from eva_master.model.planning.snapshot import InstanceView
 from eva_master.model.values import replace
@@ -33,7 +32,7 @@ def counted(catalog: Catalog, instances: Iterable[InstanceView]) -> Counts:
     owned = [offering.id for offering in catalog if offering.purchase is Purchase.OWNED]
     if not owned:
         return ()
-    there = Counter(view.offering.id for view in instances)
+    there = tally(view.offering for view in instances)
     return tuple((name, there[name]) for name in owned)
 
 

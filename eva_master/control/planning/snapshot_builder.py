@@ -25,6 +25,8 @@ from eva_master.model.planning.snapshot import InstanceView, JobView, RunTime, R
 from eva_master.model.records import Job, TaskRun
 from eva_master.model.states import TERMINAL_RUN, InstanceState, RunState
 
+_OFFERINGS_KEPT = 4_096
+"""Of so many instances' offerings, of those that differ, one value is kept."""
 ESTIMATED_AT_ONCE = 64
 """Jobs whose estimates one snapshot brings up to date at most."""
 
@@ -146,6 +148,7 @@ def _follow_the_rest(state: PlanningRecords, now: Millis, settings: Settings) ->
     measured = _measured(state)
     if measured != view_cache.measured:
         view_cache.measured = measured
+        view_cache.shown_offerings.clear()
         view_cache.instances_changed()
     elif kept and all(kept[:2]):
         return  # what was measured last is no news
@@ -238,6 +241,7 @@ def _job_view(
         partition=job.partition,
         replicas_left=state.replicas_left(job.id),
         latency=spec.latency,
+        unseen=state.unseen(job.id),
     )
 
 
@@ -292,6 +296,16 @@ def _with_delays(offering: Offering, measured: dict[str, InstanceType]) -> Offer
     return replace(offering, type=machine)
 
 
+def _shown(state: PlanningRecords, offering: Offering) -> Offering:
+    """The offering of an instance as policies see it: one value for all that are of one."""
+    known = state.view_cache.shown_offerings
+    if offering not in known:
+        if len(known) >= _OFFERINGS_KEPT:
+            known.clear()
+        known[offering] = owned.shown(_with_delays(offering, state.view_cache.measured))
+    return known[offering]
+
+
 def _instance_view(state: PlanningRecords, name: InstanceId) -> InstanceView | None:
     """`None` for one that no plan may use."""
     if not state.can_place(name):
@@ -299,7 +313,7 @@ def _instance_view(state: PlanningRecords, name: InstanceId) -> InstanceView | N
     instance = state.instances[name]
     return InstanceView(
         id=name,
-        offering=owned.shown(_with_delays(instance.offering, state.view_cache.measured)),
+        offering=_shown(state, instance.offering),
         residents=state.view_cache.residents(name),
         ready=instance.state is InstanceState.READY,
         pool=instance.pool,
@@ -314,7 +328,7 @@ def _draining_view(state: PlanningRecords, name: InstanceId) -> InstanceView | N
     instance = state.instances[name]
     return InstanceView(
         id=name,
-        offering=owned.shown(_with_delays(instance.offering, state.view_cache.measured)),
+        offering=_shown(state, instance.offering),
         residents=tuple(sorted(run.id for run in state.occupants(name))),
         ready=instance.state is InstanceState.READY,
         pool=instance.pool,

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from eva_master.model.catalog import Offering, Purchase
+from eva_master.model.catalog import Offering, Purchase, tally
 from eva_master.model.ids import InstanceId, OfferingId, RunId
-from eva_master.model.job import JobKind
 from eva_master.model.planning.plan import Assign, Plan, Suspend, pooled
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.planning.standing import Line, Pool
@@ -51,7 +49,7 @@ def stated(now: Snapshot, plan: Plan, ordered: Collection[InstanceId], used: set
     pools = _pools(plan.pools, allowed, lendable)
     members: set[Where] = {it for pool in pools for it in pool.members}
     names = {pool.name for pool in pools}
-    jobs = {view.id for view in now.jobs if view.kind is not JobKind.GANG or len(view.runs) == 1}
+    jobs = {view.id for view in now.jobs if view.stands_in_line}
     lines = []
     for line in plan.lines:
         only = tuple(it for it in line.only if it in members)
@@ -88,7 +86,7 @@ def _buyable(now: Snapshot, plan: Plan, used: set[int]) -> set[int]:
     """Keys of those new instances, with no task run on them, that can be had."""
     on_sale: Mapping[OfferingId, Offering] = {offering.id: offering for offering in now.catalog}
     offerings = {launch.key: launch.offering.id for launch in plan.launches}
-    count = Counter(view.offering.id for view in now.instances)
+    count = tally(view.offering for view in now.instances)
     count.update(offerings[key] for key in used)
     found: set[int] = set()
     for key in pooled(plan):

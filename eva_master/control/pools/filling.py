@@ -90,7 +90,7 @@ def _fill(context: Context, partition: str, standing: Standing) -> bool:
     def admitted(job: JobId) -> bool:
         return _admitted(context, partition, job)
 
-    head = standing.next(lambda instance: _room(context, standing, instance), admitted)
+    head = standing.next(lambda instance: _room(context, standing, instance), admitted, context.now)
     if head is None:
         return False
     run = context.state.runs[run_id(head.job, head.index)]

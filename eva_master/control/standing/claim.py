@@ -7,10 +7,14 @@ from fractions import Fraction
 from heapq import heapify, heappop, heappush
 
 from eva_master.control.standing.queue import Queue, Shape
-from eva_master.model.ids import JobId
+from eva_master.control.standing.rooms import Room
+from eva_master.model.ids import InstanceId, JobId
 from eva_master.model.planning.standing import Line
 
 Order = tuple[int, Fraction, int]
+ClaimKey = tuple[int, tuple[str, ...], tuple[InstanceId | int, ...]]
+"""What a line claims, and its rank: lines of one plan after the other of which it is the same are
+one claim."""
 
 
 class Claim:
@@ -53,6 +57,17 @@ class Claim:
     def mark(self) -> int | None:
         """The mark of the members that it is limited to; `None` if it is not."""
         return self.number if self.line.only else None
+
+    @property
+    def key(self) -> ClaimKey:
+        """What it claims."""
+        return self.line.rank, self.line.pools, self.line.only
+
+    def could_use(self, room: Room, shape: Shape) -> bool:
+        """Whether a task could be given room that is free."""
+        need = dict(shape).get(room.family)
+        claimed = room.pool in self.line.pools and self.mark in (None, *room.marks)
+        return claimed and need is not None and need.fits(room.free)
 
     @property
     def order(self) -> Order:

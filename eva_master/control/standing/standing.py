@@ -7,9 +7,9 @@ everything again.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from eva_master.control.standing.claim import Claim
+from eva_master.control.standing.claim import Claim, ClaimKey, Order
 from eva_master.control.standing.queue import Queue
 from eva_master.control.standing.rooms import Room, Rooms
 from eva_master.model.ids import InstanceId, JobId, Millis, RunId
@@ -49,9 +49,12 @@ class Standing:
         self._claims_of: dict[JobId, list[Claim]] = {}
         self._counted: dict[RunId, str] = {}
         self._marks: dict[InstanceId, frozenset[int]] = {}
+        self._due: dict[ClaimKey, Millis] = {}
+        """When the heads of claims are to be offered room first that others were before."""
         self._rooms = Rooms()
         self._news = Rooms()
-        """Members on which a waiting head may fit; none does on any other."""
+        """Members on which a waiting head may fit; unless `_all_new`, none does on any other."""
+        self._all_new = False
         self._jobs: dict[JobId, None] = {}
         """Jobs for whose tasks there may be room, likewise."""
         self._instances: dict[InstanceId, None] = {}
@@ -74,6 +77,7 @@ class Standing:
             queue_of: The waiting tasks of a job.
             residents: The task runs that are, or are to be, on an instance.
         """
+        before = self.pool_of, self._marks
         self.pools, self.lines = pools, lines
         self.pool_of = {
             InstanceId(str(member)): pool.name
@@ -89,6 +93,8 @@ class Standing:
         self._queues = {job: self._queues.get(job) or queue_of(job) for job in there}
         self._claims = tuple(Claim(number, line, self._queues) for number, line in enumerate(lines))
         self._claims_of = {}
+        stated = {claim.key for claim in self._claims}
+        self._due = {key: at for key, at in self._due.items() if key in stated}
         for claim in self._claims:
             for job in claim.jobs:
                 self._claims_of.setdefault(job, []).append(claim)
@@ -97,10 +103,31 @@ class Standing:
         for instance in self.pool_of if lines else ():
             for run in residents(instance):
                 self.count(run)
-        self._rooms.clear()
+        self._keep_rooms(*before)
+        self._all_new = True
         self._news.clear()
-        self._instances = dict.fromkeys(self.pool_of)
         self._jobs = {}
+
+    def _keep_rooms(
+        self,
+        pool_of: Mapping[InstanceId, str],
+        marks: Mapping[InstanceId, frozenset[int]],
+    ) -> None:
+        """What is free is known of members that stay where they were.
+
+        Args:
+            pool_of: The pool of each member before.
+            marks: Their marks before.
+        """
+        for instance in pool_of.keys() - self.pool_of.keys():
+            self._rooms.drop(instance)
+            self._instances.pop(instance, None)
+        changed = (
+            name
+            for name, pool in self.pool_of.items()
+            if pool_of.get(name) != pool or marks.get(name) != self._marks.get(name)
+        )
+        self._instances.update(dict.fromkeys(changed))
 
     # -- following -------------------------------------------------------------------------------
 
@@ -157,12 +184,14 @@ class Standing:
         self,
         room_of: Callable[[InstanceId], Room | None],
         admitted: Callable[[JobId], bool],
+        now: Millis,
     ) -> Head | None:
         """Who takes room next; `None` if no waiting head fits anywhere.
 
         Args:
             room_of: What is free on a member, without its marks; `None` if it takes nobody now.
             admitted: Whether tasks of a job may start now.
+            now: The time.
         """
         if not self._claims:
             return None
@@ -170,16 +199,38 @@ class Standing:
         for job in tuple(self._jobs):
             if not self._has_room(job, admitted):
                 del self._jobs[job]
-        for claim in sorted(self._claims, key=lambda claim: claim.order):
+
+        def order(claim: Claim) -> tuple[bool, Order]:
+            return self._due.get(claim.key, now + 1) > now, claim.order
+
+        for claim in sorted(self._claims, key=order):
             for place, shape in claim.heads(admitted):
-                found = self._news.find(claim.line.pools, shape, claim.mark)
+                rooms = self._rooms if self._all_new else self._news
+                found = rooms.find(claim.line.pools, shape, claim.mark)
                 if found is not None:
                     job = claim.line.jobs[place]
                     index = self._queues[job].first(shape)
                     assert index is not None, "a head waits"
+                    self._pass_over(claim, found, admitted, now)
                     return Head(job, index, found)
         self._news.clear()
+        self._all_new = False
         return None
+
+    def _pass_over(
+        self, winner: Claim, at: InstanceId, admitted: Callable[[JobId], bool], now: Millis
+    ) -> None:
+        """A claim takes room: remember whose heads could have had it that come after it."""
+        self._due.pop(winner.key, None)
+        patience_ms, room = winner.line.patience_ms, self._rooms.get(at)
+        if patience_ms is None or room is None:
+            return
+        for claim in self._claims:
+            if claim.line.rank <= winner.line.rank or claim.key in self._due:
+                continue
+            heads = claim.heads(admitted)
+            if any(claim.could_use(room, shape) for _, shape in heads):
+                self._due[claim.key] = Millis(now + patience_ms)
 
     def _look(self, room_of: Callable[[InstanceId], Room | None]) -> None:
         """See what is free on instances that have changed."""
@@ -252,8 +303,5 @@ def named(
 
     return (
         tuple(Pool(it.name, ids(it.members), it.reason, ids(it.closed), it.lent) for it in pools),
-        tuple(
-            Line(it.pools, it.jobs, it.rank, it.weight_ppm, it.at_most, ids(it.only))
-            for it in lines
-        ),
+        tuple(replace(it, only=ids(it.only)) if it.only else it for it in lines),
     )

@@ -214,6 +214,10 @@ class JobTasks:
         waiting = ((index, run_id(job.id, index)) for index in indices)
         return [run for _, run in merge(held, waiting)]
 
+    def unseen(self, job: Job) -> int:
+        """How many tasks of an array wait, and may be placed, beside those that are shown."""
+        return 0 if job.is_gang else max(0, self.placeable(job) - self.most_shown)
+
 
 class DoubledTasks:
     """Follows the runs of a job's tasks that have several; there is nothing of any other.

@@ -190,6 +190,10 @@ class PlanningRecords(Records, Protocol):
         """How many more tasks of an array may be given an extra run now."""
         ...
 
+    def unseen(self, job: JobId) -> int:
+        """How many tasks of an array wait and might be placed beside those that are shown."""
+        ...
+
     def can_place(self, instance: InstanceId) -> bool:
         """Whether tasks may be given to the instance, now or when it is ready."""
         ...

@@ -448,6 +448,10 @@ class State:
         """How many more of its tasks may be given an extra run, see `JobTasks.replicas_left`."""
         return self.tasks[job].replicas_left(self.jobs[job])
 
+    def unseen(self, job: JobId) -> int:
+        """How many tasks of an array wait that plans are not shown, see `JobTasks.unseen`."""
+        return self.tasks[job].unseen(self.jobs[job])
+
     def kinds(self, job: JobId) -> tuple[TaskSpec, ...]:
         """The first of a job's tasks of each kind, see `JobTasks.kinds`."""
         return self.tasks[job].kinds

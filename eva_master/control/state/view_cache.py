@@ -11,7 +11,7 @@ from operator import attrgetter
 from typing import Any, Generic, TypeVar
 
 from eva_master.learning.runtimes import OwnerTimes
-from eva_master.model.catalog import Catalog, InstanceType
+from eva_master.model.catalog import Catalog, InstanceType, Offering
 from eva_master.model.ids import InstanceId, JobId, RunId
 from eva_master.model.planning.snapshot import InstanceView, JobView, RunView
 
@@ -80,6 +80,7 @@ class ViewCache:
         measured: The types whose delays were learned, by name.
         basis: What was last seen of all that is no job, task run or instance.
         sources: What `catalog` and `measured` were made of.
+        shown_offerings: The offerings of instances as policies see them, by what they are.
         made: How many views were made, ever.
         revision: Grows with every change that a policy can see, the passing of time apart.
         common: Grows with those of them that are no partition's.
@@ -93,6 +94,7 @@ class ViewCache:
         self.draining: SortedValues[InstanceId, InstanceView] = SortedValues()
         self.catalog: Catalog = ()
         self.measured: dict[str, InstanceType] = {}
+        self.shown_offerings: dict[Offering, Offering] = {}
         self.basis: tuple[object, ...] = ()
         self.sources: tuple[object, ...] = ()
         self.made = 0

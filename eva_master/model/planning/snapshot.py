@@ -148,6 +148,8 @@ class JobView:
         replicas_left: How many more of its tasks may be given an extra run now; `None` if none ever
             may.
         latency: Whether it counts as short, if its user says so.
+        unseen: How many of its tasks wait and might be placed beside those in `runs`: of a large
+            array a plan is shown a part.
     """
 
     id: JobId
@@ -167,6 +169,12 @@ class JobView:
     partition: str = ""
     replicas_left: int | None = None
     latency: Latency = Latency.AUTO
+    unseen: int = 0
+
+    @property
+    def stands_in_line(self) -> bool:
+        """Whether its tasks may stand in a line: those of gangs of several may not."""
+        return self.kind is not JobKind.GANG or (len(self.runs) == 1 and self.elastic is None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,6 +51,9 @@ class Line:
         at_most: Jobs of which at most so many tasks may run or have succeeded, wherever they are;
             a job that is not listed has no such limit.
         only: The members that it claims room on; all members of the pools if empty.
+        patience_ms: The head of a line of a higher rank that could have had room which this one
+            took, since so long ago, and has had none since, is offered room first; `None` for
+            never.
     """
 
     pools: tuple[str, ...]
@@ -59,6 +62,7 @@ class Line:
     weight_ppm: int = MILLION
     at_most: tuple[tuple[JobId, int], ...] = ()
     only: tuple[InstanceId | int, ...] = ()
+    patience_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

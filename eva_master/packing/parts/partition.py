@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
-from eva_master.model.catalog import Catalog, Offering
+from eva_master.model.catalog import Catalog, Offering, tally
 from eva_master.model.ids import InstanceId, OfferingId
 from eva_master.model.planning.plan import Assign, Duplicate, Plan, PlanEntry
 from eva_master.model.planning.reasons import Reasons
@@ -35,8 +35,8 @@ def part(
     """
     jobs = tuple(filter(belongs, snapshot.jobs))
     instances = tuple(filter(belongs, snapshot.instances))
-    elsewhere = Counter(it.offering.id for it in snapshot.instances)
-    elsewhere.subtract(it.offering.id for it in instances)
+    elsewhere = tally(it.offering for it in snapshot.instances)
+    elsewhere.subtract(tally(it.offering for it in instances))
     names = {job.id for job in jobs}
     return replace(
         snapshot,

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import asdict, dataclass, replace
 
 from eva_master.model.ids import InstanceId, JobId, RunId
-from eva_master.model.job import JobKind, Latency
+from eva_master.model.job import Latency
 from eva_master.model.planning.plan import Json, Plan, PolicyMemory
 from eva_master.model.planning.snapshot import (
     Beside,
@@ -21,7 +21,7 @@ from eva_master.model.planning.snapshot import (
     Snapshot,
 )
 from eva_master.model.planning.standing import Line, Pool
-from eva_master.model.resources import NOTHING
+from eva_master.model.resources import NOTHING, Resources
 from eva_master.packing.parts.partition import divide, merge, without_launched
 from eva_master.ports import Policy
 
@@ -103,7 +103,8 @@ class Splitter:
         back = replace(back, arrivals=events.back[0], completions=events.back[1])
         second, second_memory = self._back.plan(without_launched(back, first), kept.back)
         after = _Kept(ours, events, first_memory, second_memory)
-        return _listed(merge((_named(first), second)), snapshot), self._written(after)
+        plans = _sharing(_named(first), second) if self._shares else (_named(first), second)
+        return _listed(merge(plans), snapshot), self._written(after)
 
     def _parts(
         self, snapshot: Snapshot, jobs: Set[JobId], rooms: Set[InstanceId]
@@ -117,7 +118,7 @@ class Splitter:
         """The jobs of the front policy."""
         found = set()
         for job in snapshot.jobs:
-            if self._shares and not _alone(job):
+            if self._shares and not job.stands_in_line:
                 continue
             waits = all(places[run] is None for run in job.runs)
             if job.id in kept.jobs or ((waits or kept.new) and self._chosen(job)):
@@ -261,11 +262,6 @@ def _belonging(
         jobs -= left
 
 
-def _alone(job: JobView) -> bool:
-    """Whether its tasks may stand in lines."""
-    return job.kind is not JobKind.GANG or (len(job.runs) == 1 and job.elastic is None)
-
-
 def _standing_or_empty(snapshot: Snapshot) -> Set[InstanceId]:
     """The instances of a front policy that shares: in its pools, or empty and in none."""
     return {
@@ -288,7 +284,9 @@ def _shared(front: Snapshot, back: Snapshot, rooms: Set[InstanceId]) -> tuple[Sn
     }
     waiting = (it.since_ms for it in back.runs if it.instance is None and it.since_ms is not None)
     lendable = tuple(_lendable((*front.runs, *back.runs), back.instances, guests))
-    beside = Beside(lendable, min(waiting, default=None))
+    # Where the others stand in lines, these see to it that nobody is passed over for too long.
+    queue = any(view.pool for view in back.instances)
+    beside = Beside(lendable, None if queue else min(waiting, default=None))
     if not guests:
         return replace(front, beside=beside), back
     visiting = tuple(replace(run, pinned=True) for run in front.runs if run.id in guests)
@@ -311,12 +309,46 @@ def _lendable(
     runs: Iterable[RunView], instances: Iterable[InstanceView], guests: Set[RunId]
 ) -> Iterator[Lendable]:
     tasks = {run.id: run.task for run in runs}
+    known: dict[tuple[int, ...], Resources] = {}
     for view in instances:
-        if view.ready and not view.pool and not set(view.residents) <= guests:
+        if view.ready and (view.pool or not set(view.residents) <= guests):
             kind = view.offering.type
-            needs = (tasks[run].demand_on(kind.family) for run in view.residents if run in tasks)
-            used = sum((need for need in needs if need is not None), NOTHING)
-            yield Lendable(view.id, view.offering, kind.capacity - used)
+            there = [tasks[run] for run in view.residents if run in tasks]
+            key = (id(kind), *map(id, there))
+            if key not in known:
+                needs = (task.demand_on(kind.family) for task in there)
+                known[key] = kind.capacity - sum((it for it in needs if it is not None), NOTHING)
+            yield Lendable(view.id, view.offering, known[key])
+
+
+def _sharing(front: Plan, back: Plan) -> tuple[Plan, Plan]:
+    """Plans of both policies, of which the first one's lines may claim room in the other's pools.
+
+    They do where they claim room on members that the front policy would have in a pool that is
+    lent; what stands in pools is not lent. They come first.
+    """
+    standing = {member: pool.name for pool in back.pools for member in pool.members}
+    claims: dict[str, tuple[str, ...]] = {}
+    pools = []
+    for pool in front.pools:
+        left = pool.members
+        if pool.lent and standing:
+            left = tuple(member for member in pool.members if member not in standing)
+            names = dict.fromkeys(standing[it] for it in pool.members if it in standing)
+            claims[pool.name] = (*((pool.name,) if left else ()), *names)
+        if left:
+            pools.append(replace(pool, members=left))
+    if not any(claims.values()):
+        return front, back
+
+    def claiming(line: Line) -> Line:
+        claimed = (claims.get(name, (name,)) for name in line.pools)
+        return replace(line, pools=tuple(name for names in claimed for name in names))
+
+    lines = tuple(map(claiming, front.lines))
+    last = max((line.rank for line in lines), default=-1)
+    behind = tuple(replace(line, rank=line.rank + last + 1) for line in back.lines)
+    return replace(front, pools=tuple(pools), lines=lines), replace(back, lines=behind)
 
 
 def _of(snapshot: Snapshot, runs: Set[RunId]) -> Iterator[JobView]:

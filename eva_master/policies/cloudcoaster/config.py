@@ -21,7 +21,8 @@ class Config:
         hold_s: So long after the last need no member leaves for want of work.
         age_cap: A task that has waited for so many times its own run time goes first.
         short_first: Whether short tasks may use room that is free on instances of other jobs.
-        long_patience_s: They may not while a task of another job has waited for so long.
+        long_patience_s: They may not while a task of another job has waited for so long; where
+            those stand in a line, its head is passed over for so long at most.
         largest_share_ppm: So much of the spot money is spent on one type in one zone at most.
         explained: Give reasons with every plan; they decide nothing.
     """

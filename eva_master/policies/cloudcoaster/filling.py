@@ -9,9 +9,10 @@ import numpy as np
 import numpy.typing as npt
 
 from eva_master.model.catalog import Offering
-from eva_master.model.ids import RunId
-from eva_master.model.job import JobKind, TaskSpec
+from eva_master.model.ids import Family, RunId
+from eva_master.model.job import TaskSpec
 from eva_master.model.planning.snapshot import JobView, Lendable, Snapshot
+from eva_master.model.resources import Resources
 from eva_master.packing.toolkit import (
     OpenInstances,
     PlacementGroup,
@@ -24,21 +25,25 @@ from eva_master.policies.cloudcoaster.order import Key, task_ms
 from eva_master.policies.cloudcoaster.sizing import needed
 
 
-def stands_in_line(job: JobView) -> bool:
-    """Whether tasks of a job may stand in a line; those of gangs may not."""
-    return job.kind is not JobKind.GANG or (len(job.runs) == 1 and job.elastic is None)
-
-
 def holds_short(instances: OpenInstances, row: int) -> bool:
     """Whether a task of such a job is on an instance."""
     there = (instances.jobs[instances.runs[run].job] for run in instances.residents[row])
-    return any(map(stands_in_line, there))
+    return any(job.stands_in_line for job in there)
 
 
 def _shared(config: Config, snapshot: Snapshot) -> tuple[Lendable, ...]:
     waiting = snapshot.beside.waiting_ms
     patient = waiting is None or snapshot.now_ms - waiting < config.long_patience_s * 1000
     return snapshot.beside.instances if config.short_first and patient else ()
+
+
+def _alike(instances: Sequence[Lendable]) -> Counter[tuple[Family, Resources]]:
+    """How many instances have the same room free."""
+    rooms = {(id(it.offering), id(it.free)): it for it in instances}
+    counts: Counter[tuple[Family, Resources]] = Counter()
+    for key, count in Counter((id(it.offering), id(it.free)) for it in instances).items():
+        counts[rooms[key].offering.type.family, rooms[key].free] += count
+    return counts
 
 
 class Filling:
@@ -74,6 +79,7 @@ class Filling:
         self._added: set[int] = set()
         self.short_of_room = False
         self.shared = _shared(config, snapshot)
+        self._shared_rooms = _alike(self.shared)
 
     def place_gangs(self, groups: Sequence[PlacementGroup]) -> None:
         """Put as many members of gangs on instances as there is room for, or can be bought."""
@@ -141,10 +147,13 @@ class Filling:
         queued: Counter[PricedShape] = Counter()
         for group in groups:
             queued[self._shape(group)] += task_ms(group.job, clear_ms)
+        most = len(groups)
+        for group in {group.job.id: group for group in groups}.values():
+            queued[self._shape(group)] += task_ms(group.job, clear_ms) * group.job.unseen
+            most += group.job.unseen
         free = {self._shape(it): self.shared_slots(it.runs[0].task) for it in groups}
         wanted = {
-            shape: needed(work, free[shape], clear_ms, len(groups))
-            for shape, work in queued.items()
+            shape: needed(work, free[shape], clear_ms, most) for shape, work in queued.items()
         }
         refused: set[PricedShape] = set()
         left = groups
@@ -163,8 +172,10 @@ class Filling:
 
     def shared_slots(self, task: TaskSpec) -> int:
         """How many tasks of a kind find room on instances of others at once."""
-        rooms = ((it.free, task.demand_on(it.offering.type.family)) for it in self.shared)
-        return sum(slots_in(free, need) for free, need in rooms)
+        return sum(
+            count * slots_in(free, task.demand_on(family))
+            for (family, free), count in self._shared_rooms.items()
+        )
 
     def _shape(self, group: PlacementGroup) -> PricedShape:
         return self._instances.priced(group.runs[0].id)

@@ -47,6 +47,7 @@ def first_served(
         waited = now - waits.get(job.id, now)
         aged = waited if waited >= age_cap * each else 0
         work = sum(each if it is None else it for it in left.get(job.id, ()))
+        work += each * job.unseen
         return -job.priority, -aged, work, job.submitted_ms, job.id
 
     return key

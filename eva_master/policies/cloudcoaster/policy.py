@@ -13,6 +13,7 @@ from eva_master.model.planning.standing import Line, Pool
 from eva_master.packing.toolkit import (
     OpenInstances,
     PlannerCache,
+    UnplacedGroup,
     build_plan,
     open_instances,
     place,
@@ -20,7 +21,7 @@ from eva_master.packing.toolkit import (
     without_interference,
 )
 from eva_master.policies.cloudcoaster.config import Config
-from eva_master.policies.cloudcoaster.filling import Filling, holds_short, stands_in_line
+from eva_master.policies.cloudcoaster.filling import Filling, holds_short
 from eva_master.policies.cloudcoaster.market import is_spot, slots_of
 from eva_master.policies.cloudcoaster.order import first_served, task_ms
 from eva_master.policies.cloudcoaster.sizing import needed
@@ -54,23 +55,23 @@ class CloudCoaster:
         order = first_served(snapshot.runs, snapshot.now_ms, unknown_ms, config.age_cap)
         filling = Filling(config, snapshot, instances, order)
         groups = waiting(snapshot)
-        gangs = [group for group in groups if not stands_in_line(group.job)]
+        gangs = [group for group in groups if not group.job.stands_in_line]
         unplaced = place(instances, gangs, filling.place_gangs)
-        singles = [group for group in groups if stands_in_line(group.job)]
+        singles = [group for group in groups if group.job.stands_in_line]
         waits = filling.place(singles)
         occupants = without_interference if config.explained else None
         plan = build_plan(snapshot, instances, (*unplaced, *waits), occupants)
         needed_ms = _needed_ms(memory)
         if filling.short_of_room:
             needed_ms = snapshot.now_ms
-        queued = sum(task_ms(one.group.job, unknown_ms) for one in waits)
-        backlog = _backlog(len(waits), queued, config.clear_within_s)
+        backlog = self._backlog(waits)
         pools = self._pools(snapshot, instances, needed_ms, backlog)
         if waits and filling.shared:
             pools = (*pools, _lent(filling.shared))
         hosted = dict.fromkeys(it.group.job.id for it in waits if filling.can_ever_hold(it.run.id))
         names = tuple(pool.name for pool in pools)
-        lines = (Line(names, tuple(hosted)),) if hosted else ()
+        patience_ms = config.long_patience_s * 1000
+        lines = (Line(names, tuple(hosted), patience_ms=patience_ms),) if hosted else ()
         after = None if needed_ms is None else PolicyMemory(NAME, _VERSION, {"needed": needed_ms})
         return replace(plan, pools=pools, lines=lines), after
 
@@ -103,6 +104,21 @@ class CloudCoaster:
             if there
         )
 
+    def _backlog(self, waits: Sequence[UnplacedGroup]) -> str:
+        """What waits for more room than there is, or than may be paid for."""
+        within_ms = self._config.clear_within_s * 1000
+        tasks, work_ms = len(waits), sum(task_ms(one.group.job, within_ms) for one in waits)
+        for job in {one.group.job.id: one.group.job for one in waits}.values():
+            tasks += job.unseen
+            work_ms += job.unseen * task_ms(job, within_ms)
+        if not tasks:
+            return ""
+        waiting = f"{tasks} tasks wait" if tasks > 1 else "one task waits"
+        more = needed(work_ms, 0, within_ms, tasks)
+        slots = f"{more} more slots" if more > 1 else "one more slot"
+        told = f"{waiting}, {work_ms // 1000} s of work"
+        return f"; {told}, which {slots} would clear in {self._config.clear_within_s} s"
+
     def _slots(self, instances: OpenInstances, row: int) -> int:
         """How many tasks a member holds, of the kind that is on it; one if it is empty."""
         there = next(iter(instances.residents[row]), None)
@@ -120,18 +136,6 @@ def _needed_ms(memory: PolicyMemory | None) -> Millis | None:
 def _lent(instances: Sequence[Lendable]) -> Pool:
     names = tuple(it.id for it in instances)
     return Pool(SHARED, names, "room that other jobs leave free on their instances", lent=True)
-
-
-def _backlog(tasks: int, work_ms: int, clear_within_s: int) -> str:
-    """What waits for more room than there is, or than may be paid for."""
-    if not tasks:
-        return ""
-    waits = f"{tasks} tasks wait" if tasks > 1 else "one task waits"
-    more = needed(work_ms, 0, clear_within_s * 1000, tasks)
-    slots = f"{more} more slots" if more > 1 else "one more slot"
-    return (
-        f"; {waits}, {work_ms // 1000} s of work, which {slots} would clear in {clear_within_s} s"
-    )
 
 
 def _reason(name: str, members: int, price: int) -> str:
