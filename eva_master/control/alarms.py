@@ -13,6 +13,8 @@ from eva_master.model.ids import InstanceId, JobId, Millis, RunId
 class Wake(StrEnum):
     """What an alarm is for; alarms of one moment ring in the order of these values."""
 
+    AGAIN = "again"
+    """The policy of a partition wants to plan again."""
     AVAILABILITY = "availability"
     """An offering that was refused may be tried again."""
     FORGET = "forget"

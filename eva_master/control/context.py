@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import TypeVar, assert_never
 
@@ -88,6 +89,11 @@ class Context:
         """Arrays whose late tasks are looked for at times, since late ones get extra runs."""
         self.late: set[str] = set()
         """Partitions whose next plan is to be made though policies would see nothing new."""
+        self.rooms_left: Counter[InstanceId] = Counter()
+        """How many tasks have ended on a member of a pool in this turn, less those that lines have
+        placed there."""
+        self.ended_in_pools: set[JobId] = set()
+        """Jobs of these tasks."""
         self._jobs: dict[JobId, None] = {}
         self._runs: dict[RunId, None] = {}
         self._instances: dict[InstanceId, None] = {}
@@ -97,6 +103,18 @@ class Context:
         """Begin a turn; time never goes back from one turn to the next."""
         self.now = Millis(max(now, self.now))
         self.outbox.begin(self.now)
+
+    def vacated(self, run: TaskRun) -> None:
+        """A task run has ended: there is to be a plan, unless its room is that of a pool.
+
+        Then there is one if others wait, and a line gives it to none of them.
+        """
+        place = run.instance
+        if place is not None and (run.pool or self.state.instances[place].stands):
+            self.rooms_left[place] += 1
+            self.ended_in_pools.add(run.job)
+        else:
+            self.plan_wanted = True
 
     # -- touching --------------------------------------------------------------------------------
 
@@ -136,7 +154,7 @@ class Context:
                 self.plan_wanted = self.plan_wanted or bool(there)
             case Wake.PROFILE:
                 self._profile(RunId(alarm.about))
-            case Wake.ROUND | Wake.PERIOD | Wake.FORGET | Wake.LATE:
+            case Wake.ROUND | Wake.PERIOD | Wake.AGAIN | Wake.FORGET | Wake.LATE:
                 pass  # the turn itself asks for the plan that is wanted, and does the rest
             case _:
                 assert_never(alarm.wake)

@@ -196,7 +196,8 @@ def _close(context: Context, job: Job) -> None:
     context.put_job(replace(ended, finished_ms=context.now, failure=None))
     if not job.waits:  # else no plan was about it
         context.left(job)
-        context.plan_wanted = True
+        # Who leaves room in a pool has said so.
+        context.plan_wanted = context.plan_wanted or job.id not in context.ended_in_pools
 
 
 def _converge_gang(context: Context, job: Job) -> None:

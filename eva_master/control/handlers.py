@@ -287,7 +287,7 @@ def _exited(context: Context, run: TaskRun, report: RunReport) -> None:
                 stop=None,
             )
         )
-        context.plan_wanted = True
+        context.vacated(run)
     elif run.stop is not StopReason.LATE and (report.stopped or run.stop is StopReason.LOST):
         # A stop that was not ours means that the instance is shutting down: no place to go back to.
         lost = not wanted or run.stop is StopReason.LOST

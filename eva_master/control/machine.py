@@ -211,7 +211,10 @@ class Machine:
     def _plan(self) -> None:
         """Have every partition request the plan that it wants."""
         context = self._context
-        wanted, context.plan_wanted = context.plan_wanted, False
+        wanted = context.plan_wanted or self._room_is_left()
+        context.plan_wanted = False
+        context.rooms_left.clear()
+        context.ended_in_pools.clear()
         for cycle in self._cycles:
             if wanted:
                 cycle.want(overdue=cycle.partition.name in context.late)
@@ -220,9 +223,20 @@ class Machine:
         for cycle in self._cycles:
             cycle.request()
 
+    def _room_is_left(self) -> bool:
+        """Whether tasks have left room in pools that somebody may want who stands in no line."""
+        if not any(count > 0 for count in self._context.rooms_left.values()):
+            return False
+        queued = self.state.membership.queued
+        return any(job not in queued for job in self.state.unplaced)
+
     def _ring(self, alarm: Alarm) -> None:
         if alarm.wake is Wake.LATE:
             late.look_for_late(self._context, JobId(alarm.about))
+        elif alarm.wake is Wake.AGAIN:
+            for cycle in self._cycles:
+                if cycle.partition.name == alarm.about:
+                    cycle.want(insists=True)
         elif alarm.wake is not Wake.PERIOD:
             self._context.wake(alarm)
         elif self.state.active or self.state.membership.standing:

@@ -12,6 +12,8 @@ Throughput = Annotated[int, Interval(ge=1, le=MILLION)]
 """Normalised throughput in millionths: in (0, 1]."""
 Share = Annotated[int, Interval(ge=0, le=MILLION)]
 """A share in millionths: in [0, 1]."""
+PositiveShare = Annotated[int, Interval(ge=1, le=MILLION)]
+"""A share in millionths that is not none: in (0, 1]."""
 Weight = Annotated[int, Interval(ge=0, le=1000 * MILLION)]
 """A weight in millionths, not negative."""
 Percent = Annotated[int, Interval(ge=0, le=100)]

@@ -11,6 +11,9 @@ from eva_master.model.ids import MILLION, Family, Workload, base_of
 from eva_master.model.job import JobKind
 from eva_master.model.resources import Resources
 
+SLOT = Resources(gpus=0, milli_cpus=1_000, memory_mib=1_024)
+"""What a task of a trace takes that says nothing of demands."""
+
 
 @dataclass(frozen=True, slots=True)
 class TraceTask:

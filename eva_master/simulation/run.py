@@ -70,6 +70,8 @@ class Setup:
         accounting: When files and images are fetched for a move.
         round_gap_s: Plans are made at multiples of it; `None` for whenever something happens.
         round_gap_ms: Least time between two plans, where plans are made at any time.
+        round_period_ms: There is a plan at least so often, also when nothing happens; by default
+            never, and where the cluster is divided as often as in production.
         durations: Whether jobs state how long they take alone.
         estimates: What run times are estimated from where jobs do not state them.
         faults: The faults to inject.
@@ -95,6 +97,7 @@ class Setup:
     accounting: Accounting = Accounting.COMPAT
     round_gap_s: int | None = None
     round_gap_ms: int = 1_000
+    round_period_ms: int | None = None
     durations: bool = True
     estimates: Estimates = Estimates.POSTERIOR
     faults: Faults = field(default_factory=Faults)
@@ -464,11 +467,11 @@ def _settings(setup: Setup) -> Settings:
     No message is lost here, so nothing needs to be repeated. Where the cluster is divided, what a
     partition could not have may be there after a round period.
     """
-    divided = setup.partitions.divided
+    period_ms = Settings().round_period_ms if setup.partitions.divided else NEVER_MS
     return replace(
         setup.settings or Settings(round_gap_ms=setup.round_gap_ms),
         round_grid_ms=0 if setup.round_gap_s is None else setup.round_gap_s * 1000,
-        round_period_ms=Settings().round_period_ms if divided else NEVER_MS,
+        round_period_ms=setup.round_period_ms or period_ms,
         register_timeout_ms=NEVER_MS,
         lost_worker_ms=NEVER_MS,
         worker_resend_ms=NEVER_MS,

@@ -35,8 +35,7 @@ from eva_master.model.catalog import Catalog
 from eva_master.model.errors import InvalidTrace
 from eva_master.model.ids import MILLION, Workload
 from eva_master.model.job import JobKind
-from eva_master.model.resources import Resources
-from eva_master.model.trace import Trace, TraceJob, TraceTask
+from eva_master.model.trace import SLOT, Trace, TraceJob, TraceTask
 
 _MINUTE = 60_000
 
@@ -235,10 +234,6 @@ class HawkRecipe(_Recipe):
             name = f"{name}-bootstrap-{seed}"
         jobs = map(_array, range(len(arrivals)), denser(arrivals[: self.jobs], self.load))
         return slowed(Trace(name, tuple(jobs)), self.delay_factor)
-
-
-SLOT = Resources(gpus=0, milli_cpus=1_000, memory_mib=1_024)
-"""What a task of a trace takes that says nothing of demands."""
 
 
 def _array(number: int, arrival: Arrival) -> TraceJob:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal
 
@@ -25,6 +25,7 @@ from eva_master.model.planning.estimate import LONGEST_MS, Estimate
 from eva_master.model.planning.snapshot import PREVIEW, RemainingWork, RunTime
 from eva_master.model.records import Job, TaskRun
 from eva_master.model.states import TERMINAL_JOB, TERMINAL_RUN, RunState
+from eva_master.model.values import replace
 from eva_master.packing.valuation.job_valuation import Reservation
 from eva_master.packing.valuation.remaining_work import (
     Extent,
@@ -138,18 +139,34 @@ def of_job(state: Records, job: Job, runs: Sequence[TaskRun]) -> Told:
         found = _measured(state, runs, estimates)
         return Told(dict.fromkeys((run.id for run in runs), _work(found)), _longest([found]))
     measured: dict[RunId, _Measured | None] = {}
-    untouched: dict[int, _Measured | None] = {}
-    """By the task that they have in common, of those that never did a part of it."""
+    alike: dict[object, _Measured | None] = {}
+    """What is left of those that differ at most in the time since when they have been running."""
     for run in runs:
-        if run.attempt:
+        key = _key(state, job.spec, run)
+        if key is None:
             measured[run.id] = _measured(state, [run], estimates)
             continue
-        task = id(job.spec.tasks[run.index])
-        if task not in untouched:
-            untouched[task] = _measured(state, [run], estimates)
-        measured[run.id] = untouched[task]
+        if key not in alike:
+            alike[key] = _measured(state, [run], estimates)
+        found = alike[key]
+        if found is not None and run.state is RunState.RUNNING:
+            found = replace(found, since_ms=Millis(run.history[-1][1]))
+        measured[run.id] = found
     works = {name: _work(it) for name, it in measured.items()}
     return Told(works, _longest(measured.values()))
+
+
+def _key(state: Records, spec: JobSpec, run: TaskRun) -> object:
+    """Task runs of an array with the same key have as much left; `None` if steps tell of one."""
+    task = id(spec.tasks[run.index])
+    if not run.attempt:
+        return task
+    if run.progress.total_steps or spec.total_steps:
+        return None
+    ran = run.work_ms if run.generation or run.state in _IN_ATTEMPT else 0
+    if run.state is not RunState.RUNNING or run.instance is None:
+        return task, ran
+    return task, ran, state.instances[run.instance].offering.type.family
 
 
 def _longest(measured: Iterable[_Measured | None]) -> Estimate | None:

@@ -95,6 +95,7 @@ def _fill(context: Context, partition: str, standing: Standing) -> bool:
         return False
     run = context.state.runs[run_id(head.job, head.index)]
     standing.taken.add(run.id)
+    context.rooms_left[head.instance] -= 1
     pool = standing.pool_of[head.instance]
     context.put_run(replace(run, target=head.instance, fetched=None, pool=pool))
     return True

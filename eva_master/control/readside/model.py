@@ -206,6 +206,11 @@ class ClusterModel:
         rests = record.is_gang or record.spec.stragglers is Stragglers.KEEP
         return None if rests else self._tasks(job).replicas_left(record)
 
+    def unseen(self, job: JobId) -> int:
+        """How many tasks of an array wait and might be placed beside those that are shown."""
+        record = self.jobs[job]
+        return 0 if record.is_gang else self._tasks(job).unseen(record)
+
     def _tasks(self, job: JobId) -> JobTasks:
         record = self.jobs[job]
         tasks = JobTasks(record)

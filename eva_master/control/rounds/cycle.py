@@ -48,6 +48,7 @@ class Cycle:
         self._grid_ms = partition.round_grid_ms if divided else context.settings.round_grid_ms
         self._round_alarm = Alarm(Wake.ROUND, partition.name)
         self._period_alarm = Alarm(Wake.PERIOD, partition.name)
+        self._again_alarm = Alarm(Wake.AGAIN, partition.name)
         self._wanted = False
         self._insists = False
         """Whether there is to be a plan though nothing has changed in the partition."""
@@ -205,6 +206,8 @@ class Cycle:
         self._in_flight = None
         if context.closing_down:
             return
+        if event.plan.again_ms is not None:
+            context.alarms.at(Millis(max(context.now, event.plan.again_ms)), self._again_alarm)
         whole = snapshot(self._state, context.now, context.settings)
         present = self._part(whole)
         plan = event.plan if self._reserved is None else self._reserved.completed(event.plan)
@@ -236,14 +239,15 @@ class Cycle:
         """
         placed = Counter(job_of(run) for run, _ in decision.places)
         held = {job_of(run) for run, _ in decision.holds}
+        lined = {job for line in decision.lines for job in line.jobs}
         more = False
-        for name in placed.keys() | held:
+        for name in placed.keys() | held | lined:
             count, tasks = placed[name], self._state.tasks[name]
             left = tasks.placeable(self._state.jobs[name])
             hidden = count > 0 < left and count + left > tasks.most_shown
             if hidden and (name not in held or len(tasks.kinds) > 1):
                 more = True
-            if tasks.planned(count, held=name in held):
+            if tasks.planned(count, held=name in held, lined=name in lined):
                 self._state.view_cache.job_changed(name)
         return more
 

@@ -183,11 +183,12 @@ class JobTasks:
         limit = job.spec.concurrency
         return max(0, share if limit is None else min(share, limit - len(self.in_hand)))
 
-    def planned(self, placed: int, *, held: bool) -> bool:
+    def planned(self, placed: int, *, held: bool, lined: bool = False) -> bool:
         """A plan was adopted that placed so many, and maybe had no place for others.
 
         While there is no room, the next plan is made for few: for twice as many as were placed, or
-        for as many as are in hand, whose room may all become free. All kinds are among them.
+        for as many as are in hand, whose room may all become free. All kinds are among them. Those
+        that stand in a line take what becomes free without a plan.
 
         Returns:
             Whether the next plan is shown something else of those that wait.
@@ -195,8 +196,9 @@ class JobTasks:
         before = self.most_shown, self._reasons
         if not held:
             self._reasons = {}
-        if held:
-            enough = max(_SHOWN_AT_LEAST, 2 * placed, len(self.in_hand), 4 * len(self.kinds))
+        if held or lined:
+            leaving = 0 if lined else len(self.in_hand)
+            enough = max(_SHOWN_AT_LEAST, 2 * placed, leaving, 4 * len(self.kinds))
             self.most_shown = min(SHOWN_AT_ONCE, enough)
         elif placed:
             self.most_shown = SHOWN_AT_ONCE

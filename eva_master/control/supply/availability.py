@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from itertools import islice
 
 from eva_master.control.alarms import Alarm, Wake
 from eva_master.control.context import Context
@@ -221,7 +222,14 @@ def _tell(context: Context, instance: Instance, jobs: Iterable[JobId], why: str)
 
 
 def _jobs(context: Context, instance: Instance) -> list[JobId]:
-    return sorted({run.job for run in context.state.targeting(instance.id)})
+    """For whom an instance is there: the jobs of its tasks, or who is first in line for it."""
+    jobs = sorted({run.job for run in context.state.targeting(instance.id)})
+    if jobs or not instance.pool:
+        return jobs
+    standing = context.standings.of(context.settings.partitions.home(instance.partition).name)
+    lines = (line for line in standing.lines if instance.pool in line.pools)
+    heads = (job for line in lines for job in line.jobs if job in context.state.unplaced)
+    return list(islice(heads, 1))
 
 
 def _reopen(context: Context, boots: Boots) -> None:

@@ -8,7 +8,7 @@ while whatever is on sale.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from eva_master.learning.boots import Boots, Scope, lost_scope
@@ -17,6 +17,8 @@ from eva_master.model.ids import JobId, Millis, RunId
 from eva_master.model.job import JobKind
 from eva_master.model.planning.plan import Assign, Hold, Plan, PlanEntry, left, pooled
 from eva_master.model.planning.snapshot import JobView, Snapshot
+
+_NOBODY = JobId("")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +47,10 @@ class BootGate:
             The rest, in which those who wait for an instance are held with the reason; and whether
             anything was taken out.
         """
-        if not self.boots.streaks or not plan.launches:
+        if not self.boots.streaks:
             return plan, False
-        reasons, barred = self._put_off(seen, plan)
+        plan = self._told(seen, plan)
+        reasons, barred = self._put_off(seen, plan) if plan.launches else ({}, set())
         if not reasons and not barred:
             return plan, False
         plan = left(plan, barred)
@@ -57,6 +60,30 @@ class BootGate:
         used = {entry.on for entry in entries if isinstance(entry, Assign)} | set(pooled(plan))
         launches = tuple(launch for launch in plan.launches if launch.key in used)
         return replace(plan, launches=launches, entries=tuple(entries)), True
+
+    def _told(self, seen: Snapshot, plan: Plan) -> Plan:
+        """A plan that says of who stands in line for what boots that the last did not."""
+        slow: dict[str, str] = {}
+        for view in seen.instances if plan.lines else ():
+            if view.pool and not view.ready and (found := self._suspects([view.offering])):
+                slow.setdefault(view.pool, _waits_for_a_boot(next(iter(found.values()))))
+        if not slow:
+            return plan
+        whys = {
+            job: slow[name]
+            for line in plan.lines
+            for name in line.pools
+            if name in slow
+            for job in line.jobs
+        }
+        job_of = {run.id: run.job for run in seen.runs}
+        entries = tuple(
+            replace(entry, reason=why)
+            if isinstance(entry, Hold) and (why := whys.get(job_of.get(entry.run, _NOBODY)))
+            else entry
+            for entry in plan.entries
+        )
+        return replace(plan, entries=entries)
 
     def _put_off(self, seen: Snapshot, plan: Plan) -> tuple[dict[RunId, str], set[int]]:
         """Why task runs have to wait, and the new members of pools that are not bought yet."""
@@ -81,14 +108,28 @@ class BootGate:
                 trying |= suspects.keys()
                 bought |= keys
         barred = (refused - bought).intersection(pooled(plan))
+        claimants = _claimants(plan)
         for key in pooled(plan):
-            if key in barred:
+            if key in barred or key in bought or key not in offerings:
                 continue
-            suspected = set(self._suspects([offerings[key]] if key in offerings else []))
-            if key not in bought and suspected & (self.booting | trying):
-                barred.add(key)
-            elif key not in bought:
-                trying |= suspected
+            suspects = self._suspects([offerings[key]])
+            whys: dict[JobId, str] = {}
+            for job in claimants.get(key, ()):
+                own = suspects
+                if job in doubtful:
+                    own = suspects | {lost_scope(job): self.boots.streaks[lost_scope(job)].why}
+                whys[job] = self._why(job, True, own, trying)
+                if not whys[job]:
+                    trying |= own.keys()
+                    break
+            else:
+                if whys or suspects.keys() & (self.booting | trying):
+                    barred.add(key)
+                    for view in seen.jobs:
+                        if view.id in whys:
+                            reasons.update(dict.fromkeys(view.runs, whys[view.id]))
+                else:
+                    trying |= suspects.keys()
         return reasons, barred
 
     def _suspects(self, offerings: list[Offering]) -> dict[Scope, str]:
@@ -113,8 +154,23 @@ class BootGate:
             if scope in self.booting or scope in trying:
                 if scope == lost_scope(job):
                     return f"waits until another of its tasks runs well, since the last: {why}"
-                return f"waits until another instance has booted, since the last did not: {why}"
+                return _waits_for_a_boot(why)
         return ""
+
+
+def _waits_for_a_boot(why: str) -> str:
+    return f"waits until another instance has booted, since the last did not: {why}"
+
+
+def _claimants(plan: Plan) -> Mapping[int, Sequence[JobId]]:
+    """The jobs in whose lines new members of pools are, by the members' keys."""
+    found: defaultdict[int, dict[JobId, None]] = defaultdict(dict)
+    for pool in plan.pools:
+        jobs = [job for line in plan.lines if pool.name in line.pools for job in line.jobs]
+        for key in pool.members:
+            if isinstance(key, int):
+                found[key].update(dict.fromkeys(jobs))
+    return {key: tuple(jobs) for key, jobs in found.items()}
 
 
 def _clock(at: Millis) -> str:

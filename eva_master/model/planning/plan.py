@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 from eva_master.model.catalog import Offering
-from eva_master.model.ids import InstanceId, JobId, RunId
+from eva_master.model.ids import InstanceId, JobId, Millis, RunId
 from eva_master.model.planning.reasons import Reasons
 from eva_master.model.planning.standing import Line, Pool
 
@@ -135,6 +135,8 @@ class Plan:
         pools: All pools there are to be: an instance that is in none of them stands in none.
         lines: All lines there are to be.
         sizes: At most one per elastic gang; one that is not mentioned keeps its size.
+        again_ms: When there is to be another plan at the latest, though nothing may have happened;
+            `None` if that does not matter.
     """
 
     launches: tuple[NewInstance, ...] = ()
@@ -144,6 +146,7 @@ class Plan:
     pools: tuple[Pool, ...] = ()
     lines: tuple[Line, ...] = ()
     sizes: tuple[Resize, ...] = ()
+    again_ms: Millis | None = None
 
 
 def pooled(plan: Plan) -> tuple[int, ...]:

@@ -10,7 +10,7 @@ from eva_master.model.ids import MILLION, Family, InstanceId, JobId, Millis, Run
 from eva_master.model.job import JobKind, Latency, TaskSpec
 from eva_master.model.planning.elastic import Elastic
 from eva_master.model.planning.estimate import Estimate
-from eva_master.model.resources import Resources
+from eva_master.model.resources import NOTHING, Resources
 
 PREVIEW = JobId("preview")
 """The job that nobody has submitted, in a snapshot that is made to see what would happen to it."""
@@ -227,11 +227,13 @@ class Lendable:
 
     Attributes:
         free: What is free there.
+        own: What that policy's tasks take.
     """
 
     id: InstanceId
     offering: Offering
     free: Resources
+    own: Resources = NOTHING
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import asdict, dataclass, replace
 
-from eva_master.model.ids import InstanceId, JobId, RunId
-from eva_master.model.job import Latency
+from eva_master.model.ids import Family, InstanceId, JobId, RunId
+from eva_master.model.job import Latency, TaskSpec
 from eva_master.model.planning.plan import Json, Plan, PolicyMemory
 from eva_master.model.planning.snapshot import (
     Beside,
@@ -22,6 +22,7 @@ from eva_master.model.planning.snapshot import (
 )
 from eva_master.model.planning.standing import Line, Pool
 from eva_master.model.resources import NOTHING, Resources
+from eva_master.model.values import sameness
 from eva_master.packing.parts.partition import divide, merge, without_launched
 from eva_master.ports import Policy
 
@@ -309,16 +310,23 @@ def _lendable(
     runs: Iterable[RunView], instances: Iterable[InstanceView], guests: Set[RunId]
 ) -> Iterator[Lendable]:
     tasks = {run.id: run.task for run in runs}
-    known: dict[tuple[int, ...], Resources] = {}
+    known: dict[tuple[int, ...], tuple[Resources, Resources]] = {}
     for view in instances:
-        if view.ready and (view.pool or not set(view.residents) <= guests):
-            kind = view.offering.type
-            there = [tasks[run] for run in view.residents if run in tasks]
-            key = (id(kind), *map(id, there))
-            if key not in known:
-                needs = (task.demand_on(kind.family) for task in there)
-                known[key] = kind.capacity - sum((it for it in needs if it is not None), NOTHING)
-            yield Lendable(view.id, view.offering, known[key])
+        if not view.ready or not (view.pool or not set(view.residents) <= guests):
+            continue
+        kind = view.offering.type
+        own = [tasks[run] for run in view.residents if run in tasks and run not in guests]
+        others = [tasks[run] for run in view.residents if run in guests]
+        key = (len(own), *sameness(kind, *own, *others))
+        if key not in known:
+            used = _needed(own, kind.family)
+            known[key] = kind.capacity - used - _needed(others, kind.family), used
+        yield Lendable(view.id, view.offering, *known[key])
+
+
+def _needed(tasks: Iterable[TaskSpec], family: Family) -> Resources:
+    needs = (task.demand_on(family) for task in tasks)
+    return sum((need for need in needs if need is not None), NOTHING)
 
 
 def _sharing(front: Plan, back: Plan) -> tuple[Plan, Plan]:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from eva_master.model.ids import MILLION
-from eva_master.model.option_types import Count, Seconds, Share
+from eva_master.model.option_types import Count, PositiveShare, Seconds, Share
+from eva_master.model.resources import NOTHING, Resources
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,8 +17,14 @@ class Config:
     Attributes:
         slots: N, for how many tasks room is paid for at most, at the price on demand. A task that
             no member of the pools can hold is given one beside these.
+        slot_milli_cpus: How large a slot is, in thousandths of a CPU; `slot_memory_mib` and
+            `slot_gpus` likewise. If anything is said of it, the slots on demand are bought at once.
+            Else a slot is what the first short task takes, and they are bought when it waits.
         transient_share_ppm: p, the share of that money that goes to spot instances. They are as
             many as it buys.
+        resize: How many transient instances there are: `need` goes by the short tasks that wait,
+            `published` by the share of slots with long tasks, as the paper does.
+        threshold_ppm: That share, above which `published` adds slots.
         clear_within_s: So soon what waits is to have begun: the pools grow by as many slots.
         hold_s: So long after the last need no member leaves for want of work.
         age_cap: A task that has waited for so many times its own run time goes first.
@@ -28,7 +36,12 @@ class Config:
     """
 
     slots: Count = 8
+    slot_milli_cpus: Count = 0
+    slot_memory_mib: Count = 0
+    slot_gpus: Count = 0
     transient_share_ppm: Share = 500_000
+    resize: Literal["need", "published"] = "need"
+    threshold_ppm: PositiveShare = 950_000
     clear_within_s: Seconds = 20
     hold_s: Seconds = 300
     age_cap: Count = 5
@@ -44,6 +57,17 @@ class Config:
                 f"of {self.slots} slots none would be on demand: nothing would be left once the "
                 "cloud takes the others; lower transient_share_ppm, or have more slots"
             )
+        if self.resize == "need" and not self.short_first:
+            raise ValueError(
+                "resize: need goes by the room on instances of other jobs, too; without "
+                "short_first have resize: published"
+            )
+
+    @property
+    def slot(self) -> Resources | None:
+        """The size of a slot, if it is said."""
+        size = Resources(self.slot_gpus, self.slot_milli_cpus, self.slot_memory_mib)
+        return None if size == NOTHING else size
 
     @property
     def steady_slots(self) -> int:

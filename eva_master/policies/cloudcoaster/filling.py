@@ -13,10 +13,12 @@ from eva_master.model.ids import Family, RunId
 from eva_master.model.job import TaskSpec
 from eva_master.model.planning.snapshot import JobView, Lendable, Snapshot
 from eva_master.model.resources import Resources
+from eva_master.model.values import sameness
 from eva_master.packing.toolkit import (
     OpenInstances,
     PlacementGroup,
     PricedShape,
+    Speeds,
     UnplacedGroup,
 )
 from eva_master.policies.cloudcoaster.config import Config
@@ -39,9 +41,9 @@ def _shared(config: Config, snapshot: Snapshot) -> tuple[Lendable, ...]:
 
 def _alike(instances: Sequence[Lendable]) -> Counter[tuple[Family, Resources]]:
     """How many instances have the same room free."""
-    rooms = {(id(it.offering), id(it.free)): it for it in instances}
+    rooms = {sameness(it.offering, it.free): it for it in instances}
     counts: Counter[tuple[Family, Resources]] = Counter()
-    for key, count in Counter((id(it.offering), id(it.free)) for it in instances).items():
+    for key, count in Counter(sameness(it.offering, it.free) for it in instances).items():
         counts[rooms[key].offering.type.family, rooms[key].free] += count
     return counts
 
@@ -56,7 +58,8 @@ class Filling:
         order: Who goes first.
 
     Attributes:
-        short_of_room: Whether members were added, or would have been had there been money.
+        needed: How many slots beyond those that stay are needed, whatever they cost.
+        added: The rows of new instances on which nobody has a place.
         shared: Instances of others whose free room may be used.
     """
 
@@ -76,13 +79,17 @@ class Filling:
             for row, view in enumerate(snapshot.instances)
             if view.pool or holds_short(instances, row)
         }
-        self._added: set[int] = set()
-        self.short_of_room = False
+        self._booting = {row for row, view in enumerate(snapshot.instances) if not view.ready}
+        self.added: list[int] = []
+        self.needed = 0
         self.shared = _shared(config, snapshot)
         self._shared_rooms = _alike(self.shared)
 
-    def place_gangs(self, groups: Sequence[PlacementGroup]) -> None:
-        """Put as many members of gangs on instances as there is room for, or can be bought."""
+    def place_each(self, groups: Sequence[PlacementGroup]) -> None:
+        """Put as many task runs on instances as there is room for, or can be bought.
+
+        It is for those that can stand in no line.
+        """
         instances = self._instances
         for group in groups:
             for run in group.runs:
@@ -94,7 +101,10 @@ class Filling:
                 instances.put(run.id, instances.open(offering))
 
     def place(self, groups: Sequence[PlacementGroup]) -> list[UnplacedGroup]:
-        """Put as many single tasks on instances as there is, and is to be, room for.
+        """Put as many single tasks on instances as there is room for, and add members.
+
+        Nobody is bound to an instance that does not take tasks yet: who stands in the line has
+        whatever becomes free first.
 
         Returns:
             Those without a place, in the order of the line.
@@ -102,9 +112,28 @@ class Filling:
         singles = sorted(groups, key=lambda group: (self._order(group.job), group.runs[0].id))
         left = self._first_fit(singles)
         if left:
-            self.short_of_room = True
             left = self._grow(left)
         return [UnplacedGroup(group, group.runs[0]) for group in left]
+
+    def fill_up(self, unit: TaskSpec) -> None:
+        """Have as many slots on demand as there are always to be, if it is said how large one is.
+
+        Args:
+            unit: A task that takes one.
+        """
+        while self._config.slot is not None and (offering := self._steady(unit)):
+            row = self._instances.open(offering)
+            if row < self._instances.live:
+                break  # An empty one that nobody wants is about to go.
+            self.added.append(row)
+
+    def _steady(self, unit: TaskSpec) -> Offering | None:
+        return self._market(unit).choose_steady(self._config.steady_slots)
+
+    def _market(self, task: TaskSpec, speeds: Speeds = ()) -> Market:
+        members = [self._instances.offerings[row] for row in self._members()]
+        there = (*members, *self._leaving)
+        return Market(self._config, task, there, self._instances.on_sale(), speeds)
 
     # -- room that there is ----------------------------------------------------------------------
 
@@ -131,7 +160,7 @@ class Filling:
         for group in groups:
             run = group.runs[0].id
             shape = self._instances.priced(run)
-            if shape in full or not self._fits_in(run, self._members()):
+            if shape in full or not self._fits_in(run, self._stood - self._booting):
                 full.add(shape)
                 left.append(group)
         return left
@@ -139,7 +168,7 @@ class Filling:
     # -- room that is added ----------------------------------------------------------------------
 
     def _grow(self, groups: list[PlacementGroup]) -> list[PlacementGroup]:
-        """Add members for who waits, the first in line first; returns who still waits.
+        """Add members for who waits, for the first in line first; returns who still waits.
 
         How many slots are needed is asked for tasks of each shape by themselves.
         """
@@ -151,10 +180,14 @@ class Filling:
         for group in {group.job.id: group for group in groups}.values():
             queued[self._shape(group)] += task_ms(group.job, clear_ms) * group.job.unseen
             most += group.job.unseen
-        free = {self._shape(it): self.shared_slots(it.runs[0].task) for it in groups}
+        tasks = {self._shape(it): it.runs[0].task for it in groups}
         wanted = {
-            shape: needed(work, free[shape], clear_ms, most) for shape, work in queued.items()
+            shape: needed(work, self.shared_slots(tasks[shape]), clear_ms, most)
+            for shape, work in queued.items()
         }
+        self.needed = sum(wanted.values())
+        for shape, task in tasks.items():
+            wanted[shape] -= self._added_before(task)
         refused: set[PricedShape] = set()
         left = groups
         while head := next((it for it in left if self._shape(it) not in refused), None):
@@ -165,10 +198,22 @@ class Filling:
                 continue
             wanted[shape] -= slots_of(offering, run.task)
             row = self._instances.open(offering)
-            self._added.add(row)
+            if row >= self._instances.live:
+                self.added.append(row)
+                continue
+            self._stood.add(row)  # it was there, and nobody was on it
             self._instances.put(run.id, row)
             left = self._first_fit([it for it in left if it is not head])
         return left
+
+    def _added_before(self, task: TaskSpec) -> int:
+        """How many slots for a task are on spot instances, or on those that boot."""
+        instances = self._instances
+        return sum(
+            slots_of(instances.offerings[row], task)
+            for row in self._stood
+            if is_spot(instances.offerings[row]) or row in self._booting
+        )
 
     def shared_slots(self, task: TaskSpec) -> int:
         """How many tasks of a kind find room on instances of others at once."""
@@ -185,10 +230,10 @@ class Filling:
         if wanted <= 0:
             return None
         forced = not self.can_ever_hold(head)
-        members = [instances.offerings[row] for row in self._members()]
-        task = instances.runs[head].task
-        there, speeds = (*members, *self._leaving), instances.priced(head).shape.part.speeds
-        market = Market(self._config, task, there, instances.on_sale(), speeds)
+        task, speeds = instances.runs[head].task, instances.priced(head).shape.part.speeds
+        market = self._market(task, speeds)
+        if self._config.resize == "published" and not forced:
+            return market.choose_steady(wanted)
         return market.choose(wanted, forced=forced)
 
     def can_ever_hold(self, run: RunId) -> bool:
@@ -206,4 +251,9 @@ class Filling:
 
     def _members(self) -> set[int]:
         """The rows of the pools' members, those that are added included."""
-        return self._stood | self._added
+        return self._stood | set(self.added)
+
+    @property
+    def rows(self) -> tuple[int, ...]:
+        """The same in order."""
+        return tuple(sorted(self._members()))

@@ -95,6 +95,28 @@ class Market:
         beyond = max(0, self._steady - self._config.steady_slots)
         return max(0, int(self._price * share / MILLION) - int(self._price * beyond))
 
+    @property
+    def most_spot_slots(self) -> int:
+        """K: how many slots on spot instances the money buys at the least price of one."""
+        prices = (
+            Fraction(it.price, slots)
+            for it in self._on_sale
+            if is_spot(it) and (slots := self._count(it))
+        )
+        price = min(prices, default=None)
+        return 0 if price is None else int(self.budget / price) if price else _MANY
+
+    def choose_spot(self, wanted: int) -> Offering | None:
+        """The offering of one more spot instance, as `choose` has it."""
+        found = [it for it in self._on_sale if self._count(it) and self._affordable(it)]
+        return min(found, key=lambda it: self._rank(it, wanted), default=None)
+
+    def choose_steady(self, wanted: int) -> Offering | None:
+        """The offering of one more instance on demand of those that stay, as `choose` has it."""
+        fits = self._on_demand(self._config.steady_slots - self._steady)
+        found = [it for it in self._on_sale if self._count(it) and fits(it)]
+        return min(found, key=lambda it: self._rank(it, wanted), default=None)
+
     def choose(self, wanted: int, *, forced: bool) -> Offering | None:
         """The offering of one more member.
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Any
 
-from eva_master.model.ids import MILLION, InstanceId, Millis
-from eva_master.model.planning.plan import Plan, PolicyMemory
+from eva_master.model.catalog import Offering
+from eva_master.model.ids import MILLION, InstanceId, Millis, Workload
+from eva_master.model.job import Program, TaskSpec
+from eva_master.model.planning.plan import NewInstance, Plan, PolicyMemory
 from eva_master.model.planning.snapshot import Lendable, Snapshot
 from eva_master.model.planning.standing import Line, Pool
 from eva_master.packing.toolkit import (
     OpenInstances,
+    PlacementGroup,
     PlannerCache,
     UnplacedGroup,
     build_plan,
@@ -24,11 +27,13 @@ from eva_master.policies.cloudcoaster.config import Config
 from eva_master.policies.cloudcoaster.filling import Filling, holds_short
 from eva_master.policies.cloudcoaster.market import is_spot, slots_of
 from eva_master.policies.cloudcoaster.order import first_served, task_ms
+from eva_master.policies.cloudcoaster.resizing import resized, staying
 from eva_master.policies.cloudcoaster.sizing import needed
 
 NAME = "cloudcoaster"
 STEADY, TRANSIENT, SHARED = "steady", "transient", "shared"
-_VERSION = 1
+_VERSION = 2
+Where = InstanceId | int
 
 
 class CloudCoaster:
@@ -55,54 +60,69 @@ class CloudCoaster:
         order = first_served(snapshot.runs, snapshot.now_ms, unknown_ms, config.age_cap)
         filling = Filling(config, snapshot, instances, order)
         groups = waiting(snapshot)
-        gangs = [group for group in groups if not group.job.stands_in_line]
-        unplaced = place(instances, gangs, filling.place_gangs)
-        singles = [group for group in groups if group.job.stands_in_line]
-        waits = filling.place(singles)
+        unplaced = place(instances, [it for it in groups if not _lines_up(it)], filling.place_each)
+        waits = filling.place([it for it in groups if _lines_up(it)])
+        unit = self._unit(snapshot)
+        if unit is not None:
+            filling.fill_up(unit)
         occupants = without_interference if config.explained else None
         plan = build_plan(snapshot, instances, (*unplaced, *waits), occupants)
-        needed_ms = _needed_ms(memory)
-        if filling.short_of_room:
-            needed_ms = snapshot.now_ms
-        backlog = self._backlog(waits)
-        pools = self._pools(snapshot, instances, needed_ms, backlog)
+        needs = _needs(memory).after(snapshot.now_ms, filling.needed, config.hold_s * 1000)
+        kept = self._staying(snapshot, instances, needs.most)
+        rule = None
+        if config.resize == "published" and unit is not None:
+            rule = resized(config, snapshot, instances, filling.rows, unit)
+            kept = {it for it in kept if not is_spot(instances.offerings[it])} | rule.kept
+        bought = [instances.offerings[row] for row in filling.added]
+        bought += () if rule is None else rule.bought
+        stated = _Stated(instances, kept, bought, plan)
+        pools = stated.pools(self._backlog(waits), "" if rule is None else f"; {rule.reason}")
         if waits and filling.shared:
             pools = (*pools, _lent(filling.shared))
         hosted = dict.fromkeys(it.group.job.id for it in waits if filling.can_ever_hold(it.run.id))
         names = tuple(pool.name for pool in pools)
         patience_ms = config.long_patience_s * 1000
         lines = (Line(names, tuple(hosted), patience_ms=patience_ms),) if hosted else ()
-        after = None if needed_ms is None else PolicyMemory(NAME, _VERSION, {"needed": needed_ms})
-        return replace(plan, pools=pools, lines=lines), after
+        again_ms = self._again_ms(snapshot.now_ms, needs, waits)
+        plan = replace(plan, launches=stated.launches, pools=pools, lines=lines, again_ms=again_ms)
+        return plan, needs.memory()
 
-    def _pools(
-        self,
-        snapshot: Snapshot,
-        instances: OpenInstances,
-        needed_ms: Millis | None,
-        backlog: str,
-    ) -> tuple[Pool, ...]:
-        """Who stands in the pools, and why."""
-        _, _, names = instances.placements()
-        members: dict[str, list[InstanceId | int]] = {STEADY: [], TRANSIENT: []}
-        price = dict.fromkeys(members, 0)
-        steady = 0
-        holds = needed_ms is not None and snapshot.now_ms - needed_ms < self._config.hold_s * 1000
-        for row, name in enumerate(names):
-            offering = instances.offerings[row]
-            pool = TRANSIENT if is_spot(offering) else STEADY
+    def _again_ms(
+        self, now: Millis, needs: _Needs, waits: Sequence[UnplacedGroup]
+    ) -> Millis | None:
+        """When the size of the pools may have to be another though nobody has come."""
+        config, soon = self._config, Millis(now + self._config.clear_within_s * 500)
+        if waits or config.resize == "published":
+            return soon
+        return Millis(needs.peaks[0][0] + config.hold_s * 1000) if needs.peaks else None
+
+    def _unit(self, snapshot: Snapshot) -> TaskSpec | None:
+        """A task that takes one slot; `None` while nothing says how large one is."""
+        slot = self._config.slot
+        if slot is None:
+            return next((run.task for run in snapshot.runs), None)
+        families = dict.fromkeys(it.type.family for it in snapshot.catalog)
+        demand = tuple((family, slot) for family in sorted(families))
+        return TaskSpec(Workload("slot"), Program("true"), demand)
+
+    def _staying(self, snapshot: Snapshot, instances: OpenInstances, wanted: int) -> Set[int]:
+        """The rows of the members that stay.
+
+        Those on demand stay up to their share. Of the others as many as are wanted; the rest
+        finishes what it has and goes.
+        """
+        steady, others, left = set[int](), dict[int, int](), self._config.steady_slots
+        for row in range(len(instances)):
             stood = row < instances.live and bool(snapshot.instances[row].pool)
-            kept = stood and (holds or (pool == STEADY and steady < self._config.steady_slots))
-            if name is not None and (kept or holds_short(instances, row)):
-                members[pool].append(name)
-                price[pool] += offering.price
-                if pool == STEADY:
-                    steady += self._slots(instances, row)
-        return tuple(
-            Pool(name, tuple(there), _reason(name, len(there), price[name]) + backlog)
-            for name, there in members.items()
-            if there
-        )
+            if not stood and not holds_short(instances, row):
+                continue
+            slots = self._slots(instances, row)
+            if left > 0 and not is_spot(instances.offerings[row]):
+                steady.add(row)
+                left -= slots
+            else:
+                others[row] = slots
+        return steady | staying(snapshot, instances, others, wanted)
 
     def _backlog(self, waits: Sequence[UnplacedGroup]) -> str:
         """What waits for more room than there is, or than may be paid for."""
@@ -115,7 +135,7 @@ class CloudCoaster:
             return ""
         waiting = f"{tasks} tasks wait" if tasks > 1 else "one task waits"
         more = needed(work_ms, 0, within_ms, tasks)
-        slots = f"{more} more slots" if more > 1 else "one more slot"
+        slots = f"{more} slots" if more > 1 else "one slot"
         told = f"{waiting}, {work_ms // 1000} s of work"
         return f"; {told}, which {slots} would clear in {self._config.clear_within_s} s"
 
@@ -127,10 +147,45 @@ class CloudCoaster:
         return max(1, slots_of(instances.offerings[row], instances.runs[there].task))
 
 
-def _needed_ms(memory: PolicyMemory | None) -> Millis | None:
+def _lines_up(group: PlacementGroup) -> bool:
+    """Whether a line gives a group its place: not to gangs, nor to who is on a lost instance."""
+    return group.job.stands_in_line and group.runs[0].instance is None
+
+
+@dataclass(frozen=True, slots=True)
+class _Needs:
+    """How many slots were needed lately beyond those that stay.
+
+    Attributes:
+        peaks: Times, with slots that none needed since then has exceeded; the last one last.
+    """
+
+    peaks: tuple[tuple[Millis, int], ...] = ()
+
+    @property
+    def most(self) -> int:
+        """The most of them."""
+        return max((slots for _, slots in self.peaks), default=0)
+
+    def after(self, now: Millis, slots: int, hold_ms: int) -> _Needs:
+        """The same once so many are needed; what is older than `hold_ms` is forgotten."""
+        kept = [it for it in self.peaks if now - it[0] < hold_ms and it[1] > slots]
+        return _Needs((*kept, (now, slots)) if slots else tuple(kept))
+
+    def memory(self) -> PolicyMemory | None:
+        """The same for the next round."""
+        if not self.peaks:
+            return None
+        return PolicyMemory(NAME, _VERSION, {"needs": [[at, slots] for at, slots in self.peaks]})
+
+
+def _needs(memory: PolicyMemory | None) -> _Needs:
     if memory is None or memory.policy != NAME or memory.version != _VERSION:
-        return None
-    return Millis(int(str(memory.data["needed"])))
+        return _Needs()
+    peaks = memory.data["needs"]
+    assert isinstance(peaks, list)
+    pairs = (one for one in peaks if isinstance(one, list))
+    return _Needs(tuple((Millis(int(str(at))), int(str(slots))) for at, slots in pairs))
 
 
 def _lent(instances: Sequence[Lendable]) -> Pool:
@@ -138,11 +193,52 @@ def _lent(instances: Sequence[Lendable]) -> Pool:
     return Pool(SHARED, names, "room that other jobs leave free on their instances", lent=True)
 
 
-def _reason(name: str, members: int, price: int) -> str:
-    told = f"{members} instance{'s' if members > 1 else ''} for ${price / MILLION:.4f} per hour"
-    if name == STEADY:
-        return f"room for short tasks that no cloud takes back: {told}"
-    return f"room for short tasks at spot prices: {told}"
+class _Stated:
+    """The pools of a plan, with the instances that are bought for them.
+
+    Args:
+        instances: All of them.
+        kept: The rows of the members.
+        bought: What is bought beside what the plan buys for task runs.
+        plan: The plan without pools.
+
+    Attributes:
+        launches: What the plan buys with pools.
+    """
+
+    def __init__(
+        self, instances: OpenInstances, kept: Set[int], bought: Sequence[Offering], plan: Plan
+    ) -> None:
+        _, _, names = instances.placements()
+        named = ((name, row) for row, name in enumerate(names) if name is not None and row in kept)
+        members = [(name, instances.offerings[row]) for name, row in named]
+        keys = range(len(plan.launches), len(plan.launches) + len(bought))
+        fresh = tuple(map(NewInstance, keys, bought))
+        self.launches = (*plan.launches, *fresh)
+        self._members = [*members, *((it.key, it.offering) for it in fresh)]
+
+    def pools(self, backlog: str, rule: str) -> tuple[Pool, ...]:
+        """Those that have members; with what waits, and the rule on transient ones, in words."""
+        steady = [it for it in self._members if not is_spot(it[1])]
+        spot = [it for it in self._members if is_spot(it[1])]
+        parts = (
+            (STEADY, steady, "room for short tasks that no cloud takes back", backlog),
+            (TRANSIENT, spot, "room for short tasks at spot prices", rule + backlog),
+        )
+        return tuple(
+            Pool(
+                name,
+                tuple(it for it, _ in there),
+                f"{what}: {_cost(there)}{more}",
+            )
+            for name, there, what, more in parts
+            if there
+        )
+
+
+def _cost(members: Sequence[tuple[Where, Offering]]) -> str:
+    price = sum(offering.price for _, offering in members) / MILLION
+    return f"{len(members)} instance{'s' if len(members) > 1 else ''} for ${price:.4f} per hour"
 
 
 @dataclass(frozen=True, slots=True)

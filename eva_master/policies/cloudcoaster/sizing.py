@@ -2,6 +2,26 @@
 
 from __future__ import annotations
 
+from eva_master.model.ids import MILLION
+
+
+def published(n_long: int, n_static: int, threshold_ppm: int, most: int) -> int:
+    """How many transient servers there are to be, by the share of servers with long tasks.
+
+    It is what the loop of CloudCoaster's section 3.2 comes to that adds and removes one server
+    after the other until the share crosses the threshold.
+
+    Args:
+        n_long: Servers that hold a long task.
+        n_static: Servers that are not transient, those for short tasks alone included.
+        threshold_ppm: The share, in millionths, above which servers are added.
+        most: What the money buys, K.
+
+    Returns:
+        From 0 to `most`, those included that are requested and not there yet.
+    """
+    return max(0, min(most, -(-n_long * MILLION // threshold_ppm) - n_static))
+
 
 def needed(queued_ms: int, free_slots: int, clear_within_ms: int, most: int) -> int:
     """How many slots are to be added, so that what waits has begun in time.

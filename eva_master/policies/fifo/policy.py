@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 
 from eva_master.model.catalog import Purchase
-from eva_master.model.ids import Family, InstanceId, JobId
+from eva_master.model.ids import InstanceId, JobId
 from eva_master.model.planning.plan import Plan, PolicyMemory
 from eva_master.model.planning.snapshot import InstanceView, RunView, Snapshot
 from eva_master.model.planning.standing import Line, Pool
 from eva_master.model.resources import NOTHING, Resources
+from eva_master.model.values import sameness
 from eva_master.packing.toolkit import (
     OpenInstances,
     PlacementGroup,
@@ -27,7 +28,6 @@ from eva_master.packing.toolkit import (
 
 NAME = "fifo"
 NODES = "nodes"
-Demand = tuple[tuple[Family, Resources], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,11 +135,11 @@ class _Home:
 
     def __init__(self, nodes: Sequence[InstanceView]) -> None:
         self._nodes = nodes
-        self._known: dict[tuple[Demand, ...], bool] = {}
+        self._known: dict[tuple[int, ...], bool] = {}
 
     def holds(self, group: PlacementGroup) -> bool:
         """Whether all task runs of a group would find room at once."""
-        needs = tuple(run.task.demand for run in group.runs)
+        needs = sameness(*(run.task for run in group.runs))
         if needs not in self._known:
             self._known[needs] = self._hold(group.runs)
         return self._known[needs]

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from statistics import fmean, median
 
 from eva_master.model.accounting.tenants import DEFAULT_TENANT
+from eva_master.model.catalog import Purchase
 from eva_master.model.changes import Round
 from eva_master.model.ids import MILLION, MILLIS_PER_HOUR, InstanceId, Millis
 from eva_master.model.records import Job
@@ -26,6 +27,7 @@ class JobFigures:
         moving_ms: How long it made progress in that time; of an array the sum over its tasks.
         alone_ms: How long it would have taken alone, likewise.
         moves: How often its tasks moved to another instance.
+        id: As its tasks' runs name it.
     """
 
     name: str
@@ -39,6 +41,7 @@ class JobFigures:
     moves: int
     tenant: str = DEFAULT_TENANT
     partition: str = ""
+    id: str = ""
 
     @property
     def jct_ms(self) -> int:
@@ -56,6 +59,7 @@ class InstanceFigures:
     up_ms: int
     gone_ms: int
     cost_usd: float
+    purchase: Purchase = Purchase.ON_DEMAND
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,7 +290,13 @@ def instance_figures(machine: Machine, requested_ms: Millis) -> InstanceFigures:
     kind = machine.offering.type.name
     cost = usd(charge(machine))
     return InstanceFigures(
-        machine.instance, kind, requested_ms, machine.up_ms, machine.gone_ms, cost
+        machine.instance,
+        kind,
+        requested_ms,
+        machine.up_ms,
+        machine.gone_ms,
+        cost,
+        machine.offering.purchase,
     )
 
 
@@ -313,6 +323,7 @@ def job_figures(job: Job, run_metrics: RunMetrics, alone_ms: float, moves: int) 
         moves,
         job.spec.tenant,
         job.partition,
+        job.id,
     )
 
 

@@ -14,10 +14,10 @@ from eva_master.app.sections.base import PolicySection, ShortSection
 from eva_master.app.sections.policies import policy_problems
 from eva_master.model.catalog import Offering, Purchase, spot_family
 from eva_master.model.errors import InvalidConfig
-from eva_master.model.ids import MILLION, Family, JobId, Millis
+from eva_master.model.ids import MILLION, Family, InstanceId, JobId, Millis
 from eva_master.model.job import JobKind, Latency
 from eva_master.model.planning.estimate import Estimate
-from eva_master.model.planning.plan import Assign, Hold, Plan, PolicyMemory
+from eva_master.model.planning.plan import Hold, Plan, PolicyMemory
 from eva_master.model.planning.snapshot import InstanceView, Snapshot
 from eva_master.packing.parts.splitter import below
 from eva_master.policies.cloudcoaster import POLICY
@@ -64,6 +64,11 @@ def planned(
     return plan, after
 
 
+def placed(snapshot: Snapshot, plan: Plan) -> int:
+    """How many tasks have a place once the plan is carried out, and lines have been served."""
+    return sum(run.instance is not None for run in carried_out(snapshot, plan).runs)
+
+
 def members(plan: Plan) -> dict[str, int]:
     return {pool.name: len(pool.members) for pool in plan.pools}
 
@@ -89,14 +94,40 @@ def test_only_as_many_are_bought_as_the_work_needs():
     snapshot = Cluster(STEADY).job("a", *[ONE] * 30, kind=JobKind.ARRAY).snapshot()
     plan, _ = planned(lasting(snapshot, a=2), slots=100)
     assert len(plan.launches) == 2
-    assert sum(isinstance(entry, Assign) for entry in plan.entries) == 4
     (line,) = plan.lines
     assert (line.pools, line.jobs) == (("steady",), ("a",))
-    told = "26 tasks wait, 52 s of work, which 3 more slots would clear in 20 s"
+    told = "30 tasks wait, 60 s of work, which 3 slots would clear in 20 s"
     assert told in plan.pools[0].reason
+    # Nobody is bound to an instance that is not there yet: who comes first is served first.
+    assert all(isinstance(entry, Hold) for entry in plan.entries)
+    assert placed(snapshot, plan) == 4
     # Of tasks of 20 s each needs a slot of its own.
     plan, _ = planned(lasting(snapshot, a=20), slots=100)
-    assert sum(isinstance(entry, Assign) for entry in plan.entries) == 30
+    assert placed(snapshot, plan) == 30
+
+
+def test_tasks_that_a_plan_is_not_shown_count():
+    snapshot = Cluster(STEADY).job("a", *[ONE] * 5, kind=JobKind.ARRAY).snapshot()
+    snapshot = lasting(snapshot, a=2)
+    snapshot = replace(snapshot, jobs=(replace(snapshot.jobs[0], unseen=45),))
+    plan, _ = planned(snapshot, slots=100)
+    assert len(plan.launches) == 3, "50 tasks of 2 s want five slots"
+    assert "50 tasks wait, 100 s of work, which 5 slots would" in plan.pools[0].reason
+
+
+def test_what_has_been_added_for_the_same_need_is_not_added_again():
+    cheap = spot(STEADY, 0.05)
+    cluster = Cluster(STEADY, cheap).job("a", *[EITHER] * 5, kind=JobKind.ARRAY)
+    snapshot = lasting(cluster.snapshot(), a=20)
+    plan, memory = planned(snapshot, slots=100, largest_share_ppm=MILLION)
+    assert len(plan.launches) == 3
+    boots = tuple(
+        InstanceView(InstanceId(f"i{it.key}"), it.offering, (), ready=False, pool="steady")
+        for it in plan.launches
+    )
+    again, _ = planned(replace(snapshot, instances=boots), memory, slots=100)
+    assert again.launches == ()
+    assert members(again) == members(plan)
 
 
 # -- what ------------------------------------------------------------------------------------------
@@ -111,8 +142,7 @@ def test_half_is_on_demand_and_the_rest_is_spot_within_the_same_money():
     bought = [launch.offering for launch in plan.launches]
     assert sum(it.price for it in bought if it.purchase is Purchase.SPOT) == 400_000
     assert "$0.4000 per hour" in plan.pools[1].reason
-    held = [entry for entry in plan.entries if isinstance(entry, Hold)]
-    assert len(held) == 100 - 20
+    assert placed(snapshot, plan) == 20
 
 
 def test_spot_money_is_spread_over_types_and_zones():
@@ -167,13 +197,14 @@ def test_a_task_that_no_member_holds_gets_one_beside_the_slots():
     cluster.job("a", *[ONE] * 4, kind=JobKind.ARRAY, on=["i1", "i1", "i2", "i2"])
     cluster.job("b", whole, kind=JobKind.ARRAY)
     plan, _ = planned(cluster.snapshot(), slots=2)
-    assert [type(entry) for entry in plan.entries] == [Assign]
+    assert placed(cluster.snapshot(), plan) == 5
     assert members(plan) == {"steady": 3}
     # The next of its kind waits for that one.
     cluster.job("c", whole, kind=JobKind.ARRAY)
     plan, _ = planned(cluster.snapshot(), slots=2)
     assert [it.offering.type.name for it in plan.launches] == ["t.8"]
-    assert plan.lines[0].jobs == ("c",)
+    assert plan.lines[0].jobs == ("b", "c")
+    assert placed(cluster.snapshot(), plan) == 5
 
 
 def test_a_task_for_spot_alone_gets_one_instance_though_there_is_no_money():
@@ -242,13 +273,42 @@ def full_of(snapshot: Snapshot, name: object) -> Offering:
     return next(view.offering for view in snapshot.instances if view.id == name)
 
 
-def test_who_is_busy_stays_in_its_pool():
+def test_who_is_idle_goes_first_and_who_is_busy_finishes():
     cheap = spot(STEADY, 0.05)
     cluster = Cluster(STEADY, cheap).job("a", *[EITHER] * 12, kind=JobKind.ARRAY)
-    plan, memory = planned(cluster.snapshot(), slots=8, largest_share_ppm=MILLION)
-    full = carried_out(cluster.snapshot(), plan)
-    after, _ = planned(replace(full, now_ms=Millis(full.now_ms + 10**9)), memory, slots=8)
-    assert members(after) == members(plan)
+    snapshot = lasting(cluster.snapshot(), a=20)
+    plan, _ = planned(snapshot, slots=8, largest_share_ppm=MILLION)
+    assert members(plan) == {"steady": 2, "transient": 4}
+    full = carried_out(snapshot, plan)
+    idle = next(it for it in full.instances if it.offering.purchase is Purchase.SPOT)
+    runs = tuple(run for run in full.runs if run.instance != idle.id)
+    job = replace(full.jobs[0], runs=tuple(run.id for run in runs))
+    left = tuple(replace(it, residents=()) if it is idle else it for it in full.instances)
+    less = replace(full, jobs=(job,), runs=runs, instances=left)
+
+    def after(slots: int) -> tuple[int, bool]:
+        """How many spot members stay if so many slots were needed lately; whether the idle one."""
+        memory = PolicyMemory("cloudcoaster", 2, {"needs": [[less.now_ms - 1, slots]]})
+        pools = {pool.name: pool for pool in planned(less, memory, slots=8)[0].pools}
+        spot_members = pools["transient"].members if "transient" in pools else ()
+        return len(spot_members), idle.id in spot_members
+
+    assert after(8) == (4, True)
+    assert after(6) == (3, False)
+    assert after(5) == (3, False)
+    assert after(1) == (1, False)
+
+
+def test_a_size_that_is_stated_is_bought_before_anybody_needs_it():
+    snapshot = Cluster(STEADY, spot(STEADY, 0.05)).snapshot()
+    assert members(planned(snapshot, slots=8)[0]) == {}
+    options = {"slots": 8, "slot_milli_cpus": 1_000, "slot_memory_mib": 1_024}
+    plan, memory = planned(snapshot, **options)
+    assert members(plan) == {"steady": 2}
+    full = carried_out(snapshot, plan)
+    again, _ = planned(full, memory, **options)
+    assert again.launches == ()
+    assert members(again) == {"steady": 2}
 
 
 # -- what is said of it ----------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection
 from dataclasses import replace
 from fractions import Fraction
 from itertools import product
@@ -53,23 +54,37 @@ def _array(name: str, tasks: int, seconds: int = 100) -> JobSpec:
 class Rooms:
     """Members with some slots each, filled by hand."""
 
-    def __init__(self, slots: int, lines: tuple[Line, ...], waiting: dict[str, int]) -> None:
+    def __init__(
+        self,
+        slots: int,
+        lines: tuple[Line, ...],
+        waiting: dict[str, int],
+        large: Collection[str] = (),
+    ) -> None:
         self.standing = Standing()
         self.slots = slots
         self.total = dict(waiting)
-        self.standing.state(
-            (Pool("p", (InstanceId("i"),), "why"),),
-            lines,
-            lambda job: Queue((TASK,) * self.total[job], ()),
-            lambda _: (),
-        )
+        self.left = dict(waiting)
+        self._large = large
         self.held: Counter[str] = Counter()
+        self.now = Millis(0)
+        self.state(lines)
+
+    def state(self, lines: tuple[Line, ...]) -> None:
+        """A plan states the lines."""
+
+        def queue(job: JobId) -> Queue:
+            task = replace(TASK, demand=((Family("c"), ONE + ONE),)) if job in self._large else TASK
+            return Queue((task,) * self.total[job], ())
+
+        self.standing.state((Pool("p", (InstanceId("i"),), "why"),), lines, queue, lambda _: ())
 
     def fill(self) -> Counter[str]:
         """Fill all that is free; who took it."""
         began: Counter[str] = Counter()
-        while (head := self.standing.next(self._room, lambda _: True)) is not None:
+        while (head := self.standing.next(self._room, lambda _: True, self.now)) is not None:
             began[head.job] += 1
+            self.left[head.job] -= 1
             self.held[head.job] += 1
             self._follow(head.job, head.index, InstanceId("i"), RunState.RUNNING)
         return began
@@ -133,6 +148,55 @@ def test_a_lower_rank_is_served_first_and_a_cap_holds() -> None:
     # One that has ended counts on: the cap is about how many have been begun.
     rooms.end("pilots", 0)
     assert rooms.fill() == {"long": 1}
+
+
+def test_a_head_that_is_passed_over_for_too_long_goes_first() -> None:
+    lines = (
+        Line(("p",), (JobId("short"),), patience_ms=600_000),
+        Line(("p",), (JobId("long"),), rank=1),
+    )
+    rooms = Rooms(1, lines, {"short": 9, "long": 9})
+    assert rooms.fill() == {"short": 1}
+
+    def next_at(seconds: int) -> str:
+        """Who takes the slot once it becomes free at a time."""
+        (job,) = (name for name, held in rooms.held.items() if held)
+        rooms.now = Millis(seconds * 1000)
+        rooms.end(job, 9 - rooms.left[job] - 1)
+        (began,) = rooms.fill()
+        return began
+
+    assert [next_at(seconds) for seconds in (100, 599)] == ["short", "short"]
+    assert next_at(600) == "long", "it could have had the slot ten minutes ago"
+    # From then on its patience begins anew, at the next that is put before it.
+    assert [next_at(seconds) for seconds in (700, 1299)] == ["short", "short"]
+    assert next_at(1300) == "long"
+
+
+def test_a_plan_that_states_the_same_again_does_not_make_patience_begin_anew() -> None:
+    lines = (
+        Line(("p",), (JobId("short"),), patience_ms=600_000),
+        Line(("p",), (JobId("long"),), rank=1),
+    )
+    rooms = Rooms(1, lines, {"short": 9, "long": 9})
+    assert rooms.fill() == {"short": 1}
+    rooms.now = Millis(300_000)
+    rooms.state(lines)
+    rooms.now = Millis(600_000)
+    rooms.end("short", 0)
+    assert rooms.fill() == {"long": 1}
+
+
+def test_who_could_not_have_had_the_room_is_not_passed_over() -> None:
+    lines = (
+        Line(("p",), (JobId("short"),), patience_ms=600_000),
+        Line(("p",), (JobId("large"),), rank=1),
+    )
+    rooms = Rooms(1, lines, {"short": 9, "large": 1}, large={"large"})
+    assert rooms.fill() == {"short": 1}
+    rooms.now = Millis(10**9)
+    rooms.end("short", 0)
+    assert rooms.fill() == {"short": 1}
 
 
 def test_a_first_start_removes_a_task_from_all_lines() -> None:

@@ -1,0 +1,140 @@
+"""The paper's rule of how many transient instances there are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from eva_master.model.catalog import Offering
+from eva_master.model.job import TaskSpec
+from eva_master.model.planning.snapshot import Lendable, Snapshot
+from eva_master.packing.toolkit import OpenInstances
+from eva_master.policies.cloudcoaster.config import Config
+from eva_master.policies.cloudcoaster.market import Market, is_spot, slots_in, slots_of
+from eva_master.policies.cloudcoaster.sizing import published
+
+
+@dataclass(frozen=True, slots=True)
+class LongLoad:
+    """How much of the cluster long tasks hold, in slots of the size of a short task.
+
+    Attributes:
+        held: Slots that they hold, N_long.
+        static: Slots that no cloud takes back, N_static.
+    """
+
+    held: int
+    static: int
+
+    def told(self, threshold_ppm: int, transient: int) -> str:
+        """The same in words, with so many transient slots."""
+        whole = self.static + transient
+        share = 100 * self.held / whole if whole else 0.0
+        return (
+            f"long tasks hold {self.held} of {whole} slots, {share:.1f} %; there are as many as "
+            f"bring that to {threshold_ppm / 10_000:g} %, as far as the money goes"
+        )
+
+
+def long_load(shared: Iterable[Lendable], steady: int, task: TaskSpec) -> LongLoad:
+    """What long tasks hold of the instances of others, and of those for short tasks.
+
+    Args:
+        shared: The instances of others.
+        steady: Slots on demand for short tasks.
+        task: A short task.
+    """
+    held = static = 0
+    for one in shared:
+        need, whole = task.demand_on(one.offering.type.family), one.offering.type.capacity
+        slots = slots_in(whole, need)
+        static += slots
+        held += slots - slots_in(whole - one.own, need)
+    return LongLoad(held, static + steady)
+
+
+@dataclass(frozen=True, slots=True)
+class Resized:
+    """What becomes of the transient instances.
+
+    Attributes:
+        kept: The rows of those that stay.
+        bought: What is added.
+        reason: The rule in numbers.
+    """
+
+    kept: frozenset[int]
+    bought: tuple[Offering, ...]
+    reason: str
+
+
+def resized(
+    config: Config,
+    snapshot: Snapshot,
+    instances: OpenInstances,
+    rows: Sequence[int],
+    task: TaskSpec,
+) -> Resized:
+    """Have as many transient instances as the rule says.
+
+    Args:
+        config: The settings.
+        snapshot: The cluster.
+        instances: Its instances, with those that the plan buys anyway.
+        rows: Of the members.
+        task: A short task, which has the size of a slot.
+    """
+    spot = [row for row in rows if is_spot(instances.offerings[row])]
+    steady = sum(_slots(instances, row, task) for row in rows if row not in set(spot))
+    load = long_load(snapshot.beside.instances, steady, task)
+    leaving = [view.offering for view in snapshot.draining]
+
+    def market(more: Sequence[Offering] = ()) -> Market:
+        there = [instances.offerings[row] for row in rows]
+        return Market(config, task, (*there, *leaving, *more), instances.on_sale())
+
+    there = sum(_slots(instances, row, task) for row in spot)
+    most = market().most_spot_slots
+    wanted = published(load.held, load.static, config.threshold_ppm, most)
+    bought: list[Offering] = []
+    added = 0
+    while there + added < wanted:
+        offering = market(bought).choose_spot(wanted - there - added)
+        if offering is None:
+            break
+        bought.append(offering)
+        added += slots_of(offering, task)
+    slots = {row: _slots(instances, row, task) for row in spot}
+    kept = staying(snapshot, instances, slots, wanted)
+    left = sum(slots[row] for row in kept) + added
+    return Resized(kept, tuple(bought), load.told(config.threshold_ppm, left))
+
+
+def staying(
+    snapshot: Snapshot, instances: OpenInstances, slots: Mapping[int, int], wanted: int
+) -> frozenset[int]:
+    """Those of some members that stay; those go first that are empty, or will be soonest.
+
+    Args:
+        snapshot: The cluster.
+        instances: Its instances.
+        slots: How many each member has, by its row.
+        wanted: So many slots stay at least.
+    """
+    kept, left = set(slots), sum(slots.values())
+    for row in sorted(slots, key=lambda row: (_idle_at(snapshot, instances, row), row)):
+        if left - slots[row] >= wanted and row < instances.live:
+            kept.discard(row)
+            left -= slots[row]
+    return frozenset(kept)
+
+
+def _slots(instances: OpenInstances, row: int, task: TaskSpec) -> int:
+    return max(1, slots_of(instances.offerings[row], task))
+
+
+def _idle_at(snapshot: Snapshot, instances: OpenInstances, row: int) -> tuple[bool, int]:
+    """Whether somebody is on an instance, and for how long."""
+    there = [instances.runs[run] for run in instances.residents[row]]
+    lefts = (run.remaining.left_ms(snapshot.now_ms) for run in there if run.remaining is not None)
+    return bool(there), max(lefts, default=0)

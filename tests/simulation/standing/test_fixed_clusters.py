@@ -1,0 +1,197 @@
+"""Short and long tasks on a fixed cluster, against a plain list scheduler."""
+
+from __future__ import annotations
+
+import heapq
+import json
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+from random import Random
+from statistics import fmean
+
+import pytest
+
+from benchmarks import short_jobs
+from eva_master.model.catalog import Purchase
+from eva_master.model.ids import InstanceId
+from eva_master.simulation.cluster.attempt_log import Occupancy
+from eva_master.simulation.results.metrics import InstanceFigures, JobFigures, Record
+from eva_master.simulation.results.short_tasks import Waits, peak_up, short_tasks
+from eva_master.simulation.scenario.fixed_cluster import FixedCluster
+
+CUTOFF_S = 90.0
+
+
+@dataclass
+class Job:
+    at: float
+    durations: list[float]
+    waits: list[float] = field(default_factory=list)
+
+    @property
+    def mean(self) -> float:
+        return fmean(self.durations)
+
+    @property
+    def line(self) -> str:
+        return " ".join(map(str, [self.at, len(self.durations), self.mean, *self.durations]))
+
+
+def jobs_of(seed: int) -> list[Job]:
+    """Bursts of short jobs on a cluster that long ones fill most of the time."""
+    random = Random(seed)
+    found, now = [], 0.0
+    for _ in range(60):
+        now += random.expovariate(1 / 25)
+        if random.random() < 0.2:
+            found.append(Job(round(now, 1), [random.randint(200, 500) for _ in range(8)]))
+        else:
+            tasks = random.randint(1, 25)
+            found.append(Job(round(now, 1), [random.randint(5, 60) for _ in range(tasks)]))
+    return found
+
+
+def listed(jobs: list[Job], shared: int, short: int) -> None:
+    """Serve each slot that becomes free at once: short tasks first, of them the least work.
+
+    A short task that has waited for five times its own estimate goes before them. Long ones go by
+    arrival, on shared slots alone.
+    """
+    free = {"shared": shared, "short": short}
+    order, events = count(), [(job.at, number, "", job) for number, job in enumerate(jobs)]
+    events = [(job.at, next(order), "", job) for job in jobs]
+    waiting: list[Job] = []
+    left = {id(job): job.mean * len(job.durations) for job in jobs}
+
+    def start(job: Job, now: float, where: str) -> None:
+        free[where] -= 1
+        took = job.durations[len(job.waits)]
+        job.waits.append(now - job.at)
+        heapq.heappush(events, (now + took, next(order), where, job))
+        if len(job.waits) == len(job.durations):
+            waiting.remove(job)
+
+    def urgency(job: Job, now: float) -> tuple[float, float, float]:
+        waited = now - job.at
+        return -(waited if waited >= 5 * job.mean else 0.0), left[id(job)], job.at
+
+    while events:
+        now, _, where, job = heapq.heappop(events)
+        if where:
+            free[where] += 1
+            left[id(job)] -= job.mean
+        else:
+            waiting.append(job)
+        while any(free.values()):
+            quick = [it for it in waiting if it.mean < CUTOFF_S]
+            slow = [it for it in waiting if it.mean >= CUTOFF_S]
+            if quick:
+                first = min(quick, key=lambda it: urgency(it, now))
+                start(first, now, "short" if free["short"] else "shared")
+            elif slow and free["shared"]:
+                start(min(slow, key=lambda it: it.at), now, "shared")
+            else:
+                break
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_waits_are_those_of_a_list_scheduler(
+    seed: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    jobs = jobs_of(seed)
+    trace = tmp_path / "small.tr"
+    trace.write_text("".join(f"{job.line}\n" for job in jobs))
+    listed(jobs, shared=20, short=4)
+    arguments = ["--servers", "24", "--short", "4", "--provisioning", "0", "--json"]
+    arguments += ["--cutoff", str(CUTOFF_S), "--policy", "no-spot", "--slots-per-node", "5"]
+    assert short_jobs.main([str(trace), *arguments]) == 0
+    found = json.loads(capsys.readouterr().out)
+    waits = {
+        kind: [it for job in jobs if (job.mean < CUTOFF_S) == (kind == "short") for it in job.waits]
+        for kind in ("short", "long")
+    }
+    assert max(waits["short"]) > 20, "some wait"
+    for kind, expected in waits.items():
+        assert found[kind]["tasks"] == len(expected)
+        # A job that comes right after a round waits for the next one, for a second at most. One
+        # that is put off for that may come after others, and the rest of the day is another.
+        assert found[kind]["mean_s"] == pytest.approx(fmean(expected), rel=0.1, abs=1.0)
+    assert found["reruns"] == 0
+    assert found["transients_peak"] == 0
+
+
+def test_transient_servers_keep_to_the_money(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trace = tmp_path / "small.tr"
+    trace.write_text("".join(f"{job.line}\n" for job in jobs_of(3)))
+    arguments = ["--servers", "24", "--short", "4", "--transient-share", "0.5", "--json"]
+    arguments += ["--cutoff", str(CUTOFF_S), "--spot-ratio", "3", "--provisioning", "30"]
+    assert short_jobs.main([str(trace), *arguments, "--revocations", "6"]) == 0
+    told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    by_name = {one["policy"]: one for one in told}
+    assert set(by_name) == set(short_jobs.POLICIES)
+    for name in ("default", "published-size"):
+        assert 0 < by_name[name]["transients_peak"] <= 3 * 4 * 0.5
+        assert by_name[name]["transients_normalised"] <= 2
+    assert by_name["no-spot"]["transients_peak"] == 0
+    assert len({(one["short"]["tasks"], one["long"]["tasks"]) for one in told}) == 1
+
+
+def test_a_fixed_cluster_has_so_many_servers() -> None:
+    cluster = FixedCluster(servers=4000, short=80, slots_per_node=300)
+    sizes = [node.offering.type.capacity.milli_cpus // 1000 for node in cluster.nodes]
+    assert sizes == [300] * 13 + [20]
+    steady, spot = cluster.catalog
+    assert (steady.price, spot.price) == (1_000_000, 333_333)
+    assert sum(node.offering.price for node in cluster.nodes) == 3920 * 1_000_000
+    assert (steady.purchase, spot.purchase) == (Purchase.ON_DEMAND, Purchase.SPOT)
+
+
+def job_figures(name: str, submitted_ms: int) -> JobFigures:
+    return JobFigures(name, "w", 1, submitted_ms, 10**6, 0, 0, 0.0, 0, id=name)
+
+
+def occupancy(run: str, attempt: int, at_ms: int) -> Occupancy:
+    return Occupancy(run, attempt, InstanceId("i"), at_ms, at_ms + 1, 1, 1)  # type: ignore[arg-type]
+
+
+def test_a_wait_ends_with_the_first_start() -> None:
+    record = Record(
+        jobs=(job_figures("a", 1_000), job_figures("b", 0)),
+        occupancies=(
+            occupancy("a/0", 1, 3_000),
+            occupancy("a/0", 2, 60_000),
+            occupancy("a/1", 1, 11_000),
+            occupancy("b/0", 1, 500),
+        ),
+    )
+    found = short_tasks(record, {"a"})
+    assert found.short == Waits(2, 6.0, 6.0, 9.2, 9.92, 10.0)
+    assert (found.long.tasks, found.long.mean_s) == (1, 0.5)
+    assert found.reruns == 1
+    assert (found.transients_peak, found.life_max_h) == (0, 0.0)
+
+
+def up(begin_ms: int, end_ms: int, purchase: Purchase = Purchase.SPOT) -> InstanceFigures:
+    return InstanceFigures(InstanceId("i"), "t", 0, begin_ms, end_ms, 0.0, purchase)
+
+
+def test_transient_servers_are_counted_while_jobs_arrive() -> None:
+    hour = 3_600_000
+    record = Record(
+        jobs=(job_figures("a", hour), job_figures("b", 3 * hour)),
+        instances=(
+            up(0, 2 * hour),
+            up(2 * hour, 8 * hour),
+            up(2 * hour, 3 * hour),
+            up(0, 9 * hour, Purchase.ON_DEMAND),
+        ),
+    )
+    found = short_tasks(record, ())
+    # Between one and three o'clock: one for an hour, then two for an hour.
+    assert found.transients_mean == 1.5
+    assert found.transients_peak == 2
+    assert (found.life_mean_h, found.life_max_h) == (3.0, 6.0)
+    assert peak_up([]) == 0
