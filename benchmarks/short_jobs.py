@@ -20,8 +20,7 @@ import gc
 import json
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,115 +29,79 @@ from rich.table import Table
 
 from eva_master.adapters.loop.collector import spare_lasting_values
 from eva_master.adapters.traces.recipes import Bootstrap, HawkRecipe
-from eva_master.app.simulate import named_policy
-from eva_master.model.ids import MILLION, Price
+from eva_master.app.experiment.fixed import ClusterSection, Pair, figures_of, short_problem
+from eva_master.app.sections.base import ShortSection
+from eva_master.model.ids import MILLION
 from eva_master.model.planning.estimate import Estimates
 from eva_master.model.trace import SLOT, Trace
-from eva_master.packing.parts.splitter import Splitter, below
 from eva_master.simulation.cluster.fault_injector import Faults
-from eva_master.simulation.results.short_tasks import short_tasks
 from eva_master.simulation.run import Setup, Simulation
-from eva_master.simulation.scenario.fixed_cluster import FixedCluster
 
 CUTOFF_S = 90.5811
 """Jobs whose tasks take less on average are short; that of the Yahoo trace in Hawk's paper."""
 _ROUND_MS = 250
-_SPOT: Mapping[str, Any] = {"largest_share_ppm": MILLION, "explained": False}
-"""There is one type in one zone."""
-
-
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """What is simulated; see the options of the command line."""
-
-    servers: int
-    short: int
-    transient_share: float
-    threshold: float
-    spot_ratio: float
-    cutoff_s: float
-    seed: int
-    revocations: float
-    slots_per_node: int
-    provisioning_s: float
-
-    @property
-    def cluster(self) -> FixedCluster:
-        """The servers."""
-        return FixedCluster(
-            servers=self.servers,
-            short=self.short,
-            price=Price(MILLION),
-            spot_ratio=self.spot_ratio,
-            provisioning_ms=round(self.provisioning_s * 1000),
-            slots_per_node=self.slots_per_node,
-        )
-
-    def options(self, policy: str) -> dict[str, Any]:
-        """The options of the policy for short tasks."""
-        share = 0.0 if policy == "no-spot" else self.transient_share
-        resize = "published" if policy == "published-size" else "need"
-        return {
-            **_SPOT,
-            "slots": self.short,
-            "slot_milli_cpus": SLOT.milli_cpus,
-            "slot_memory_mib": SLOT.memory_mib,
-            "transient_share_ppm": round(share * MILLION),
-            "threshold_ppm": round(self.threshold * MILLION),
-            "resize": resize,
-        }
-
-
+"""From one plan to the next at least."""
 POLICIES = ("default", "published-size", "no-spot")
+_ROUNDED = 4
 
 
-def simulated(trace: Trace, policy: str, wanted: Wanted) -> dict[str, Any]:
+def pair(policy: str, cluster: ClusterSection, chosen: argparse.Namespace) -> Pair:
+    """The policy for short tasks, and the one for long ones.
+
+    Args:
+        policy: One of `POLICIES`.
+        cluster: On what they run.
+        chosen: The options of the command line.
+    """
+    share = 0.0 if policy == "no-spot" else chosen.transient_share
+    options = {
+        "slots": cluster.short,
+        "slot_milli_cpus": SLOT.milli_cpus,
+        "slot_memory_mib": SLOT.memory_mib,
+        "transient_share_ppm": round(share * MILLION),
+        "threshold_ppm": round(chosen.threshold * MILLION),
+        "resize": "published" if policy == "published-size" else "need",
+        "largest_share_ppm": MILLION,  # there is one type in one zone
+    }
+    return Pair("cloudcoaster", options, "fifo", {}, cluster.cutoff)
+
+
+def simulated(
+    trace: Trace, policy: str, cluster: ClusterSection, chosen: argparse.Namespace
+) -> dict[str, Any]:
     """Simulate a trace under a policy.
 
     Args:
         trace: Arrays with a duration of each task.
         policy: One of `POLICIES`.
-        wanted: The cluster, and what may happen.
+        cluster: On what it runs.
+        chosen: The options of the command line.
     """
-    cutoff_ms = wanted.cutoff_s * 1000
-    short = {job.id for job in trace.jobs if job.duration_ms < cutoff_ms}
-    cluster = wanted.cluster
-    front, _ = named_policy("cloudcoaster", wanted.options(policy))
-    back, _ = named_policy("fifo", {"explained": False})
     setup = Setup(
         trace,
-        cluster.catalog,
-        Splitter(front, back, below(-int(-cutoff_ms // 1)), shares=True),
-        nodes=cluster.nodes,
+        cluster.fixed.catalog,
+        pair(policy, cluster, chosen).policy(),
+        nodes=cluster.fixed.nodes,
         estimates=Estimates.OFF,
         round_gap_ms=_ROUND_MS,
-        faults=Faults(failures_per_hour=wanted.revocations),
-        seed=wanted.seed,
+        faults=Faults(failures_per_hour=chosen.revocations),
+        seed=chosen.seed,
         keep_record=True,
     )
     gc.collect()
     start = time.thread_time()
     outcome = Simulation(setup).run()
     cpu_s = time.thread_time() - start
-    found = short_tasks(outcome.record, short)
-    normalised = found.transients_mean / wanted.spot_ratio
-    replaced = wanted.short * wanted.transient_share
+    figures = figures_of(outcome, trace, cluster)
+    replaced = cluster.short * chosen.transient_share
+    saved = 1 - figures["transients_normalised"] / replaced if replaced else 0.0
     return {
         "policy": policy,
-        "short_wait_mean_s": round(found.short.mean_s, 3),
-        "short_wait_max_s": round(found.short.max_s, 3),
-        "long_wait_mean_s": round(found.long.mean_s, 3),
-        "transients_normalised": round(normalised, 3),
-        "transients_peak": found.transients_peak,
-        "saved_share": round(1 - normalised / replaced, 4) if replaced else 0.0,
-        "life_mean_h": round(found.life_mean_h, 3),
-        "life_max_h": round(found.life_max_h, 3),
-        "reruns": found.reruns,
+        **{name: round(value, _ROUNDED) for name, value in figures.items()},
+        "saved_share": round(saved, _ROUNDED),
         "cost_usd": round(outcome.cost_usd, 2),
-        "cpu_s": round(cpu_s, 2),
         "rounds": outcome.rounds,
-        "short": asdict(found.short),
-        "long": asdict(found.long),
+        "cpu_s": round(cpu_s, 2),
     }
 
 
@@ -177,39 +140,43 @@ def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def _shown(found: Sequence[Mapping[str, Any]]) -> Iterator[Table]:
+def _shown(found: Sequence[Mapping[str, Any]]) -> Table:
     table = Table("", *(one["policy"] for one in found))
-    for name, value in found[0].items():
-        if name != "policy" and not isinstance(value, dict):
+    for name in found[0]:
+        if name != "policy":
             table.add_row(name, *(str(one[name]) for one in found))
-    yield table
+    return table
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print the figures of each policy."""
     chosen = _arguments(arguments)
-    wanted = Wanted(
-        servers=chosen.servers,
-        short=chosen.short,
-        transient_share=chosen.transient_share,
-        threshold=chosen.threshold,
-        spot_ratio=chosen.spot_ratio,
-        cutoff_s=chosen.cutoff,
-        seed=chosen.seed,
-        revocations=chosen.revocations,
-        slots_per_node=chosen.slots_per_node,
-        provisioning_s=chosen.provisioning,
+    cluster = ClusterSection.model_validate(
+        {
+            "servers": chosen.servers,
+            "short": chosen.short,
+            "spot_ratio": chosen.spot_ratio,
+            "provisioning": f"{round(1000 * chosen.provisioning)}ms",
+            "slots_per_node": chosen.slots_per_node,
+            "cutoff": f"{round(1000 * chosen.cutoff)}ms",
+        }
     )
     spare_lasting_values()  # as `eva simulate` does
     trace = _trace(chosen)
+    names = chosen.policy or POLICIES
+    for policy in names:
+        choice = pair(policy, cluster, chosen)
+        section = ShortSection(name=choice.front, options=dict(choice.front_options))
+        if why := short_problem(section, cluster):
+            print(f"{policy}: {why}", file=sys.stderr)
+            return 2
     found = []
-    for policy in chosen.policy or POLICIES:
-        found.append(simulated(trace, policy, wanted))
+    for policy in names:
+        found.append(simulated(trace, policy, cluster, chosen))
         if chosen.json:
             print(json.dumps(found[-1]), flush=True)
     if not chosen.json:
-        for table in _shown(found):
-            Console().print(table)
+        Console().print(_shown(found))
     return 0
 
 

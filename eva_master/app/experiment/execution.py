@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from importlib.metadata import version
 from typing import Any
 
@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from eva_master.adapters.catalog import load_catalog
+from eva_master.app.experiment.fixed import Pair, curves_of, figures_of
 from eva_master.app.experiment.packing import packed
 from eva_master.app.experiment.runs import Result, Run, code_version
 from eva_master.app.experiment.schema import PolicyEntry
@@ -73,11 +74,15 @@ def _reference(run: Run) -> Result:
 
 def _simulated(run: Run, entry: PolicyEntry) -> Result:
     catalog = load_catalog(run.catalog.file, run.catalog.only)
+    if run.cluster is not None:
+        catalog = run.cluster.fixed.catalog
     truth = truth_of(run.interference.file, run.interference.pairwise)
     everything = Setup(
         run.recipe.trace(run.seed, catalog),
         catalog,
         named_policy(NO_PACKING)[0],
+        nodes=() if run.cluster is None else run.cluster.fixed.nodes,
+        round_gap_ms=run.round_gap_ms,
         truth=truth,
         accounting=Accounting(run.accounting),
         durations=run.stated_durations,
@@ -92,21 +97,38 @@ def _simulated(run: Run, entry: PolicyEntry) -> Result:
         stopwatch=time.perf_counter,
     )
     setup = prepared(Chosen(entry.spec, entry.options), everything)
+    if run.cluster is not None:
+        setup = _on_fixed(setup, entry)
     if run.partitions:
         setup = division(dict(run.partitions))(setup, None)
     simulation = Simulation(setup)
     outcome = simulation.run()
+    cluster, trace = run.cluster, setup.trace
     planning = {f"planning_{name}": value for name, value in asdict(outcome.planning).items()}
     return {
-        "figures": outcome.row() | planning | _of_partitions(outcome),
+        "figures": outcome.row()
+        | planning
+        | _of_partitions(outcome)
+        | ({} if cluster is None else figures_of(outcome, trace, cluster)),
         **({"tenants": [asdict(one) for one in of]} if (of := outcome.tenants) else {}),
         "curves": {
             "uptime_h": _quantiles([one.gone_ms - one.up_ms for one in outcome.record.instances]),
             "jct_h": _quantiles([job.jct_ms for job in outcome.record.jobs]),
             "instances": over_time(outcome.record.instances),
+            **({} if cluster is None else curves_of(outcome.record, trace, cluster.cutoff)),
         },
         "learned": _learned(simulation.cluster.state.throughput, truth),
     }
+
+
+def _on_fixed(setup: Setup, entry: PolicyEntry) -> Setup:
+    """A setup that plans whenever something happens, with the policy for short jobs."""
+    if entry.short is None:
+        return replace(setup, round_gap_s=None)
+    name = entry.short.name
+    front = f"{name}:{entry.short.preset}" if entry.short.preset else name
+    pair = Pair(front, entry.short.options, entry.spec, entry.options, entry.short.below)
+    return replace(setup, policy=pair.policy(), round_gap_s=None)
 
 
 def _of_partitions(outcome: Outcome) -> dict[str, float]:

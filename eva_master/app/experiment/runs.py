@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 import eva_master
 from eva_master.adapters.traces.recipes import FileRecipe, Recipe, WorkloadsRecipe
+from eva_master.app.experiment.fixed import ClusterSection
 from eva_master.app.experiment.packing import BOUND
 from eva_master.app.experiment.schema import (
     CatalogSection,
@@ -49,6 +50,8 @@ class Run:
         planner: The planner that packs the whole trace at once; see
             `eva_master.app.experiment.packing`.
         partitions: The parts of the cluster, by name; none if it is not divided.
+        cluster: A fixed cluster in place of the catalog.
+        round_gap_ms: From one plan to the next at least, there.
     """
 
     recipe: Recipe
@@ -63,6 +66,8 @@ class Run:
     fault_seed: int = 0
     planner: str = ""
     partitions: tuple[tuple[str, PartitionSection], ...] = ()
+    cluster: ClusterSection | None = None
+    round_gap_ms: int = 1_000
 
     @property
     def kind(self) -> Kind:
@@ -90,7 +95,7 @@ class Run:
             known["planner"] = self.planner
         if self.policy is not None:
             known |= {
-                "policy": self.policy.model_dump(mode="json", exclude={"label"}),
+                "policy": _policy(self.policy),
                 "interference": _by_content(self.interference.model_dump(mode="json")),
                 "accounting": self.accounting,
                 "stated_durations": self.stated_durations,
@@ -99,6 +104,9 @@ class Run:
             }
             if self.estimates != Estimates.POSTERIOR.value:  # runs from before there was a choice
                 known["estimates"] = self.estimates
+            if self.cluster is not None:
+                known["cluster"] = self.cluster.model_dump(mode="json")
+                known["round_gap_ms"] = self.round_gap_ms
             if self.partitions:
                 known["partitions"] = _divided(self.partitions)
             if code := policies().code_of(self.policy.kind):
@@ -130,6 +138,12 @@ class Cell:
     def kind(self) -> Kind:
         """Kind of the run that fills the cell."""
         return self.run.kind
+
+
+def _policy(entry: PolicyEntry) -> Any:
+    """What a policy's entry says, but for its label; runs from before know of no short jobs."""
+    unsaid = {"label"} if entry.short is not None else {"label", "short"}
+    return entry.model_dump(mode="json", exclude=unsaid)
 
 
 def cells(plan: Plan) -> list[Cell]:
@@ -164,6 +178,8 @@ def _cells_of(point: Point) -> list[Cell]:
                     experiment.faults,
                     0 if experiment.faults == FaultsSection() else seed,
                     partitions=tuple(experiment.partitions.items()),
+                    cluster=experiment.cluster,
+                    round_gap_ms=experiment.round_gap,
                 )
                 runs.append((policy.title, run))
             found += [Cell(name, point.values, label, seed, run, run.digest) for label, run in runs]

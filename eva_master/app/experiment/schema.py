@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
+from eva_master.adapters.text.quantities import Duration
 from eva_master.adapters.text.unreadable import why_unreadable
 from eva_master.adapters.text.yamlfile import (
     Document,
@@ -21,7 +22,9 @@ from eva_master.adapters.text.yamlfile import (
     suggestion,
 )
 from eva_master.adapters.traces.recipes import KINDS, AlibabaRecipe, FileRecipe, HawkRecipe, Recipe
+from eva_master.app.experiment.fixed import ClusterSection, short_problem
 from eva_master.app.policy_registry import current_name
+from eva_master.app.sections.base import ShortSection
 from eva_master.app.sections.partitions import MOST_PARTITIONS, PartitionName, PartitionSection
 from eva_master.app.sections.simulated import problems_of as partition_problems
 from eva_master.app.simulate import named_policy
@@ -50,12 +53,14 @@ class PolicyEntry(_Section):
 
     Attributes:
         label: Its name in tables and figures; by default its name and preset.
+        short: The policy for short jobs in front of it, as in a master's settings.
     """
 
     name: str = Field(min_length=1)
     preset: str = ""
     options: dict[str, Any] = Field(default_factory=dict)
     label: str = ""
+    short: ShortSection | None = None
 
     @property
     def title(self) -> str:
@@ -139,6 +144,8 @@ class Experiment(_Section):
         estimates: What run times are estimated from where jobs do not state them.
         partitions: Divides the cluster, as in a master's settings; a partition that names no policy
             has the one that is compared.
+        cluster: A fixed cluster in place of a catalog.
+        round_gap: From one plan to the next at least, on a fixed cluster.
         reference: Whether the fractional bound of each trace is computed, which takes a while.
         vary: Setting to values: ``trace.FIELD`` of all traces that have it, or any other of
             these settings. All combinations are run.
@@ -161,6 +168,8 @@ class Experiment(_Section):
     partitions: dict[PartitionName, PartitionSection] = Field(
         default_factory=dict, max_length=MOST_PARTITIONS
     )
+    cluster: ClusterSection | None = None
+    round_gap: Annotated[Duration, Field(ge=0)] = 1_000
     reference: bool = True
     vary: dict[str, Annotated[list[Any], Field(min_length=1)]] = Field(default_factory=dict)
 
@@ -347,6 +356,10 @@ def _policy_problems(experiment: Experiment, document: Document) -> Iterator[Pro
             named_policy(entry.spec, entry.options)
         except EvaError as error:
             yield document.problem(place, error.message, error.hint)
+        if entry.short is not None and (why := short_problem(entry.short, experiment.cluster)):
+            yield document.problem((*place, "short"), why)
+        if entry.short is not None and experiment.cluster is None:
+            yield document.problem((*place, "short"), "'short' wants a 'cluster', or partitions")
     labels = experiment.labels
     if labels and experiment.baseline not in labels:
         hint = suggestion(experiment.baseline, labels) or f"one of: {', '.join(labels)}"

@@ -22,7 +22,10 @@ def told(summary: Summary) -> list[Picture]:
         return []
     first = summary.rows[0]
     rows = [row for row in summary.rows if (row.trace, row.values) == (first.trace, first.values)]
-    return [_instances(rows), _uptimes(summary, rows), *_interference(rows)]
+    pictures = [_instances(rows), _uptimes(summary, rows), *_interference(rows)]
+    if summary.plan.experiment.cluster is not None:
+        pictures += [_waits(summary, rows), _transients(rows)]
+    return pictures
 
 
 def _where(rows: Sequence[Row]) -> str:
@@ -109,6 +112,42 @@ def _uptimes(summary: Summary, rows: Sequence[Row]) -> Picture:
         f"{_where(rows)}"
     )
     return Picture("uptime", "Uptime of instances", caption, figure)
+
+
+def _waits(summary: Summary, rows: Sequence[Row]) -> Picture:
+    """Distribution of the waits of short tasks, on a logarithmic scale of time."""
+    figure, (axes,) = sheet(4.2)
+    labels = policies_of(summary)
+    for row in rows:
+        seconds = _curves(row)["short_wait_s"]
+        number = labels.index(row.label)
+        shares = np.linspace(0, 100, len(seconds))
+        style: dict[str, Any] = {"color": colour(number), "ls": LINES[number % len(LINES)]}
+        axes.plot(np.maximum(seconds, 0.1), shares, label=row.label, lw=1.8, **style)
+    axes.set_xscale("log")
+    axes.xaxis.set_major_formatter("{x:g}")
+    axes.set_xlabel("wait of a short task, seconds (logarithmic; 0.1 and less at the left)")
+    axes.set_ylabel("% of short tasks, at most so long")
+    axes.set_ylim(0, 100)
+    figure.legend(loc="outside upper center", ncols=min(len(rows), MOST_COLUMNS), fontsize=9)
+    caption = f"Time from the arrival of a job to the start of each of its tasks. {_where(rows)}"
+    return Picture("short-waits", "Waits of short tasks", caption, figure)
+
+
+def _transients(rows: Sequence[Row]) -> Picture:
+    """Transient servers over time, above the long tasks that hold the others."""
+    figure, (above, below) = sheet(5.0, 1, 2)
+    for number, row in enumerate(rows):
+        curves = _curves(row)
+        style: dict[str, Any] = {"color": colour(number), "ls": LINES[number % len(LINES)]}
+        above.plot(curves["hours"], curves["transients"], label=row.label, lw=1.2, **style)
+        below.plot(curves["hours"], curves["long_tasks"], lw=1.2, **style)
+    above.set_ylabel("transient servers up")
+    below.set_ylabel("long tasks running")
+    below.set_xlabel("hours since the beginning, while jobs arrive")
+    figure.legend(loc="outside upper center", ncols=min(len(rows), MOST_COLUMNS), fontsize=9)
+    caption = f"Transient servers that are up, and servers that hold a long task. {_where(rows)}"
+    return Picture("transients", "Transient servers and the long load", caption, figure)
 
 
 def _interference(rows: Sequence[Row]) -> list[Picture]:

@@ -25,6 +25,18 @@ _COLUMNS = (
     ("instances_launched", "instances", ",.0f", 1.0),
     ("full_share", "full, %", ".1f", 100.0),
     ("planning_mean_s", "planning, ms", ".1f", 1000.0),
+    ("short_wait_mean_s", "short wait, s", ",.2f", 1.0),
+    ("short_wait_p50_s", "p50", ",.1f", 1.0),
+    ("short_wait_p90_s", "p90", ",.1f", 1.0),
+    ("short_wait_p99_s", "p99", ",.1f", 1.0),
+    ("short_wait_max_s", "max", ",.0f", 1.0),
+    ("long_wait_mean_s", "long wait, s", ",.1f", 1.0),
+    ("transients_mean", "transient servers", ",.1f", 1.0),
+    ("transients_peak", "peak", ",.0f", 1.0),
+    ("transients_normalised", "r-normalised", ",.2f", 1.0),
+    ("transient_life_mean_h", "life, h", ".2f", 1.0),
+    ("transient_life_max_h", "longest, h", ".1f", 1.0),
+    ("reruns", "reruns", ",.0f", 1.0),
 )
 _PARTITION_COLUMNS = (
     ("jobs", "jobs", ",.0f"),

@@ -60,7 +60,7 @@ class Claim:
 
     @property
     def key(self) -> ClaimKey:
-        """What it claims."""
+        """What tells it from the other claims of a plan."""
         return self.line.rank, self.line.pools, self.line.only
 
     def could_use(self, room: Room, shape: Shape) -> bool:

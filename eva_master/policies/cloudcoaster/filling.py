@@ -255,5 +255,5 @@ class Filling:
 
     @property
     def rows(self) -> tuple[int, ...]:
-        """The same in order."""
+        """The rows of the pools' members, in order."""
         return tuple(sorted(self._members()))

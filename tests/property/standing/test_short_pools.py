@@ -33,14 +33,23 @@ from tests.property.test_control_loop import (
 SPOT = tuple(
     replace(it, purchase=Purchase.SPOT, price=Price(max(1, it.price // 3))) for it in CATALOG
 )
-configs = st.builds(
-    Config,
-    slots=st.sampled_from([2, 6, 20]),
-    transient_share_ppm=st.sampled_from([0, 250_000, 500_000]),
-    clear_within_s=st.sampled_from([20, 600]),
-    hold_s=st.sampled_from([1, 300]),
-    short_first=st.booleans(),
-    long_patience_s=st.sampled_from([30, 600]),
+common = {
+    "slots": st.sampled_from([2, 6, 20]),
+    "slot_milli_cpus": st.sampled_from([0, 0, 1_000]),
+    "transient_share_ppm": st.sampled_from([0, 250_000, 500_000]),
+    "clear_within_s": st.sampled_from([20, 600]),
+    "hold_s": st.sampled_from([1, 300]),
+    "long_patience_s": st.sampled_from([30, 600]),
+}
+configs = st.one_of(
+    st.builds(Config, **common),
+    st.builds(
+        Config,
+        **common,
+        resize=st.just("published"),
+        short_first=st.booleans(),
+        threshold_ppm=st.sampled_from([100_000, 500_000, 950_000]),
+    ),
 )
 
 

@@ -9,8 +9,8 @@ import pytest
 from eva_master.app.policy_registry import policies
 from eva_master.control.planning.validate_plan import reconcile
 from eva_master.model.job import JobKind
-from eva_master.model.planning.plan import Assign
 from eva_master.model.planning.snapshot import Snapshot
+from eva_master.testing.snapshots import carried_out
 from tests.fakes.snapshots import Cluster, offer, task
 
 SMALL, LARGE = offer("c.s", (0, 4, 8), 1.0), offer("c.l", (0, 16, 32), 3.0)
@@ -32,7 +32,7 @@ def test_whole_or_not_at_all(policy: str, pinned: int, kind: JobKind) -> None:
     seen = cluster(kind, pinned)
     config = policies()[policy]
     plan, _ = config.build(config.config()).plan(seen, None)
-    placed = {entry.run for entry in plan.entries if isinstance(entry, Assign)}
+    placed = {run.id for run in carried_out(seen, plan).runs if run.instance is not None}
     ours = {run.id for run in seen.runs if run.job == "j" and not run.pinned}
     assert placed == ({"a/0"} if kind is JobKind.GANG else {"a/0", *ours})
     assert not reconcile(seen, plan).dropped, "what is dropped has the next round do it again"

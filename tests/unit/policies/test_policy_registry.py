@@ -11,7 +11,10 @@ from eva_master.app.settings import load_master_config
 from eva_master.model.errors import InvalidConfig, UnusablePolicy
 from tests.fakes.plugins import distribution
 
-BUILT_IN = {"cloudcoaster", "eva", "eva_published", "no_packing", "owl", "stratus", "synergy"}
+BUILT_IN = {
+    *("cloudcoaster", "eva", "eva_published", "fifo"),
+    *("no_packing", "owl", "stratus", "synergy"),
+}
 POLICY = """
 from dataclasses import dataclass
 
