@@ -55,7 +55,7 @@ class Cycle:
         self._cut = False
         """Whether something kept the last plan from being carried out that may be elsewhere."""
         self._overdue = False
-        """Whether a task may be late by now, which policies do not see."""
+        """Whether the time has come for something that policies do not see."""
         self._requested: Millis | None = None
         self._in_flight: int | None = None
         self._seen: object = None
@@ -72,7 +72,8 @@ class Cycle:
 
         Args:
             insists: Whether there is to be one though nothing has changed in the partition.
-            overdue: Whether a task may be late by now, which policies do not see.
+            overdue: Whether the time has come for something that policies do not see: a task may be
+                late by now, or the policy wanted to be asked.
         """
         self._wanted = True
         self._insists = self._insists or insists

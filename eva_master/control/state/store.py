@@ -102,7 +102,8 @@ class State:
         self._occupants: defaultdict[InstanceId, dict[RunId, None]] = defaultdict(dict)
         self._targeting: defaultdict[InstanceId, dict[RunId, None]] = defaultdict(dict)
         self._moving: dict[RunId, None] = {}
-        self._unplaced: dict[JobId, None] = {}
+        self.unplaced: dict[JobId, None] = {}
+        """The jobs of which a task run waits for a plan, and may be given a place."""
         self._worth = Worth(lambda: JobValuation(self.catalog, self.standalone.known))
         self._commands: dict[tuple[str, str], JobId] = {}
         self._names: dict[tuple[str, str], JobId] = {}
@@ -241,9 +242,9 @@ class State:
         """Follow whether a plan should give a task a place; not while no plan is about its job."""
         planned = job.id not in self.dependencies and job.id not in self.suspended
         if planned and self.tasks[job.id].placeable(job) > 0:
-            self._unplaced[job.id] = None
+            self.unplaced[job.id] = None
         else:
-            self._unplaced.pop(job.id, None)
+            self.unplaced.pop(job.id, None)
 
     def explain(self, run: TaskRun, reason: str) -> None:
         """Note why a task run waits; without a record it waits for what those wait like it."""
@@ -479,11 +480,6 @@ class State:
     def demand(self, runs: Iterable[TaskRun], on: Instance | Offering) -> Resources:
         """What task runs take together of an instance or an offering of its kind."""
         return total_demand(self, runs, on)
-
-    @property
-    def unplaced(self) -> Collection[JobId]:
-        """The jobs of which a task run waits for a plan, and may be given a place."""
-        return self._unplaced
 
     def moving(self) -> tuple[TaskRun, ...]:
         """The running task runs that are to run elsewhere."""

@@ -251,6 +251,53 @@ def _all_ended(world: SimulatedCluster) -> bool:
     return bool(jobs) and all(job.state in _OVER for job in jobs)
 
 
+def test_a_plan_is_made_again_when_it_says_so() -> None:
+    asked: list[int] = []
+
+    class Impatient:
+        name = "impatient"
+
+        def plan(
+            self, snapshot: Snapshot, memory: PolicyMemory | None
+        ) -> tuple[Plan, PolicyMemory | None]:
+            asked.append(snapshot.now_ms)
+            later = (30_000, 5_000)[len(asked) - 1] if len(asked) < 3 else None
+            return Plan(again_ms=later and Millis(snapshot.now_ms + later)), memory
+
+    settings = Settings(round_gap_ms=1_000, round_period_ms=10_000_000)
+    world = SimulatedCluster((BOX,), Impatient(), settings=settings)
+    world.run(lambda: False, limit_ms=300_000)
+    first = asked[0]
+    assert [at - first for at in asked] == [0, 30_000, 35_000]
+
+
+@pytest.mark.parametrize("beside", [False, True])
+def test_room_that_no_line_gives_on_is_planned_for_if_somebody_else_waits(beside: bool) -> None:
+    class Lines(PoolPolicy):
+        asked = 0
+
+        def plan(
+            self, snapshot: Snapshot, memory: PolicyMemory | None
+        ) -> tuple[Plan, PolicyMemory | None]:
+            self.asked += 1
+            plan, after = super().plan(snapshot, memory)
+            # The second job waits, and stands in no line.
+            lines = tuple(replace(it, jobs=it.jobs[:1]) for it in plan.lines)
+            return replace(plan, lines=tuple(it for it in lines if it.jobs == ("a-1",))), after
+
+    policy = Lines(Config(size=1))
+    settings = Settings(round_gap_ms=1_000, round_period_ms=10_000_000)
+    world = SimulatedCluster((replace(BOX, limit=1),), policy, settings=settings)
+    world.submit(_array("a", 2, seconds=10))
+    if beside:
+        world.submit(_array("b", 1, seconds=10))
+    assert world.run(lambda: _running(world, 2))
+    before = policy.asked
+    assert world.run(lambda: world.state.jobs[JobId("a-1")].state in _OVER)
+    world.run(lambda: False, limit_ms=20_000)
+    assert (policy.asked > before) is beside
+
+
 def test_members_stay_though_empty_and_what_they_cost_is_booked_under_the_pool() -> None:
     world = SimulatedCluster((BOX,), PoolPolicy(Config(size=2, keeps=True)), settings=QUICK)
     world.run(lambda: False, limit_ms=600_000)
