@@ -236,7 +236,7 @@ class Machine:
         elif alarm.wake is Wake.AGAIN:
             for cycle in self._cycles:
                 if cycle.partition.name == alarm.about:
-                    cycle.want(insists=True, overdue=True)
+                    cycle.look_again()
         elif alarm.wake is not Wake.PERIOD:
             self._context.wake(alarm)
         elif self.state.active or self.state.membership.standing:

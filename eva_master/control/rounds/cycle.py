@@ -56,6 +56,8 @@ class Cycle:
         """Whether something kept the last plan from being carried out that may be elsewhere."""
         self._overdue = False
         """Whether the time has come for something that policies do not see."""
+        self._again_ms: Millis | None = None
+        """When the policy wants to be asked again; only the newest plan says so."""
         self._requested: Millis | None = None
         self._in_flight: int | None = None
         self._seen: object = None
@@ -78,6 +80,12 @@ class Cycle:
         self._wanted = True
         self._insists = self._insists or insists
         self._overdue = self._overdue or overdue
+
+    def look_again(self) -> None:
+        """Have a plan made if the time has come at which the policy wants to be asked again."""
+        if self._again_ms is not None and self._context.now >= self._again_ms:
+            self._again_ms = None
+            self.want(insists=True, overdue=True)
 
     def period_is_over(self) -> bool:
         """Whether the last round is so long ago that there has to be one; each sets an alarm."""
@@ -207,8 +215,9 @@ class Cycle:
         self._in_flight = None
         if context.closing_down:
             return
-        if event.plan.again_ms is not None:
-            context.alarms.at(Millis(max(context.now, event.plan.again_ms)), self._again_alarm)
+        self._again_ms = event.plan.again_ms
+        if self._again_ms is not None:
+            context.alarms.at(Millis(max(context.now, self._again_ms)), self._again_alarm)
         whole = snapshot(self._state, context.now, context.settings)
         present = self._part(whole)
         plan = event.plan if self._reserved is None else self._reserved.completed(event.plan)

@@ -271,6 +271,28 @@ def test_a_plan_is_made_again_when_it_says_so() -> None:
     assert [at - first for at in asked] == [0, 30_000, 35_000]
 
 
+def test_only_the_newest_plan_says_when_there_is_to_be_another() -> None:
+    asked: list[int] = []
+
+    class Steady:
+        name = "steady"
+
+        def plan(
+            self, snapshot: Snapshot, memory: PolicyMemory | None
+        ) -> tuple[Plan, PolicyMemory | None]:
+            asked.append(snapshot.now_ms)
+            return Plan(again_ms=Millis(snapshot.now_ms + 10_000)), memory
+
+    world = SimulatedCluster((BOX,), Steady(), settings=Settings(round_gap_ms=100))
+    for number in range(5):
+        world.timeline.after(
+            1_000 * number + 500, lambda n=number: world.submit(_array(f"a{n}", 1))
+        )
+    world.run(lambda: False, limit_ms=100_000)
+    # Jobs that come have plans made, and none of these leaves a rhythm of its own behind.
+    assert len(asked) <= 5 + 100_000 // 10_000 + 2
+
+
 @pytest.mark.parametrize("beside", [False, True])
 def test_room_that_no_line_gives_on_is_planned_for_if_somebody_else_waits(beside: bool) -> None:
     class Lines(PoolPolicy):
