@@ -7,7 +7,7 @@ import json
 import signal
 import threading
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import fields, replace
 from importlib.metadata import version
 from pathlib import Path
 
@@ -74,11 +74,15 @@ def partitions_of(config: MasterConfig) -> Partitions:
     """How the settings divide the cluster."""
     chosen = config.policy_sections
     parts = (
-        section.partition(name, shown(chosen[name]), round_grid_ms(chosen[name]))
+        replace(
+            section.partition(name, shown(chosen[name]), round_grid_ms(chosen[name])),
+            spot_below_ms=chosen[name].spot_below_ms,
+        )
         for name, section in config.partitions.items()
     )
     nodes = owned_nodes(config.nodes).items()
-    return with_nodes(parts, {name: node.offering.id for name, node in nodes})
+    below_ms = config.policy.spot_below_ms
+    return with_nodes(parts, {name: node.offering.id for name, node in nodes}, below_ms)
 
 
 def control_settings(config: MasterConfig) -> Settings:

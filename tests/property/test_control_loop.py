@@ -287,7 +287,7 @@ def _check_suspended(world: ChaoticWorld) -> None:
             for run in world.state.members(name):
                 assert run.target is None, run
                 assert run.state not in (RunState.STARTING, RunState.RUNNING), run
-                assert run.id not in world.state._unplaced
+                assert run.id not in world.state.unplaced
 
 
 def _check_meetings(world: ChaoticWorld) -> None:

@@ -112,12 +112,17 @@ def parse_job(
         *placement.problems(document, job, owner),
     ]
     _require_size(document, job, file_name, problems, allowed=tasks_allowed, envs=envs or {})
-    uploads, shared, tasks = _Uploads(workdir, build), _Shared(), []
-    for path, task in _sections(job):
-        cancelled.check()
-        resolver = _TaskResolver(document, job, task, path, shared)
-        tasks.append(resolver.spec(job.name or name or "", families, uploads, envs or {}))
-        problems += resolver.problems
+
+    def resolved(job: JobFile) -> list[TaskSpec]:
+        uploads, shared, found = _Uploads(workdir, build), _Shared(), []
+        for path, task in _sections(job):
+            cancelled.check()
+            resolver = _TaskResolver(document, job, task, path, shared)
+            found.append(resolver.spec(job.name or name or "", families, uploads, envs or {}))
+            problems.extend(resolver.problems)
+        return found
+
+    tasks = resolved(job)
     _refuse(problems, file_name)
     spec = replace(
         _spec(job, _runs(job, tasks)),
@@ -128,6 +133,9 @@ def parse_job(
     )
     spec, misfits = _placed(document, job, tasks, elastic.sized(spec, job), (catalog, placement))
     _refuse(misfits, file_name, Unplaceable)
+    if job.spot is None and placement.partitions.home(spec.partition).lends_spot(spec):
+        lent = job.model_copy(update={"spot": "allowed"})
+        spec = replace(spec, tasks=_runs(lent, resolved(lent)))
     return spec
 
 
@@ -483,7 +491,7 @@ class _TaskResolver:
             self._complain(("resources",), "'resources' is missing", "say what each task takes")
             return ()
         demand = []
-        refused = {"never": True, "only": False}.get(job.spot)
+        refused = {"allowed": None, "only": False}.get(job.spot or "never", True)
         for family in families:
             own = stated.get(base_family(family), default)
             if own is not None and is_spot(family) is not refused:

@@ -350,9 +350,11 @@ class JobFile(_Section):
     delays: DelaysSection = Field(
         default=DelaysSection(), description="What a move costs, until it was measured three times."
     )
-    spot: Literal["never", "allowed", "only"] = Field(
-        default="never",
-        description="Whether the job may run on spot instances, which the cloud may take back.",
+    spot: Literal["never", "allowed", "only"] | None = Field(
+        default=None,
+        description="Whether the job may run on spot instances, which the cloud may take back; "
+        "left out: never, but for short jobs where room is kept for these.",
+        json_schema_extra={"default": "never"},
     )
     retries: Annotated[Count, Field(ge=0, le=1_000)] = Field(
         default=3, description="How many failures are followed by another attempt."

@@ -52,9 +52,11 @@ class ShortSection(OnePolicySection):
 
     Attributes:
         below: Jobs are short if one of their tasks is expected to take less than this.
+        spot: Whether short jobs that say nothing of spot instances may run on them.
     """
 
     below: Annotated[Duration, Field(gt=0)] = 600_000
+    spot: Annotated[bool, Field(strict=True)] = True
 
 
 class PolicySection(OnePolicySection):
@@ -65,6 +67,11 @@ class PolicySection(OnePolicySection):
     """
 
     short: ShortSection | None = None
+
+    @property
+    def spot_below_ms(self) -> int | None:
+        """Jobs below may run on spot instances if they say nothing of these; `None` for no job."""
+        return self.short.below if self.short is not None and self.short.spot else None
 
 
 Most = Annotated[int, Field(gt=0, le=10**9, strict=True)]

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from eva_master.model.accounting.tenants import OwnerPatterns
 from eva_master.model.catalog import Catalog, Offering, Purchase, base_family, is_spot
 from eva_master.model.ids import InstanceId, Millis, OfferingId
-from eva_master.model.job import JobSpec, different
+from eva_master.model.job import JobKind, JobSpec, Latency, different
 from eva_master.model.resources import Resources
 
 UNDIVIDED = "default"
@@ -161,6 +161,8 @@ class Partition:
         rule: Which jobs come here that name no partition; `None` for no job.
         default: Whether jobs come here that no rule matches.
         round_grid_ms: Plans are requested at multiples of this alone, 0 for at any time.
+        spot_below_ms: Jobs whose tasks are said to take less, or that are said to be short, may run
+            on spot instances if they say nothing of these; `None` for no job.
     """
 
     name: str = ""
@@ -174,6 +176,15 @@ class Partition:
     rule: Rule | None = None
     default: bool = False
     round_grid_ms: int = 0
+    spot_below_ms: int | None = None
+
+    def lends_spot(self, spec: JobSpec) -> bool:
+        """Whether a job that says nothing of spot instances may run on them."""
+        if self.spot_below_ms is None or (spec.kind is JobKind.GANG and len(spec.tasks) > 1):
+            return False
+        if spec.latency is not Latency.AUTO:
+            return spec.latency is Latency.SHORT
+        return spec.duration_ms is not None and spec.duration_ms < self.spot_below_ms
 
     def sells(self, offering: Offering) -> bool:
         """Whether its policy may use an offering."""
@@ -197,15 +208,18 @@ class Partitions:
     Attributes:
         parts: In the order of their rules, exactly one of them the default; none if the cluster is
             not divided.
+        spot_below_ms: As `Partition` has it, of a cluster that is not divided.
     """
 
     parts: tuple[Partition, ...] = ()
+    spot_below_ms: int | None = None
     _named: Mapping[str, Partition] = field(init=False, repr=False, compare=False)
     _default: Partition = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_named", {part.name: part for part in self.parts})
-        default = next((part for part in self.parts if part.default), Partition(default=True))
+        whole = Partition(default=True, spot_below_ms=self.spot_below_ms)
+        default = next((part for part in self.parts if part.default), whole)
         object.__setattr__(self, "_default", default)
 
     @property
@@ -262,19 +276,25 @@ class Partitions:
         return next(found, self._default.name)
 
 
-def with_nodes(parts: Iterable[Partition], nodes: Mapping[InstanceId, OfferingId]) -> Partitions:
+def with_nodes(
+    parts: Iterable[Partition],
+    nodes: Mapping[InstanceId, OfferingId],
+    spot_below_ms: int | None = None,
+) -> Partitions:
     """A division of the cluster in which each owned node is of one partition.
 
     Args:
         parts: See `Partitions`.
         nodes: The offerings that the declared nodes stand for, by name.
+        spot_below_ms: See `Partitions`.
     """
-    divided = Partitions(tuple(parts))
+    divided = Partitions(tuple(parts), spot_below_ms)
     owned: dict[str, set[OfferingId]] = {}
     for node, offering in nodes.items():
         owned.setdefault(divided.of_node(node).name, set()).add(offering)
     return Partitions(
-        tuple(replace(it, owned=frozenset(owned.get(it.name, ()))) for it in divided.parts)
+        tuple(replace(it, owned=frozenset(owned.get(it.name, ()))) for it in divided.parts),
+        spot_below_ms,
     )
 
 

@@ -104,7 +104,7 @@ def test_nothing_but_a_job_that_waits_keeps_no_round_going() -> None:
     cluster = Cluster(round_period_ms=1_000)
     cluster.submit("a")
     cluster.submit("b", "a-1")
-    assert list(cluster.state._unplaced) == ["a-1"]
+    assert list(cluster.state.unplaced) == ["a-1"]
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 
 from eva_master.adapters.jobfile import check_job, job_schema, parse_job, workdir_of
+from eva_master.adapters.jobfile.partition import Placement
 from eva_master.adapters.text.quantities import parse_duration, write_duration
 from eva_master.model.catalog import Catalog, InstanceType, Offering, spot_family
 from eva_master.model.errors import InvalidJob, Problem, Unplaceable
+from eva_master.model.fleet.partitions import Partition, Partitions
 from eva_master.model.ids import Family, Price
 from eva_master.model.job import JobKind, JobSpec, Stragglers
 from eva_master.model.resources import Resources
@@ -423,6 +425,45 @@ def test_a_family_is_spoken_of_however_it_is_paid_for() -> None:
     with pytest.raises(InvalidJob) as caught:
         parse(with_line("resources_by_family: {c7i/spot: {cpus: 2}}"), catalog=catalog)
     assert caught.value.problems[0].hint.endswith("c7i?") or "c7i" in caught.value.problems[0].hint
+
+
+@pytest.mark.parametrize(
+    ("lines", "may"),
+    [
+        ("duration: 89s", True),
+        ("duration: 90s", False),
+        ("", False),
+        ("latency: short", True),
+        ("latency: short\nduration: 3h", True),
+        ("latency: long\nduration: 1s", False),
+        ("duration: 1s\nspot: never", False),
+        ("duration: 1s\nspot: allowed", True),
+        ("duration: 1s\nkind: array\ntasks: 9", True),
+        ("duration: 1s\ntasks: 2", False),
+    ],
+)
+def test_short_jobs_that_say_nothing_of_spot_may_use_it_where_room_is_kept_for_them(
+    lines: str, may: bool
+) -> None:
+    catalog = with_spot("c7i.2xlarge")
+    where = Placement(Partitions(spot_below_ms=90_000))
+    spec = parse(with_line(lines), catalog=catalog, placement=where)
+    assert all((Family("c7i/spot") in dict(task.demand)) is may for task in spec.tasks)
+    elsewhere = parse(with_line(lines), catalog=catalog)
+    said = "spot: allowed" in lines
+    assert all((Family("c7i/spot") in dict(task.demand)) is said for task in elsewhere.tasks)
+
+
+def test_a_partition_lends_spot_instances_by_its_own_setting() -> None:
+    parts = (Partition("day", default=True), Partition("night", spot_below_ms=60_000))
+    for name, may in (("day", False), ("night", True)):
+        spec = parse(
+            with_line(f"duration: 5s\npartition: {name}"),
+            catalog=with_spot("c7i.2xlarge"),
+            placement=Placement(Partitions(parts)),
+        )
+        assert spec.partition == name
+        assert (Family("c7i/spot") in dict(spec.tasks[0].demand)) is may
 
 
 def test_spot_alone_needs_spot_instances() -> None:

@@ -5,10 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eva_master.adapters.text.yamlfile import load
+from eva_master.app.config import MasterConfig
+from eva_master.app.master import partitions_of
 from eva_master.app.policy_registry import policies
 from eva_master.app.sections.base import PolicySection, ShortSection
 from eva_master.app.sections.policies import policy_problems
@@ -353,3 +356,16 @@ def test_options_that_cannot_be_are_refused_with_line_and_key(options, key, mess
     assert found.line == (5 if key else 4)
     assert message in found.message
     assert "Value error" not in found.message
+
+
+@pytest.mark.parametrize(
+    ("short", "below_ms"),
+    [("", None), ("below: 90s", 90_000), ("below: 90s, spot: true", 90_000), ("spot: false", None)],
+)
+def test_the_settings_say_which_silent_jobs_may_use_spot_instances(short, below_ms):
+    inner = f", short: {{name: cloudcoaster, {short}}}" if short else ""
+    policy = yaml.safe_load(f"{{name: eva{inner}}}")
+    assert partitions_of(MasterConfig.model_validate({"policy": policy})).spot_below_ms == below_ms
+    parts = {"a": {"default": True, "policy": policy}, "b": {}}
+    divided = partitions_of(MasterConfig.model_validate({"partitions": parts}))
+    assert [part.spot_below_ms for part in divided.parts] == [below_ms, None]
