@@ -49,7 +49,7 @@ from eva_master.app.config import LimitsSection, MasterConfig
 from eva_master.app.nodes.settings import owned_nodes
 from eva_master.app.operator import write_client_file
 from eva_master.app.policy_registry import policies
-from eva_master.app.sections.policies import round_grid_ms, shown, source
+from eva_master.app.sections.policies import doubts, round_grid_ms, shown, source
 from eva_master.app.shutdown import Shutdown, Tell
 from eva_master.app.state_dir import make_state, require_state
 from eva_master.control.loop import Loop
@@ -257,6 +257,9 @@ class Master:
         )
         for name, fault in policies().faults().items():
             log.warning("a policy cannot be used", policy=name, reason=fault.message)
+        for name, section in config.policy_sections.items():
+            for doubt in doubts(section, self._catalog):
+                log.warning("is that meant?", partition=name, policy=shown(section), doubt=doubt)
         return ports
 
     def _open(self, ports: Ports) -> Path:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from math import gcd
 from typing import Any
@@ -14,6 +14,7 @@ from eva_master.adapters.text.yamlfile import Document
 from eva_master.app.config import current_options, policy_config, presets_of
 from eva_master.app.policy_registry import policies
 from eva_master.app.sections.base import OnePolicySection, PolicySection
+from eva_master.model.catalog import Catalog
 from eva_master.model.errors import Problem
 from eva_master.packing.elastic import fixed
 from eva_master.packing.parts.splitter import Splitter, below
@@ -43,6 +44,19 @@ def build_splitter(name: str, options: Mapping[str, Any]) -> Policy:  # noqa: AR
     front, back = (build_policy(*options[which]) for which in ("front", "back"))
     of_front, _, _ = options["front"][0].partition(":")
     return Splitter(front, back, below(options["below_ms"]), shares=shares(policies()[of_front]))
+
+
+def doubts(section: PolicySection, catalog: Catalog) -> Iterator[str]:
+    """What an operator may not have meant, as the policies themselves say.
+
+    Args:
+        section: The policies.
+        catalog: What there is: what the cloud sells, and owned nodes.
+    """
+    for one in (section, section.short):
+        kind = None if one is None else policies()[one.name]
+        if one is not None and (found := getattr(kind, "doubts", None)) is not None:
+            yield from found(policy_config(one, policies()[one.name]), catalog)
 
 
 def shares(kind: PolicyKind) -> bool:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Any
 
-from eva_master.model.catalog import Offering
+from eva_master.model.catalog import Catalog, Offering, Purchase
 from eva_master.model.ids import MILLION, InstanceId, Millis, Workload
 from eva_master.model.job import Program, TaskSpec
 from eva_master.model.planning.plan import NewInstance, Plan, PolicyMemory
@@ -34,6 +34,7 @@ NAME = "cloudcoaster"
 STEADY, TRANSIENT, SHARED = "steady", "transient", "shared"
 _VERSION = 2
 Where = InstanceId | int
+_NO_SPOT = "no spot instances are on sale"
 
 
 class CloudCoaster:
@@ -76,7 +77,10 @@ class CloudCoaster:
         bought = [instances.offerings[row] for row in filling.added]
         bought += () if rule is None else rule.bought
         stated = _Stated(instances, kept, bought, plan)
-        pools = stated.pools(self._backlog(waits), "" if rule is None else f"; {rule.reason}")
+        backlog = self._backlog(waits)
+        if config.transient_share_ppm and not any(map(is_spot, snapshot.catalog)):
+            backlog += f"; {_NO_SPOT}"
+        pools = stated.pools(backlog, "" if rule is None else f"; {rule.reason}")
         if waits and filling.shared:
             pools = (*pools, _lent(filling.shared))
         hosted = dict.fromkeys(it.group.job.id for it in waits if filling.can_ever_hold(it.run.id))
@@ -251,6 +255,22 @@ class _PolicySpec:
         """Make the policy of a `Config`."""
         assert isinstance(config, Config)
         return CloudCoaster(config)
+
+    def doubts(self, config: Any, catalog: Catalog) -> Iterator[str]:
+        """What an operator may not have meant, given what there is."""
+        assert isinstance(config, Config)
+        if config.transient_share_ppm and not any(map(is_spot, catalog)):
+            yield (
+                f"{_NO_SPOT}: short jobs have {config.slots} slots on demand at most; have "
+                "transient_share_ppm: 0, or spot instances"
+            )
+        stays = any(offering.purchase is Purchase.OWNED for offering in catalog)
+        if config.resize == "published" and not stays:
+            yield (
+                "resize: published goes by the share of slots that long tasks hold, which is near "
+                "1 all the time where empty instances go: there are as many spot instances as the "
+                "money buys; have resize: need"
+            )
 
 
 POLICY = _PolicySpec()

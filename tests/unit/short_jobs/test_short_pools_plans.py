@@ -14,7 +14,7 @@ from eva_master.app.config import MasterConfig
 from eva_master.app.master import partitions_of
 from eva_master.app.policy_registry import policies
 from eva_master.app.sections.base import PolicySection, ShortSection
-from eva_master.app.sections.policies import policy_problems
+from eva_master.app.sections.policies import doubts, policy_problems
 from eva_master.model.catalog import Offering, Purchase, spot_family
 from eva_master.model.errors import InvalidConfig
 from eva_master.model.ids import MILLION, Family, InstanceId, JobId, Millis
@@ -369,3 +369,27 @@ def test_the_settings_say_which_silent_jobs_may_use_spot_instances(short, below_
     parts = {"a": {"default": True, "policy": policy}, "b": {}}
     divided = partitions_of(MasterConfig.model_validate({"partitions": parts}))
     assert [part.spot_below_ms for part in divided.parts] == [below_ms, None]
+
+
+def test_a_master_is_told_what_may_not_be_meant():
+    def told(options: dict[str, object], *catalog: Offering) -> list[str]:
+        short = {"name": "cloudcoaster", "options": options}
+        return list(doubts(PolicySection.model_validate({"short": short}), catalog))
+
+    cheap, own = spot(STEADY, 0.05), replace(STEADY, purchase=Purchase.OWNED)
+    assert told({}, STEADY, cheap) == []
+    (found,) = told({"slots": 6}, STEADY)
+    assert "no spot instances are on sale: short jobs have 6 slots on demand" in found
+    assert told({"transient_share_ppm": 0}, STEADY) == []
+    (found,) = told({"resize": "published"}, STEADY, cheap)
+    assert "near 1 all the time where empty instances go" in found
+    assert told({"resize": "published"}, STEADY, cheap, own) == []
+
+
+def test_pools_say_that_no_spot_instances_are_on_sale():
+    cluster = Cluster(STEADY).job("a", *[ONE] * 3, kind=JobKind.ARRAY)
+    assert (
+        planned(cluster.snapshot())[0].pools[0].reason.endswith("; no spot instances are on sale")
+    )
+    cluster = Cluster(STEADY, spot(STEADY, 0.05)).job("a", *[ONE] * 3, kind=JobKind.ARRAY)
+    assert "on sale" not in planned(cluster.snapshot())[0].pools[0].reason
