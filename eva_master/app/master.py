@@ -76,13 +76,13 @@ def partitions_of(config: MasterConfig) -> Partitions:
     parts = (
         replace(
             section.partition(name, shown(chosen[name]), round_grid_ms(chosen[name])),
-            spot_below_ms=chosen[name].spot_below_ms,
+            short=chosen[name].short_jobs,
         )
         for name, section in config.partitions.items()
     )
     nodes = owned_nodes(config.nodes).items()
-    below_ms = config.policy.spot_below_ms
-    return with_nodes(parts, {name: node.offering.id for name, node in nodes}, below_ms)
+    stand_for = {name: node.offering.id for name, node in nodes}
+    return with_nodes(parts, stand_for, config.policy.short_jobs)
 
 
 def control_settings(config: MasterConfig) -> Settings:

@@ -18,10 +18,12 @@ from eva_master.app.cli.session import (
     print_json,
 )
 from eva_master.app.cli.views.errors import note
+from eva_master.app.cli.views.words import plain
 
 if TYPE_CHECKING:
     from eva_master.adapters.jobfile import Predecessors
     from eva_master.adapters.rpc.client.master import Client, Scan
+    from eva_master.adapters.rpc.messages import SubmitResponse
 
 
 def _variables(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
@@ -94,8 +96,12 @@ def submit(
             print_json(
                 {
                     "jobs": [
-                        {"id": job_id, "file": job_file.name}
-                        for job_id, job_file in zip(ids, job_files, strict=True)
+                        {
+                            "id": printed.ids[number],
+                            "file": job_file.name,
+                            "notes": list(printed.notes[number]),
+                        }
+                        for number, job_file in enumerate(job_files)
                     ]
                 }
             )
@@ -159,12 +165,14 @@ class _Printed:
 
     def __init__(self, *, quiet: bool) -> None:
         self.ids: dict[int, str] = {}
+        self.notes: dict[int, Sequence[str]] = {}
+        """What users may not have meant, by the numbers of the files."""
         self._quiet = quiet
         self._next = 0
 
-    def add(self, number: int, job_id: str) -> None:
+    def add(self, number: int, answer: SubmitResponse) -> None:
         """Note the id of the job of a file."""
-        self.ids[number] = job_id
+        self.ids[number], self.notes[number] = answer.job_id, answer.notes
         while self._next in self.ids:
             self._print(self._next)
             self._next += 1
@@ -180,6 +188,8 @@ class _Printed:
     def _print(self, number: int) -> None:
         if not self._quiet:
             click.echo(self.ids[number])
+            for doubt in self.notes[number]:
+                click.echo(f"{self.ids[number]}: {plain(doubt)}", err=True)
 
 
 class _Uploaded(NamedTuple):
@@ -197,8 +207,8 @@ def _submit(
     name: str | None,
     envs: dict[str, str],
     after_ids: dict[str, str],
-) -> str:
-    answer = client.submit(
+) -> SubmitResponse:
+    return client.submit(
         job_file.text,
         file_name=job_file.name,
         workdir=digests.workdir,
@@ -207,7 +217,6 @@ def _submit(
         name=name or "",
         after_ids=after_ids,
     )
-    return answer.job_id
 
 
 def _upload_context(client: Client, context: LocalContext) -> str:

@@ -10,6 +10,7 @@ from eva_master.adapters.text.quantities import Duration
 from eva_master.app.policy_registry import current_name
 from eva_master.app.sections.refusals import refusal
 from eva_master.model.accounting.tenants import can_match
+from eva_master.model.fleet.partitions import ShortJobs
 
 DEFAULT_POLICY = "eva"
 
@@ -69,9 +70,9 @@ class PolicySection(OnePolicySection):
     short: ShortSection | None = None
 
     @property
-    def spot_below_ms(self) -> int | None:
-        """Jobs below may run on spot instances if they say nothing of these; `None` for no job."""
-        return self.short.below if self.short is not None and self.short.spot else None
+    def short_jobs(self) -> ShortJobs | None:
+        """Which jobs are short; `None` if one policy decides for all."""
+        return None if self.short is None else ShortJobs(self.short.below, self.short.spot)
 
 
 Most = Annotated[int, Field(gt=0, le=10**9, strict=True)]

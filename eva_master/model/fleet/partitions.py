@@ -145,6 +145,52 @@ def _may_use_spot(spec: JobSpec) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
+class ShortJobs:
+    """Which jobs are short, where a policy of its own decides for these.
+
+    Attributes:
+        below_ms: Those whose tasks take less, unless their users say otherwise.
+        spot: Whether those that say nothing of spot instances may run on them.
+    """
+
+    below_ms: int
+    spot: bool = True
+
+    def has(self, latency: Latency, task_ms: int | None) -> bool:
+        """Whether a job is short.
+
+        Args:
+            latency: What its user says.
+            task_ms: How long one of its tasks is expected to take; of one of which nothing is known
+                (`None`) nothing is assumed.
+        """
+        if latency is not Latency.AUTO:
+            return latency is Latency.SHORT
+        return task_ms is not None and task_ms < self.below_ms
+
+    def doubts(self, spec: JobSpec) -> tuple[str, ...]:
+        """What a user may not have meant who submits a job."""
+        if spec.latency is not Latency.SHORT or (spec.duration_ms or 0) < self.below_ms:
+            return ()
+        return (self.told(spec.latency, spec.duration_ms),)
+
+    def told(self, latency: Latency, task_ms: int | None) -> str:
+        """Whether a job is short, and why, in words."""
+        what = "short" if self.has(latency, task_ms) else "long"
+        known = "it is not known how long its tasks take"
+        if task_ms is not None:
+            known = f"its tasks are expected to take {_seconds(task_ms)}"
+        why = f"{known}, and short ones take less than {_seconds(self.below_ms)} here"
+        if latency is not Latency.AUTO:
+            return f"it counts as {what}, since its job file says so; {why}"
+        return f"it counts as {what}: {why}"
+
+
+def _seconds(ms: int) -> str:
+    return f"{ms / 1000:,g} s"
+
+
+@dataclass(frozen=True, slots=True)
 class Partition:
     """A part of the cluster.
 
@@ -161,8 +207,7 @@ class Partition:
         rule: Which jobs come here that name no partition; `None` for no job.
         default: Whether jobs come here that no rule matches.
         round_grid_ms: Plans are requested at multiples of this alone, 0 for at any time.
-        spot_below_ms: Jobs whose tasks are said to take less, or that are said to be short, may run
-            on spot instances if they say nothing of these; `None` for no job.
+        short: Which jobs are short here; `None` if that makes no difference.
     """
 
     name: str = ""
@@ -176,15 +221,13 @@ class Partition:
     rule: Rule | None = None
     default: bool = False
     round_grid_ms: int = 0
-    spot_below_ms: int | None = None
+    short: ShortJobs | None = None
 
     def lends_spot(self, spec: JobSpec) -> bool:
         """Whether a job that says nothing of spot instances may run on them."""
-        if self.spot_below_ms is None or (spec.kind is JobKind.GANG and len(spec.tasks) > 1):
+        if self.short is None or (spec.kind is JobKind.GANG and len(spec.tasks) > 1):
             return False
-        if spec.latency is not Latency.AUTO:
-            return spec.latency is Latency.SHORT
-        return spec.duration_ms is not None and spec.duration_ms < self.spot_below_ms
+        return self.short.spot and self.short.has(spec.latency, spec.duration_ms)
 
     def sells(self, offering: Offering) -> bool:
         """Whether its policy may use an offering."""
@@ -208,17 +251,17 @@ class Partitions:
     Attributes:
         parts: In the order of their rules, exactly one of them the default; none if the cluster is
             not divided.
-        spot_below_ms: As `Partition` has it, of a cluster that is not divided.
+        short: As `Partition` has it, of a cluster that is not divided.
     """
 
     parts: tuple[Partition, ...] = ()
-    spot_below_ms: int | None = None
+    short: ShortJobs | None = None
     _named: Mapping[str, Partition] = field(init=False, repr=False, compare=False)
     _default: Partition = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_named", {part.name: part for part in self.parts})
-        whole = Partition(default=True, spot_below_ms=self.spot_below_ms)
+        whole = Partition(default=True, short=self.short)
         default = next((part for part in self.parts if part.default), whole)
         object.__setattr__(self, "_default", default)
 
@@ -279,22 +322,22 @@ class Partitions:
 def with_nodes(
     parts: Iterable[Partition],
     nodes: Mapping[InstanceId, OfferingId],
-    spot_below_ms: int | None = None,
+    short: ShortJobs | None = None,
 ) -> Partitions:
     """A division of the cluster in which each owned node is of one partition.
 
     Args:
         parts: See `Partitions`.
         nodes: The offerings that the declared nodes stand for, by name.
-        spot_below_ms: See `Partitions`.
+        short: See `Partitions`.
     """
-    divided = Partitions(tuple(parts), spot_below_ms)
+    divided = Partitions(tuple(parts), short)
     owned: dict[str, set[OfferingId]] = {}
     for node, offering in nodes.items():
         owned.setdefault(divided.of_node(node).name, set()).add(offering)
     return Partitions(
         tuple(replace(it, owned=frozenset(owned.get(it.name, ()))) for it in divided.parts),
-        spot_below_ms,
+        short,
     )
 
 

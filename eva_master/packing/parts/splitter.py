@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import asdict, dataclass, replace
 
+from eva_master.model.fleet.partitions import ShortJobs
 from eva_master.model.ids import Family, InstanceId, JobId, RunId
-from eva_master.model.job import Latency, TaskSpec
+from eva_master.model.job import TaskSpec
 from eva_master.model.planning.plan import Json, Plan, PolicyMemory
 from eva_master.model.planning.snapshot import (
     Beside,
@@ -36,11 +37,10 @@ def below(limit_ms: int) -> Callable[[JobView], bool]:
 
     A job of which nothing is known and nothing is said is not.
     """
+    short = ShortJobs(limit_ms)
 
     def is_short(job: JobView) -> bool:
-        if job.latency is not Latency.AUTO:
-            return job.latency is Latency.SHORT
-        return job.estimate is not None and job.estimate.mean_ms < limit_ms
+        return short.has(job.latency, None if job.estimate is None else job.estimate.mean_ms)
 
     return is_short
 

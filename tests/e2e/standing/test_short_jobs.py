@@ -15,6 +15,17 @@ from tests.e2e.conftest import Clusters
 EXAMPLE = Path(__file__).parents[3] / "examples" / "short_tasks"
 BOX = {"e2e.box": {"cpus": 4, "memory": "8GiB", "price": "$0.10/h"}}
 
+NEXT = {
+    "name": "next",
+    "kind": "array",
+    "tasks": 1,
+    "duration": "3h",
+    "latency": "short",
+    "run": "true",
+    "resources": {"cpus": 1, "memory": "1GiB"},
+    "reports_steps": False,
+}
+
 
 def _submitted(cluster: Cluster, record: Path) -> str:
     """The example, each task of which writes down that it ran; its id."""
@@ -45,6 +56,10 @@ def test_short_tasks_take_the_room_of_a_pool_of_which_a_member_dies(
 
     until(lambda: len(done()) >= 20, "twenty tasks are done")
     assert "in line for room in pools short.steady" in cluster.eva("status", job).stdout
+    why = (
+        "it counts as short: its tasks are expected to take 2 s, and short ones take less than 90 s"
+    )
+    assert why in " ".join(cluster.eva("explain", job).stdout.split())
     until(lambda: len(_members(cluster)) == 2, "both boxes are bought")
     members = _members(cluster)
     room = "room for short tasks that no cloud takes back: 2 instances for $0.2000 per hour"
@@ -63,20 +78,10 @@ def test_short_tasks_take_the_room_of_a_pool_of_which_a_member_dies(
     assert len(done()) <= 200 + 4
     # The pool stays for the next; it goes when it is told to, or with the cluster.
     assert members[1] in _members(cluster)
-    again = cluster.client.submit(
-        yaml.safe_dump(
-            {
-                "name": "next",
-                "kind": "array",
-                "tasks": 1,
-                "duration": "1s",
-                "run": "true",
-                "resources": {"cpus": 1, "memory": "1GiB"},
-                "reports_steps": False,
-            }
-        ),
-        file_name="next.yaml",
-    ).job_id
+    answer = cluster.client.submit(yaml.safe_dump(NEXT), file_name="next.yaml")
+    (note,) = answer.notes
+    assert note.startswith("it counts as short, since its job file says so; its tasks are expected")
+    again = answer.job_id
     cluster.until_ended(again)
     assert cluster.client.job(again).tasks[0].state == "succeeded"
     cluster.finish(long)

@@ -68,6 +68,7 @@ class FakeApi(api_pb2_grpc.JobsServicer, api_pb2_grpc.ClusterServicer):
     partitions: pb.PartitionsResponse = field(default_factory=pb.PartitionsResponse)
     times: pb.LearnedTimes = field(default_factory=pb.LearnedTimes)
     explanation: pb.Explanation = field(default_factory=pb.Explanation)
+    notes: list[str] = field(default_factory=list)
     page_size: int = 100
     failures: dict[str, list[EvaError | grpc.StatusCode]] = field(
         default_factory=lambda: defaultdict(list)
@@ -130,7 +131,7 @@ class FakeApi(api_pb2_grpc.JobsServicer, api_pb2_grpc.ClusterServicer):
         with self._lock:
             job = self._commands.setdefault(request.command_id, f"job-{len(self._commands) + 1}")
         self.fail("Submit", context)
-        return pb.SubmitResponse(job_id=job)
+        return pb.SubmitResponse(job_id=job, notes=self.notes)
 
     def Check(self, request, context):
         self.arrived("Check", request, context)

@@ -72,10 +72,22 @@ def test_submit_json(eva: Run, job_file: Path) -> None:
     result = eva("submit", str(job_file), str(job_file), "--json")
     assert json.loads(result.stdout) == {
         "jobs": [
-            {"id": "job-1", "file": str(job_file)},
-            {"id": "job-2", "file": str(job_file)},
+            {"id": "job-1", "file": str(job_file), "notes": []},
+            {"id": "job-2", "file": str(job_file), "notes": []},
         ]
     }
+
+
+def test_what_may_not_be_meant_is_noted_beside_the_id(
+    eva: Run, api: FakeApi, job_file: Path
+) -> None:
+    api.notes = ["it counts as short\x1b[31m"]
+    result = eva("submit", str(job_file))
+    assert (result.exit_code, result.stdout) == (0, "job-1\n")
+    assert "job-1: it counts as short" in result.stderr
+    assert "\x1b" not in result.stderr
+    shown = json.loads(eva("submit", str(job_file), "--json").stdout)
+    assert shown["jobs"][0]["notes"] == api.notes
 
 
 def test_submit_reads_stdin(eva: Run, api: FakeApi) -> None:

@@ -13,7 +13,7 @@ from eva_master.adapters.jobfile.partition import Placement
 from eva_master.adapters.text.quantities import parse_duration, write_duration
 from eva_master.model.catalog import Catalog, InstanceType, Offering, spot_family
 from eva_master.model.errors import InvalidJob, Problem, Unplaceable
-from eva_master.model.fleet.partitions import Partition, Partitions
+from eva_master.model.fleet.partitions import Partition, Partitions, ShortJobs
 from eva_master.model.ids import Family, Price
 from eva_master.model.job import JobKind, JobSpec, Stragglers
 from eva_master.model.resources import Resources
@@ -446,7 +446,7 @@ def test_short_jobs_that_say_nothing_of_spot_may_use_it_where_room_is_kept_for_t
     lines: str, may: bool
 ) -> None:
     catalog = with_spot("c7i.2xlarge")
-    where = Placement(Partitions(spot_below_ms=90_000))
+    where = Placement(Partitions(short=ShortJobs(90_000)))
     spec = parse(with_line(lines), catalog=catalog, placement=where)
     assert all((Family("c7i/spot") in dict(task.demand)) is may for task in spec.tasks)
     elsewhere = parse(with_line(lines), catalog=catalog)
@@ -455,7 +455,7 @@ def test_short_jobs_that_say_nothing_of_spot_may_use_it_where_room_is_kept_for_t
 
 
 def test_a_partition_lends_spot_instances_by_its_own_setting() -> None:
-    parts = (Partition("day", default=True), Partition("night", spot_below_ms=60_000))
+    parts = (Partition("day", default=True), Partition("night", short=ShortJobs(60_000)))
     for name, may in (("day", False), ("night", True)):
         spec = parse(
             with_line(f"duration: 5s\npartition: {name}"),

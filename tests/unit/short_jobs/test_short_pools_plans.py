@@ -17,6 +17,7 @@ from eva_master.app.sections.base import PolicySection, ShortSection
 from eva_master.app.sections.policies import doubts, policy_problems
 from eva_master.model.catalog import Offering, Purchase, spot_family
 from eva_master.model.errors import InvalidConfig
+from eva_master.model.fleet.partitions import ShortJobs
 from eva_master.model.ids import MILLION, Family, InstanceId, JobId, Millis
 from eva_master.model.job import JobKind, Latency
 from eva_master.model.planning.estimate import Estimate
@@ -359,16 +360,40 @@ def test_options_that_cannot_be_are_refused_with_line_and_key(options, key, mess
 
 
 @pytest.mark.parametrize(
-    ("short", "below_ms"),
-    [("", None), ("below: 90s", 90_000), ("below: 90s, spot: true", 90_000), ("spot: false", None)],
+    ("short", "expected"),
+    [
+        ("", None),
+        ("below: 90s", ShortJobs(90_000)),
+        ("below: 90s, spot: true", ShortJobs(90_000)),
+        ("below: 90s, spot: false", ShortJobs(90_000, spot=False)),
+    ],
 )
-def test_the_settings_say_which_silent_jobs_may_use_spot_instances(short, below_ms):
+def test_the_settings_say_which_jobs_are_short_and_may_use_spot_instances(short, expected):
     inner = f", short: {{name: cloudcoaster, {short}}}" if short else ""
     policy = yaml.safe_load(f"{{name: eva{inner}}}")
-    assert partitions_of(MasterConfig.model_validate({"policy": policy})).spot_below_ms == below_ms
+    assert partitions_of(MasterConfig.model_validate({"policy": policy})).short == expected
     parts = {"a": {"default": True, "policy": policy}, "b": {}}
     divided = partitions_of(MasterConfig.model_validate({"partitions": parts}))
-    assert [part.spot_below_ms for part in divided.parts] == [below_ms, None]
+    assert [part.short for part in divided.parts] == [expected, None]
+
+
+@pytest.mark.parametrize(
+    ("latency", "task_ms", "told"),
+    [
+        (Latency.AUTO, 20_000, "short: its tasks are expected to take 20 s, and short ones take"),
+        (Latency.AUTO, 90_000, "long: its tasks are expected to take 90 s, and short ones take"),
+        (Latency.AUTO, None, "long: it is not known how long its tasks take, and short ones"),
+        (Latency.SHORT, 9_000_000, "short, since its job file says so; its tasks are expected to"),
+        (
+            Latency.LONG,
+            1_500,
+            "long, since its job file says so; its tasks are expected to take 1.5",
+        ),
+    ],
+)
+def test_it_is_told_why_a_job_is_short(latency, task_ms, told):
+    assert f"it counts as {told}" in ShortJobs(90_000).told(latency, task_ms)
+    assert "less than 90 s here" in ShortJobs(90_000).told(latency, task_ms)
 
 
 def test_a_master_is_told_what_may_not_be_meant():

@@ -516,13 +516,19 @@ class SubmitResponse(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     JOB_ID_FIELD_NUMBER: builtins.int
+    NOTES_FIELD_NUMBER: builtins.int
     job_id: builtins.str
+    @property
+    def notes(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """What the user may not have meant; the job is submitted all the same."""
+
     def __init__(
         self,
         *,
         job_id: builtins.str = ...,
+        notes: collections.abc.Iterable[builtins.str] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["job_id", b"job_id"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["job_id", b"job_id", "notes", b"notes"]) -> None: ...
 
 global___SubmitResponse = SubmitResponse
 
@@ -2033,6 +2039,7 @@ class Explanation(google.protobuf.message.Message):
     LINES_FIELD_NUMBER: builtins.int
     POOLS_FIELD_NUMBER: builtins.int
     PARTITION_FIELD_NUMBER: builtins.int
+    LATENCY_FIELD_NUMBER: builtins.int
     kind: builtins.str
     """job, instance, round or pools"""
     subject: builtins.str
@@ -2044,6 +2051,8 @@ class Explanation(google.protobuf.message.Message):
     moved_ms: builtins.int
     partition: builtins.str
     """Whose round it was, or where the job or instance belongs, if the cluster is divided."""
+    latency: builtins.str
+    """Of a job alone: whether it counts as short, and why, where that makes a difference."""
     @property
     def job(self) -> global___Job:
         """Of a job alone: as it is now, with what it waits for."""
@@ -2090,9 +2099,10 @@ class Explanation(google.protobuf.message.Message):
         lines: collections.abc.Iterable[global___LinePlace] | None = ...,
         pools: collections.abc.Iterable[global___StandingPool] | None = ...,
         partition: builtins.str = ...,
+        latency: builtins.str = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["instance", b"instance", "job", b"job", "weighing", b"weighing"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["at_ms", b"at_ms", "exchanges", b"exchanges", "hostings", b"hostings", "instance", b"instance", "job", b"job", "kind", b"kind", "lines", b"lines", "moved_in_round", b"moved_in_round", "moved_ms", b"moved_ms", "now_ms", b"now_ms", "partition", b"partition", "pools", b"pools", "round", b"round", "subject", b"subject", "weighing", b"weighing"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["at_ms", b"at_ms", "exchanges", b"exchanges", "hostings", b"hostings", "instance", b"instance", "job", b"job", "kind", b"kind", "latency", b"latency", "lines", b"lines", "moved_in_round", b"moved_in_round", "moved_ms", b"moved_ms", "now_ms", b"now_ms", "partition", b"partition", "pools", b"pools", "round", b"round", "subject", b"subject", "weighing", b"weighing"]) -> None: ...
 
 global___Explanation = Explanation
 

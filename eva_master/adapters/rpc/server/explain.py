@@ -36,6 +36,7 @@ class Subject:
         hosted: Whether an instance concerns it; `None` if it has no place.
         moved: Whether a move concerns it; `None` if there were none.
         partition: Where it belongs; empty if the cluster is not divided.
+        latency: Whether a job counts as short, and why; empty where that makes no difference.
     """
 
     kind: str
@@ -47,6 +48,7 @@ class Subject:
     instance: pb.Instance | None = None
     partition: str = ""
     lines: tuple[pb.LinePlace, ...] = ()
+    latency: str = ""
 
 
 def find(
@@ -109,15 +111,21 @@ def _job(model: ReadModel, record: JobRecord, now: Millis) -> Subject:
     job, runs = record.job, record.runs
     placed = {run.id for run in runs if job.state in TERMINAL_JOB or _has_place(run)}
     moved = any(run.moves or _moving(run) for run in runs)
+    shown, latency = views.job(model, record, now), ""
+    short = model.partitions.home(job.partition).short
+    if short is not None and job.state not in TERMINAL_JOB:
+        task_ms = shown.estimate.mean_ms if shown.HasField("estimate") else None
+        latency = short.told(job.spec.latency, task_ms)
     return Subject(
         "job",
         job.id,
         job.submitted_ms,
         hosted=(lambda hosting: reasons.hosts(hosting, placed)) if placed else None,
         moved=(lambda exchange: _moves(exchange, job.id)) if moved else None,
-        job=views.job(model, record, now),
+        job=shown,
         partition=views.partition_of(model, job.partition),
         lines=tuple(_lines(model, record)),
+        latency=latency,
     )
 
 
@@ -203,6 +211,7 @@ def _subject(history: RoundHistory, subject: Subject, now: Millis) -> pb.Explana
         instance=subject.instance,
         partition=subject.partition,
         lines=subject.lines,
+        latency=subject.latency,
     )
     hosted, moved = subject.hosted, subject.moved
     for record, why in _rounds(history, subject.since_ms):

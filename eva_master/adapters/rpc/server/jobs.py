@@ -142,7 +142,9 @@ class JobsService(JobsServicer):
         operator = caller().role is Role.OPERATOR
         event = JobSubmitted(command, spec, ended, operator)
         reply = await self._gateway.command(event)
-        return pb.SubmitResponse(job_id=reply.job or "")
+        short = (await self._gateway.model()).partitions.home(spec.partition).short
+        notes = () if short is None else short.doubts(spec)
+        return pb.SubmitResponse(job_id=reply.job or "", notes=notes)
 
     async def Check(  # noqa: N802
         self,

@@ -47,6 +47,8 @@ def told(message: Explanation) -> RenderableType:
     parts: list[RenderableType] = []
     if message.kind == "job":
         parts += _job(message.job, message.hostings, message.now_ms)
+        if message.latency:
+            parts.append(f"  {plain(message.latency)}")
         parts += map(_line, message.lines)
     elif message.kind == "round":
         of = f" of partition {plain(message.partition)}" if message.partition else ""
@@ -284,6 +286,7 @@ def shape(message: Explanation) -> dict[str, Any]:
         "moved_in_round": message.moved_in_round or None,
         "moved_ms": message.moved_ms or None,
         "exchanges": [exchange_shape(one) for one in message.exchanges],
+        "latency": message.latency or None,
         "lines": [_line_shape(one) for one in message.lines],
         "pools": [
             {"name": one.name, "reason": one.reason, "instances": list(one.instances)}
