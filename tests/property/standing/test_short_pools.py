@@ -58,13 +58,16 @@ def _is_short(job: JobView) -> bool:
 
 
 def _check_budget(world: ChaoticWorld, config: Config) -> None:
-    """Spot members cost no more than their share of the slots does on demand, the dearest."""
+    """Spot members cost no more than their share of the slots does on demand, the dearest.
+
+    Those whose end the cloud was asked for are not paid for any more.
+    """
     state = world.state
     members = [
         state.instances[name].offering
         for name in state.live
         if state.instances[name].pool == "short.transient"
-        and state.instances[name].state is not InstanceState.GONE
+        and state.instances[name].state not in (InstanceState.TERMINATING, InstanceState.GONE)
     ]
     share = config.slots * config.transient_share_ppm
     most = max(it.price for it in CATALOG) * share // MILLION
