@@ -106,6 +106,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     Where somebody insists on the latter they run and fail.
     """
     items[:] = _spread(items)
+    longest = [item for item in items if item.get_closest_marker("explore")]
+    if longest and not NEW:
+        config.hook.pytest_deselected(items=longest)
+        items[:] = [item for item in items if item not in longest]
     for marker, (available, variable) in _REQUIREMENTS.items():
         marked = [item for item in items if item.get_closest_marker(marker)]
         if not marked or os.environ.get(variable) == "1" or available():

@@ -11,6 +11,7 @@ from benchmarks import arrays, harness, lines, rounds
 from benchmarks.__main__ import main
 
 
+@pytest.mark.explore
 def test_smoke_run_prints_one_json_object_with_a_member_per_benchmark(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

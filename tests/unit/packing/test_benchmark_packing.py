@@ -33,7 +33,7 @@ def test_200_tasks_of_table_7_cost_little_more_than_the_bound(seed):
     assert row["lp_columns"] <= 200
 
 
-@pytest.mark.parametrize("size", [8_000, 100_000])
+@pytest.mark.parametrize("size", [8_000, pytest.param(100_000, marks=pytest.mark.explore)])
 def test_many_tasks_in_classes_cost_what_the_bound_says(size):
     row = measure(table_7(size, 0), None, Tier.AUTO)
     assert of_bound(row) <= 1.0005
@@ -57,6 +57,7 @@ def test_interference_is_priced_in_to_the_last_per_mille(size):
     assert of_bound(row, "greedy") > 1.03, "there was something to be gained"
 
 
+@pytest.mark.explore
 def test_interference_among_many_sizes_saves_much_compared_with_greedy():
     row = measure(spread_out(200, 0), INTERFERENCE, Tier.AUTO)
     assert row["lower_bound_usd_per_hour"] <= row["cost_usd_per_hour"]
