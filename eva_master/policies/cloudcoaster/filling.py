@@ -241,13 +241,15 @@ class Filling:
 
         So would an instance of others that has room for it now.
         """
+        return bool(self.shared_slots(self._instances.runs[run].task) or self.hosts(run))
+
+    def hosts(self, run: RunId) -> list[int]:
+        """The rows of the members that would hold the task run if nobody else were there."""
         instances = self._instances
-        if self.shared_slots(instances.runs[run].task):
-            return True
         fits: npt.NDArray[np.bool_] = np.all(
             instances.needed(instances.priced(run)) <= instances.capacity(), axis=1
         )
-        return any(fits[row] for row in self._members())
+        return [row for row in self.rows if fits[row]]
 
     def _members(self) -> set[int]:
         """The rows of the pools' members, those that are added included."""

@@ -16,6 +16,7 @@ from eva_master.packing.toolkit import (
     OpenInstances,
     PlacementGroup,
     PlannerCache,
+    PricedShape,
     UnplacedGroup,
     build_plan,
     open_instances,
@@ -74,6 +75,7 @@ class CloudCoaster:
         if config.resize == "published" and unit is not None:
             rule = resized(config, snapshot, instances, filling.rows, unit)
             kept = {it for it in kept if not is_spot(instances.offerings[it])} | rule.kept
+        kept = _with_hosts(kept, filling, instances, waits)
         bought = [instances.offerings[row] for row in filling.added]
         bought += () if rule is None else rule.bought
         stated = _Stated(instances, kept, bought, plan)
@@ -149,6 +151,24 @@ class CloudCoaster:
         if there is None:
             return 1
         return max(1, slots_of(instances.offerings[row], instances.runs[there].task))
+
+
+def _with_hosts(
+    kept: Set[int], filling: Filling, instances: OpenInstances, waits: Sequence[UnplacedGroup]
+) -> Set[int]:
+    """The members that stay, and of the others one for each kind of task that fits none of these.
+
+    Else it would be bought for that task, and let go, again and again.
+    """
+    stay, seen = {*kept, *filling.added}, set[PricedShape]()
+    for one in waits:
+        shape = instances.priced(one.run.id)
+        if shape not in seen:
+            seen.add(shape)
+            hosts = filling.hosts(one.run.id)
+            if hosts and stay.isdisjoint(hosts):
+                stay.add(hosts[0])
+    return stay - set(filling.added)
 
 
 def _lines_up(group: PlacementGroup) -> bool:

@@ -129,3 +129,20 @@ def test_what_waits_buys_no_spot():
 def test_a_size_by_need_wants_the_shared_room():
     with pytest.raises(ValueError, match="have resize: published"):
         Config(short_first=False)
+
+
+def test_what_was_bought_for_a_task_that_fits_no_other_member_stays_for_it():
+    large = task("w", **{"any": (0, 4, 4), SPOT: (0, 4, 4)})
+    big = replace(CHEAP, type=replace(NODE.type, family=SPOT), price=round(4 * MILLION / 3))
+    cluster = Cluster(SERVER, CHEAP, big).job("a", large, kind=JobKind.ARRAY)
+    config = Config(slots=8, resize="published", largest_share_ppm=MILLION)
+    policy, snapshot = POLICY.build(config), cluster.snapshot()
+    plan, memory = policy.plan(snapshot, None)
+    (launch,) = plan.launches
+    assert launch.offering == big
+    boots = InstanceView(InstanceId("b"), big, (), ready=False, pool="transient")
+    # No long task is there, so the rule wants no transient server. The task would wait for ever.
+    again, _ = policy.plan(replace(snapshot, instances=(boots,)), memory)
+    assert again.launches == ()
+    assert [pool.members for pool in again.pools] == [("b",)]
+    assert again.lines[0].jobs == ("a",)
