@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from eva_master.control.standing.standing import Standing
 from eva_master.control.state.store import State
+from eva_master.control.supply import availability
 from eva_master.model.events import DrainRequested
 from eva_master.model.ids import Millis
 from eva_master.model.planning.standing import Line
@@ -89,7 +90,7 @@ def _check_partition(world: ChaoticWorld, partition: str, standing: Standing) ->
                         continue  # it has moved, and the next plan says so
                     if not _may_start(job, context.now) or not _has_cap_left(state, line, job):
                         continue
-                    if not _within(state, job):
+                    if not _within(state, job) or availability.held_back(context, job.id):
                         continue
                     for run in filter(lambda it: _waits(state, it), state.members(job.id)):
                         if run.not_before_ms > context.now:
