@@ -7,7 +7,9 @@ there:
 
 - `default`: one line for all short tasks, servers for them by what waits (`resize: need`);
 - `published-size`: the same line, servers by the share of servers with long tasks;
-- `no-spot`: the same line, all servers for short tasks on demand.
+- `no-spot`: the same line, all servers for short tasks on demand;
+- `published`: CloudCoaster as its paper has it, with a queue at each server that a job asks;
+- `eagle`: that without transient servers.
 
 Times are those of the simulated cluster; `cpu_s` is processor time. The same arguments give the
 same figures, but for that.
@@ -41,7 +43,10 @@ CUTOFF_S = 90.5811
 """Jobs whose tasks take less on average are short; that of the Yahoo trace in Hawk's paper."""
 _ROUND_MS = 250
 """From one plan to the next at least."""
-POLICIES = ("default", "published-size", "no-spot")
+POLICIES = ("default", "published-size", "no-spot", "published", "eagle")
+_PUBLISHED_SIZE = ("published-size", "published", "eagle")
+_NO_SPOT = ("no-spot", "eagle")
+_PROBES = ("published", "eagle")
 _ROUNDED = 4
 
 
@@ -53,14 +58,16 @@ def pair(policy: str, cluster: ClusterSection, chosen: argparse.Namespace) -> Pa
         cluster: On what they run.
         chosen: The options of the command line.
     """
-    share = 0.0 if policy == "no-spot" else chosen.transient_share
+    share = 0.0 if policy in _NO_SPOT else chosen.transient_share
     options = {
         "slots": cluster.short,
         "slot_milli_cpus": SLOT.milli_cpus,
         "slot_memory_mib": SLOT.memory_mib,
         "transient_share_ppm": round(share * MILLION),
         "threshold_ppm": round(chosen.threshold * MILLION),
-        "resize": "published" if policy == "published-size" else "need",
+        "resize": "published" if policy in _PUBLISHED_SIZE else "need",
+        "placement": "probes" if policy in _PROBES else "line",
+        "seed": chosen.seed,
         "largest_share_ppm": MILLION,  # there is one type in one zone
     }
     return Pair("cloudcoaster", options, "fifo", {}, cluster.cutoff)

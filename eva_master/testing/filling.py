@@ -58,7 +58,9 @@ class Filling:
         return None
 
     def _share(self, line: Line) -> Fraction:
+        only = self._only(line)
         members = {it for name in line.pools for it in self._members(name)}
+        members &= only or members
         held = sum(
             self._place(run) in members
             for job in set(line.jobs)
@@ -87,8 +89,11 @@ class Filling:
             if it not in pool.closed
         ]
 
+    def _only(self, line: Line) -> set[InstanceId]:
+        return {self._names[it] if isinstance(it, int) else it for it in line.only}
+
     def _room(self, line: Line, run: RunView) -> InstanceId | None:
-        only = [self._names[it] if isinstance(it, int) else it for it in line.only]
+        only = self._only(line)
         for name in line.pools:
             for member in self._members(name):
                 view = self._instances.get(member)

@@ -168,7 +168,10 @@ demo.main()
     assert processes(temporary) == []
 
 
-@pytest.mark.parametrize(("number", "runtime"), [(signal.SIGINT, "any"), (signal.SIGTERM, "none")])
+@pytest.mark.parametrize(
+    ("number", "runtime"),
+    [(signal.SIGINT, "any"), pytest.param(signal.SIGTERM, "none", marks=pytest.mark.explore)],
+)
 def test_an_interrupted_demo_leaves_nothing_behind(
     number: signal.Signals, runtime: str, temporary: Path, engine: str
 ) -> None:

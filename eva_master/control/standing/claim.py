@@ -33,7 +33,7 @@ class Claim:
         self.number = number
         self.line = line
         self.held = 0
-        """How many tasks of its jobs are on members of its pools."""
+        """How many tasks of its jobs are on the members that it claims room on."""
         self._queues = queues
         self._caps = dict(line.at_most)
         self._places: dict[JobId, int] = {}
@@ -54,9 +54,9 @@ class Claim:
         return iter(self._places)
 
     @property
-    def mark(self) -> int | None:
-        """The mark of the members that it is limited to; `None` if it is not."""
-        return self.number if self.line.only else None
+    def only(self) -> tuple[InstanceId, ...]:
+        """The members that it is limited to; none if it is not."""
+        return tuple(InstanceId(str(it)) for it in self.line.only)
 
     @property
     def key(self) -> ClaimKey:
@@ -64,10 +64,12 @@ class Claim:
         return self.line.rank, self.line.pools, self.line.only
 
     def could_use(self, room: Room, shape: Shape) -> bool:
-        """Whether a task could be given room that is free."""
-        need = dict(shape).get(room.family)
-        claimed = room.pool in self.line.pools and self.mark in (None, *room.marks)
-        return claimed and need is not None and need.fits(room.free)
+        """Whether a task could be given room that is free on a member that it claims."""
+        return room.pool in self.line.pools and room.fits(dict(shape))
+
+    def has(self, job: JobId) -> bool:
+        """Whether a job stands in it."""
+        return job in self._places
 
     @property
     def order(self) -> Order:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from eva_master.control.standing.queue import Shape
@@ -12,16 +12,16 @@ from eva_master.model.resources import Resources
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """What is free on a member.
-
-    Attributes:
-        marks: Numbers of the claims that are limited to named members, this one among them.
-    """
+    """What is free on a member."""
 
     pool: str
     family: Family
     free: Resources
-    marks: frozenset[int] = frozenset()
+
+    def fits(self, needs: Mapping[Family, Resources]) -> bool:
+        """Whether a task finds room, by what it needs on each family."""
+        need = needs.get(self.family)
+        return need is not None and need.fits(self.free)
 
 
 class Rooms:
@@ -61,27 +61,33 @@ class Rooms:
         self._of.clear()
         self._alike.clear()
 
-    def find(self, pools: Iterable[str], shape: Shape, mark: int | None) -> InstanceId | None:
+    def find(self, pools: Iterable[str], shape: Shape) -> InstanceId | None:
         """A member with room for a task: of the first pool that has one, where least is free.
 
         Args:
             pools: Names, the preferred ones first.
             shape: What the task needs.
-            mark: The number of a claim, if it is limited to members with its mark.
         """
         needs = dict(shape)
         for pool in pools:
-            fitting = [
-                room
-                for room in self._alike.get(pool, ())
-                if (mark is None or mark in room.marks)
-                and (need := needs.get(room.family)) is not None
-                and need.fits(room.free)
-            ]
+            fitting = [room for room in self._alike.get(pool, ()) if room.fits(needs)]
             if fitting:
                 tightest = min(fitting, key=_size)
                 return next(iter(self._alike[pool][tightest]))
         return None
+
+    def find_among(
+        self, members: Iterable[InstanceId], pools: Sequence[str], shape: Shape
+    ) -> InstanceId | None:
+        """As `find`, of some members alone."""
+        needs = dict(shape)
+        found = (
+            (pools.index(room.pool), _size(room), member)
+            for member in members
+            if (room := self._of.get(member)) and room.pool in pools and room.fits(needs)
+        )
+        best = min(found, default=None)
+        return None if best is None else best[2]
 
 
 def _size(room: Room) -> tuple[int, int, int, str]:

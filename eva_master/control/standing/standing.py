@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from eva_master.control.standing.claim import Claim, ClaimKey, Order
-from eva_master.control.standing.queue import Queue
+from eva_master.control.standing.claim import Claim, ClaimKey
+from eva_master.control.standing.claims import Claims
+from eva_master.control.standing.queue import Queue, Shape
 from eva_master.control.standing.rooms import Room, Rooms
 from eva_master.model.ids import InstanceId, JobId, Millis, RunId
 from eva_master.model.planning.standing import Line, Pool
@@ -45,10 +46,8 @@ class Standing:
         self.lent: frozenset[InstanceId] = frozenset()
         self.taken: set[RunId] = set()
         self._queues: dict[JobId, Queue] = {}
-        self._claims: tuple[Claim, ...] = ()
-        self._claims_of: dict[JobId, list[Claim]] = {}
-        self._counted: dict[RunId, str] = {}
-        self._marks: dict[InstanceId, frozenset[int]] = {}
+        self._claims = Claims()
+        self._counted: dict[RunId, InstanceId] = {}
         self._due: dict[ClaimKey, Millis] = {}
         """When the heads of claims are to be offered room first that others were before."""
         self._rooms = Rooms()
@@ -77,7 +76,7 @@ class Standing:
             queue_of: The waiting tasks of a job.
             residents: The task runs that are, or are to be, on an instance.
         """
-        before = self.pool_of, self._marks
+        before = self.pool_of
         self.pools, self.lines = pools, lines
         self.pool_of = {
             InstanceId(str(member)): pool.name
@@ -91,42 +90,28 @@ class Standing:
         )
         # What waits of a job that stood in a line before is known.
         self._queues = {job: self._queues.get(job) or queue_of(job) for job in there}
-        self._claims = tuple(Claim(number, line, self._queues) for number, line in enumerate(lines))
-        self._claims_of = {}
-        stated = {claim.key for claim in self._claims}
+        self._claims = Claims([Claim(it, line, self._queues) for it, line in enumerate(lines)])
+        stated = {claim.key for claim in self._claims} if self._due else ()
         self._due = {key: at for key, at in self._due.items() if key in stated}
-        for claim in self._claims:
-            for job in claim.jobs:
-                self._claims_of.setdefault(job, []).append(claim)
-        self._marks = _marks(self._claims)
         self._counted = {}
         for instance in self.pool_of if lines else ():
             for run in residents(instance):
                 self.count(run)
-        self._keep_rooms(*before)
+        self._keep_rooms(before)
         self._all_new = True
         self._news.clear()
         self._jobs = {}
 
-    def _keep_rooms(
-        self,
-        pool_of: Mapping[InstanceId, str],
-        marks: Mapping[InstanceId, frozenset[int]],
-    ) -> None:
+    def _keep_rooms(self, pool_of: Mapping[InstanceId, str]) -> None:
         """What is free is known of members that stay where they were.
 
         Args:
             pool_of: The pool of each member before.
-            marks: Their marks before.
         """
         for instance in pool_of.keys() - self.pool_of.keys():
             self._rooms.drop(instance)
             self._instances.pop(instance, None)
-        changed = (
-            name
-            for name, pool in self.pool_of.items()
-            if pool_of.get(name) != pool or marks.get(name) != self._marks.get(name)
-        )
+        changed = (name for name, pool in self.pool_of.items() if pool_of.get(name) != pool)
         self._instances.update(dict.fromkeys(changed))
 
     # -- following -------------------------------------------------------------------------------
@@ -153,16 +138,16 @@ class Standing:
         if run.job not in self._queues:
             return
         place = run.instance if run.instance is not None else run.target
-        pool = "" if place is None else self.pool_of.get(place, "")
-        before = self._counted.get(run.id, "")
-        if pool == before:
+        member = place if place is not None and place in self.pool_of else None
+        before = self._counted.get(run.id)
+        if member == before:
             return
-        for claim in self._claims_of.get(run.job, ()):
-            claim.held += (pool in claim.line.pools) - (before in claim.line.pools)
-        if pool:
-            self._counted[run.id] = pool
-        else:
+        if before is not None:
+            self._claims.hold(run.job, before, self.pool_of[before], -1)
             del self._counted[run.id]
+        if member is not None:
+            self._claims.hold(run.job, member, self.pool_of[member], 1)
+            self._counted[run.id] = member
 
     def touch_job(self, job: JobId) -> None:
         """Tasks of a job may wait that did not, or may start that might not."""
@@ -200,32 +185,38 @@ class Standing:
             if not self._has_room(job, admitted):
                 del self._jobs[job]
 
-        def order(claim: Claim) -> tuple[bool, Order]:
-            return self._due.get(claim.key, now + 1) > now, claim.order
-
-        for claim in sorted(self._claims, key=order):
+        due = {key for key, at in self._due.items() if at <= now}
+        for claim in self._claims.in_turn(due):
             for place, shape in claim.heads(admitted):
-                rooms = self._rooms if self._all_new else self._news
-                found = rooms.find(claim.line.pools, shape, claim.mark)
+                found = self._find(claim, shape)
                 if found is not None:
                     job = claim.line.jobs[place]
                     index = self._queues[job].first(shape)
                     assert index is not None, "a head waits"
                     self._pass_over(claim, found, admitted, now)
                     return Head(job, index, found)
+            self._claims.sleep(claim)
         self._news.clear()
         self._all_new = False
         return None
+
+    def _find(self, claim: Claim, shape: Shape) -> InstanceId | None:
+        """A member that may be new to a claim, with room for a task."""
+        pools = claim.line.pools
+        if claim.line.only:
+            return self._rooms.find_among(self._claims.members(claim), pools, shape)
+        return (self._rooms if self._all_new else self._news).find(pools, shape)
 
     def _pass_over(
         self, winner: Claim, at: InstanceId, admitted: Callable[[JobId], bool], now: Millis
     ) -> None:
         """A claim takes room: remember whose heads could have had it that come after it."""
-        self._due.pop(winner.key, None)
+        if self._due:
+            self._due.pop(winner.key, None)
         patience_ms, room = winner.line.patience_ms, self._rooms.get(at)
         if patience_ms is None or room is None:
             return
-        for claim in self._claims:
+        for claim in self._claims.on(at):
             if claim.line.rank <= winner.line.rank or claim.key in self._due:
                 continue
             heads = claim.heads(admitted)
@@ -240,34 +231,31 @@ class Standing:
                 self._rooms.drop(instance)
                 self._news.drop(instance)
                 continue
-            marks = self._marks.get(instance, frozenset())
-            marked = Room(room.pool, room.family, room.free, marks)
-            self._rooms.put(instance, marked)
-            self._news.put(instance, marked)
+            self._rooms.put(instance, room)
+            self._news.put(instance, room)
+            self._claims.wake_on(instance)
         self._instances = {}
 
     def _has_room(self, job: JobId, admitted: Callable[[JobId], bool]) -> bool:
-        """Whether there is room for a task of a job somewhere; the member is looked at then."""
-        queue, found = self._queues[job], False
-        for claim in self._claims_of[job]:
+        """Whether there may be room for a task of a job; the member is looked at then."""
+        queue = self._queues[job]
+        waiting = [shape for shape in queue.shapes if queue.first(shape) is not None]
+        if not waiting or not admitted(job):
+            return False
+        found = False
+        for claim in self._claims.of(job):
+            if not claim.admits(job):
+                continue
             claim.offer(job)
-            for shape in queue.shapes:
-                if queue.first(shape) is None or not claim.admits(job) or not admitted(job):
-                    continue
-                place = self._rooms.find(claim.line.pools, shape, claim.mark)
+            if claim.line.only:
+                self._claims.wake(claim)
+                continue
+            for shape in waiting:
+                place = self._rooms.find(claim.line.pools, shape)
                 if place is not None and (room := self._rooms.get(place)) is not None:
                     self._news.put(place, room)
                     found = True
         return found
-
-
-def _marks(claims: Iterable[Claim]) -> dict[InstanceId, frozenset[int]]:
-    """The claims that are limited to named members, by member."""
-    marks: dict[InstanceId, set[int]] = {}
-    for claim in claims:
-        for member in claim.line.only:
-            marks.setdefault(InstanceId(str(member)), set()).add(claim.number)
-    return {member: frozenset(numbers) for member, numbers in marks.items()}
 
 
 def _waits(run: TaskRun) -> bool:

@@ -40,7 +40,7 @@ class Line:
 
     The head of a line is the first waiting task that fits. Tasks of gangs of several cannot stand
     in a line, nor can those of elastic gangs, whatever their size. What a line holds is the number
-    of its jobs' tasks on members of its pools, whoever gave them their places.
+    of its jobs' tasks on the members that it claims, whoever gave them their places.
 
     Attributes:
         pools: Names of the pools whose room it claims, the preferred ones first.

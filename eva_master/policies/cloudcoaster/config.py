@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from eva_master.model.ids import MILLION
 from eva_master.model.option_types import Count, PositiveShare, Seconds, Share
@@ -32,6 +33,9 @@ class Config:
         long_patience_s: They may not while a task of another job has waited for so long; where
             those stand in a line, its head is passed over for so long at most.
         largest_share_ppm: So much of the spot money is spent on one type in one zone at most.
+        placement: Where short tasks wait: in one `line` for all rooms, or, with `probes`, in the
+            queues of servers that their job has asked at random, as Eagle does.
+        seed: Which servers those are.
         explained: Give reasons with every plan; they decide nothing.
     """
 
@@ -48,6 +52,8 @@ class Config:
     short_first: bool = True
     long_patience_s: Seconds = 600
     largest_share_ppm: Share = 500_000
+    placement: Literal["line", "probes"] = "line"
+    seed: Count = 1
     explained: bool = True
 
     def __post_init__(self) -> None:
@@ -63,6 +69,17 @@ class Config:
                 "short_first have resize: published"
             )
 
+        if self.resize == "need" and self.probes:
+            raise ValueError(
+                "resize: need goes by what waits in one line; with placement: probes have resize: "
+                "published"
+            )
+
+    @property
+    def probes(self) -> bool:
+        """Whether short tasks wait in the queues of servers that their job has asked."""
+        return self.placement == "probes"
+
     @property
     def slot(self) -> Resources | None:
         """The size of a slot, if it is said."""
@@ -73,3 +90,10 @@ class Config:
     def steady_slots(self) -> int:
         """N (1 - p): how many slots are on demand, whatever the spot market does."""
         return self.slots * (MILLION - self.transient_share_ppm) // MILLION
+
+
+PRESETS: Mapping[str, Mapping[str, Any]] = {
+    "published": {"placement": "probes", "resize": "published"},
+    "eagle": {"placement": "probes", "resize": "published", "transient_share_ppm": 0},
+}
+"""CloudCoaster as its paper has it, and what it builds on: Eagle, with no transient instance."""

@@ -100,17 +100,23 @@ class Filling:
                     return
                 instances.put(run.id, instances.open(offering))
 
-    def place(self, groups: Sequence[PlacementGroup]) -> list[UnplacedGroup]:
+    def place(
+        self, groups: Sequence[PlacementGroup], *, at_once: bool = True
+    ) -> list[UnplacedGroup]:
         """Put as many single tasks on instances as there is room for, and add members.
 
         Nobody is bound to an instance that does not take tasks yet: who stands in the line has
         whatever becomes free first.
 
+        Args:
+            groups: Single tasks.
+            at_once: Whether they take what is free; else they only stand in line for it.
+
         Returns:
             Those without a place, in the order of the line.
         """
         singles = sorted(groups, key=lambda group: (self._order(group.job), group.runs[0].id))
-        left = self._first_fit(singles)
+        left = self._first_fit(singles) if at_once else singles
         if left:
             left = self._grow(left)
         return [UnplacedGroup(group, group.runs[0]) for group in left]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from fractions import Fraction
 
 from eva_master.model.catalog import Offering, Purchase
-from eva_master.model.ids import MILLION
+from eva_master.model.ids import MILLION, OfferingId
 from eva_master.model.job import TaskSpec
 from eva_master.model.resources import Resources
 from eva_master.packing.toolkit import Speeds
@@ -61,7 +61,7 @@ class Market:
     ) -> None:
         self._speeds = dict(speeds)
         self._config = config
-        self._slots: dict[Offering, int] = {}
+        self._slots: dict[OfferingId, int] = {}
         self._task = task
         self._on_sale = tuple(on_sale)
         prices = (
@@ -71,13 +71,13 @@ class Market:
         )
         self._price = min(prices, default=Fraction(0))
         """Of a slot on demand."""
-        there = Counter(members)
-        steady = ((it, count) for it, count in there.items() if not is_spot(it))
-        self._steady = sum(max(1, self._count(it)) * count for it, count in steady)
+        self._steady = 0
         self._spent: Counter[tuple[str, str]] = Counter()
-        for offering, count in there.items():
+        for offering in members:
             if is_spot(offering):
-                self._spent[_market_of(offering)] += offering.price * count
+                self._spent[_market_of(offering)] += offering.price
+            else:
+                self._steady += max(1, self._count(offering))
 
     @property
     def spent(self) -> int:
@@ -163,9 +163,10 @@ class Market:
         return Fraction(offering.price, slots * speed), abs(wanted - slots), offering.id
 
     def _count(self, offering: Offering) -> int:
-        if offering not in self._slots:
-            self._slots[offering] = slots_of(offering, self._task)
-        return self._slots[offering]
+        slots = self._slots.get(offering.id)
+        if slots is None:
+            slots = self._slots[offering.id] = slots_of(offering, self._task)
+        return slots
 
 
 def _market_of(offering: Offering) -> tuple[str, str]:

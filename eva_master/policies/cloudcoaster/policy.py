@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence, Set
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from eva_master.model.catalog import Catalog, Offering, Purchase
 from eva_master.model.ids import MILLION, InstanceId, Millis, Workload
 from eva_master.model.job import Program, TaskSpec
 from eva_master.model.planning.plan import NewInstance, Plan, PolicyMemory
-from eva_master.model.planning.snapshot import Lendable, Snapshot
-from eva_master.model.planning.standing import Line, Pool
+from eva_master.model.planning.snapshot import Snapshot
+from eva_master.model.planning.standing import Pool
 from eva_master.packing.toolkit import (
     OpenInstances,
     PlacementGroup,
@@ -24,16 +24,15 @@ from eva_master.packing.toolkit import (
     waiting,
     without_interference,
 )
-from eva_master.policies.cloudcoaster.config import Config
+from eva_master.policies.cloudcoaster.config import PRESETS, Config
 from eva_master.policies.cloudcoaster.filling import Filling, holds_short
+from eva_master.policies.cloudcoaster.lines import STEADY, TRANSIENT, Servers, at_servers, one_line
 from eva_master.policies.cloudcoaster.market import is_spot, slots_of
+from eva_master.policies.cloudcoaster.memory import NAME, Memory, Needs
 from eva_master.policies.cloudcoaster.order import first_served, task_ms
 from eva_master.policies.cloudcoaster.resizing import resized, staying
 from eva_master.policies.cloudcoaster.sizing import needed
 
-NAME = "cloudcoaster"
-STEADY, TRANSIENT, SHARED = "steady", "transient", "shared"
-_VERSION = 2
 Where = InstanceId | int
 _NO_SPOT = "no spot instances are on sale"
 
@@ -63,13 +62,14 @@ class CloudCoaster:
         filling = Filling(config, snapshot, instances, order)
         groups = waiting(snapshot)
         unplaced = place(instances, [it for it in groups if not _lines_up(it)], filling.place_each)
-        waits = filling.place([it for it in groups if _lines_up(it)])
+        waits = filling.place([it for it in groups if _lines_up(it)], at_once=not config.probes)
         unit = self._unit(snapshot)
         if unit is not None:
             filling.fill_up(unit)
         occupants = without_interference if config.explained else None
         plan = build_plan(snapshot, instances, (*unplaced, *waits), occupants)
-        needs = _needs(memory).after(snapshot.now_ms, filling.needed, config.hold_s * 1000)
+        before = Memory.read(memory)
+        needs = before.needs.after(snapshot.now_ms, filling.needed, config.hold_s * 1000)
         kept = self._staying(snapshot, instances, needs.most)
         rule = None
         if config.resize == "published" and unit is not None:
@@ -83,22 +83,25 @@ class CloudCoaster:
         if config.transient_share_ppm and not any(map(is_spot, snapshot.catalog)):
             backlog += f"; {_NO_SPOT}"
         pools = stated.pools(backlog, "" if rule is None else f"; {rule.reason}")
-        if waits and filling.shared:
-            pools = (*pools, _lent(filling.shared))
-        hosted = dict.fromkeys(it.group.job.id for it in waits if filling.can_ever_hold(it.run.id))
-        names = tuple(pool.name for pool in pools)
-        patience_ms = config.long_patience_s * 1000
-        lines = (Line(names, tuple(hosted), patience_ms=patience_ms),) if hosted else ()
-        again_ms = self._again_ms(snapshot.now_ms, needs, waits)
-        plan = replace(plan, launches=stated.launches, pools=pools, lines=lines, again_ms=again_ms)
-        return plan, needs.memory()
+        if config.probes:
+            servers = Servers(snapshot, instances, kept, filling.shared)
+            lines = at_servers(waits, servers, before.probes, order, config)
+        else:
+            lines = one_line(waits, filling, pools, config)
+        plan = replace(
+            plan,
+            launches=stated.launches,
+            pools=(*pools, *lines.pools),
+            lines=lines.lines,
+            again_ms=self._again_ms(snapshot.now_ms, needs, waits),
+        )
+        return plan, Memory(needs, lines.probes).written()
 
-    def _again_ms(
-        self, now: Millis, needs: _Needs, waits: Sequence[UnplacedGroup]
-    ) -> Millis | None:
+    def _again_ms(self, now: Millis, needs: Needs, waits: Sequence[UnplacedGroup]) -> Millis | None:
         """When the size of the pools may have to be another though nobody has come."""
         config, soon = self._config, Millis(now + self._config.clear_within_s * 500)
-        if waits or config.resize == "published":
+        by_long = config.resize == "published" and config.transient_share_ppm
+        if by_long or (waits and not config.probes):
             return soon
         return Millis(needs.peaks[0][0] + config.hold_s * 1000) if needs.peaks else None
 
@@ -176,47 +179,6 @@ def _lines_up(group: PlacementGroup) -> bool:
     return group.job.stands_in_line and group.runs[0].instance is None
 
 
-@dataclass(frozen=True, slots=True)
-class _Needs:
-    """How many slots were needed lately beyond those that stay.
-
-    Attributes:
-        peaks: Times, with slots that none needed since then has exceeded; the last one last.
-    """
-
-    peaks: tuple[tuple[Millis, int], ...] = ()
-
-    @property
-    def most(self) -> int:
-        """The most of them."""
-        return max((slots for _, slots in self.peaks), default=0)
-
-    def after(self, now: Millis, slots: int, hold_ms: int) -> _Needs:
-        """The same once so many are needed; what is older than `hold_ms` is forgotten."""
-        kept = [it for it in self.peaks if now - it[0] < hold_ms and it[1] > slots]
-        return _Needs((*kept, (now, slots)) if slots else tuple(kept))
-
-    def memory(self) -> PolicyMemory | None:
-        """The same for the next round."""
-        if not self.peaks:
-            return None
-        return PolicyMemory(NAME, _VERSION, {"needs": [[at, slots] for at, slots in self.peaks]})
-
-
-def _needs(memory: PolicyMemory | None) -> _Needs:
-    if memory is None or memory.policy != NAME or memory.version != _VERSION:
-        return _Needs()
-    peaks = memory.data["needs"]
-    assert isinstance(peaks, list)
-    pairs = (one for one in peaks if isinstance(one, list))
-    return _Needs(tuple((Millis(int(str(at))), int(str(slots))) for at, slots in pairs))
-
-
-def _lent(instances: Sequence[Lendable]) -> Pool:
-    names = tuple(it.id for it in instances)
-    return Pool(SHARED, names, "room that other jobs leave free on their instances", lent=True)
-
-
 class _Stated:
     """The pools of a plan, with the instances that are bought for them.
 
@@ -269,6 +231,7 @@ def _cost(members: Sequence[tuple[Where, Offering]]) -> str:
 class _PolicySpec:
     name: str = NAME
     config: type[Any] = Config
+    presets: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: PRESETS)
     shares: bool = True
 
     def build(self, config: Any) -> CloudCoaster:

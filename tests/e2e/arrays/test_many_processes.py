@@ -1,6 +1,6 @@
 """An array of many real processes on one machine, each of which runs once.
 
-They are 500, and 2,000 in `make explore`.
+They are 200, and 2,000 in `make explore`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import pytest
 from tests.e2e.cluster import Cluster, until
 from tests.e2e.conftest import Clusters
 
-TASKS = 2_000 if os.environ.get("EVA_NEW_EXAMPLES") else 500
+TASKS = 2_000 if os.environ.get("EVA_NEW_EXAMPLES") else 200
 AT_A_TIME = 32
 STEP = 100
 """So many must end in the time that anything is waited for: who is slow is not stuck."""

@@ -24,7 +24,7 @@ name: two-seeds
 title: Two & more seeds
 text: What <this> is about.
 traces:
-  short: {kind: production, jobs: 10, durations: short}
+  short: {kind: production, jobs: 6, durations: short}
 policies: [no_packing, stratus, synergy]
 seeds: [1, 2, 3, 4]
 """
@@ -150,7 +150,7 @@ def test_json_is_the_summary(tmp_path: Path) -> None:
     assert shape == json.loads((tmp_path / "summary.json").read_text())
     row = shape["rows"][1]
     assert (row["policy"], row["runs"]) == ("stratus", 1)
-    assert row["figures"]["jobs_finished"]["mean"] == 10
+    assert row["figures"]["jobs_finished"]["mean"] == 6
 
 
 def test_a_run_that_fails_is_told_and_the_others_are_done(tmp_path: Path) -> None:
@@ -168,7 +168,7 @@ def test_a_run_that_fails_is_told_and_the_others_are_done(tmp_path: Path) -> Non
 
 
 def test_a_wrong_file_is_refused_with_its_lines(tmp_path: Path) -> None:
-    refused = run(experiment(tmp_path, TEXT.replace("jobs: 10", "jbs: 10")))
+    refused = run(experiment(tmp_path, TEXT.replace("jobs: 6", "jbs: 6")))
     assert refused.exit_code != 0
     assert "did you mean 'jobs'?" in refused.output
 

@@ -123,6 +123,7 @@ def test_a_member_of_another_gang_is_turned_away(make_gang: MakeGang) -> None:
     assert "member 5 of 2 came to a gang of 2" in attempts[0].printed
 
 
+@pytest.mark.explore
 @pytest.mark.torch
 def test_processes_of_torchrun_stop_together_and_resume_exactly(make_gang: MakeGang) -> None:
     whole = make_gang(2, "digits_ddp")

@@ -1,0 +1,123 @@
+"""The claims of a plan, and those of them that are limited to members where something has changed.
+
+Claims on all members of their pools are few, and are looked at whenever there is news. There may be
+thousands that are limited to members, such as the queue of each: of these only those are looked at
+whose members, or whose jobs, have changed since nobody in them found room.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Iterator, Sequence
+from heapq import heapify, heappop, heappush, heapreplace, merge
+from operator import attrgetter
+
+from eva_master.control.standing.claim import Claim, ClaimKey, Order
+from eva_master.model.ids import InstanceId, JobId
+
+_by_order = attrgetter("order")
+
+
+class Claims:
+    """Those of one plan.
+
+    Args:
+        claims: In the order of the plan.
+
+    Attributes:
+        open: Those on all members of their pools.
+    """
+
+    def __init__(self, claims: Sequence[Claim] = ()) -> None:
+        self._all = tuple(claims)
+        self.open = tuple(claim for claim in claims if not claim.only)
+        self._of: dict[JobId, list[Claim]] = {}
+        self._limited_to: dict[InstanceId, list[Claim]] = {}
+        for claim in claims:
+            for job in claim.jobs:
+                self._of.setdefault(job, []).append(claim)
+            for member in claim.only:
+                self._limited_to.setdefault(member, []).append(claim)
+        self._awake = {claim.number: dict.fromkeys(claim.only) for claim in claims if claim.only}
+        """Of limited claims that may find room, by number, the members to look at."""
+        self._turns: list[tuple[Order, int]] = [(self._all[it].order, it) for it in self._awake]
+        heapify(self._turns)
+
+    def __iter__(self) -> Iterator[Claim]:
+        return iter(self._all)
+
+    def __bool__(self) -> bool:
+        return bool(self._all)
+
+    def of(self, job: JobId) -> Sequence[Claim]:
+        """Those in which a job stands."""
+        return self._of.get(job, ())
+
+    def on(self, instance: InstanceId) -> Iterable[Claim]:
+        """Those that could be given room on a member, if it is in one of their pools."""
+        return (*self.open, *self._limited_to.get(instance, ()))
+
+    def hold(self, job: JobId, instance: InstanceId, pool: str, more: int) -> None:
+        """Count one task more or less of a job that is on a member."""
+        for claim in self.on(instance):
+            if pool in claim.line.pools and claim.has(job):
+                claim.held += more
+                if claim.number in self._awake:
+                    heappush(self._turns, (claim.order, claim.number))
+
+    # -- limited claims --------------------------------------------------------------------------
+
+    def wake_on(self, instance: InstanceId) -> None:
+        """Something has changed on a member."""
+        for claim in self._limited_to.get(instance, ()):
+            self._wake(claim, (instance,))
+
+    def wake(self, claim: Claim) -> None:
+        """Jobs of a limited claim have changed."""
+        self._wake(claim, claim.only)
+
+    def members(self, claim: Claim) -> Iterable[InstanceId]:
+        """The members that a limited claim is to look at."""
+        return self._awake.get(claim.number, ())
+
+    def sleep(self, claim: Claim) -> None:
+        """Nobody in a limited claim finds room on its members."""
+        self._awake.pop(claim.number, None)
+
+    def in_turn(self, first: Container[ClaimKey] = ()) -> Iterator[Claim]:
+        """Those that may find room, in the order in which they are offered it.
+
+        A limited one that is not made to sleep is offered again.
+
+        Args:
+            first: Those that are before all others.
+        """
+        early = sorted((claim for claim in self._those(first)), key=_by_order)
+        yield from early
+        passed = {claim.number for claim in early}
+        later = merge(sorted(self.open, key=_by_order), self._limited(), key=_by_order)
+        yield from (claim for claim in later if claim.number not in passed)
+
+    def _those(self, keys: Container[ClaimKey]) -> Iterator[Claim]:
+        if keys:
+            awake = (self._all[number] for number in tuple(self._awake))
+            yield from (claim for claim in (*self.open, *awake) if claim.key in keys)
+
+    def _limited(self) -> Iterator[Claim]:
+        """Those that are awake, in order."""
+        turns = self._turns
+        while turns:
+            order, number = turns[0]
+            claim = self._all[number]
+            if number not in self._awake:
+                heappop(turns)
+            elif claim.order != order:
+                heapreplace(turns, (claim.order, number))
+            else:
+                yield claim
+
+    def _wake(self, claim: Claim, members: Iterable[InstanceId]) -> None:
+        to_see = self._awake.get(claim.number)
+        if to_see is None:
+            to_see = self._awake[claim.number] = {}
+            heappush(self._turns, (claim.order, claim.number))
+        to_see.update(dict.fromkeys(members))

@@ -1,0 +1,137 @@
+"""The lines in which short tasks wait: one for all rooms, or one at each server that is asked."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, field
+
+from eva_master.model.catalog import Offering
+from eva_master.model.ids import Family, InstanceId, JobId
+from eva_master.model.job import TaskSpec
+from eva_master.model.planning.snapshot import JobView, Lendable, Snapshot
+from eva_master.model.planning.standing import Line, Pool
+from eva_master.model.resources import NOTHING, Resources
+from eva_master.packing.toolkit import OpenInstances, UnplacedGroup
+from eva_master.policies.cloudcoaster.config import Config
+from eva_master.policies.cloudcoaster.filling import Filling
+from eva_master.policies.cloudcoaster.market import is_spot
+from eva_master.policies.cloudcoaster.order import Key
+from eva_master.policies.cloudcoaster.probes import Server, Waiting, probed, queues
+
+STEADY, TRANSIENT, SHARED = "steady", "transient", "shared"
+
+
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """How those who wait stand in line.
+
+    Attributes:
+        pools: The room of others that is claimed.
+        probes: The servers that each job has asked.
+    """
+
+    lines: tuple[Line, ...] = ()
+    pools: tuple[Pool, ...] = ()
+    probes: Mapping[JobId, tuple[InstanceId, ...]] = field(default_factory=dict)
+
+
+def one_line(
+    waits: Sequence[UnplacedGroup], filling: Filling, pools: Sequence[Pool], config: Config
+) -> Lines:
+    """One line for all rooms.
+
+    Args:
+        waits: In the order of the line.
+        filling: Knows who can be held at all.
+        pools: Those that stay.
+        config: The settings.
+    """
+    lent = _lent([it.id for it in filling.shared]) if waits and filling.shared else ()
+    names = tuple(pool.name for pool in (*pools, *lent))
+    hosted = dict.fromkeys(it.group.job.id for it in waits if filling.can_ever_hold(it.run.id))
+    patience_ms = config.long_patience_s * 1000
+    return Lines((Line(names, tuple(hosted), patience_ms=patience_ms),) if hosted else (), lent)
+
+
+def at_servers(
+    waits: Sequence[UnplacedGroup],
+    servers: Servers,
+    before: Mapping[JobId, Sequence[InstanceId]],
+    order: Callable[[JobView], Key],
+    config: Config,
+) -> Lines:
+    """A line at each server that somebody has asked.
+
+    Args:
+        waits: Those without a place.
+        servers: What may be asked.
+        before: Which servers each job had asked by the round before.
+        order: Who goes first.
+        config: The settings.
+    """
+    tasks = Counter(one.group.job.id for one in waits)
+    first = {one.group.job.id: one for one in reversed(waits)}
+    waiting = [
+        Waiting(one.group.job, tasks[job] + one.group.job.unseen, servers.of(one.run.task))
+        for job, one in sorted(first.items())
+    ]
+    probes = probed(waiting, before, config.seed)
+    asked = dict.fromkeys(it for those in probes.values() for it in those)
+    lent = _lent([it for it in asked if it in servers.shared])
+    lines = queues(waiting, probes, order, config.long_patience_s * 1000)
+    return Lines(lines, lent, probes)
+
+
+class Servers:
+    """What short jobs may ask.
+
+    Args:
+        snapshot: The cluster.
+        instances: Its instances.
+        kept: The rows of the members that stay.
+        shared: Instances of others.
+    """
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        instances: OpenInstances,
+        kept: Set[int],
+        shared: Sequence[Lendable],
+    ) -> None:
+        self.shared = frozenset(it.id for it in shared)
+        self._all = list(_servers(snapshot, instances, kept, shared))
+        self._known: dict[tuple[tuple[Family, Resources], ...], dict[InstanceId, Server]] = {}
+
+    def of(self, task: TaskSpec) -> Mapping[InstanceId, Server]:
+        """Those that could hold a task if nobody were there."""
+        if task.demand not in self._known:
+            needs = dict(task.demand)
+            self._known[task.demand] = {
+                server.id: server
+                for server, offering in self._all
+                if (need := needs.get(offering.type.family)) is not None
+                and need.fits(offering.type.capacity)
+            }
+        return self._known[task.demand]
+
+
+def _servers(
+    snapshot: Snapshot, instances: OpenInstances, kept: Set[int], shared: Sequence[Lendable]
+) -> Iterator[tuple[Server, Offering]]:
+    for row in sorted(kept):
+        if row < instances.live:
+            offering = instances.offerings[row]
+            spot = is_spot(offering)
+            pool = TRANSIENT if spot else STEADY
+            yield Server(snapshot.instances[row].id, pool, spot, not spot), offering
+    for one in shared:
+        yield Server(one.id, SHARED, long=one.own != NOTHING), one.offering
+
+
+def _lent(instances: Sequence[InstanceId]) -> tuple[Pool, ...]:
+    if not instances:
+        return ()
+    reason = "room that other jobs leave free on their instances"
+    return (Pool(SHARED, tuple(instances), reason, lent=True),)
