@@ -28,7 +28,8 @@ class Config:
         threshold_ppm: That share, above which `published` adds slots.
         clear_within_s: So soon what waits is to have begun: the pools grow by as many slots.
         hold_s: So long after the last need no member leaves for want of work.
-        age_cap: A task that has waited for so many times its own run time goes first.
+        age_cap: A task that has waited for so many times its own run time goes first; in the queue
+            of a server, one that others were preferred to for so long.
         short_first: Whether short tasks may use room that is free on instances of other jobs.
         long_patience_s: They may not while a task of another job has waited for so long; where
             those stand in a line, its head is passed over for so long at most.

@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
 from eva_master.model.catalog import Offering
-from eva_master.model.ids import Family, InstanceId, JobId
+from eva_master.model.ids import Family, InstanceId, JobId, Millis
 from eva_master.model.job import TaskSpec
-from eva_master.model.planning.snapshot import JobView, Lendable, Snapshot
+from eva_master.model.planning.snapshot import Lendable, Snapshot
 from eva_master.model.planning.standing import Line, Pool
 from eva_master.model.resources import NOTHING, Resources
 from eva_master.packing.toolkit import OpenInstances, UnplacedGroup
 from eva_master.policies.cloudcoaster.config import Config
 from eva_master.policies.cloudcoaster.filling import Filling
 from eva_master.policies.cloudcoaster.market import is_spot
-from eva_master.policies.cloudcoaster.order import Key
-from eva_master.policies.cloudcoaster.probes import Server, Waiting, probed, queues
+from eva_master.policies.cloudcoaster.memory import Memory
+from eva_master.policies.cloudcoaster.order import first_served, task_ms
+from eva_master.policies.cloudcoaster.probes import (
+    Probes,
+    Server,
+    Waiting,
+    passed_over,
+    probed,
+    queues,
+)
 
 STEADY, TRANSIENT, SHARED = "steady", "transient", "shared"
 
@@ -33,7 +41,7 @@ class Lines:
 
     lines: tuple[Line, ...] = ()
     pools: tuple[Pool, ...] = ()
-    probes: Mapping[JobId, tuple[InstanceId, ...]] = field(default_factory=dict)
+    probes: Probes = field(default_factory=dict)
 
 
 def one_line(
@@ -55,32 +63,53 @@ def one_line(
 
 
 def at_servers(
+    snapshot: Snapshot,
     waits: Sequence[UnplacedGroup],
     servers: Servers,
-    before: Mapping[JobId, Sequence[InstanceId]],
-    order: Callable[[JobView], Key],
+    before: Memory,
     config: Config,
 ) -> Lines:
     """A line at each server that somebody has asked.
 
     Args:
+        snapshot: The cluster.
         waits: Those without a place.
         servers: What may be asked.
-        before: Which servers each job had asked by the round before.
-        order: Who goes first.
+        before: What is known of the round before.
         config: The settings.
     """
+    unknown_ms = config.clear_within_s * 1000
     tasks = Counter(one.group.job.id for one in waits)
     first = {one.group.job.id: one for one in reversed(waits)}
     waiting = [
-        Waiting(one.group.job, tasks[job] + one.group.job.unseen, servers.of(one.run.task))
+        Waiting(
+            one.group.job,
+            tasks[job] + one.group.job.unseen,
+            task_ms(one.group.job, unknown_ms),
+            servers.of(one.run.task),
+        )
         for job, one in sorted(first.items())
     ]
-    probes = probed(waiting, before, config.seed)
+    submitted = {one.job.id: one.job.submitted_ms for one in waiting}
+    elapsed_ms = snapshot.now_ms - before.at_ms
+    known = passed_over(before.probes, _running(snapshot), submitted, elapsed_ms)
+    probes = probed(waiting, known, config.seed)
     asked = dict.fromkeys(it for those in probes.values() for it in those)
     lent = _lent([it for it in asked if it in servers.shared])
-    lines = queues(waiting, probes, order, config.long_patience_s * 1000)
-    return Lines(lines, lent, probes)
+    order = first_served(snapshot.runs, snapshot.now_ms, unknown_ms, None)
+    patience_ms = config.long_patience_s * 1000
+    return Lines(queues(waiting, probes, order, config.age_cap, patience_ms), lent, probes)
+
+
+def _running(snapshot: Snapshot) -> dict[InstanceId, tuple[Millis, JobId]]:
+    """Of the jobs with a task on each instance the one that was submitted last."""
+    came = {job.id: (job.submitted_ms, job.id) for job in snapshot.jobs}
+    job_of = {run.id: run.job for run in snapshot.runs}
+    return {
+        view.id: max(came[job_of[run]] for run in view.residents if run in job_of)
+        for view in snapshot.instances
+        if any(run in job_of for run in view.residents)
+    }
 
 
 class Servers:

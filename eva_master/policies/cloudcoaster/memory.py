@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from eva_master.model.ids import InstanceId, JobId, Millis
 from eva_master.model.planning.plan import Json, PolicyMemory
+from eva_master.policies.cloudcoaster.probes import Probes
 
 NAME = "cloudcoaster"
 _VERSION = 2
@@ -38,25 +38,32 @@ class Memory:
     """What is carried.
 
     Attributes:
-        probes: The servers that each job has asked whose tasks wait.
+        probes: What the jobs have asked of which tasks wait.
+        at_ms: When that was so.
     """
 
     needs: Needs = Needs()
-    probes: Mapping[JobId, tuple[InstanceId, ...]] = field(default_factory=dict)
+    probes: Probes = field(default_factory=dict)
+    at_ms: Millis = Millis(0)
 
     @staticmethod
     def read(memory: PolicyMemory | None) -> Memory:
         """That of the round before; an empty one if there is none that can be read."""
         if memory is None or memory.policy != NAME or memory.version != _VERSION:
             return Memory()
-        peaks, probes = memory.data.get("needs", []), memory.data.get("probes", {})
+        data = memory.data
+        peaks, probes = data.get("needs", []), data.get("probes", {})
         assert isinstance(peaks, list)
         assert isinstance(probes, dict)
         pairs = (one for one in peaks if isinstance(one, list))
-        asked = ((job, those) for job, those in probes.items() if isinstance(those, list))
+        asked = ((job, those) for job, those in probes.items() if isinstance(those, dict))
         return Memory(
             Needs(tuple((Millis(int(str(at))), int(str(slots))) for at, slots in pairs)),
-            {JobId(job): tuple(InstanceId(str(it)) for it in those) for job, those in asked},
+            {
+                JobId(job): {InstanceId(it): int(str(passed)) for it, passed in those.items()}
+                for job, those in asked
+            },
+            Millis(int(str(data.get("at", 0)))),
         )
 
     def written(self) -> PolicyMemory | None:
@@ -65,5 +72,6 @@ class Memory:
         if self.needs.peaks:
             data["needs"] = [[at, slots] for at, slots in self.needs.peaks]
         if self.probes:
-            data["probes"] = {job: list[Json](those) for job, those in self.probes.items()}
+            data["probes"] = {job: dict[str, Json](it.items()) for job, it in self.probes.items()}
+            data["at"] = self.at_ms
         return PolicyMemory(NAME, _VERSION, data) if data else None

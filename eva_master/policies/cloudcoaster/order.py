@@ -21,7 +21,7 @@ def task_ms(job: JobView, unknown_ms: int) -> int:
 
 
 def first_served(
-    runs: Iterable[RunView], now: Millis, unknown_ms: int, age_cap: int
+    runs: Iterable[RunView], now: Millis, unknown_ms: int, age_cap: int | None
 ) -> Callable[[JobView], Key]:
     """The order of jobs in the line, as a sorting key.
 
@@ -32,7 +32,7 @@ def first_served(
         runs: The task runs of all jobs.
         now: The time.
         unknown_ms: See `task_ms`.
-        age_cap: See above.
+        age_cap: See above; `None` if nobody goes first for that.
     """
     waits: dict[JobId, Millis] = {}
     left: dict[JobId, list[int | None]] = {}
@@ -45,7 +45,7 @@ def first_served(
     def key(job: JobView) -> Key:
         each = task_ms(job, unknown_ms)
         waited = now - waits.get(job.id, now)
-        aged = waited if waited >= age_cap * each else 0
+        aged = waited if age_cap is not None and waited >= age_cap * each else 0
         work = sum(each if it is None else it for it in left.get(job.id, ()))
         work += each * job.unseen
         return -job.priority, -aged, work, job.submitted_ms, job.id

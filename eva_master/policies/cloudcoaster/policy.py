@@ -85,7 +85,7 @@ class CloudCoaster:
         pools = stated.pools(backlog, "" if rule is None else f"; {rule.reason}")
         if config.probes:
             servers = Servers(snapshot, instances, kept, filling.shared)
-            lines = at_servers(waits, servers, before.probes, order, config)
+            lines = at_servers(snapshot, waits, servers, before, config)
         else:
             lines = one_line(waits, filling, pools, config)
         plan = replace(
@@ -95,7 +95,7 @@ class CloudCoaster:
             lines=lines.lines,
             again_ms=self._again_ms(snapshot.now_ms, needs, waits),
         )
-        return plan, Memory(needs, lines.probes).written()
+        return plan, Memory(needs, lines.probes, snapshot.now_ms).written()
 
     def _again_ms(self, now: Millis, needs: Needs, waits: Sequence[UnplacedGroup]) -> Millis | None:
         """When the size of the pools may have to be another though nobody has come."""

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 
-from eva_master.model.ids import InstanceId, JobId
+from eva_master.model.ids import InstanceId, JobId, Millis
 from eva_master.model.planning.snapshot import JobView
 from eva_master.model.planning.standing import Line
 from eva_master.policies.cloudcoaster.order import Key
@@ -21,6 +21,9 @@ PER_TASK = 2
 """How many servers a job asks for each of its tasks (Sparrow, section 3.1)."""
 AT_LEAST = 20
 """It asks so many however few tasks it has."""
+Probes = Mapping[JobId, Mapping[InstanceId, int]]
+"""The servers that each job has asked, with the milliseconds for which each has run tasks of jobs
+that came later."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,17 +84,17 @@ class Waiting:
 
     Attributes:
         tasks: How many.
+        each_ms: How long one of them runs.
         servers: Those that could hold one if nobody were there.
     """
 
     job: JobView
     tasks: int
+    each_ms: int
     servers: Mapping[InstanceId, Server]
 
 
-def probed(
-    waiting: Iterable[Waiting], before: Mapping[JobId, Sequence[InstanceId]], seed: int
-) -> dict[JobId, tuple[InstanceId, ...]]:
+def probed(waiting: Iterable[Waiting], before: Probes, seed: int) -> Probes:
     """Which servers each job has asked: those of the round before, while any of them is there.
 
     Args:
@@ -99,32 +102,79 @@ def probed(
         before: Which servers each had asked by the round before.
         seed: See `asked`.
     """
-    found = {}
+    found: dict[JobId, Mapping[InstanceId, int]] = {}
     for one in waiting:
-        kept = tuple(it for it in before.get(one.job.id, ()) if it in one.servers)
-        found[one.job.id] = kept or asked(one.job.id, one.tasks, tuple(one.servers.values()), seed)
+        there = before.get(one.job.id, {})
+        kept = {server: passed for server, passed in there.items() if server in one.servers}
+        if not kept:
+            names = asked(one.job.id, one.tasks, tuple(one.servers.values()), seed)
+            kept = dict.fromkeys(names, 0)
+        found[one.job.id] = kept
     return found
+
+
+def passed_over(
+    probes: Probes,
+    running: Mapping[InstanceId, tuple[Millis, JobId]],
+    submitted: Mapping[JobId, Millis],
+    elapsed_ms: int,
+) -> Probes:
+    """The same once servers have run tasks for some time.
+
+    Who has asked a server, and came before the job of the task there, was passed over.
+
+    Args:
+        probes: Which servers each job has asked.
+        running: The latest submitted job of which a task is on a server, behind the time at which
+            it was submitted.
+        submitted: When the jobs that wait were submitted.
+        elapsed_ms: For how long.
+    """
+    return {
+        job: {
+            server: passed + elapsed_ms * ((submitted[job], job) < running.get(server, (0, job)))
+            for server, passed in those.items()
+        }
+        for job, those in probes.items()
+        if job in submitted
+    }
 
 
 def queues(
     waiting: Sequence[Waiting],
-    probes: Mapping[JobId, Sequence[InstanceId]],
+    probes: Probes,
     order: Callable[[JobView], Key],
+    age_cap: int,
     patience_ms: int,
 ) -> tuple[Line, ...]:
     """The line of each server that somebody has asked.
 
+    Who was passed over there for `age_cap` times the run time of a task goes first.
+
     Args:
         waiting: Jobs of which tasks wait.
         probes: Which servers each has asked.
-        order: Who goes first.
+        order: Who goes first among the others.
+        age_cap: See above.
         patience_ms: See `Line`.
     """
     jobs: dict[tuple[InstanceId, str], list[JobId]] = {}
+    early: dict[tuple[InstanceId, str], list[JobId]] = {}
     for one in sorted(waiting, key=lambda one: order(one.job)):
-        for server in probes[one.job.id]:
-            jobs.setdefault((server, one.servers[server].pool), []).append(one.job.id)
+        enough = age_cap * one.each_ms
+        for server, passed in probes[one.job.id].items():
+            there = jobs if passed < enough else early
+            there.setdefault((server, one.servers[server].pool), []).append(one.job.id)
+    came = {one.job.id: (one.job.submitted_ms, one.job.id) for one in waiting}
     return tuple(
-        Line((pool,), tuple(there), only=(server,), patience_ms=patience_ms)
-        for (server, pool), there in sorted(jobs.items())
+        Line(
+            (pool,),
+            (
+                *sorted(early.get((server, pool), ()), key=came.__getitem__),
+                *jobs.get((server, pool), ()),
+            ),
+            only=(server,),
+            patience_ms=patience_ms,
+        )
+        for server, pool in sorted(jobs.keys() | early.keys())
     )

@@ -1,0 +1,209 @@
+"""Queues at the servers that a job has asked, as Eagle and CloudCoaster have them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eva_master.app.config import policy_config
+from eva_master.app.sections.base import PolicySection
+from eva_master.model.catalog import Purchase, spot_family
+from eva_master.model.ids import MILLION, Family, InstanceId, JobId, Millis
+from eva_master.model.job import JobKind
+from eva_master.model.planning.plan import Plan, PolicyMemory
+from eva_master.model.planning.snapshot import Beside, InstanceView, JobView, Lendable
+from eva_master.model.resources import NOTHING
+from eva_master.policies.cloudcoaster import POLICY
+from eva_master.policies.cloudcoaster.config import Config
+from eva_master.policies.cloudcoaster.memory import Memory, Needs
+from eva_master.policies.cloudcoaster.order import Key
+from eva_master.policies.cloudcoaster.probes import (
+    Probes,
+    Server,
+    Waiting,
+    asked,
+    passed_over,
+    probed,
+    queues,
+)
+from tests.drawing import drawn
+from tests.fakes.snapshots import Cluster, offer, task
+
+SPOT = spot_family(Family("any"))
+EITHER = task("w", **{"any": (0, 1, 1), SPOT: (0, 1, 1)})
+SERVER = offer("s.1", (0, 1, 1), 1.0)
+CHEAP = replace(
+    SERVER,
+    type=replace(SERVER.type, family=SPOT),
+    purchase=Purchase.SPOT,
+    price=round(MILLION / 3),
+)
+JOB = JobId("job")
+
+
+@st.composite
+def _servers(draw: st.DrawFn) -> list[Server]:
+    def some(kind: str, most: int) -> list[InstanceId]:
+        return [InstanceId(f"{kind}{number}") for number in range(draw(st.integers(0, most)))]
+
+    shared = [Server(it, "shared", long=draw(st.booleans())) for it in some("n", 60)]
+    steady = [Server(it, "steady", steady=True) for it in some("s", 30)]
+    return shared + steady + [Server(it, "transient", transient=True) for it in some("t", 30)]
+
+
+@drawn(100)
+@given(_servers(), st.integers(1, 40), st.integers(0, 9))
+def test_who_is_asked(servers: list[Server], tasks: int, seed: int) -> None:
+    names = asked(JOB, tasks, servers, seed)
+    assert len(set(names)) == len(names)
+    found = [it for it in servers if it.id in names]
+    without = [it for it in servers if not it.long]
+    assert not [it for it in found if it.long]
+    least = min(max(20, 2 * tasks), len(without))
+    steady = sum(it.steady for it in servers)
+    transient = sum(it.transient for it in found)
+    assert least <= len(found) <= least + min(transient, steady)
+    assert not transient or sum(it.steady for it in found) >= min(transient, steady)
+    assert asked(JOB, tasks, servers, seed) == names
+
+
+def test_who_is_asked_is_up_to_the_job_and_the_seed():
+    servers = [Server(InstanceId(f"n{number:03d}"), "shared") for number in range(500)]
+    every = [asked(JobId(f"j{job}"), 1, servers, seed) for job in range(50) for seed in (1, 2)]
+    assert len({frozenset(it) for it in every}) == 100
+    times = [sum(server.id in it for it in every) for server in servers]
+    # 2,000 draws of 500: four each, give or take two of its deviations.
+    assert sum(2 <= it <= 8 for it in times) > 400
+    assert max(times) < 15
+
+
+def member(name: str, *, spot: bool = False) -> InstanceView:
+    pool, offering = ("transient", CHEAP) if spot else ("steady", SERVER)
+    return InstanceView(InstanceId(name), offering, (), ready=True, pool=pool)
+
+
+def node(name: str, *, held: bool) -> Lendable:
+    whole = SERVER.type.capacity
+    return Lendable(
+        InstanceId(name), SERVER, NOTHING if held else whole, whole if held else NOTHING
+    )
+
+
+MEMBERS = (*(member(f"s{n}") for n in range(4)), *(member(f"t{n}", spot=True) for n in range(4)))
+PUBLISHED = {
+    "slots": 8,
+    "threshold_ppm": 250_000,
+    "placement": "probes",
+    "resize": "published",
+    "largest_share_ppm": MILLION,
+}
+
+
+def planned(
+    memory: PolicyMemory | None = None,
+    *,
+    members: tuple[InstanceView, ...] = MEMBERS,
+    held: int = 5,
+    nodes: int = 6,
+    jobs: tuple[str, ...] = ("a", "b"),
+    **options: object,
+) -> tuple[Plan, PolicyMemory | None]:
+    cluster = Cluster(SERVER, CHEAP)
+    for name in jobs:
+        cluster = cluster.job(name, *[EITHER] * 3, kind=JobKind.ARRAY)
+    there = tuple(node(f"n{number}", held=number < held) for number in range(nodes))
+    snapshot = replace(cluster.snapshot(), instances=members, beside=Beside(there))
+    config = Config(**{**PUBLISHED, **options})  # type: ignore[arg-type]
+    return POLICY.build(config).plan(snapshot, memory)
+
+
+def test_each_server_has_a_queue_of_its_own():
+    plan, _ = planned()
+    assert [line.only for line in plan.lines] == [(it,) for it in ("n5", *MEMBER_NAMES)]
+    assert {line.jobs for line in plan.lines} == {("a", "b")}
+    pools = {pool.name: pool.members for pool in plan.pools}
+    assert all(line.only[0] in pools[line.pools[0]] for line in plan.lines)
+    assert pools["shared"] == ("n5",)
+    assert not any(hasattr(entry, "on") for entry in plan.entries), "nobody is bound"
+
+
+MEMBER_NAMES = tuple(view.id for view in MEMBERS)
+
+
+def test_who_was_asked_stays_asked():
+    plan, memory = planned(held=6)
+    assert memory is not None
+    assert {line.only[0] for line in plan.lines} == set(MEMBER_NAMES)
+    later, memory = planned(memory, held=0, jobs=("a", "b", "c"))
+    queues = {line.only[0]: line.jobs for line in later.lines}
+    assert queues["n0"] == ("c",), "the others have asked before it was free"
+    assert queues["s0"] == ("a", "b", "c")
+
+
+def test_a_queue_goes_with_its_server_and_nobody_stands_in_none():
+    _, memory = planned()
+    plan, memory = planned(memory, members=MEMBERS[:5], held=6)
+    assert {line.only[0] for line in plan.lines} == {"n5", *MEMBER_NAMES[:5]}
+    plan, _ = planned(memory, members=(member("s9"),), nodes=0)
+    assert [(line.only, line.jobs) for line in plan.lines] == [(("s9",), ("a", "b"))]
+
+
+def test_presets_say_how_the_papers_have_it():
+    def config(preset: str, **options: object) -> Config:
+        section = PolicySection(name=f"cloudcoaster:{preset}", options=options)
+        found = policy_config(section, POLICY)
+        assert isinstance(found, Config)
+        return found
+
+    assert config("published").placement == config("eagle").placement == "probes"
+    assert config("published").resize == "published"
+    assert config("eagle").steady_slots == config("eagle").slots
+    assert config("published", slots=80).steady_slots == 40
+
+
+def test_queues_want_the_published_size():
+    with pytest.raises(ValueError, match="with placement: probes have resize: published"):
+        Config(placement="probes")
+
+
+def test_who_was_passed_over_for_long_enough_goes_first():
+    # "a" came first and has more to do; "b" has less, and keeps its place on s0.
+    waiting = [
+        Waiting(job, 1, 10_000, {InstanceId("s0"): Server(InstanceId("s0"), "steady", steady=True)})
+        for job in (view("a", 0), view("b", 5))
+    ]
+    probes = probed(waiting, {}, 1)
+    came = {it.job.id: it.job.submitted_ms for it in waiting}
+    running = {InstanceId("s0"): (Millis(5), JobId("b"))}
+
+    def less_first(job: JobView) -> Key:
+        return (0, 0, {"a": 9, "b": 1}[job.id], job.submitted_ms, job.id)
+
+    def queue(probes: Probes) -> tuple[str, ...]:
+        (line,) = queues(waiting, probes, less_first, 5, 600_000)
+        return line.jobs
+
+    for _ in range(4):
+        assert queue(probes) == ("b", "a")
+        probes = probed(waiting, passed_over(probes, running, came, 12_000), 1)
+    assert queue(probes) == ("b", "a"), "48 s are less than five times ten"
+    probes = probed(waiting, passed_over(probes, running, came, 2_000), 1)
+    assert queue(probes) == ("a", "b")
+    after = passed_over(probes, {InstanceId("s0"): (Millis(0), JobId("a"))}, came, 99_000)
+    assert after == probes, "nobody is passed over for one that came first"
+
+
+def view(name: str, submitted: int) -> JobView:
+    job = Cluster(SERVER).job(name, EITHER, kind=JobKind.ARRAY).snapshot().jobs[0]
+    return replace(job, submitted_ms=Millis(submitted))
+
+
+def test_what_is_carried_can_be_read():
+    memory = Memory(
+        Needs(((Millis(7), 3),)), {JOB: {InstanceId("s0"): 4, InstanceId("s1"): 0}}, Millis(9)
+    )
+    assert Memory.read(memory.written()) == memory
+    assert Memory().written() is None
