@@ -19,4 +19,6 @@ Weight = Annotated[int, Interval(ge=0, le=1000 * MILLION)]
 Percent = Annotated[int, Interval(ge=0, le=100)]
 Seconds = Annotated[int, Interval(ge=1, le=100 * 365 * 86_400)]
 """A duration in milliseconds that is not zero, since it is divided by."""
+UsdPerHour = Annotated[float, Interval(gt=0, le=MILLION)]
+"""Dollars per hour that are not none; who computes with them makes them micro-dollars first."""
 Count = Annotated[int, Ge(0)]

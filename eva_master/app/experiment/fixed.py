@@ -18,7 +18,7 @@ from eva_master.model.errors import EvaError
 from eva_master.model.ids import MILLION, MILLIS_PER_HOUR, Price, RunId, job_of
 from eva_master.model.trace import Trace
 from eva_master.packing.elastic.fixed import built
-from eva_master.packing.parts.splitter import Splitter, below
+from eva_master.packing.parts.splitter import Splitter
 from eva_master.ports import Policy
 from eva_master.simulation.results.metrics import Outcome, Record
 from eva_master.simulation.results.short_tasks import short_tasks
@@ -87,7 +87,7 @@ class Pair:
         """
         sharing = shares(policies()[OnePolicySection(name=self.front).name])
         parts = _one(self.front, self.front_options), _one(self.back, self.back_options)
-        return Splitter(*parts, below(self.below_ms), shares=sharing)
+        return Splitter.of_short(*parts, self.below_ms, shares=sharing)
 
 
 def _one(name: str, options: Mapping[str, Any]) -> Policy:

@@ -17,7 +17,7 @@ from eva_master.app.sections.base import OnePolicySection, PolicySection
 from eva_master.model.catalog import Catalog
 from eva_master.model.errors import Problem
 from eva_master.packing.elastic import fixed
-from eva_master.packing.parts.splitter import Splitter, below
+from eva_master.packing.parts.splitter import Splitter
 from eva_master.ports import Policy, PolicyKind
 
 
@@ -43,7 +43,8 @@ def build_splitter(name: str, options: Mapping[str, Any]) -> Policy:  # noqa: AR
     """
     front, back = (build_policy(*options[which]) for which in ("front", "back"))
     of_front, _, _ = options["front"][0].partition(":")
-    return Splitter(front, back, below(options["below_ms"]), shares=shares(policies()[of_front]))
+    sharing = shares(policies()[of_front])
+    return Splitter.of_short(front, back, options["below_ms"], shares=sharing)
 
 
 def doubts(section: PolicySection, catalog: Catalog) -> Iterator[str]:

@@ -26,7 +26,7 @@ from eva_master.app.sections.policies import policy_problems, shares, shown
 from eva_master.app.simulate import Chosen, Division, prepared
 from eva_master.model.errors import InvalidConfig, Problem
 from eva_master.model.fleet.partitions import with_nodes
-from eva_master.packing.parts.splitter import Splitter, below
+from eva_master.packing.parts.splitter import Splitter
 from eva_master.ports import Policy
 from eva_master.simulation.run import Setup
 
@@ -121,7 +121,7 @@ def _policy(section: PolicySection, setup: Setup) -> tuple[Policy, int | None]:
         return back, gap
     front, other = _one(section.short, setup)
     sharing = shares(policies()[section.short.name])
-    splitter = Splitter(front, back, below(section.short.below), shares=sharing)
+    splitter = Splitter.of_short(front, back, section.short.below, shares=sharing)
     return splitter, gcd(gap, other) if gap and other else None
 
 

@@ -190,6 +190,7 @@ def _views(
             since_ms=_since_ms(run),
             replica=run.replica if run.extra else 0,
             ran=ran.get(run.id),
+            running_since_ms=_running_since_ms(run),
         )
         for run in seen
         if run.state not in TERMINAL_RUN and run.id not in finishing
@@ -201,6 +202,10 @@ def _since_ms(run: TaskRun) -> Millis | None:
     """Since when a task run has been waiting for a place."""
     waits = run.state is RunState.WAITING and run.target is None
     return Millis(run.history[-1][1]) if waits else None
+
+
+def _running_since_ms(run: TaskRun) -> Millis | None:
+    return Millis(run.history[-1][1]) if run.state is RunState.RUNNING else None
 
 
 def _ran(state: PlanningRecords, job: Job, seen: list[TaskRun]) -> dict[RunId, RunTime]:

@@ -144,6 +144,10 @@ def _may_use_spot(spec: JobSpec) -> bool:
     return any(is_spot(family) for task in different(spec.tasks) for family, _ in task.demand)
 
 
+_OUTLASTED = 2
+"""A short task that has run for so many times what is less than long is long."""
+
+
 @dataclass(frozen=True, slots=True)
 class ShortJobs:
     """Which jobs are short, where a policy of its own decides for these.
@@ -167,6 +171,10 @@ class ShortJobs:
         if latency is not Latency.AUTO:
             return latency is Latency.SHORT
         return task_ms is not None and task_ms < self.below_ms
+
+    def outlasted(self, ran_ms: int) -> bool:
+        """Whether a task of a short job that has run for so long counts as long from then on."""
+        return ran_ms >= _OUTLASTED * self.below_ms
 
     def doubts(self, spec: JobSpec) -> tuple[str, ...]:
         """What a user may not have meant who submits a job."""

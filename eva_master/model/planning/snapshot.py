@@ -90,6 +90,8 @@ class RunView:
         replica: Its number among the extra runs of its task, 0 for the task's own run. While a task
             has several runs in hand all of them are pinned.
         ran: For how long it has run, if its task may be given an extra run and never was.
+        running_since_ms: Since when it has been running; `None` if it does not.
+        long: Whether it has run for so long that it is no longer taken for a task of a short job.
     """
 
     id: RunId
@@ -103,6 +105,8 @@ class RunView:
     since_ms: Millis | None = None
     replica: int = 0
     ran: RunTime | None = None
+    running_since_ms: Millis | None = None
+    long: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,7 +52,8 @@ class Splitter:
     take. One that has a place is not taken over. Instances are the front policy's if they stand in
     its pools, or if all of their tasks are of its jobs; so are those that are empty and stand in no
     pool, until it leaves them. Who shares an instance with a job of the other policy is the other
-    policy's, too.
+    policy's, too. The front policy is told of tasks that run for longer than those of its jobs are
+    meant to (`RunView.long`).
 
     If the front policy shares, its instances are those in its pools alone. It is told of the others
     (`Snapshot.beside`), whose free room its lines may claim in a pool that is lent. Its tasks there
@@ -64,6 +65,8 @@ class Splitter:
         back: Plans for all others.
         chosen: Whether a job that arrives is the front policy's.
         shares: Whether the front policy shares.
+        outlasted: Whether a task of a job of its that has run for so long, in milliseconds, counts
+            as one of the others from then on; `None` for never.
     """
 
     def __init__(
@@ -73,11 +76,19 @@ class Splitter:
         chosen: Callable[[JobView], bool],
         *,
         shares: bool = False,
+        outlasted: Callable[[int], bool] | None = None,
     ) -> None:
+        self._outlasted = outlasted
         self._shares = shares
         self._front = front
         self._back = back
         self._chosen = chosen
+
+    @classmethod
+    def of_short(cls, front: Policy, back: Policy, below_ms: int, *, shares: bool) -> Splitter:
+        """A policy for jobs whose tasks take less than this, in front of another one."""
+        outlasted = ShortJobs(below_ms).outlasted
+        return cls(front, back, below(below_ms), shares=shares, outlasted=outlasted)
 
     @property
     def name(self) -> str:
@@ -96,6 +107,7 @@ class Splitter:
         rooms: Set[InstanceId] = _standing_or_empty(snapshot)
         if not self._shares:
             jobs, rooms = _belonging(snapshot, ours, places)
+        snapshot = self._outlasting(snapshot, jobs)
         front, back = self._parts(snapshot, jobs, rooms)
         front = _own_pools(replace(front, arrivals=events.front[0], completions=events.front[1]))
         first, first_memory = self._front.plan(front, kept.front)
@@ -112,6 +124,23 @@ class Splitter:
     ) -> tuple[Snapshot, Snapshot]:
         parts = divide(snapshot, _within(jobs, rooms))
         return _shared(*parts, rooms) if self._shares else parts
+
+    def _outlasting(self, snapshot: Snapshot, jobs: Set[JobId]) -> Snapshot:
+        """A snapshot that says which tasks of the front policy's jobs have run for too long."""
+        outlasted, now = self._outlasted, snapshot.now_ms
+        if outlasted is None:
+            return snapshot
+        long = {
+            run.id
+            for run in snapshot.runs
+            if run.running_since_ms is not None
+            and run.job in jobs
+            and outlasted(now - run.running_since_ms)
+        }
+        if not long:
+            return snapshot
+        runs = (replace(run, long=True) if run.id in long else run for run in snapshot.runs)
+        return replace(snapshot, runs=tuple(runs))
 
     def _ours(
         self, snapshot: Snapshot, kept: _Kept, places: Mapping[RunId, InstanceId | None]
@@ -309,14 +338,15 @@ def _shared(front: Snapshot, back: Snapshot, rooms: Set[InstanceId]) -> tuple[Sn
 def _lendable(
     runs: Iterable[RunView], instances: Iterable[InstanceView], guests: Set[RunId]
 ) -> Iterator[Lendable]:
-    tasks = {run.id: run.task for run in runs}
+    known_runs = {run.id: run for run in runs}
     known: dict[tuple[int, ...], tuple[Resources, Resources]] = {}
     for view in instances:
         if not view.ready or not (view.pool or not set(view.residents) <= guests):
             continue
         kind = view.offering.type
-        own = [tasks[run] for run in view.residents if run in tasks and run not in guests]
-        others = [tasks[run] for run in view.residents if run in guests]
+        there = [known_runs[run] for run in view.residents if run in known_runs]
+        own = [run.task for run in there if run.long or run.id not in guests]
+        others = [run.task for run in there if not run.long and run.id in guests]
         key = (len(own), *sameness(kind, *own, *others))
         if key not in known:
             used = _needed(own, kind.family)

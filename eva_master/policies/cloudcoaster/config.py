@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from eva_master.model.ids import MILLION
-from eva_master.model.option_types import Count, PositiveShare, Seconds, Share
+from eva_master.model.ids import MILLION, Price
+from eva_master.model.option_types import Count, PositiveShare, Seconds, Share, UsdPerHour
 from eva_master.model.resources import NOTHING, Resources
 
 
@@ -23,6 +23,8 @@ class Config:
             Else a slot is what the first short task takes, and they are bought when it waits.
         transient_share_ppm: p, the share of that money that goes to spot instances. They are as
             many as it buys.
+        budget_usd_per_hour: That money, if it is not to follow from `slots`; K, how many transient
+            slots there are at most, is what it buys.
         resize: How many transient instances there are: `need` goes by the short tasks that wait,
             `published` by the share of slots with long tasks, as the paper does.
         threshold_ppm: That share, above which `published` adds slots.
@@ -45,6 +47,7 @@ class Config:
     slot_memory_mib: Count = 0
     slot_gpus: Count = 0
     transient_share_ppm: Share = 500_000
+    budget_usd_per_hour: UsdPerHour | None = None
     resize: Literal["need", "published"] = "need"
     threshold_ppm: PositiveShare = 950_000
     clear_within_s: Seconds = 20
@@ -80,6 +83,12 @@ class Config:
     def probes(self) -> bool:
         """Whether short tasks wait in the queues of servers that their job has asked."""
         return self.placement == "probes"
+
+    @property
+    def budget(self) -> Price | None:
+        """What all spot members may cost, in micro-dollars per hour, if it is said."""
+        usd = self.budget_usd_per_hour
+        return None if usd is None else Price(round(usd * MILLION))
 
     @property
     def slot(self) -> Resources | None:

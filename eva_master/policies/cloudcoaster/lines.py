@@ -154,7 +154,8 @@ def _servers(
             offering = instances.offerings[row]
             spot = is_spot(offering)
             pool = TRANSIENT if spot else STEADY
-            yield Server(snapshot.instances[row].id, pool, spot, not spot), offering
+            long = any(instances.runs[run].long for run in instances.residents[row])
+            yield Server(snapshot.instances[row].id, pool, spot, not spot, long), offering
     for one in shared:
         yield Server(one.id, SHARED, long=one.own != NOTHING), one.offering
 

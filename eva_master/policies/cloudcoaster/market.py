@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from fractions import Fraction
 
 from eva_master.model.catalog import Offering, Purchase
-from eva_master.model.ids import MILLION, OfferingId
+from eva_master.model.ids import MILLION, OfferingId, Price
 from eva_master.model.job import TaskSpec
 from eva_master.model.resources import Resources
 from eva_master.packing.toolkit import Speeds
@@ -88,12 +88,15 @@ class Market:
     def budget(self) -> int:
         """What spot members may cost, in micro-dollars per hour.
 
-        That is N p times the price of a slot on demand, less those slots on demand that are beyond
-        their own share.
+        That is what the settings say, or N p times the price of a slot on demand; less those slots
+        on demand that are beyond their own share.
         """
-        share = self._config.slots * self._config.transient_share_ppm
+        whole = self._config.budget
+        if whole is None:
+            share = self._config.slots * self._config.transient_share_ppm
+            whole = Price(int(self._price * share / MILLION))
         beyond = max(0, self._steady - self._config.steady_slots)
-        return max(0, int(self._price * share / MILLION) - int(self._price * beyond))
+        return max(0, whole - int(self._price * beyond))
 
     @property
     def most_spot_slots(self) -> int:

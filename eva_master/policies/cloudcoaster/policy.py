@@ -30,7 +30,7 @@ from eva_master.policies.cloudcoaster.lines import STEADY, TRANSIENT, Servers, a
 from eva_master.policies.cloudcoaster.market import is_spot, slots_of
 from eva_master.policies.cloudcoaster.memory import NAME, Memory, Needs
 from eva_master.policies.cloudcoaster.order import first_served, task_ms
-from eva_master.policies.cloudcoaster.resizing import resized, staying
+from eva_master.policies.cloudcoaster.resizing import resized, staying, within_budget
 from eva_master.policies.cloudcoaster.sizing import needed
 
 Where = InstanceId | int
@@ -75,6 +75,8 @@ class CloudCoaster:
         if config.resize == "published" and unit is not None:
             rule = resized(config, snapshot, instances, filling.rows, unit)
             kept = {it for it in kept if not is_spot(instances.offerings[it])} | rule.kept
+        if unit is not None:
+            kept = within_budget(config, snapshot, instances, kept, unit)
         kept = _with_hosts(kept, filling, instances, waits)
         bought = [instances.offerings[row] for row in filling.added]
         bought += () if rule is None else rule.bought
@@ -246,6 +248,12 @@ class _PolicySpec:
             yield (
                 f"{_NO_SPOT}: short jobs have {config.slots} slots on demand at most; have "
                 "transient_share_ppm: 0, or spot instances"
+            )
+        budget, prices = config.budget, [it.price for it in catalog if is_spot(it)]
+        if budget is not None and prices and budget < min(prices):
+            yield (
+                f"budget_usd_per_hour: {config.budget_usd_per_hour:g} buys no spot instance: the "
+                f"cheapest costs {min(prices) / MILLION:g} dollars per hour"
             )
         stays = any(offering.purchase is Purchase.OWNED for offering in catalog)
         if config.resize == "published" and not stays:

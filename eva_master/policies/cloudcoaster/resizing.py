@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from eva_master.model.catalog import Offering
@@ -36,13 +36,16 @@ class LongLoad:
         )
 
 
-def long_load(shared: Iterable[Lendable], steady: int, task: TaskSpec) -> LongLoad:
+def long_load(
+    shared: Iterable[Lendable], steady: int, task: TaskSpec, outlasting: int = 0
+) -> LongLoad:
     """What long tasks hold of the instances of others, and of those for short tasks.
 
     Args:
         shared: The instances of others.
         steady: Slots on demand for short tasks.
         task: A short task.
+        outlasting: Tasks of short jobs on instances for these that have turned out to be long.
     """
     held = static = 0
     for one in shared:
@@ -50,7 +53,7 @@ def long_load(shared: Iterable[Lendable], steady: int, task: TaskSpec) -> LongLo
         slots = slots_in(whole, need)
         static += slots
         held += slots - slots_in(whole - one.own, need)
-    return LongLoad(held, static + steady)
+    return LongLoad(held + outlasting, static + steady)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,20 +89,22 @@ def resized(
     """
     spot = [row for row in rows if is_spot(instances.offerings[row])]
     steady = sum(_slots(instances, row, task) for row in rows if row not in set(spot))
-    load = long_load(snapshot.beside.instances, steady, task)
+    there = [run for row in rows for run in instances.residents[row]]
+    outlasting = sum(instances.runs[run].long for run in there)
+    load = long_load(snapshot.beside.instances, steady, task, outlasting)
     leaving = [view.offering for view in snapshot.draining]
 
     def market(more: Sequence[Offering] = ()) -> Market:
         there = [instances.offerings[row] for row in rows]
         return Market(config, task, (*there, *leaving, *more), instances.on_sale())
 
-    there = sum(_slots(instances, row, task) for row in spot)
+    transient = sum(_slots(instances, row, task) for row in spot)
     most = market().most_spot_slots
     wanted = published(load.held, load.static, config.threshold_ppm, most)
     bought: list[Offering] = []
     added = 0
-    while there + added < wanted:
-        offering = market(bought).choose_spot(wanted - there - added)
+    while transient + added < wanted:
+        offering = market(bought).choose_spot(wanted - transient - added)
         if offering is None:
             break
         bought.append(offering)
@@ -127,6 +132,46 @@ def staying(
             kept.discard(row)
             left -= slots[row]
     return frozenset(kept)
+
+
+def within_budget(
+    config: Config,
+    snapshot: Snapshot,
+    instances: OpenInstances,
+    kept: Set[int],
+    task: TaskSpec,
+) -> frozenset[int]:
+    """Those of the members that stay which the money suffices for: the dearest spot ones go.
+
+    It may not suffice for all that were bought once their prices have risen. It is the most that
+    it would be for any task that there is.
+
+    Args:
+        config: The settings.
+        snapshot: The cluster.
+        instances: Its instances.
+        kept: The rows of the members that were to stay.
+        task: A short task, which has the size of a slot.
+    """
+    rows = sorted(row for row in kept if row < instances.live)
+    there = [instances.offerings[row] for row in rows]
+    leaving = [view.offering for view in snapshot.draining]
+    on_sale = instances.on_sale()
+
+    def missing(task: TaskSpec) -> int:
+        market = Market(config, task, (*there, *leaving), on_sale)
+        return market.spent - market.budget
+
+    over, gone = missing(task), set[int]()
+    if over > 0:
+        over = min(map(missing, {run.task.demand: run.task for run in snapshot.runs}.values()))
+    spot = [row for row in rows if is_spot(instances.offerings[row])]
+    for row in sorted(spot, key=lambda row: (-instances.offerings[row].price, row)):
+        if over <= 0:
+            break
+        over -= instances.offerings[row].price
+        gone.add(row)
+    return frozenset(kept) - gone
 
 
 def _slots(instances: OpenInstances, row: int, task: TaskSpec) -> int:

@@ -146,3 +146,20 @@ def test_what_was_bought_for_a_task_that_fits_no_other_member_stays_for_it():
     assert again.launches == ()
     assert [pool.members for pool in again.pools] == [("b",)]
     assert again.lines[0].jobs == ("a",)
+
+
+def test_short_tasks_that_have_turned_out_to_be_long_count_as_long():
+    def held(*long: bool) -> int:
+        cluster = Cluster(SERVER, CHEAP)
+        for number in range(2):
+            cluster.instance(f"s{number}", "s.1")
+        cluster.job("a", *[EITHER] * 2, kind=JobKind.ARRAY, on=["s0", "s1"])
+        snapshot = cluster.snapshot()
+        runs = (replace(run, long=it) for run, it in zip(snapshot.runs, long, strict=True))
+        stand = tuple(replace(view, pool="steady") for view in snapshot.instances)
+        snapshot = replace(snapshot, runs=tuple(runs), instances=stand, beside=beside(16))
+        plan, _ = POLICY.build(Config(slots=8, resize="published", threshold_ppm=600_000)).plan(snapshot, None)
+        told = next(pool.reason for pool in plan.pools if pool.name == "transient")
+        return int(told.partition("long tasks hold ")[2].partition(" of ")[0])
+
+    assert (held(False, False), held(True, False), held(True, True)) == (16, 17, 18)

@@ -126,6 +126,27 @@ def test_an_instance_whose_own_jobs_have_gone_is_lent_no_more() -> None:
     assert InstanceId("i1") not in stay, "nobody pays for it any longer than it takes"
 
 
+def test_a_short_task_that_has_run_for_too_long_counts_as_long() -> None:
+    front = Watched(POLICY.build(Config()))
+    back = Watched(NO_PACKING.build(NO_PACKING.config()))
+    splitter = Splitter.of_short(front, back, 90_000, shares=True)
+    cluster = Cluster(BOX).instance("i1", "box").job("long", HALF, on=["i1"])
+    cluster.job("short", *[ONE] * 2, kind=JobKind.ARRAY, on=["i1", None])
+    snapshot = shown(cluster.snapshot())
+
+    def own(ran_ms: int) -> int:
+        since = Millis(snapshot.now_ms - ran_ms)
+        runs = (replace(it, running_since_ms=since) for it in snapshot.runs)
+        splitter.plan(replace(snapshot, runs=tuple(runs)), None)
+        assert front.seen is not None
+        (room,) = front.seen.beside.instances
+        assert room.free.milli_cpus == 3_000
+        return room.own.milli_cpus
+
+    assert own(179_999) == 4_000
+    assert own(180_000) == 5_000
+
+
 def test_without_short_jobs_the_plan_is_the_other_policy_s() -> None:
     cluster = Cluster(BOX).instance("i1", "box").job("long", HALF, on=["i1"]).job("more", HALF)
     snapshot = cluster.snapshot()

@@ -175,6 +175,35 @@ def test_members_that_are_about_to_leave_count_against_the_money():
     assert members(plan) == {"steady": 2, "transient": 2}
 
 
+def test_the_money_may_be_said_in_dollars():
+    cheap = spot(STEADY, 0.05)
+    snapshot = Cluster(STEADY, cheap).job("a", *[EITHER] * 100, kind=JobKind.ARRAY).snapshot()
+    plan, _ = planned(snapshot, slots=8, largest_share_ppm=MILLION, budget_usd_per_hour=0.25)
+    assert members(plan) == {"steady": 2, "transient": 5}
+
+
+def test_the_dearest_go_when_prices_have_risen_above_the_money():
+    cheap, dear = spot(STEADY, 0.05), spot(LARGE, 0.11)
+    cluster = Cluster(STEADY, cheap, dear).job("a", *[EITHER] * 100, kind=JobKind.ARRAY)
+    steady = [InstanceView(InstanceId(f"s{n}"), STEADY, (), True, pool="steady") for n in range(2)]
+    there = [InstanceView(InstanceId("d"), dear, (), True, pool="transient")]
+    there += [
+        InstanceView(InstanceId(f"t{n}"), cheap, (), True, pool="transient") for n in range(5)
+    ]
+    snapshot = replace(cluster.snapshot(), instances=(*there[:1], *steady, *there[1:]))
+
+    def left(usd: float, **options: float) -> int:
+        plan, _ = planned(snapshot, slots=8, largest_share_ppm=MILLION, **options)  # type: ignore[arg-type]
+        (pool,) = (it for it in plan.pools if it.name == "transient")
+        assert ("d" in pool.members) is (usd >= 0.36)
+        return len([it for it in pool.members if isinstance(it, str)])
+
+    # Together they cost 0.36; the money is 0.40 if nothing is said.
+    assert left(0.40) == left(0.36, budget_usd_per_hour=0.36) == 6
+    assert left(0.35, budget_usd_per_hour=0.35) == 5
+    assert left(0.20, budget_usd_per_hour=0.20) == 4
+
+
 def test_who_may_not_be_taken_away_gets_room_on_demand_alone():
     snapshot = Cluster(STEADY, spot(STEADY, 0.05)).job("a", *[ONE] * 100, kind=JobKind.ARRAY)
     plan, _ = planned(snapshot.snapshot(), slots=8)
@@ -342,6 +371,8 @@ def test_the_user_s_word_goes_before_what_is_expected(latency, seconds, short):
         ("{slots: 4, transient_share_ppm: 1000000}", "", "none would be on demand"),
         ("{slots: 1}", "", "none would be on demand"),
         ("{transient_share_ppm: 1000001}", ".transient_share_ppm", "must be "),
+        ("{budget_usd_per_hour: 0}", ".budget_usd_per_hour", "must be "),
+        ("{resize: need, placement: probes}", "", "have resize: published"),
         ("{clear_within_s: 0}", ".clear_within_s", "must be 1 or more"),
         ("{slots: -1}", ".slots", "must be 0 or more"),
         ("{slotz: 1}", ".slotz", "no option 'slotz'"),
@@ -406,6 +437,8 @@ def test_a_master_is_told_what_may_not_be_meant():
     (found,) = told({"slots": 6}, STEADY)
     assert "no spot instances are on sale: short jobs have 6 slots on demand" in found
     assert told({"transient_share_ppm": 0}, STEADY) == []
+    (found,) = told({"budget_usd_per_hour": 0.04}, STEADY, cheap)
+    assert "0.04 buys no spot instance: the cheapest costs 0.05 dollars per hour" in found
     (found,) = told({"resize": "published"}, STEADY, cheap)
     assert "near 1 all the time where empty instances go" in found
     assert told({"resize": "published"}, STEADY, cheap, own) == []
