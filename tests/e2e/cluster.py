@@ -35,7 +35,7 @@ EVA = (sys.executable, "-m", "eva_master.app.cli")
 _POLL_S = 0.05
 """At first; what takes long is looked at less often, since every look takes time from it."""
 _SLOWER = 1.1
-_LONGEST_POLL_S = 0.2
+_LONGEST_POLL_S = 0.4
 _LOG_BYTES = 20_000
 _READ_BYTES = 2_000_000
 _ENGINE_CHATTER = re.compile(rb"^(time=\S+ )?level=(debug|info|warning) ")

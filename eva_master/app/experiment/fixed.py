@@ -111,7 +111,8 @@ def short_problem(short: ShortSection, cluster: ClusterSection | None) -> str:
         return "; ".join(one["msg"].removeprefix("Value error, ") for one in error.errors())
     except EvaError as error:
         return error.message
-    if cluster is None or getattr(config, "resize", "") != "published":
+    published = getattr(config, "resize", "") == "published"
+    if cluster is None or not published or not config.transient_share_ppm:
         return ""
     shared, steady = cluster.servers - cluster.short, getattr(config, "steady_slots", 0)
     most = shared / (shared + steady)

@@ -98,7 +98,7 @@ class Ec2Cluster(Cluster):
             "zones": [_ZONE],
             "images": {"x86_64": "ami-12c6146b"},
             "endpoint": self.aws.url,
-            "poll": "500ms",
+            "poll": "1s",
             "bundles": {} if image else {"x86_64": f"s3://{self._bucket}/{key}#sha256={digest}"},
             "docker_image": hosts_image.name(prepared),
             **(self._spot_section(catalog) if spot else {}),

@@ -20,7 +20,7 @@ from tests.fakes.hosts import init
 from tests.fakes.hosts.process import die_with_parent
 from tests.fakes.hosts.site import Site
 
-_POLL_S = 0.2
+_POLL_S = 0.5
 
 
 class Hypervisor:
