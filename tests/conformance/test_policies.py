@@ -8,6 +8,7 @@ from pkgutil import iter_modules
 from typing import Any, ClassVar
 
 import eva_master.policies
+from eva_master.policies.cloudcoaster.config import PRESETS
 from eva_master.ports import PolicyKind
 from eva_master.testing.policy_suite import PolicySuite, Variant, variants_of
 from tests.conformance.bounded import BOUNDED
@@ -38,11 +39,17 @@ MORE: dict[str, tuple[str, dict[str, Any]]] = {
     "stratus-that-clears-what-it-can": ("stratus", {"clear_below_percent": 100}),
 }
 """Policies with other settings than their own."""
+ROOMY = 1_000
+"""Slots of policies that have no more than these, however much waits: enough for everybody here."""
 
 
 class TestPolicies(PolicySuite):
     variants: ClassVar[Mapping[str, Variant]] = {
         **{name: it for kind in KINDS.values() for name, it in variants_of(kind).items()},
+        **{
+            f"cloudcoaster:{preset}": Variant(KINDS["cloudcoaster"], {**options, "slots": ROOMY})
+            for preset, options in PRESETS.items()
+        },
         **{name: Variant(KINDS[name], options) for name, options in BOUNDED.items()},
         **{name: Variant(KINDS[of], options) for name, (of, options) in MORE.items()},
     }

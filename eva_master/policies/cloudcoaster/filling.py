@@ -60,6 +60,7 @@ class Filling:
     Attributes:
         needed: How many slots beyond those that stay are needed, whatever they cost.
         added: The rows of new instances on which nobody has a place.
+        taken: The rows of instances that were there and are used from now on.
         shared: Instances of others whose free room may be used.
     """
 
@@ -81,6 +82,7 @@ class Filling:
         }
         self._booting = {row for row, view in enumerate(snapshot.instances) if not view.ready}
         self.added: list[int] = []
+        self.taken: list[int] = []
         self.needed = 0
         self.shared = _shared(config, snapshot)
         self._shared_rooms = _alike(self.shared)
@@ -118,7 +120,7 @@ class Filling:
         singles = sorted(groups, key=lambda group: (self._order(group.job), group.runs[0].id))
         left = self._first_fit(singles) if at_once else singles
         if left:
-            left = self._grow(left)
+            left = self._grow(left, at_once=at_once)
         return [UnplacedGroup(group, group.runs[0]) for group in left]
 
     def fill_up(self, unit: TaskSpec) -> None:
@@ -173,7 +175,7 @@ class Filling:
 
     # -- room that is added ----------------------------------------------------------------------
 
-    def _grow(self, groups: list[PlacementGroup]) -> list[PlacementGroup]:
+    def _grow(self, groups: list[PlacementGroup], *, at_once: bool) -> list[PlacementGroup]:
         """Add members for who waits, for the first in line first; returns who still waits.
 
         How many slots are needed is asked for tasks of each shape by themselves.
@@ -208,8 +210,10 @@ class Filling:
                 self.added.append(row)
                 continue
             self._stood.add(row)  # it was there, and nobody was on it
-            self._instances.put(run.id, row)
-            left = self._first_fit([it for it in left if it is not head])
+            self.taken.append(row)
+            if at_once:
+                self._instances.put(run.id, row)
+                left = self._first_fit([it for it in left if it is not head])
         return left
 
     def _added_before(self, task: TaskSpec) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from eva_master.model.catalog import Offering
@@ -12,7 +12,7 @@ from eva_master.model.job import TaskSpec
 from eva_master.model.planning.snapshot import Lendable, Snapshot
 from eva_master.model.planning.standing import Line, Pool
 from eva_master.model.resources import NOTHING, Resources
-from eva_master.packing.toolkit import OpenInstances, UnplacedGroup
+from eva_master.packing.toolkit import UnplacedGroup
 from eva_master.policies.cloudcoaster.config import Config
 from eva_master.policies.cloudcoaster.filling import Filling
 from eva_master.policies.cloudcoaster.market import is_spot
@@ -22,6 +22,7 @@ from eva_master.policies.cloudcoaster.probes import (
     Probes,
     Server,
     Waiting,
+    Where,
     passed_over,
     probed,
     queues,
@@ -95,13 +96,13 @@ def at_servers(
     known = passed_over(before.probes, _running(snapshot), submitted, elapsed_ms)
     probes = probed(waiting, known, config.seed)
     asked = dict.fromkeys(it for those in probes.values() for it in those)
-    lent = _lent([it for it in asked if it in servers.shared])
+    lent = _lent([it for it in asked if isinstance(it, str) and it in servers.shared])
     order = first_served(snapshot.runs, snapshot.now_ms, unknown_ms, None)
     patience_ms = config.long_patience_s * 1000
     return Lines(queues(waiting, probes, order, config.age_cap, patience_ms), lent, probes)
 
 
-def _running(snapshot: Snapshot) -> dict[InstanceId, tuple[Millis, JobId]]:
+def _running(snapshot: Snapshot) -> dict[Where, tuple[Millis, JobId]]:
     """Of the jobs with a task on each instance the one that was submitted last."""
     came = {job.id: (job.submitted_ms, job.id) for job in snapshot.jobs}
     job_of = {run.id: run.job for run in snapshot.runs}
@@ -117,45 +118,44 @@ class Servers:
 
     Args:
         snapshot: The cluster.
-        instances: Its instances.
-        kept: The rows of the members that stay.
+        members: What stays, or is bought, for short tasks.
         shared: Instances of others.
     """
 
     def __init__(
         self,
         snapshot: Snapshot,
-        instances: OpenInstances,
-        kept: Set[int],
+        members: Iterable[tuple[Where, Offering]],
         shared: Sequence[Lendable],
     ) -> None:
         self.shared = frozenset(it.id for it in shared)
-        self._all = list(_servers(snapshot, instances, kept, shared))
-        self._known: dict[tuple[tuple[Family, Resources], ...], dict[InstanceId, Server]] = {}
+        self._all = list(_servers(snapshot, members, shared))
+        self._up: set[Where] = {view.id for view in snapshot.instances if view.ready}
+        self._up |= self.shared
+        self._known: dict[tuple[tuple[Family, Resources], ...], dict[Where, Server]] = {}
 
-    def of(self, task: TaskSpec) -> Mapping[InstanceId, Server]:
-        """Those that could hold a task if nobody were there."""
+    def of(self, task: TaskSpec) -> Mapping[Where, Server]:
+        """Those that could hold a task if nobody were there; if some are up, these alone."""
         if task.demand not in self._known:
             needs = dict(task.demand)
-            self._known[task.demand] = {
-                server.id: server
+            every = [
+                server
                 for server, offering in self._all
                 if (need := needs.get(offering.type.family)) is not None
                 and need.fits(offering.type.capacity)
-            }
+            ]
+            up = [server for server in every if server.id in self._up]
+            self._known[task.demand] = {server.id: server for server in up or every}
         return self._known[task.demand]
 
 
 def _servers(
-    snapshot: Snapshot, instances: OpenInstances, kept: Set[int], shared: Sequence[Lendable]
+    snapshot: Snapshot, members: Iterable[tuple[Where, Offering]], shared: Sequence[Lendable]
 ) -> Iterator[tuple[Server, Offering]]:
-    for row in sorted(kept):
-        if row < instances.live:
-            offering = instances.offerings[row]
-            spot = is_spot(offering)
-            pool = TRANSIENT if spot else STEADY
-            long = any(instances.runs[run].long for run in instances.residents[row])
-            yield Server(snapshot.instances[row].id, pool, spot, not spot, long), offering
+    long = {run.instance for run in snapshot.runs if run.long}
+    for name, offering in members:
+        spot = is_spot(offering)
+        yield Server(name, TRANSIENT if spot else STEADY, spot, not spot, name in long), offering
     for one in shared:
         yield Server(one.id, SHARED, long=one.own != NOTHING), one.offering
 

@@ -72,6 +72,9 @@ class Memory:
         if self.needs.peaks:
             data["needs"] = [[at, slots] for at, slots in self.needs.peaks]
         if self.probes:
-            data["probes"] = {job: dict[str, Json](it.items()) for job, it in self.probes.items()}
+            data["probes"] = {
+                job: {server: passed for server, passed in it.items() if isinstance(server, str)}
+                for job, it in self.probes.items()
+            }
             data["at"] = self.at_ms
         return PolicyMemory(NAME, _VERSION, data) if data else None

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from eva_master.model.catalog import Catalog, Offering, Purchase
-from eva_master.model.ids import MILLION, InstanceId, Millis, Workload
+from eva_master.model.ids import MILLION, Millis, Workload
 from eva_master.model.job import Program, TaskSpec
 from eva_master.model.planning.plan import NewInstance, Plan, PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
@@ -30,10 +30,10 @@ from eva_master.policies.cloudcoaster.lines import STEADY, TRANSIENT, Servers, a
 from eva_master.policies.cloudcoaster.market import is_spot, slots_of
 from eva_master.policies.cloudcoaster.memory import NAME, Memory, Needs
 from eva_master.policies.cloudcoaster.order import first_served, task_ms
+from eva_master.policies.cloudcoaster.probes import Where
 from eva_master.policies.cloudcoaster.resizing import resized, staying, within_budget
 from eva_master.policies.cloudcoaster.sizing import needed
 
-Where = InstanceId | int
 _NO_SPOT = "no spot instances are on sale"
 
 
@@ -70,7 +70,7 @@ class CloudCoaster:
         plan = build_plan(snapshot, instances, (*unplaced, *waits), occupants)
         before = Memory.read(memory)
         needs = before.needs.after(snapshot.now_ms, filling.needed, config.hold_s * 1000)
-        kept = self._staying(snapshot, instances, needs.most)
+        kept = self._staying(snapshot, instances, needs.most) | set(filling.taken)
         rule = None
         if config.resize == "published" and unit is not None:
             rule = resized(config, snapshot, instances, filling.rows, unit)
@@ -86,7 +86,7 @@ class CloudCoaster:
             backlog += f"; {_NO_SPOT}"
         pools = stated.pools(backlog, "" if rule is None else f"; {rule.reason}")
         if config.probes:
-            servers = Servers(snapshot, instances, kept, filling.shared)
+            servers = Servers(snapshot, stated.members, filling.shared)
             lines = at_servers(snapshot, waits, servers, before, config)
         else:
             lines = one_line(waits, filling, pools, config)
@@ -192,6 +192,7 @@ class _Stated:
 
     Attributes:
         launches: What the plan buys with pools.
+        members: Of the pools, with their offerings.
     """
 
     def __init__(
@@ -203,12 +204,12 @@ class _Stated:
         keys = range(len(plan.launches), len(plan.launches) + len(bought))
         fresh = tuple(map(NewInstance, keys, bought))
         self.launches = (*plan.launches, *fresh)
-        self._members = [*members, *((it.key, it.offering) for it in fresh)]
+        self.members = [*members, *((it.key, it.offering) for it in fresh)]
 
     def pools(self, backlog: str, rule: str) -> tuple[Pool, ...]:
         """Those that have members; with what waits, and the rule on transient ones, in words."""
-        steady = [it for it in self._members if not is_spot(it[1])]
-        spot = [it for it in self._members if is_spot(it[1])]
+        steady = [it for it in self.members if not is_spot(it[1])]
+        spot = [it for it in self.members if is_spot(it[1])]
         parts = (
             (STEADY, steady, "room for short tasks that no cloud takes back", backlog),
             (TRANSIENT, spot, "room for short tasks at spot prices", rule + backlog),

@@ -21,7 +21,9 @@ PER_TASK = 2
 """How many servers a job asks for each of its tasks (Sparrow, section 3.1)."""
 AT_LEAST = 20
 """It asks so many however few tasks it has."""
-Probes = Mapping[JobId, Mapping[InstanceId, int]]
+Where = InstanceId | int
+"""A server, or one that the plan buys by its key there."""
+Probes = Mapping[JobId, Mapping[Where, int]]
 """The servers that each job has asked, with the milliseconds for which each has run tasks of jobs
 that came later."""
 
@@ -37,16 +39,14 @@ class Server:
         long: Whether a task of another job is on it.
     """
 
-    id: InstanceId
+    id: Where
     pool: str
     transient: bool = False
     steady: bool = False
     long: bool = False
 
 
-def asked(
-    job: JobId, tasks: int, servers: Sequence[Server], seed: int = 1
-) -> tuple[InstanceId, ...]:
+def asked(job: JobId, tasks: int, servers: Sequence[Server], seed: int = 1) -> tuple[Where, ...]:
     """Which servers a job asks; the same for the same servers.
 
     First any of them, at random. Those that hold a long task refuse, and say which others do, so
@@ -91,7 +91,7 @@ class Waiting:
     job: JobView
     tasks: int
     each_ms: int
-    servers: Mapping[InstanceId, Server]
+    servers: Mapping[Where, Server]
 
 
 def probed(waiting: Iterable[Waiting], before: Probes, seed: int) -> Probes:
@@ -102,7 +102,7 @@ def probed(waiting: Iterable[Waiting], before: Probes, seed: int) -> Probes:
         before: Which servers each had asked by the round before.
         seed: See `asked`.
     """
-    found: dict[JobId, Mapping[InstanceId, int]] = {}
+    found: dict[JobId, Mapping[Where, int]] = {}
     for one in waiting:
         there = before.get(one.job.id, {})
         kept = {server: passed for server, passed in there.items() if server in one.servers}
@@ -115,7 +115,7 @@ def probed(waiting: Iterable[Waiting], before: Probes, seed: int) -> Probes:
 
 def passed_over(
     probes: Probes,
-    running: Mapping[InstanceId, tuple[Millis, JobId]],
+    running: Mapping[Where, tuple[Millis, JobId]],
     submitted: Mapping[JobId, Millis],
     elapsed_ms: int,
 ) -> Probes:
@@ -158,8 +158,8 @@ def queues(
         age_cap: See above.
         patience_ms: See `Line`.
     """
-    jobs: dict[tuple[InstanceId, str], list[JobId]] = {}
-    early: dict[tuple[InstanceId, str], list[JobId]] = {}
+    jobs: dict[tuple[Where, str], list[JobId]] = {}
+    early: dict[tuple[Where, str], list[JobId]] = {}
     for one in sorted(waiting, key=lambda one: order(one.job)):
         enough = age_cap * one.each_ms
         for server, passed in probes[one.job.id].items():
@@ -176,5 +176,10 @@ def queues(
             only=(server,),
             patience_ms=patience_ms,
         )
-        for server, pool in sorted(jobs.keys() | early.keys())
+        for server, pool in sorted(jobs.keys() | early.keys(), key=_known_first)
     )
+
+
+def _known_first(queue: tuple[Where, str]) -> tuple[bool, int, str]:
+    server, _ = queue
+    return (True, server, "") if isinstance(server, int) else (False, 0, server)

@@ -158,7 +158,9 @@ def test_short_tasks_that_have_turned_out_to_be_long_count_as_long():
         runs = (replace(run, long=it) for run, it in zip(snapshot.runs, long, strict=True))
         stand = tuple(replace(view, pool="steady") for view in snapshot.instances)
         snapshot = replace(snapshot, runs=tuple(runs), instances=stand, beside=beside(16))
-        plan, _ = POLICY.build(Config(slots=8, resize="published", threshold_ppm=600_000)).plan(snapshot, None)
+        plan, _ = POLICY.build(Config(slots=8, resize="published", threshold_ppm=600_000)).plan(
+            snapshot, None
+        )
         told = next(pool.reason for pool in plan.pools if pool.name == "transient")
         return int(told.partition("long tasks hold ")[2].partition(" of ")[0])
 
