@@ -247,6 +247,7 @@ def test_a_gang_restarts_whole(cluster: Cluster) -> None:
     assert max(last) <= min(first), "a member started before the other had ended"
 
 
+@pytest.mark.waits
 def test_ending_the_cluster_ends_everything_and_jobs_go_on_later(cluster: Cluster) -> None:
     job = cluster.submit("patient")
     cluster.until_running(job)

@@ -36,6 +36,7 @@ def told(cluster: Cluster, job: str, index: int) -> list[str]:
     return [line.removeprefix("nodes ") for line in text.splitlines() if line.startswith("nodes ")]
 
 
+@pytest.mark.waits
 def test_a_gang_grows_into_room_that_is_paid_for_and_gives_it_up(make_cluster: Clusters) -> None:
     cluster = make_cluster(settings={"round_period": "2s"}, catalog={"types": BOX, "only": ["e2e"]})
     files = cluster.home / "files"

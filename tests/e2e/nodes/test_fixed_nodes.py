@@ -94,6 +94,7 @@ def machine(cluster: Cluster, token: Path) -> Iterator[Machine]:
         there.close()
 
 
+@pytest.mark.waits
 def test_a_node_that_is_cut_off_stops_its_tasks_before_others_start_them(
     cluster: Cluster, machine: Machine
 ) -> None:
