@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from eva_master.control import limits, waiting
 from eva_master.control.context import Context
-from eva_master.control.planning import partitioning
+from eva_master.control.planning import arriving, partitioning
 from eva_master.model.actions import Reply
 from eva_master.model.errors import DuplicateName, NotFound
 from eva_master.model.events import CancelRequested, JobSubmitted
@@ -51,8 +51,7 @@ def submit(context: Context, event: JobSubmitted) -> None:
     if job.waits:
         waiting.in_vain(context, job.id, event.ended)
     else:
-        context.arrived(job)
-        context.plan_wanted = True
+        arriving.arrive(context, job)
     context.outbox.add(Reply(event.command, job.id, owner=spec.owner))
 
 

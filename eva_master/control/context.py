@@ -93,6 +93,7 @@ class Context:
         """How many tasks have ended on a member of a pool in this turn, less those that lines have
         placed there."""
         self.ended_in_pools: set[JobId] = set()
+        self.came_to_lines: set[JobId] = set()
         """Jobs of these tasks."""
         self._jobs: dict[JobId, None] = {}
         self._runs: dict[RunId, None] = {}

@@ -15,6 +15,7 @@ from eva_master.control.alarms import Alarm
 from eva_master.control.context import Context
 from eva_master.control.elastic import resizing
 from eva_master.control.measure import learn
+from eva_master.control.planning import arriving
 from eva_master.control.replicas import outputs, settling
 from eva_master.control.supply import availability, nodes, spot
 from eva_master.model.actions import SyncWorker
@@ -195,7 +196,7 @@ def _close(context: Context, job: Job) -> None:
     ended = job.to(JobState(job.outcome.value), context.now)
     context.put_job(replace(ended, finished_ms=context.now, failure=None))
     if not job.waits:  # else no plan was about it
-        context.left(job)
+        arriving.depart(context, job)
         # Who leaves room in a pool has said so.
         context.plan_wanted = context.plan_wanted or job.id not in context.ended_in_pools
 

@@ -212,6 +212,8 @@ class Machine:
         """Have every partition request the plan that it wants."""
         context = self._context
         wanted = context.plan_wanted or self._room_is_left()
+        wanted = wanted or not context.came_to_lines.isdisjoint(self.state.unplaced)
+        context.came_to_lines.clear()
         context.plan_wanted = False
         context.rooms_left.clear()
         context.ended_in_pools.clear()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from eva_master.control.context import Context
+from eva_master.control.planning import arriving
 from eva_master.model.errors import InvalidJob
 from eva_master.model.ids import JobId
 from eva_master.model.job import JobSpec
@@ -49,9 +50,9 @@ def settle(context: Context, job: Job) -> None:
     if (end := waiting.unmet(job.id)) is not None:
         give_up(context, job, end)
     elif not waiting.left(job.id):
-        context.put_job(replace(job, released_ms=context.now))
-        context.arrived(job)
-        context.plan_wanted = True
+        released = replace(job, released_ms=context.now)
+        context.put_job(released)
+        arriving.arrive(context, released)
 
 
 def give_up(context: Context, job: Job, end: Ended) -> None:

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from eva_master.control.context import Context
 from eva_master.control.measure import ledger, remaining
+from eva_master.control.planning import arriving
 from eva_master.control.state.records import Records
 from eva_master.model.actions import Reply
 from eva_master.model.catalog import Catalog
@@ -127,12 +128,12 @@ def _moved(context: Context, name: JobId, partition: str) -> None:
     """What runs is stopped from a checkpoint, as by a plan that suspends it, and planned anew."""
     job = context.state.jobs[name]
     if not job.waits:  # else no policy has seen it
-        context.left(job)
+        arriving.depart(context, job)
     job = replace(job, moved_to=partition)
     context.put_job(job)
     context.state.membership.unqueue(name)
     if not job.waits:
-        context.arrived(job)
+        arriving.arrive(context, job)
     for run in context.state.in_hand(name):
         if run.target is not None and run.state not in TERMINAL_RUN:
             _unplace(context, run, f"moves to partition {partition}")

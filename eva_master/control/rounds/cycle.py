@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 from eva_master.control import limits
 from eva_master.control.alarms import Alarm, Wake
 from eva_master.control.context import Context
+from eva_master.control.planning import arriving
 from eva_master.control.planning.parts import events, part_of
 from eva_master.control.planning.snapshot_builder import revision, snapshot
 from eva_master.control.planning.validate_plan import Decision
@@ -62,6 +64,8 @@ class Cycle:
         self._in_flight: int | None = None
         self._seen: object = None
         """The revision of the snapshot that the last plan was requested with."""
+        self._shown: frozenset[JobId] = frozenset()
+        """Jobs that stand in lines already, and that policies see for the first time."""
         self._reserved: Reserved | None = None
         """What the policy that plans was shown."""
         self._refused: dict[Occasion, Millis] = {}
@@ -106,6 +110,7 @@ class Cycle:
         self._wanted = False
         period_ms = context.settings.round_period_ms
         context.alarms.at(Millis(context.now + period_ms), self._period_alarm)
+        self._shown |= arriving.show(context, self._standing)
         if self._nothing_new():
             return
         self._insists = False
@@ -116,6 +121,8 @@ class Cycle:
         self._refused = {what: at for what, at in self._refused.items() if at > since}
         self._withheld = {job: at for job, at in self._withheld.items() if at > since}
         seen = self._part(snapshot(self._state, context.now, context.settings))
+        if self._shown:
+            seen = replace(seen, joined=self._shown)
         ignored = {*availability.paused_jobs(context), *self._withheld}
         self._reserved = reserve(seen, self._refused, ignored, context.settings.preemption)
         shown, memory = self._reserved.snapshot, self._memory
@@ -232,6 +239,8 @@ class Cycle:
         self._cut = cut or bool(decision.dropped)
         self._note_urgent(decision, put_off=put_off)
         names = adopt(context, decision, self.partition.name)
+        self._shown = frozenset()
+        arriving.rejoin(context, tuple(self._standing.joined))
         if self._more_are_ready(decision):
             self.want(insists=True)
         self._set_memory(event.memory)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from fractions import Fraction
 from heapq import heapify, heappop, heappush
 
@@ -81,6 +82,12 @@ class Claim:
         """Whether its cap leaves room for one more task of a job."""
         cap = self._caps.get(job)
         return cap is None or self._queues[job].started < cap
+
+    def join(self, job: JobId) -> None:
+        """A job stands in it from now on, last; harmless if it does already."""
+        if job not in self._places:
+            self._places[job] = len(self.line.jobs)
+            self.line = replace(self.line, jobs=(*self.line.jobs, job))
 
     def offer(self, job: JobId) -> None:
         """Look at a job again, which may have tasks that wait."""

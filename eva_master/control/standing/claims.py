@@ -52,6 +52,13 @@ class Claims:
         """Those in which a job stands."""
         return self._of.get(job, ())
 
+    def join(self, job: JobId, claim: Claim) -> None:
+        """A job stands in a claim from now on."""
+        claim.join(job)
+        those = self._of.setdefault(job, [])
+        if claim not in those:
+            those.append(claim)
+
     def on(self, instance: InstanceId) -> Iterable[Claim]:
         """Those that could be given room on a member, if it is in one of their pools."""
         return (*self.open, *self._limited_to.get(instance, ()))

@@ -53,6 +53,13 @@ class Membership:
         }
         self.queued = {job: it for _, claims in self._stated.values() for job, it in claims.items()}
 
+    def queue(self, partition: str, job: JobId, lines: Iterable[Line]) -> None:
+        """A job stands in lines of a partition, too."""
+        places = tuple(LinePlace(line, line.jobs.index(job)) for line in lines if job in line.jobs)
+        reasons, claims = self._stated[partition]
+        self._stated[partition] = reasons, {**claims, job: places}
+        self.queued = {**self.queued, job: places}
+
     def unqueue(self, job: JobId) -> None:
         """A job stands in no line any more."""
         if job in self.queued:

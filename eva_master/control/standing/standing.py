@@ -14,7 +14,7 @@ from eva_master.control.standing.claims import Claims
 from eva_master.control.standing.queue import Queue, Shape
 from eva_master.control.standing.rooms import Room, Rooms
 from eva_master.model.ids import InstanceId, JobId, Millis, RunId
-from eva_master.model.planning.standing import Line, Pool
+from eva_master.model.planning.standing import Arrivals, Line, Pool
 from eva_master.model.records import Job, TaskRun
 from eva_master.model.states import RunState
 
@@ -37,6 +37,8 @@ class Standing:
         pool_of: The pool of each member that may take tasks from a line.
         lent: Those of them that are lent.
         taken: The task runs that took room since `taken` was emptied last.
+        joined: The jobs that have arrived, stand in a line that is open to them, and were not yet
+            among those that a plan is about.
     """
 
     def __init__(self) -> None:
@@ -45,6 +47,7 @@ class Standing:
         self.pool_of: dict[InstanceId, str] = {}
         self.lent: frozenset[InstanceId] = frozenset()
         self.taken: set[RunId] = set()
+        self.joined: dict[JobId, None] = {}
         self._queues: dict[JobId, Queue] = {}
         self._claims = Claims()
         self._counted: dict[RunId, InstanceId] = {}
@@ -113,6 +116,28 @@ class Standing:
             self._instances.pop(instance, None)
         changed = (name for name, pool in self.pool_of.items() if pool_of.get(name) != pool)
         self._instances.update(dict.fromkeys(changed))
+
+    def join(self, job: JobId, queue: Queue, takes: Callable[[Arrivals], bool]) -> bool:
+        """Have a job that arrives stand in the lines that are open to it.
+
+        Args:
+            job: The job.
+            queue: Its waiting tasks.
+            takes: Whether lines that are open to some are open to it.
+
+        Returns:
+            Whether there is one.
+        """
+        found = [it for it in self._claims if it.line.arrivals and takes(it.line.arrivals)]
+        if not found:
+            return False
+        self._queues.setdefault(job, queue)
+        for claim in found:
+            self._claims.join(job, claim)
+        self.lines = tuple(claim.line for claim in self._claims)
+        self.joined[job] = None
+        self.touch_job(job)
+        return True
 
     # -- following -------------------------------------------------------------------------------
 

@@ -265,7 +265,8 @@ class Snapshot:
         now_ms: The time of the snapshot.
         catalog: Every offering; a policy checks availability and limits.
         jobs: Sorted by id, as are task runs and instances.
-        arrivals: Number of jobs that have arrived since the cluster began.
+        arrivals: Number of jobs that have arrived since the cluster began, without those that came
+            to such a line and ended before any plan was about them; they are no completions either.
         completions: Number of jobs that have ended since the cluster began.
         throughput: What was learned about co-location.
         standalone: What was learned about tasks on their own.
@@ -275,6 +276,8 @@ class Snapshot:
             not in the snapshot, unless they are to move. A plan may state one again as a member of
             a pool, unless an operator has it drained.
         beside: What the policy behind has; only for one in front that shares its instances.
+        joined: Jobs that no plan was about so far and that stand in a line that is open to them;
+            their tasks may run already.
     """
 
     now_ms: Millis
@@ -289,3 +292,4 @@ class Snapshot:
     profile: bool = False
     draining: tuple[InstanceView, ...] = ()
     beside: Beside = NOBODY
+    joined: frozenset[JobId] = frozenset()

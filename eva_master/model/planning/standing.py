@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from eva_master.model.fleet.partitions import ShortJobs
 from eva_master.model.ids import MILLION, InstanceId, JobId
+from eva_master.model.job import Latency
 
 
 def full_name(partition: str, pool: str) -> str:
@@ -35,6 +37,21 @@ class Pool:
 
 
 @dataclass(frozen=True, slots=True)
+class Arrivals:
+    """Which jobs a line takes in that arrive.
+
+    Attributes:
+        short: Those that are short by this; `None` for all that can stand in a line.
+    """
+
+    short: ShortJobs | None = None
+
+    def take(self, latency: Latency, task_ms: int | None) -> bool:
+        """Whether a job is one of them; see `ShortJobs.has`."""
+        return self.short is None or self.short.has(latency, task_ms)
+
+
+@dataclass(frozen=True, slots=True)
 class Line:
     """A claim of waiting tasks on room that becomes free in pools.
 
@@ -51,6 +68,8 @@ class Line:
         at_most: Jobs of which at most so many tasks may run or have succeeded, wherever they are;
             a job that is not listed has no such limit.
         only: The members that it claims room on; all members of the pools if empty.
+        arrivals: Which jobs that arrive stand in it at once, last, until a plan is about them;
+            `None` for none.
         patience_ms: The head of a line of a higher rank that could have had room which this one
             took, since so long ago, and has had none since, is offered room first; `None` for
             never.
@@ -63,6 +82,7 @@ class Line:
     at_most: tuple[tuple[JobId, int], ...] = ()
     only: tuple[InstanceId | int, ...] = ()
     patience_ms: int | None = None
+    arrivals: Arrivals | None = None
 
 
 @dataclass(frozen=True, slots=True)

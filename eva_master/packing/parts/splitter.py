@@ -21,7 +21,7 @@ from eva_master.model.planning.snapshot import (
     RunView,
     Snapshot,
 )
-from eva_master.model.planning.standing import Line, Pool
+from eva_master.model.planning.standing import Arrivals, Line, Pool
 from eva_master.model.resources import NOTHING, Resources
 from eva_master.model.values import sameness
 from eva_master.packing.parts.partition import divide, merge, without_launched
@@ -49,11 +49,12 @@ class Splitter:
     """Implements `eva_master.ports.Policy` with two policies.
 
     A job that is once the front policy's remains so until it ends, however long it turns out to
-    take. One that has a place is not taken over. Instances are the front policy's if they stand in
-    its pools, or if all of their tasks are of its jobs; so are those that are empty and stand in no
-    pool, until it leaves them. Who shares an instance with a job of the other policy is the other
-    policy's, too. The front policy is told of tasks that run for longer than those of its jobs are
-    meant to (`RunView.long`).
+    take. One that has a place is not taken over, but for those that have come to a line of the
+    front policy: where these are open, they are open to its jobs alone. Instances are the front
+    policy's if they stand in its pools, or if all of their tasks are of its jobs; so are those that
+    are empty and stand in no pool, until it leaves them. Who shares an instance with a job of the
+    other policy is the other policy's, too. The front policy is told of tasks that run for longer
+    than those of its jobs are meant to (`RunView.long`).
 
     If the front policy shares, its instances are those in its pools alone. It is told of the others
     (`Snapshot.beside`), whose free room its lines may claim in a pool that is lent. Its tasks there
@@ -65,8 +66,8 @@ class Splitter:
         back: Plans for all others.
         chosen: Whether a job that arrives is the front policy's.
         shares: Whether the front policy shares.
-        outlasted: Whether a task of a job of its that has run for so long, in milliseconds, counts
-            as one of the others from then on; `None` for never.
+        short: Which jobs are the front policy's, as others are to know it: those that may come to
+            its lines at once, and whose tasks may turn out to be long; `None` for none.
     """
 
     def __init__(
@@ -76,9 +77,9 @@ class Splitter:
         chosen: Callable[[JobView], bool],
         *,
         shares: bool = False,
-        outlasted: Callable[[int], bool] | None = None,
+        short: ShortJobs | None = None,
     ) -> None:
-        self._outlasted = outlasted
+        self._short = short
         self._shares = shares
         self._front = front
         self._back = back
@@ -87,8 +88,8 @@ class Splitter:
     @classmethod
     def of_short(cls, front: Policy, back: Policy, below_ms: int, *, shares: bool) -> Splitter:
         """A policy for jobs whose tasks take less than this, in front of another one."""
-        outlasted = ShortJobs(below_ms).outlasted
-        return cls(front, back, below(below_ms), shares=shares, outlasted=outlasted)
+        short = ShortJobs(below_ms)
+        return cls(front, back, below(below_ms), shares=shares, short=short)
 
     @property
     def name(self) -> str:
@@ -116,8 +117,24 @@ class Splitter:
         back = replace(back, arrivals=events.back[0], completions=events.back[1])
         second, second_memory = self._back.plan(without_launched(back, first), kept.back)
         after = _Kept(ours, events, first_memory, second_memory)
-        plans = _sharing(_named(first), second) if self._shares else (_named(first), second)
+        first, second = self._opened(_named(first), second)
+        plans = _sharing(first, second) if self._shares else (first, second)
         return _listed(merge(plans), snapshot), self._written(after)
+
+    def _opened(self, front: Plan, back: Plan) -> tuple[Plan, Plan]:
+        """Plans whose lines are open to the front policy's jobs at most."""
+        arrivals = None if self._short is None else Arrivals(self._short)
+
+        def opened(line: Line) -> Line:
+            return line if line.arrivals is None else replace(line, arrivals=arrivals)
+
+        def closed(line: Line) -> Line:
+            return line if line.arrivals is None else replace(line, arrivals=None)
+
+        return (
+            replace(front, lines=tuple(map(opened, front.lines))),
+            replace(back, lines=tuple(closed(it) for it in back.lines if it.jobs)),
+        )
 
     def _parts(
         self, snapshot: Snapshot, jobs: Set[JobId], rooms: Set[InstanceId]
@@ -127,15 +144,15 @@ class Splitter:
 
     def _outlasting(self, snapshot: Snapshot, jobs: Set[JobId]) -> Snapshot:
         """A snapshot that says which tasks of the front policy's jobs have run for too long."""
-        outlasted, now = self._outlasted, snapshot.now_ms
-        if outlasted is None:
+        short, now = self._short, snapshot.now_ms
+        if short is None:
             return snapshot
         long = {
             run.id
             for run in snapshot.runs
             if run.running_since_ms is not None
             and run.job in jobs
-            and outlasted(now - run.running_since_ms)
+            and short.outlasted(now - run.running_since_ms)
         }
         if not long:
             return snapshot
@@ -151,7 +168,8 @@ class Splitter:
             if self._shares and not job.stands_in_line:
                 continue
             waits = all(places[run] is None for run in job.runs)
-            if job.id in kept.jobs or ((waits or kept.new) and self._chosen(job)):
+            known = job.id in kept.jobs or job.id in snapshot.joined
+            if known or ((waits or kept.new) and self._chosen(job)):
                 found.add(job.id)
         return frozenset(found)
 

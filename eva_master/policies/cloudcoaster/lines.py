@@ -10,7 +10,7 @@ from eva_master.model.catalog import Offering
 from eva_master.model.ids import Family, InstanceId, JobId, Millis
 from eva_master.model.job import TaskSpec
 from eva_master.model.planning.snapshot import Lendable, Snapshot
-from eva_master.model.planning.standing import Line, Pool
+from eva_master.model.planning.standing import Arrivals, Line, Pool
 from eva_master.model.resources import NOTHING, Resources
 from eva_master.packing.toolkit import UnplacedGroup
 from eva_master.policies.cloudcoaster.config import Config
@@ -48,7 +48,7 @@ class Lines:
 def one_line(
     waits: Sequence[UnplacedGroup], filling: Filling, pools: Sequence[Pool], config: Config
 ) -> Lines:
-    """One line for all rooms.
+    """One line for all rooms; jobs that arrive stand in it at once.
 
     Args:
         waits: In the order of the line.
@@ -56,11 +56,14 @@ def one_line(
         pools: Those that stay.
         config: The settings.
     """
-    lent = _lent([it.id for it in filling.shared]) if waits and filling.shared else ()
+    if not waits and not pools:
+        return Lines()
+    lent = _lent([it.id for it in filling.shared])
     names = tuple(pool.name for pool in (*pools, *lent))
     hosted = dict.fromkeys(it.group.job.id for it in waits if filling.can_ever_hold(it.run.id))
     patience_ms = config.long_patience_s * 1000
-    return Lines((Line(names, tuple(hosted), patience_ms=patience_ms),) if hosted else (), lent)
+    line = Line(names, tuple(hosted), patience_ms=patience_ms, arrivals=Arrivals())
+    return Lines((line,) if names else (), lent)
 
 
 def at_servers(

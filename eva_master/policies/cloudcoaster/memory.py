@@ -24,7 +24,7 @@ class Needs:
 
     @property
     def most(self) -> int:
-        """The most of them."""
+        """The most slots of all peaks."""
         return max((slots for _, slots in self.peaks), default=0)
 
     def after(self, now: Millis, slots: int, hold_ms: int) -> Needs:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from random import Random
+from hashlib import blake2b
 
 from eva_master.model.ids import InstanceId, JobId, Millis
 from eva_master.model.planning.snapshot import JobView
@@ -60,7 +60,7 @@ def asked(job: JobId, tasks: int, servers: Sequence[Server], seed: int = 1) -> t
         servers: Those that could hold one if nobody were there.
         seed: Which of them chance takes.
     """
-    dice = Random(f"{seed} {job}")  # noqa: S311 - nothing secret
+    dice = _Dice(f"{seed} {job}")
     count = max(AT_LEAST, PER_TASK * tasks)
     first = _some(dice, servers, count)
     found = {it.id: it for it in first if not it.long}
@@ -72,10 +72,29 @@ def asked(job: JobId, tasks: int, servers: Sequence[Server], seed: int = 1) -> t
     return tuple(found)
 
 
-def _some(dice: Random, servers: Sequence[Server], count: int) -> Sequence[Server]:
+class _Dice:
+    """Numbers that depend on a text alone."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._thrown = 0
+
+    def below(self, sides: int) -> int:
+        """The next number, from 0 on and below `sides`."""
+        self._thrown += 1
+        digest = blake2b(f"{self._text} {self._thrown}".encode(), digest_size=8).digest()
+        return int.from_bytes(digest) % sides
+
+
+def _some(dice: _Dice, servers: Sequence[Server], count: int) -> Sequence[Server]:
+    """So many of them by chance, all if they are no more (Fisher and Yates)."""
     if count >= len(servers):
         return servers
-    return dice.sample(servers, max(0, count))
+    left = list(servers)
+    for place in range(count):
+        other = place + dice.below(len(left) - place)
+        left[place], left[other] = left[other], left[place]
+    return left[: max(0, count)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,84 @@
+"""Jobs that arrive stand at once in the lines that are open to them; plans are about them later."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from eva_master.control.context import Context
+from eva_master.control.measure import remaining
+from eva_master.control.standing.standing import Standing, queue_of
+from eva_master.model.ids import JobId
+from eva_master.model.job import JobKind
+from eva_master.model.planning.standing import Arrivals
+from eva_master.model.records import Job
+
+
+def arrive(context: Context, job: Job) -> None:
+    """A job is there to be planned for.
+
+    It counts as having arrived from when policies can see it. There is a plan about it, but if all
+    of its tasks get room from a line at once.
+    """
+    if join(context, job):
+        context.came_to_lines.add(job.id)
+    else:
+        context.arrived(job)
+        context.plan_wanted = True
+
+
+def depart(context: Context, job: Job) -> None:
+    """A job is there no more."""
+    standing = _standing(context, job)
+    if job.id in standing.joined:
+        del standing.joined[job.id]  # no policy has ever seen it
+    else:
+        context.left(job)
+
+
+def join(context: Context, job: Job) -> bool:
+    """Have a job stand in the lines that are open to it; returns whether there is one."""
+    spec, standing = job.spec, _standing(context, job)
+    if not any(line.arrivals for line in standing.lines) or not stands_in_line(job):
+        return False
+    expected = remaining.of_spec(context.state, spec, context.now).estimate
+    task_ms = None if expected is None else expected.mean_ms
+
+    def takes(arrivals: Arrivals) -> bool:
+        return arrivals.take(spec.latency, task_ms)
+
+    tasks = context.state.tasks.get(job.id)
+    touched = () if tasks is None else map(context.state.runs.__getitem__, tasks.touched)
+    if not standing.join(job.id, queue_of(job, touched, context.now), takes):
+        return False
+    home = context.settings.partitions.home(job.partition).name
+    context.state.membership.queue(home, job.id, standing.lines)
+    return True
+
+
+def stands_in_line(job: Job) -> bool:
+    """Whether tasks of a job may stand in a line, as `JobView.stands_in_line` has it."""
+    spec = job.spec
+    return spec.kind is not JobKind.GANG or (len(spec.tasks) == 1 and spec.least is None)
+
+
+def show(context: Context, standing: Standing) -> frozenset[JobId]:
+    """The jobs that policies see for the first time, of those that stand in lines already."""
+    shown = frozenset(standing.joined)
+    for name in standing.joined:
+        context.arrived(context.state.jobs[name])
+    standing.joined = {}
+    return shown
+
+
+def rejoin(context: Context, jobs: Iterable[JobId]) -> None:
+    """Lines were stated anew by a plan that was not about some jobs: these join those again."""
+    for name in jobs:
+        job = context.state.jobs[name]
+        if not join(context, job):
+            del _standing(context, job).joined[name]
+            context.arrived(job)
+            context.plan_wanted = True
+
+
+def _standing(context: Context, job: Job) -> Standing:
+    return context.standings.of(context.settings.partitions.home(job.partition).name)
