@@ -190,7 +190,7 @@ class Filling:
             most += group.job.unseen
         tasks = {self._shape(it): it.runs[0].task for it in groups}
         wanted = {
-            shape: needed(work, self.shared_slots(tasks[shape]), clear_ms, most)
+            shape: needed(work, self._lasting_slots(tasks[shape]), clear_ms, most)
             for shape, work in queued.items()
         }
         self.needed = sum(wanted.values())
@@ -215,6 +215,15 @@ class Filling:
                 self._instances.put(run.id, row)
                 left = self._first_fit([it for it in left if it is not head])
         return left
+
+    def _lasting_slots(self, task: TaskSpec) -> int:
+        """How many slots for a task there are without what is added: shared ones are free."""
+        steady = sum(
+            slots_of(self._instances.offerings[row], task)
+            for row in self._stood - self._booting
+            if not is_spot(self._instances.offerings[row])
+        )
+        return steady + self.shared_slots(task)
 
     def _added_before(self, task: TaskSpec) -> int:
         """How many slots for a task are on spot instances, or on those that boot."""

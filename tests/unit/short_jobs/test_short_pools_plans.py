@@ -110,6 +110,16 @@ def test_only_as_many_are_bought_as_the_work_needs():
     assert placed(snapshot, plan) == 30
 
 
+def test_what_is_there_for_good_clears_its_part():
+    cheap = spot(STEADY, 0.05)
+    steady = [InstanceView(InstanceId(f"s{n}"), STEADY, (), True, pool="steady") for n in range(2)]
+    cluster = Cluster(STEADY, cheap).job("a", *[EITHER] * 100, kind=JobKind.ARRAY)
+    snapshot = replace(lasting(cluster.snapshot(), a=2), instances=tuple(steady))
+    plan, _ = planned(snapshot, slots=8, largest_share_ppm=MILLION)
+    # Four begin at once; 96 of 2 s want ten slots in 20 s, of which four are there.
+    assert members(plan) == {"steady": 2, "transient": 3}
+
+
 def test_tasks_that_a_plan_is_not_shown_count():
     snapshot = Cluster(STEADY).job("a", *[ONE] * 5, kind=JobKind.ARRAY).snapshot()
     snapshot = lasting(snapshot, a=2)
