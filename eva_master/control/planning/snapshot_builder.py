@@ -191,6 +191,7 @@ def _views(
             replica=run.replica if run.extra else 0,
             ran=ran.get(run.id),
             running_since_ms=_running_since_ms(run),
+            pool=run.pool if place is not None else "",
         )
         for run in seen
         if run.state not in TERMINAL_RUN and run.id not in finishing

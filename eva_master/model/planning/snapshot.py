@@ -92,6 +92,8 @@ class RunView:
         ran: For how long it has run, if its task may be given an extra run and never was.
         running_since_ms: Since when it has been running; `None` if it does not.
         long: Whether it has run for so long that it is no longer taken for a task of a short job.
+        pool: The pool for whose room it stood in line when it got its place; empty if a plan gave
+            it one.
     """
 
     id: RunId
@@ -107,6 +109,7 @@ class RunView:
     ran: RunTime | None = None
     running_since_ms: Millis | None = None
     long: bool = False
+    pool: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -163,12 +163,13 @@ class Splitter:
         self, snapshot: Snapshot, kept: _Kept, places: Mapping[RunId, InstanceId | None]
     ) -> frozenset[JobId]:
         """The jobs of the front policy."""
+        lined = {run.job for run in snapshot.runs if run.pool.startswith(_FRONT)}
         found = set()
         for job in snapshot.jobs:
             if self._shares and not job.stands_in_line:
                 continue
             waits = all(places[run] is None for run in job.runs)
-            known = job.id in kept.jobs or job.id in snapshot.joined
+            known = job.id in kept.jobs or job.id in snapshot.joined or job.id in lined
             if known or ((waits or kept.new) and self._chosen(job)):
                 found.add(job.id)
         return frozenset(found)

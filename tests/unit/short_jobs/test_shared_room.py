@@ -126,6 +126,25 @@ def test_an_instance_whose_own_jobs_have_gone_is_lent_no_more() -> None:
     assert InstanceId("i1") not in stay, "nobody pays for it any longer than it takes"
 
 
+def test_who_has_come_to_a_line_is_the_front_policy_s_though_it_runs() -> None:
+    def shown_to_back(**of_run: str) -> bool:
+        splitter, _, back = pair()
+        _, memory = splitter.plan(Cluster(BOX).snapshot(), None)
+        snapshot = mixed(1)
+        runs = (
+            replace(run, instance=InstanceId("i1"), **of_run) if run.job == "short" else run
+            for run in snapshot.runs
+        )
+        views = (replace(it, residents=("long/0", "short/0")) for it in snapshot.instances)
+        splitter.plan(replace(snapshot, runs=tuple(runs), instances=tuple(views)), memory)
+        assert back.seen is not None
+        return not all(run.pinned for run in back.seen.runs if run.job == "short")
+
+    assert shown_to_back()
+    assert not shown_to_back(pool="short.shared")
+    assert shown_to_back(pool="nodes")
+
+
 def test_a_short_task_that_has_run_for_too_long_counts_as_long() -> None:
     front = Watched(POLICY.build(Config()))
     back = Watched(NO_PACKING.build(NO_PACKING.config()))
