@@ -111,6 +111,14 @@ def short_problem(short: ShortSection, cluster: ClusterSection | None) -> str:
         return "; ".join(one["msg"].removeprefix("Value error, ") for one in error.errors())
     except EvaError as error:
         return error.message
+    budget = getattr(config, "budget", None)
+    if cluster is not None and budget is not None:
+        transient = cluster.fixed.price / cluster.spot_ratio
+        if budget < transient:
+            return (
+                f"budget_usd_per_hour {config.budget_usd_per_hour:g} buys no transient server, which "
+                f"costs {transient / MILLION:g} dollars per hour"
+            )
     published = getattr(config, "resize", "") == "published"
     if cluster is None or not published or not config.transient_share_ppm:
         return ""

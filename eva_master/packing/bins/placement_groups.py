@@ -50,10 +50,15 @@ PlaceGroups = Callable[[Sequence[PlacementGroup]], None]
 
 @dataclass(frozen=True, slots=True)
 class UnplacedGroup:
-    """A group that has no place, and the task run that found none."""
+    """A group that has no place, and the task run that found none.
+
+    Attributes:
+        why: What a user is told where nothing else is known to be in its way.
+    """
 
     group: PlacementGroup
     run: RunView
+    why: str = "no room at present"
 
 
 def place(
@@ -122,7 +127,7 @@ def holds(snapshot: Snapshot, unplaced: Sequence[UnplacedGroup]) -> list[Hold]:
     told: list[Hold] = []
     for one in unplaced:
         why = why_unplaced(one.run.task.demand, snapshot.catalog, snapshot.now_ms)
-        why = why or "no room at present"
+        why = why or one.why
         for run in one.group.runs:
             alone = run.id == one.run.id
             told.append(Hold(run.id, why if alone else f"its gang waits for {one.run.id}: {why}"))

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 
 from eva_master.model.catalog import Offering
+from eva_master.model.catalog import is_spot as is_spot_family
 from eva_master.model.ids import Family, RunId
 from eva_master.model.job import TaskSpec
 from eva_master.model.planning.snapshot import JobView, Lendable, Snapshot
@@ -25,6 +27,13 @@ from eva_master.policies.cloudcoaster.config import Config
 from eva_master.policies.cloudcoaster.market import Market, is_spot, slots_in, slots_of
 from eva_master.policies.cloudcoaster.order import Key, task_ms
 from eva_master.policies.cloudcoaster.sizing import needed
+
+_STEADY_ALONE = "no room on demand at present, and it takes no spot instances (spot: never)"
+
+
+def _stays(unplaced: UnplacedGroup) -> bool:
+    """Whether spot instances are of no use to who waits."""
+    return not any(is_spot_family(family) for family, _ in unplaced.run.task.demand)
 
 
 def holds_short(instances: OpenInstances, row: int) -> bool:
@@ -121,7 +130,9 @@ class Filling:
         left = self._first_fit(singles) if at_once else singles
         if left:
             left = self._grow(left, at_once=at_once)
-        return [UnplacedGroup(group, group.runs[0]) for group in left]
+        spot = any(is_spot(self._instances.offerings[row]) for row in self._members())
+        waits = [UnplacedGroup(group, group.runs[0]) for group in left]
+        return [replace(it, why=_STEADY_ALONE) if spot and _stays(it) else it for it in waits]
 
     def fill_up(self, unit: TaskSpec) -> None:
         """Have as many slots on demand as there are always to be, if it is said how large one is.

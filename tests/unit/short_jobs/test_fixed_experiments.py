@@ -81,6 +81,12 @@ def test_the_report_has_the_waits_of_short_and_long_tasks(tmp_path: Path) -> Non
             "policies[1].short",
             "threshold_ppm 800,000 is never exceeded: long tasks on all 8 shared servers are 0.80",
         ),
+        (
+            "slots: 4, budget_usd_per_hour: 0.3",
+            "slots: 4",
+            "policies[1].short",
+            "budget_usd_per_hour 0.3 buys no transient server, which costs 0.333333 dollars",
+        ),
         ("name: cloudcoster", "name: cloudcoaster", "policies[1].short", "no policy 'cloudcoster'"),
         ("cluster: {servers: 0,", "cluster: {servers: 12,", "cluster.servers", "must be 1 or more"),
     ],

@@ -19,7 +19,7 @@ from eva_master.model.catalog import Offering, Purchase, spot_family
 from eva_master.model.errors import InvalidConfig
 from eva_master.model.fleet.partitions import ShortJobs
 from eva_master.model.ids import MILLION, Family, InstanceId, JobId, Millis
-from eva_master.model.job import JobKind, Latency
+from eva_master.model.job import JobKind, Latency, TaskSpec
 from eva_master.model.planning.estimate import Estimate
 from eva_master.model.planning.plan import Hold, Plan, PolicyMemory
 from eva_master.model.planning.snapshot import InstanceView, Snapshot
@@ -218,6 +218,26 @@ def test_who_may_not_be_taken_away_gets_room_on_demand_alone():
     snapshot = Cluster(STEADY, spot(STEADY, 0.05)).job("a", *[ONE] * 100, kind=JobKind.ARRAY)
     plan, _ = planned(snapshot.snapshot(), slots=8)
     assert members(plan) == {"steady": 4}
+
+
+def test_who_waits_beside_spot_members_that_it_may_not_use_is_told_so():
+    cheap = spot(STEADY, 0.05)
+    there = (
+        InstanceView(InstanceId("s"), STEADY, (), True, pool="steady"),
+        InstanceView(InstanceId("t"), cheap, (), True, pool="transient"),
+    )
+
+    def told(task: TaskSpec, *members: InstanceView) -> set[str]:
+        cluster = Cluster(STEADY, cheap).job("a", *[task] * 9, kind=JobKind.ARRAY)
+        snapshot = replace(lasting(cluster.snapshot(), a=20), instances=members)
+        plan, _ = planned(snapshot, slots=2)
+        return {entry.reason for entry in plan.entries if isinstance(entry, Hold)}
+
+    assert told(ONE, *there) == {
+        "no room on demand at present, and it takes no spot instances (spot: never)"
+    }
+    assert told(ONE, *there[:1]) == {"no room at present"}
+    assert told(EITHER, *there) == {"no room at present"}
 
 
 def test_without_spot_on_sale_the_money_buys_on_demand():
