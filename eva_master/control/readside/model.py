@@ -28,7 +28,8 @@ from eva_master.learning.interruptions import Interruptions
 from eva_master.learning.knowledge import Knowledge
 from eva_master.learning.posterior import Finished
 from eva_master.learning.standalone import StandaloneTable
-from eva_master.model.accounting.totals import PartitionTotals, TenantTotals, Totals, added
+from eva_master.model.accounting.pool_costs import added
+from eva_master.model.accounting.totals import PartitionTotals, TenantTotals, Totals
 from eva_master.model.catalog import Catalog
 from eva_master.model.changes import InstanceAccount, JobAccount
 from eva_master.model.events import CloudTrouble
@@ -319,7 +320,7 @@ class ClusterModel:
             charged=Exact(totals.charged + sums.charged),
             idle=Exact(totals.idle + sums.idle),
             alone=Exact(totals.alone + sums.alone),
-            standing=added(totals.standing, sums.standing),
+            pools=added(totals.pools, sums.pools),
         )
 
     def of_tenants(self, now: Millis) -> Mapping[str, TenantTotals]:
