@@ -54,6 +54,7 @@ class Line:
         patience_ms: The head of a line of a higher rank that could have had room which this one
             took, since so long ago, and has had none since, is offered room first; `None` for
             never.
+        by_arrival: Whether a job that comes later stands behind, unless it is more urgent.
     """
 
     pools: tuple[str, ...]
@@ -63,6 +64,7 @@ class Line:
     at_most: tuple[tuple[JobId, int], ...] = ()
     only: tuple[InstanceId | int, ...] = ()
     patience_ms: int | None = None
+    by_arrival: bool = False
 
 
 @dataclass(frozen=True, slots=True)
