@@ -69,8 +69,8 @@ def test_the_work_before_it_and_the_bound_by_hand() -> None:
     assert line.latest_start_ms == NOW + 94_000 // 4 + 20_000
     assert not line.others_first
     assert told(explained(cluster.state, c))[-1] == (
-        "    5 waiting tasks go before, 1m 34s of work with what runs, on 4 slots that no cloud "
-        "takes back: its next task starts in 43s at the latest, as estimated"
+        "    its next task starts in 43s at the latest: 5 waiting tasks before it, 1m 34s of "
+        "estimated work with what runs, on 4 slots that no cloud takes back"
     )
     # Without the longer one of them its wait is bounded better.
     first = cluster.line(a)
@@ -99,7 +99,10 @@ def test_who_may_go_first_is_told() -> None:
     whole = Line(("steady",), (a, b), by_arrival=True)
     cluster.say(replace(whole, by_arrival=False))
     assert cluster.line(b).others_first
-    assert "as estimated, unless others go first" in told(explained(cluster.state, b))[-1]
+    assert (
+        "at the latest, unless others go first: 1 waiting task before it"
+        in told(explained(cluster.state, b))[-1]
+    )
     # Another line for the same room; its jobs count where it is offered room no later.
     cluster.say(Line(("steady",), (a,), rank=0), Line(("steady",), (b,), 1, by_arrival=True))
     assert (cluster.line(b).tasks_before, cluster.line(b).others_first) == (1, True)
@@ -125,8 +128,8 @@ def test_there_is_no_bound_without_estimates_and_it_says_whose() -> None:
     assert not line.HasField("latest_start_ms")
     assert not line.HasField("work_ms")
     assert told(explained(cluster.state, c))[-1] == (
-        "    2 waiting tasks go before; no bound on when its next task starts: how long a task of "
-        "a-1 takes is not known, and it goes before"
+        "    no bound on when its next task starts: how long a task of a-1 takes is not known, "
+        "and it goes before; 2 waiting tasks before it"
     )
     assert cluster.line(a).HasField("latest_start_ms"), "its own time makes no difference"
     # It runs: what it takes is no matter where other slots are.

@@ -249,7 +249,7 @@ def test_the_bill_has_a_row_for_each_pool_and_one_for_the_rest() -> None:
     )
     rows = shown(message)
     assert ["POOL", "COST", "IDLE", "SPOT", "ON", "DEMAND", "SAVED"] in rows
-    assert ["steady", "$4.00", "$1.50", "$0.00", "-", "-"] in rows
+    assert ["steady", "$4.00", "$1.50", "-", "-", "-"] in rows
     assert ["transient", "$2.50", "$0.5000", "$2.50", "$8.00", "$6.00", "(75%)"] in rows
     assert ["new", "$1.00", "$0.00", "$1.00", "unknown", "unknown"] in rows
     assert ["(none)", "$2.50", "$1.00", "-", "-", "-"] in rows

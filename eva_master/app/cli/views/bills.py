@@ -49,13 +49,14 @@ def _pools(message: Bill) -> RenderableType:
     table = grid("POOL", *numbers, right=numbers)
     for one in message.pools:
         saved = one.on_demand_micro_usd - one.spot_micro_usd
+        spot = one.spot_micro_usd + one.unpriced_micro_usd
         compared = bool(one.on_demand_micro_usd)
         nothing = "unknown" if one.unpriced_micro_usd else "-"
         table.add_row(
             plain(one.pool),
             money(one.cost_micro_usd),
             money(one.idle_micro_usd),
-            money(one.spot_micro_usd + one.unpriced_micro_usd),
+            money(spot) if spot else "-",
             money(one.on_demand_micro_usd) if compared else nothing,
             f"{money(saved)} ({share(saved, one.on_demand_micro_usd)})" if compared else nothing,
         )

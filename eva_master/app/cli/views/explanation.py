@@ -167,22 +167,18 @@ def _line(message: LinePlace) -> str:
 
 
 def _ahead(message: LinePlace, now_ms: int) -> str:
-    """The work that goes before a job in a line, and when its next task starts at the latest."""
-    told = f"{count(message.tasks_before, 'waiting task')} {_goes(message.tasks_before)} before"
-    if message.HasField("work_ms"):
-        told += f", {span(message.work_ms)} of work"
+    """When the next task of a job starts at the latest, and the work that goes before it."""
+    before = count(message.tasks_before, "waiting task") if message.tasks_before else "nobody"
+    told = f"{before} before it"
     if not message.HasField("latest_start_ms"):
-        return f"    {told}; no bound on when its next task starts: {plain(message.no_bound)}"
+        work = f", {span(message.work_ms)} of estimated work" if message.work_ms else ""
+        return f"    no bound on when its next task starts: {plain(message.no_bound)}; {told}{work}"
     unless = ", unless others go first" if message.others_first else ""
     return (
-        f"    {told} with what runs, on {count(message.slots, 'slot')} that no cloud takes back: "
-        f"its next task starts in {span(message.latest_start_ms - now_ms)} at the latest, as "
-        f"estimated{unless}"
+        f"    its next task starts in {span(message.latest_start_ms - now_ms)} at the latest"
+        f"{unless}: {told}, {span(message.work_ms)} of estimated work with what runs, on "
+        f"{count(message.slots, 'slot')} that no cloud takes back"
     )
-
-
-def _goes(tasks: int) -> str:
-    return "goes" if tasks == 1 else "go"
 
 
 def _job(message: Job, hosted: Iterable[Hosting], now_ms: int) -> Iterator[str]:
