@@ -101,9 +101,13 @@ class LineOutlooks:
 
     def _at_its_limit(self, job: Job, line: Line) -> str:
         """Why none of its tasks may start whatever room there is; empty if that is not so."""
+        if job.suspension is not None:
+            return "it is suspended"
+        if job.not_before_ms > self._now:
+            return "it failed, and is not tried again at once"
         most, cap = job.spec.concurrency, dict(line.at_most).get(job.id)
         if most is not None and self._counts[job.id].in_hand >= most:
-            return f"it may have {most} tasks at a time, and has them"
+            return f"as many of its tasks have a place as its job file allows at a time, {most}"
         if cap is not None and len(job.spec.tasks) - self._waiting(job.id) >= cap:
             return f"the line admits no more than {cap} of its tasks"
         return ""
@@ -121,8 +125,9 @@ class LineOutlooks:
                 yield from filter(self._takes, self._claimed(pool, line))
 
     def _claimed(self, pool: Pool, line: Line) -> Iterator[Instance]:
+        closed, only = set(pool.closed), set(line.only)
         for name in map(InstanceId, map(str, pool.members)):
-            if name not in pool.closed and (not line.only or name in line.only):
+            if name not in closed and (not only or name in only):
                 instance = self._records.instances.get(name)
                 if instance is not None:
                     yield instance

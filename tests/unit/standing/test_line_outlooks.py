@@ -11,6 +11,7 @@ from eva_master.model.catalog import Purchase
 from eva_master.model.ids import InstanceId, JobId, Millis, run_id
 from eva_master.model.job import JobKind, JobSpec
 from eva_master.model.planning.standing import Line, Pool
+from eva_master.model.planning.suspension import Suspender, Suspension
 from eva_master.model.states import RunState
 from tests.fakes.rpc.server import CATALOG, SMALL, add_instance, add_job, spec
 from tests.unit.standing.test_explained_lines import NOW, explained, told
@@ -173,9 +174,16 @@ def test_who_may_start_no_more_tasks_is_told_that() -> None:
     a, b = cluster.jobs
     cluster.run(a, 0, cluster.steady[0])
     cluster.run(b, 0, cluster.steady[0])
-    assert cluster.line(a).no_bound == "it may have 1 tasks at a time, and has them"
+    assert cluster.line(a).no_bound.endswith("as its job file allows at a time, 1")
     cluster.say(Line(POOLS, (a, b), at_most=((b, 1),)))
     assert cluster.line(b).no_bound == "the line admits no more than 1 of its tasks"
+    cluster.say(Line(POOLS, (a, b)))
+    assert cluster.line(b).HasField("latest_start_ms")
+    cluster.state.put_job(replace(cluster.state.jobs[b], not_before_ms=Millis(NOW + 1)))
+    assert cluster.line(b).no_bound == "it failed, and is not tried again at once"
+    rests = Suspension(Suspender.USER, Millis(1), "ada")
+    cluster.state.put_job(replace(cluster.state.jobs[b], suspension=rests))
+    assert cluster.line(b).no_bound == "it is suspended"
 
 
 def test_of_hundreds_of_lines_three_are_told() -> None:
