@@ -17,13 +17,13 @@ from eva_master.control.measure import ledger
 from eva_master.control.state.store import State
 from eva_master.model.accounting.pool_costs import PoolCost, read, written
 from eva_master.model.catalog import Offering, Purchase, on_demand_price, spot_family
-from eva_master.model.ids import Exact, InstanceId, JobId, Millis, Price, RunId
+from eva_master.model.ids import Exact, Family, InstanceId, JobId, Millis, Price, RunId
 from eva_master.model.records import Drain, Instance, Job, TaskRun
 from eva_master.simulation.simulated_cluster import SimulatedCluster
 from tests.fakes.jobs import CATALOG, LARGE, job, task
 from tests.fakes.models import model_of
 from tests.fakes.pools.policy import Config, PoolPolicy
-from tests.unit.standing.test_pools import BOX, QUICK
+from tests.unit.standing.test_pools import BOX, QUICK, TASK, _array
 
 NAME = InstanceId("i1")
 SPOT = replace(
@@ -199,7 +199,10 @@ def test_a_restart_changes_no_row_nor_does_another_catalog() -> None:
         type=replace(BOX.type, family=spot_family(BOX.type.family)),
     )
     world = SimulatedCluster((spot, BOX), PoolPolicy(Config(size=2, keeps=True)), settings=QUICK)
+    both = replace(TASK, demand=(*TASK.demand, (spot_family(Family("c")), TASK.demand[0][1])))
+    world.submit(replace(_array("a", 6), tasks=(both,) * 6))
     world.run(lambda: False, limit_ms=600_000)
+    assert world.state.totals.pools["small"].charged, "some of it is booked"
     assert {it.on_demand for it in world.state.instances.values()} == {BOX.price}
     before = model_of(world.state).cost(world.timeline.now())
     world.restart()
