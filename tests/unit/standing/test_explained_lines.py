@@ -21,7 +21,15 @@ from tests.fakes.models import model_of
 from tests.fakes.rpc.server import CATALOG, add_instance, add_job, spec
 
 NOW = Millis(5_000)
-BOUND = ("tasks_before", "work_ms", "slots", "latest_start_ms", "no_bound", "others_first")
+BOUND = (
+    "more_only",
+    "tasks_before",
+    "work_ms",
+    "slots",
+    "latest_start_ms",
+    "no_bound",
+    "others_first",
+)
 """What `test_line_outlooks` is about."""
 
 

@@ -84,6 +84,7 @@ def test_the_work_before_it_and_the_bound_by_hand() -> None:
         "first_before": a,
         "at_most": None,
         "only": [],
+        "more_only": 0,
         "tasks_before": 5,
         "work_ms": 94_000,
         "slots": 4,
@@ -199,6 +200,10 @@ def test_of_hundreds_of_lines_three_are_told() -> None:
     assert shown[-1] == "  and in 57 more lines"
     assert len(shown) - len(told(pb.Explanation(kind="job", job=message.job))) == 3 * 2 + 1
     assert explanation.shape(message)["more_lines"] == 57
+    cluster.say(Line(("steady",), (a,), only=tuple(cluster.steady)))
+    (line,) = explained(cluster.state, a).lines
+    assert (len(line.only), line.more_only) == (20, 40)
+    assert ", i-20 and 40 more alone" in told(explained(cluster.state, a))[-2]
     bare = pb.Explanation()
     bare.CopyFrom(message)
     bare.ClearField("job")

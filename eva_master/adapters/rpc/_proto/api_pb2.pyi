@@ -2142,6 +2142,7 @@ class LinePlace(google.protobuf.message.Message):
     FIRST_FIELD_NUMBER: builtins.int
     AT_MOST_FIELD_NUMBER: builtins.int
     ONLY_FIELD_NUMBER: builtins.int
+    MORE_ONLY_FIELD_NUMBER: builtins.int
     TASKS_BEFORE_FIELD_NUMBER: builtins.int
     WORK_MS_FIELD_NUMBER: builtins.int
     SLOTS_FIELD_NUMBER: builtins.int
@@ -2155,6 +2156,7 @@ class LinePlace(google.protobuf.message.Message):
     first: builtins.str
     at_most: builtins.int
     """So many of its tasks may run or have succeeded; absent if there is no such limit."""
+    more_only: builtins.int
     tasks_before: builtins.int
     """Tasks that wait and go before its first waiting one."""
     work_ms: builtins.int
@@ -2177,7 +2179,9 @@ class LinePlace(google.protobuf.message.Message):
 
     @property
     def only(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
-        """The instances that the line is limited to; all of the pools if empty."""
+        """The instances that the line is limited to, 20 at most, and how many more; all of the pools if
+        empty.
+        """
 
     def __init__(
         self,
@@ -2188,6 +2192,7 @@ class LinePlace(google.protobuf.message.Message):
         first: builtins.str = ...,
         at_most: builtins.int | None = ...,
         only: collections.abc.Iterable[builtins.str] | None = ...,
+        more_only: builtins.int = ...,
         tasks_before: builtins.int = ...,
         work_ms: builtins.int | None = ...,
         slots: builtins.int = ...,
@@ -2196,7 +2201,7 @@ class LinePlace(google.protobuf.message.Message):
         others_first: builtins.bool = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_at_most", b"_at_most", "_latest_start_ms", b"_latest_start_ms", "_work_ms", b"_work_ms", "at_most", b"at_most", "latest_start_ms", b"latest_start_ms", "work_ms", b"work_ms"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_at_most", b"_at_most", "_latest_start_ms", b"_latest_start_ms", "_work_ms", b"_work_ms", "at_most", b"at_most", "before", b"before", "first", b"first", "latest_start_ms", b"latest_start_ms", "no_bound", b"no_bound", "only", b"only", "others_first", b"others_first", "pools", b"pools", "rank", b"rank", "slots", b"slots", "tasks_before", b"tasks_before", "work_ms", b"work_ms"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_at_most", b"_at_most", "_latest_start_ms", b"_latest_start_ms", "_work_ms", b"_work_ms", "at_most", b"at_most", "before", b"before", "first", b"first", "latest_start_ms", b"latest_start_ms", "more_only", b"more_only", "no_bound", b"no_bound", "only", b"only", "others_first", b"others_first", "pools", b"pools", "rank", b"rank", "slots", b"slots", "tasks_before", b"tasks_before", "work_ms", b"work_ms"]) -> None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_at_most", b"_at_most"]) -> typing.Literal["at_most"] | None: ...
     @typing.overload

@@ -24,6 +24,8 @@ POOLS = "pools"
 """Asks for the pools in which instances stand, unless a job is named so."""
 _LINES = 3
 """A job is told of so many lines; it may stand in one for each of hundreds of instances."""
+_MEMBERS = 20
+"""Of a line that is limited to instances so many are named."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +162,8 @@ def _line(model: ReadModel, job: JobId, place: LinePlace, ahead: LineOutlook) ->
         before=len(before),
         first=before[0] if before else "",
         at_most=dict(line.at_most).get(job),
-        only=map(str, line.only),
+        only=map(str, line.only[:_MEMBERS]),
+        more_only=max(0, len(line.only) - _MEMBERS),
         tasks_before=ahead.tasks,
         work_ms=ahead.work_ms,
         slots=ahead.slots,

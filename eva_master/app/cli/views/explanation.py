@@ -161,7 +161,8 @@ def _line(message: LinePlace) -> str:
     if message.HasField("at_most"):
         told.append(f"at most {count(message.at_most, 'task')} of it")
     if message.only:
-        told.append(f"on {plain(', '.join(message.only[:_MOST_JOBS]))} alone")
+        more = f" and {message.more_only:,} more" if message.more_only else ""
+        told.append(f"on {plain(', '.join(message.only))}{more} alone")
     pools = f"pool{'' if len(message.pools) == 1 else 's'} {plain(', '.join(message.pools))}"
     return f"  in line for room that becomes free in {pools}: {'; '.join(told)}"
 
@@ -329,6 +330,7 @@ def _line_shape(message: LinePlace) -> dict[str, Any]:
         "first_before": message.first or None,
         "at_most": message.at_most if message.HasField("at_most") else None,
         "only": list(message.only),
+        "more_only": message.more_only,
         "tasks_before": message.tasks_before,
         "work_ms": message.work_ms if message.HasField("work_ms") else None,
         "slots": message.slots,
