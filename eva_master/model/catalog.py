@@ -118,3 +118,24 @@ def tally(offerings: Iterable[Offering]) -> Counter[OfferingId]:
 
 
 Catalog = tuple[Offering, ...]
+
+
+def on_demand_price(catalog: Catalog, offering: Offering) -> Price | None:
+    """What a spot instance would cost on demand: the same type in its zone, else in the cheapest.
+
+    Args:
+        catalog: All offerings.
+        offering: The spot instance's.
+
+    Returns:
+        Micro-dollars per hour; `None` if the type is not on sale on demand, or it is no spot
+        instance.
+    """
+    if offering.purchase is not Purchase.SPOT:
+        return None
+    prices = {
+        it.zone: it.price
+        for it in catalog
+        if it.purchase is Purchase.ON_DEMAND and it.type.name == offering.type.name
+    }
+    return prices.get(offering.zone, min(prices.values(), default=None))

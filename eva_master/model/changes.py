@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from eva_master.model.accounting.pool_costs import Stood
 from eva_master.model.ids import Exact, InstanceId, JobId, Millis
 from eva_master.model.planning.plan import Json
 from eva_master.model.planning.reasons import Reasons
@@ -56,7 +57,7 @@ class InstanceAccount:
         until_ms: The time up to which it is booked; once closed, the time when it was gone.
         charged: The amount booked: price times milliseconds, and the billing minimum.
         idle: The part that no task used.
-        standing: Of that the part for which it stood in a pool, by the pool's name; sorted.
+        standing: What of both is for its time since it stood in a pool.
     """
 
     instance: InstanceId
@@ -64,7 +65,7 @@ class InstanceAccount:
     charged: Exact = Exact(0)
     idle: Exact = Exact(0)
     closed: bool = False
-    standing: tuple[tuple[str, Exact], ...] = ()
+    standing: Stood = ()
 
 
 Deferred = Callable[[], Json]

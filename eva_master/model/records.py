@@ -424,6 +424,8 @@ class Instance:
         pool: The pool that it stands in, or stood in before it was drained; empty if there is none.
         drain: Why it takes no new task; `None` if it does.
         partition: The partition that it was launched for; empty for the default one.
+        on_demand: Of a spot instance, what the same type cost on demand when it was launched;
+            `None` if that is not known.
     """
 
     id: InstanceId
@@ -442,6 +444,7 @@ class Instance:
     pool: str = ""
     drain: Drain | None = None
     partition: str = ""
+    on_demand: Price | None = None
 
     @property
     def state(self) -> InstanceState:

@@ -49,6 +49,23 @@ class Resources:
             max(0, self.memory_mib - room.memory_mib),
         )
 
+    def times_in(self, room: Resources) -> int | None:
+        """How often `room` holds this demand at once; `None` if it is nothing."""
+        parts = (
+            (self.gpus, room.gpus),
+            (self.milli_cpus, room.milli_cpus),
+            (self.memory_mib, room.memory_mib),
+        )
+        return min((there // each for each, there in parts if each), default=None)
+
+    def covering(self, other: Resources) -> Resources:
+        """Of each resource as much as the one of both has that has more."""
+        return Resources(
+            max(self.gpus, other.gpus),
+            max(self.milli_cpus, other.milli_cpus),
+            max(self.memory_mib, other.memory_mib),
+        )
+
     def __str__(self) -> str:
         cpus = f"{self.milli_cpus / 1000:g}"
         return f"{self.gpus} GPUs, {cpus} vCPUs, {self.memory_mib / 1024:g} GiB"

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from eva_master.model.accounting.pool_costs import PoolCost
 from eva_master.model.accounting.totals import PartitionTotals, TenantTotals, Totals
 from eva_master.model.catalog import Catalog
 from eva_master.model.changes import InstanceAccount, JobAccount
@@ -103,6 +104,29 @@ class Outlook:
     estimate: Estimate | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class LineOutlook:
+    """What goes before a job's first waiting task in a line, and when that starts at the latest.
+
+    Attributes:
+        tasks: How many waiting tasks go before it.
+        work_ms: How long these take together, with what is left of the tasks on the slots that
+            count, as estimated; `None` if one of them has no estimate.
+        slots: So many tasks at a time have room on instances that no cloud takes back, as far as
+            they count for the latest start.
+        latest_ms: When it starts at the latest by these estimates; `None` if there is no such time.
+        no_bound: Why there is none, for the user.
+        others_first: Whether others that come later may go first, so that it may be later.
+    """
+
+    tasks: int
+    work_ms: int | None
+    slots: int = 0
+    latest_ms: Millis | None = None
+    no_bound: str = ""
+    others_first: bool = False
+
+
 class Contradicted(Protocol):
     """A stated duration that is not believed."""
 
@@ -145,13 +169,13 @@ class CostSums:
         charged: What the cloud charges.
         idle: The part of it that no task used.
         alone: What one instance per task would have cost.
-        standing: Of the idle amount the part for which instances stood in pools, by pool.
+        pools: What of `charged` and `idle` is for instances since they stood in a pool, by pool.
     """
 
     charged: Exact
     idle: Exact
     alone: Exact
-    standing: Mapping[str, Exact]
+    pools: Mapping[str, PoolCost]
 
 
 class Measured(Protocol):
@@ -364,6 +388,10 @@ class ReadModel(Protocol):
 
     def charged(self, now: Millis) -> Exact:
         """What the cloud charges for everything up to `now`."""
+        ...
+
+    def ahead(self, job: JobId, places: Iterable[LinePlace], now: Millis) -> list[LineOutlook]:
+        """What goes before the waiting tasks of a job in lines where it stands; takes time."""
         ...
 
     def occupants(self, instance: InstanceId) -> tuple[TaskRun, ...]:

@@ -10,6 +10,7 @@ from typing import Any
 from sqlalchemy import Row
 
 from eva_master.adapters.store import codec, task_specs
+from eva_master.model.accounting.pool_costs import read, written
 from eva_master.model.changes import InstanceAccount, JobAccount, Round
 from eva_master.model.ids import Exact, number_of
 from eva_master.model.planning.plan import Json
@@ -114,7 +115,7 @@ def instance_account_row(account: InstanceAccount) -> Values:
         "charged": str(account.charged),
         "idle": str(account.idle),
         "closed": account.closed,
-        "standing": _amounts(account.standing),
+        "standing": json.dumps(written(dict(account.standing))) if account.standing else "",
     }
 
 
@@ -126,17 +127,8 @@ def instance_account(row: Row[Any]) -> InstanceAccount:
         Exact(int(row.charged)),
         Exact(int(row.idle)),
         row.closed,
-        _read_amounts(row.standing),
+        tuple(read(json.loads(row.standing)).items()) if row.standing else (),
     )
-
-
-def _amounts(amounts: Sequence[tuple[str, Exact]]) -> str:
-    return json.dumps({name: str(amount) for name, amount in amounts}) if amounts else ""
-
-
-def _read_amounts(document: str) -> tuple[tuple[str, Exact], ...]:
-    known = json.loads(document) if document else {}
-    return tuple((name, Exact(int(amount))) for name, amount in known.items())
 
 
 def round_row(record: Round) -> Values:

@@ -103,7 +103,7 @@ INSTANCE_ACCOUNTS = Table(
     Column("charged", String, nullable=False),
     Column("idle", String, nullable=False),
     Column("closed", Boolean, nullable=False),
-    # Exact amounts by pool, as JSON; empty if it never stood in one.
+    # What it cost since it stood in each pool, as JSON; empty if it never stood in one.
     Column("standing", Text, nullable=False, server_default=""),
 )
 

@@ -112,12 +112,14 @@ def cost(session: Session, by: str | None, limit: int | None, as_json: bool) -> 
     """Show the costs of jobs and instances, and what they would be without packing.
 
     The sums are over everything. The tables end after 50 jobs and 50 instances, the newest ones;
-    JSON has all of them. --limit changes both; a table has 1,000 lines at most.
+    JSON has all of them. --limit changes both; a table has 1,000 lines at most. Where instances
+    stand in pools a table says how the bill divides by pool, and what their spot instances would
+    have cost on demand.
 
     --by tenant shows all tenants. Their costs and the idle part add up to the whole. --by partition
     shows all partitions; what is idle is part of their costs, which add up to the whole.
     """
-    from eva_master.app.cli.views import shapes, tables
+    from eva_master.app.cli.views import bills, shapes
 
     if by is not None:
         by_name = {"tenant": cost_by_tenant, "partition": cost_by_partition}
@@ -135,7 +137,7 @@ def cost(session: Session, by: str | None, limit: int | None, as_json: bool) -> 
             )
             return
         bill = client.cost(newest=min(limit or _BILLED, _LARGEST_PAGE))
-    console().print(tables.bill(bill))
+    console().print(bills.bill(bill))
     if bill.next_jobs_page_token or bill.next_instances_page_token:
         click.echo("the tables have the newest jobs and instances; --limit shows more of them")
 

@@ -118,7 +118,8 @@ def _table(messages: Iterable[Partition]) -> RenderableType:
 
 
 def _bill(answer: PartitionsResponse, listed: Sequence[Partition]) -> RenderableType:
-    from eva_master.app.cli.views.tables import grid, totals
+    from eva_master.app.cli.views.bills import totals
+    from eva_master.app.cli.views.tables import grid
     from eva_master.app.cli.views.words import money, plain, share
 
     table = grid("PARTITION", "COST", "IDLE", "SHARE", right=("COST", "IDLE", "SHARE"))

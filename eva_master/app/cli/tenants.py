@@ -87,7 +87,8 @@ def _table(messages: Iterable[Tenant]) -> RenderableType:
 
 
 def _bill(answer: TenantsResponse, listed: Sequence[Tenant]) -> RenderableType:
-    from eva_master.app.cli.views.tables import grid, totals
+    from eva_master.app.cli.views.bills import totals
+    from eva_master.app.cli.views.tables import grid
     from eva_master.app.cli.views.words import money, plain, share
 
     table = grid("TENANT", "COST", "ALONE", "SAVED", right=("COST", "ALONE", "SAVED"))

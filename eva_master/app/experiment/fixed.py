@@ -116,8 +116,8 @@ def short_problem(short: ShortSection, cluster: ClusterSection | None) -> str:
         transient = cluster.fixed.price / cluster.spot_ratio
         if budget < transient:
             return (
-                f"budget_usd_per_hour {config.budget_usd_per_hour:g} buys no transient server, which "
-                f"costs {transient / MILLION:g} dollars per hour"
+                f"budget_usd_per_hour {config.budget_usd_per_hour:g} buys no transient server, "
+                f"which costs {transient / MILLION:g} dollars per hour"
             )
     published = getattr(config, "resize", "") == "published"
     if cluster is None or not published or not config.transient_share_ppm:

@@ -21,7 +21,8 @@ from eva_master.control.measure.throughput import company_ppm, family_speed, pla
 from eva_master.control.state.records import Records
 from eva_master.control.state.store import State
 from eva_master.model.accounting.money import split
-from eva_master.model.accounting.totals import added
+from eva_master.model.accounting.pool_costs import FREE, PoolCost, Stood, added
+from eva_master.model.catalog import Purchase
 from eva_master.model.changes import InstanceAccount, JobAccount
 from eva_master.model.ids import MILLION, Exact, InstanceId, JobId, Millis, RunId
 from eva_master.model.planning.standing import full_name
@@ -58,7 +59,7 @@ class Accrued:
     charged: Exact
     idle: Exact
     alone: Exact
-    standing: Mapping[str, Exact]
+    pools: Mapping[str, PoolCost]
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +114,7 @@ def _accrue(
         charged=Exact(account.charged + amount),
         idle=Exact(account.idle + idle),
         closed=account.closed,
-        standing=_stood(account, instance, idle),
+        standing=_stood(account.standing, instance, amount, idle, elapsed),
     )
     return _Accrual(booked, jobs, tuple(paces), elapsed)
 
@@ -139,14 +140,25 @@ def _charged(
     return sums, extra
 
 
-def _stood(
-    account: InstanceAccount, instance: Instance, idle: int
-) -> tuple[tuple[str, Exact], ...]:
-    """What an instance has cost while it stood empty in pools, once some more is booked as idle."""
-    if not idle or not instance.pool or instance.drain is not None:
-        return account.standing
-    pool = full_name(instance.partition, instance.pool)
-    return tuple(added(dict(account.standing), {pool: Exact(idle)}).items())
+def _stood(standing: Stood, instance: Instance, amount: int, idle: int, elapsed_ms: int) -> Stood:
+    """What an instance has cost since it stood in pools, once a stretch of time is booked."""
+    if not amount or not instance.pool:
+        return standing
+    spot = instance.offering.purchase is Purchase.SPOT
+    priced = instance.on_demand is not None
+    more = PoolCost(
+        charged=Exact(amount),
+        idle=Exact(idle),
+        spot=Exact(amount if spot and priced else 0),
+        on_demand=Exact((instance.on_demand or 0) * elapsed_ms if spot else 0),
+        unpriced=Exact(0 if priced or not spot else amount),
+    )
+    return tuple(added(dict(standing), {_pool(instance): more}).items())
+
+
+def _pool(instance: Instance) -> str:
+    """The pool in whose account an instance is: it stands there, or did before it was drained."""
+    return full_name(instance.partition, instance.pool)
 
 
 def _worked(state: Records, run: TaskRun, elapsed: int) -> tuple[int, int]:
@@ -227,8 +239,9 @@ def close_account(state: State, instance: Instance) -> None:
     if instance.owned:  # It has the sum of all of its stays.
         state.put_instance_account(replace(account, closed=True))
         return
-    billed = max(instance.gone_ms - instance.up_ms, instance.offering.minimum_ms)
-    rest = charge(instance, instance.up_ms, Millis(instance.up_ms + billed)) - account.charged
+    end = instance.up_ms + max(instance.gone_ms - instance.up_ms, instance.offering.minimum_ms)
+    rest = charge(instance, instance.up_ms, Millis(end)) - account.charged
+    standing = _lowered(account.standing, instance, max(0, -rest))
     state.put_instance_account(
         replace(
             account,
@@ -236,19 +249,19 @@ def close_account(state: State, instance: Instance) -> None:
             charged=Exact(account.charged + rest),
             idle=Exact(account.idle + rest),
             closed=True,
-            standing=_lowered(account.standing, -rest),
+            standing=_stood(standing, instance, max(0, rest), max(0, rest), end - account.until_ms),
         )
     )
 
 
-def _lowered(standing: tuple[tuple[str, Exact], ...], less: int) -> tuple[tuple[str, Exact], ...]:
-    """What is left of amounts that were booked past the end, those of the last pools first."""
-    kept: list[tuple[str, Exact]] = []
-    for pool, amount in reversed(standing):
-        taken = min(max(0, less), amount)
+def _lowered(standing: Stood, instance: Instance, less: int) -> Stood:
+    """What is left of amounts that were booked past the end, that of the last pool first."""
+    kept = dict(standing)
+    for pool in sorted(kept, key=lambda it: it != _pool(instance)):
+        taken = min(less, kept[pool].charged)
         less -= taken
-        kept.append((pool, Exact(amount - taken)))
-    return tuple(reversed(kept))
+        kept[pool] = kept[pool].lowered(taken)
+    return tuple(kept.items())
 
 
 def bill(state: Records, now: Millis) -> Bill:
@@ -293,7 +306,7 @@ def instance_account(state: Records, instance: InstanceId, now: Millis) -> Insta
 def running_up(state: Records, now: Millis) -> Accrued:
     """What live instances and the jobs on them ran up since the last bookings, up to `now`."""
     charged = idle = alone = 0
-    standing: dict[str, Exact] = {}
+    pools: dict[str, PoolCost] = {}
     for name in state.live:
         if (account := state.instance_accounts.get(name)) is None:
             continue
@@ -301,10 +314,11 @@ def running_up(state: Records, now: Millis) -> Accrued:
         charged += accrual.account.charged - account.charged
         idle += accrual.account.idle - account.idle
         if accrual.account.standing is not account.standing:
-            pool, more = state.instances[name].pool, accrual.account.idle - account.idle
-            standing[pool] = Exact(standing.get(pool, 0) + more)
+            pool = _pool(state.instances[name])
+            before, after = dict(account.standing).get(pool, FREE), dict(accrual.account.standing)
+            pools[pool] = pools.get(pool, FREE) + (after[pool] - before)
         alone += sum(increment.alone for increment in accrual.jobs)
-    return Accrued(Exact(charged), Exact(idle), Exact(alone), standing)
+    return Accrued(Exact(charged), Exact(idle), Exact(alone), pools)
 
 
 def running_of_tenants(state: Records, now: Millis) -> Mapping[str, JobAccount]:

@@ -15,10 +15,11 @@ from eva_master.control.measure.throughput import (
     family_speed,
     placed_with,
 )
-from eva_master.control.state.finished import kind_of
+from eva_master.control.state.finished import Kind, kind_of
 from eva_master.control.state.records import PlanningRecords, Records, crew
 from eva_master.control.state.store import State
 from eva_master.learning.delays import two_digits
+from eva_master.learning.posterior import Finished
 from eva_master.model.ids import MILLION, Millis, RunId, run_id
 from eva_master.model.job import JobSpec, TaskSpec
 from eva_master.model.planning.estimate import LONGEST_MS, Estimate
@@ -125,6 +126,12 @@ class Told:
     works: Mapping[RunId, RemainingWork | None]
     estimate: Estimate | None
 
+    @property
+    def longest_ms(self) -> int | None:
+        """How long the task run takes that takes longest; `None` if that of one is unknown."""
+        known = [work.at_since_ms for work in self.works.values() if work is not None]
+        return max(known) if known and len(known) == len(self.works) else None
+
 
 def of_job(state: Records, job: Job, runs: Sequence[TaskRun]) -> Told:
     """What policies are told of a job.
@@ -174,10 +181,22 @@ def _longest(measured: Iterable[_Measured | None]) -> Estimate | None:
     return max(found, key=lambda it: it.mean_ms, default=None)
 
 
-def of_spec(state: Records, spec: JobSpec, now: Millis) -> Told:
-    """What policies would be told of a job if it were submitted now, as `PREVIEW`."""
+def of_spec(
+    state: Records,
+    spec: JobSpec,
+    now: Millis,
+    finished: Mapping[Kind, Finished] | None = None,
+) -> Told:
+    """What policies would be told of a job if it were submitted now, as `PREVIEW`.
+
+    Args:
+        state: Where it is looked up.
+        spec: The job.
+        now: The time.
+        finished: Tasks of it that have finished nevertheless, by kind.
+    """
     reservations = state.reservations_of(spec)
-    estimates = JobEstimates.of_spec(state, spec, now)
+    estimates = JobEstimates.of_spec(state, spec, now, finished)
     works: dict[RunId, RemainingWork | None] = {}
     measured: list[_Measured | None] = []
     for group in groups(spec):
@@ -189,6 +208,24 @@ def of_spec(state: Records, spec: JobSpec, now: Millis) -> Told:
         measured.append(one)
         works.update(dict.fromkeys((run_id(PREVIEW, it) for it in group), _work(one)))
     return Told(works, _longest(measured))
+
+
+def longest_ms(state: Records, job: Job) -> int | None:
+    """How long a task of an array takes alone, of those that differ the one that takes longest.
+
+    Returns:
+        `None` if that of one is not known.
+    """
+    different = replace(job.spec, tasks=state.kinds(job.id))
+    return of_spec(state, different, job.submitted_ms, state.finished(job)).longest_ms
+
+
+def left_ms(state: Records, run: TaskRun, now: Millis) -> int | None:
+    """How long a task run goes on at its present pace; `None` if that is not known."""
+    job = state.jobs[run.job]
+    group = list(crew(state, job.id)) if job.is_gang else [run]
+    told = _outlook(state, run, _measured(state, group, JobEstimates.of_job(state, job)), now)
+    return told.left_ms if told.eta_ms is None else max(0, told.eta_ms - now)
 
 
 def contradicted(state: Records, job: Job) -> Contradicted | None:

@@ -9,7 +9,7 @@ from eva_master.control.measure import remaining
 from eva_master.control.standing.standing import Standing, queue_of
 from eva_master.model.ids import JobId
 from eva_master.model.job import JobKind
-from eva_master.model.planning.standing import Arrivals
+from eva_master.model.planning.standing import Newcomers
 from eva_master.model.records import Job
 
 
@@ -38,13 +38,13 @@ def depart(context: Context, job: Job) -> None:
 def join(context: Context, job: Job) -> bool:
     """Have a job stand in the lines that are open to it; returns whether there is one."""
     spec, standing = job.spec, _standing(context, job)
-    if not any(line.arrivals for line in standing.lines) or not stands_in_line(job):
+    if not any(line.open_to for line in standing.lines) or not stands_in_line(job):
         return False
     expected = remaining.of_spec(context.state, spec, context.now).estimate
     task_ms = None if expected is None else expected.mean_ms
 
-    def takes(arrivals: Arrivals) -> bool:
-        return arrivals.take(spec.latency, task_ms)
+    def takes(newcomers: Newcomers) -> bool:
+        return newcomers.take(spec.latency, task_ms)
 
     tasks = context.state.tasks.get(job.id)
     touched = () if tasks is None else map(context.state.runs.__getitem__, tasks.touched)

@@ -38,9 +38,7 @@ def _expected_ms(state: Records, spec: JobSpec, now: Millis) -> int | None:
     """How long the longest task of a job takes alone, as stated or learned; `None` if unknown."""
     if spec.kind is JobKind.ARRAY:
         spec = replace(spec, tasks=tuple(different(spec.tasks)))
-    works = remaining.of_spec(state, spec, now).works
-    known = [work.at_since_ms for work in works.values() if work is not None]
-    return max(known) if len(known) == len(works) else None
+    return remaining.of_spec(state, spec, now).longest_ms
 
 
 def refusal(context: Context, spec: JobSpec) -> EvaError | None:

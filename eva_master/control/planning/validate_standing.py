@@ -57,7 +57,7 @@ def stated(now: Snapshot, plan: Plan, ordered: Collection[InstanceId], used: set
             continue  # without any of those it would claim room everywhere
         claimed = tuple(name for name in line.pools if name in names)
         waiting = tuple(job for job in line.jobs if job in jobs)
-        if claimed and (waiting or line.arrivals is not None):
+        if claimed and (waiting or line.open_to is not None):
             lines.append(replace(line, pools=claimed, jobs=waiting, only=only))
     bought = {it for it in members if isinstance(it, int)} - used
     return Stated(pools, tuple(lines), frozenset(bought))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from operator import itemgetter
 
@@ -13,9 +13,10 @@ from eva_master.control.planning import partitioning
 from eva_master.control.planning.parts import part_of
 from eva_master.control.planning.preview import hypothetical
 from eva_master.control.readside import shown_tasks
+from eva_master.control.readside.line_outlooks import LineOutlooks
 from eva_master.control.readside.persistent_map import PersistentMap
 from eva_master.control.settings import Settings
-from eva_master.control.standing.membership import Membership
+from eva_master.control.standing.membership import Membership, Statement
 from eva_master.control.state.counters import Counters
 from eva_master.control.state.derived.task_counts import TaskCounts
 from eva_master.control.state.finished import Kind
@@ -28,7 +29,8 @@ from eva_master.learning.interruptions import Interruptions
 from eva_master.learning.knowledge import Knowledge
 from eva_master.learning.posterior import Finished
 from eva_master.learning.standalone import StandaloneTable
-from eva_master.model.accounting.totals import PartitionTotals, TenantTotals, Totals, added
+from eva_master.model.accounting.pool_costs import added
+from eva_master.model.accounting.totals import PartitionTotals, TenantTotals, Totals
 from eva_master.model.catalog import Catalog
 from eva_master.model.changes import InstanceAccount, JobAccount
 from eva_master.model.events import CloudTrouble
@@ -57,6 +59,7 @@ from eva_master.ports.reading import (
     JobRecord,
     LearnedTables,
     LearnedTime,
+    LineOutlook,
     Outlook,
     TaskPage,
 )
@@ -136,6 +139,8 @@ class ClusterModel:
     prices: ReadersValuation
     pool_reasons: Mapping[str, str]
     queued: Mapping[JobId, tuple[LinePlace, ...]]
+    stated: Mapping[str, Statement]
+    """Pools and lines by partition, see `Membership`."""
 
     # -- records ---------------------------------------------------------------------------------
 
@@ -319,7 +324,7 @@ class ClusterModel:
             charged=Exact(totals.charged + sums.charged),
             idle=Exact(totals.idle + sums.idle),
             alone=Exact(totals.alone + sums.alone),
-            standing=added(totals.standing, sums.standing),
+            pools=added(totals.pools, sums.pools),
         )
 
     def of_tenants(self, now: Millis) -> Mapping[str, TenantTotals]:
@@ -423,6 +428,13 @@ class ClusterModel:
             for name in sorted(known if not owner else known.keys() & {owner})
             for (feature, value), it in sorted(known[name].spreads.items(), key=itemgetter(0))
         ]
+
+    def ahead(self, job: JobId, places: Iterable[LinePlace], now: Millis) -> list[LineOutlook]:
+        """See `ReadModel.ahead`."""
+        record = self.jobs[job]
+        statement = self.stated[self.partitions.home(record.partition).name]
+        found = LineOutlooks(self, self.tasks, statement, self.is_connected, now)
+        return [found.of(record, place) for place in places]
 
     @property
     def preemption(self) -> Preemption:

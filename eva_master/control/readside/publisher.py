@@ -64,6 +64,7 @@ class Publisher:
             prices=self._prices(),
             pool_reasons=state.membership.reasons,
             queued=state.membership.queued,
+            stated=state.membership.stated,
             **parts,
         )
         return self._model
@@ -162,6 +163,7 @@ def _empty(state: State, settings: Settings) -> ClusterModel:
         prices=ReadersValuation(state.catalog, state.standalone.known),
         pool_reasons={},
         queued={},
+        stated={},
     )
 
 

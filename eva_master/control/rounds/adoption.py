@@ -9,6 +9,7 @@ from eva_master.control.measure import learn
 from eva_master.control.planning.validate_plan import Decision
 from eva_master.control.pools import filling
 from eva_master.control.replicas import settling
+from eva_master.model.catalog import on_demand_price
 from eva_master.model.ids import InstanceId
 from eva_master.model.records import Instance
 from eva_master.model.states import InstanceState
@@ -46,6 +47,7 @@ def adopt(context: Context, decision: Decision, partition: str) -> dict[int, Ins
                 reason="" if pool is None else pool.reason,
                 pool="" if pool is None else pool.name,
                 partition=partition,
+                on_demand=on_demand_price(state.catalog, offering),
             )
         )
     for entry in decision.sizes:

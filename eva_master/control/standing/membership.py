@@ -3,11 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 
 from eva_master.model.ids import InstanceId, JobId
 from eva_master.model.planning.standing import Line, LinePlace, Pool, full_name
 from eva_master.model.records import Instance
 from eva_master.model.states import LIVE
+
+Places = Mapping[JobId, tuple[LinePlace, ...]]
+"""Where each job stands in lines."""
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """What the last plan of a partition states.
+
+    Attributes:
+        queued: Where each job stands in these lines.
+    """
+
+    pools: tuple[Pool, ...]
+    lines: tuple[Line, ...]
+    queued: Places
+
+    def without(self, job: JobId) -> Statement:
+        """The same once a job stands in no line any more."""
+        return replace(self, queued=_without(self.queued, job))
+
+
+def _without(places: Places, job: JobId) -> Places:
+    return {it: there for it, there in places.items() if it != job}
 
 
 class Membership:
@@ -16,18 +41,17 @@ class Membership:
     Attributes:
         standing: Those that stay though they are empty.
         draining: Those that take no new task, as somebody decided; until they terminate.
-        reasons: Why members of pools stay, by the pool's full name; as the last plans say.
+        stated: The pools and lines of each partition, by its name, as the last plans say.
+        reasons: Why members of pools stay, by the pool's full name; likewise.
         queued: Where each job stands in lines, by these plans.
     """
 
     def __init__(self) -> None:
         self.standing: dict[InstanceId, None] = {}
         self.draining: dict[InstanceId, None] = {}
+        self.stated: Mapping[str, Statement] = {}
         self.reasons: Mapping[str, str] = {}
-        self.queued: Mapping[JobId, tuple[LinePlace, ...]] = {}
-        self._stated: dict[
-            str, tuple[Mapping[str, str], Mapping[JobId, tuple[LinePlace, ...]]]
-        ] = {}
+        self.queued: Places = {}
 
     def moved(
         self,
@@ -42,16 +66,19 @@ class Membership:
 
     def state(self, partition: str, pools: Iterable[Pool], lines: Iterable[Line]) -> None:
         """Take over what a plan of a partition states."""
-        reasons = {full_name(partition, pool.name): pool.reason for pool in pools}
         queued: dict[JobId, list[LinePlace]] = {}
+        lines = tuple(lines)
         for line in lines:
             for place, job in enumerate(line.jobs):
                 queued.setdefault(job, []).append(LinePlace(line, place))
-        self._stated[partition] = reasons, {job: tuple(places) for job, places in queued.items()}
+        places = {job: tuple(there) for job, there in queued.items()}
+        self.stated = {**self.stated, partition: Statement(tuple(pools), lines, places)}
         self.reasons = {
-            name: why for whys, _ in self._stated.values() for name, why in whys.items()
+            full_name(name, pool.name): pool.reason
+            for name, it in self.stated.items()
+            for pool in it.pools
         }
-        self.queued = {job: it for _, claims in self._stated.values() for job, it in claims.items()}
+        self.queued = {job: at for it in self.stated.values() for job, at in it.queued.items()}
 
     def queue(self, partition: str, job: JobId, lines: Iterable[Line]) -> None:
         """A job stands in lines of a partition, too."""
@@ -63,11 +90,8 @@ class Membership:
     def unqueue(self, job: JobId) -> None:
         """A job stands in no line any more."""
         if job in self.queued:
-            self._stated = {
-                name: (reasons, {it: places for it, places in claims.items() if it != job})
-                for name, (reasons, claims) in self._stated.items()
-            }
-            self.queued = {it: places for it, places in self.queued.items() if it != job}
+            self.stated = {name: it.without(job) for name, it in self.stated.items()}
+            self.queued = _without(self.queued, job)
 
     def follow(self, instance: Instance) -> None:
         """An instance was added or replaced."""

@@ -14,7 +14,7 @@ from eva_master.control.standing.claims import Claims
 from eva_master.control.standing.queue import Queue, Shape
 from eva_master.control.standing.rooms import Room, Rooms
 from eva_master.model.ids import InstanceId, JobId, Millis, RunId
-from eva_master.model.planning.standing import Arrivals, Line, Pool
+from eva_master.model.planning.standing import Line, Newcomers, Pool
 from eva_master.model.records import Job, TaskRun
 from eva_master.model.states import RunState
 
@@ -117,7 +117,7 @@ class Standing:
         changed = (name for name, pool in self.pool_of.items() if pool_of.get(name) != pool)
         self._instances.update(dict.fromkeys(changed))
 
-    def join(self, job: JobId, queue: Queue, takes: Callable[[Arrivals], bool]) -> bool:
+    def join(self, job: JobId, queue: Queue, takes: Callable[[Newcomers], bool]) -> bool:
         """Have a job that arrives stand in the lines that are open to it.
 
         Args:
@@ -128,7 +128,7 @@ class Standing:
         Returns:
             Whether there is one.
         """
-        found = [it for it in self._claims if it.line.arrivals and takes(it.line.arrivals)]
+        found = [it for it in self._claims if it.line.open_to and takes(it.line.open_to)]
         if not found:
             return False
         self._queues.setdefault(job, queue)

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 
 from eva_master.control.state.parts.partition_tally import PartitionTally
 from eva_master.control.state.tenant_tally import TenantTally
+from eva_master.model.accounting import pool_costs
+from eva_master.model.accounting.pool_costs import FREE, PoolCost, Stood
 from eva_master.model.accounting.totals import Totals
 from eva_master.model.changes import InstanceAccount, JobAccount
 from eva_master.model.ids import Exact
@@ -29,7 +31,7 @@ class Tally:
         self.tenants = TenantTally()
         self.partitions = PartitionTally()
         self._charged = self._idle = self._alone = self._migrations = 0
-        self._standing: dict[str, Exact] = {}
+        self._pools: dict[str, PoolCost] = {}
         self._jobs: defaultdict[JobState, int] = defaultdict(int)
         self._runs: defaultdict[RunState, int] = defaultdict(int)
 
@@ -79,17 +81,18 @@ class Tally:
         if old is None:
             self._charged += new.charged
             self._idle += new.idle
-            self._stood({}, dict(new.standing))
+            self._stood((), new.standing)
         else:
             self._charged += new.charged - old.charged
             self._idle += new.idle - old.idle
             if new.standing is not old.standing:
-                self._stood(dict(old.standing), dict(new.standing))
+                self._stood(old.standing, new.standing)
 
-    def _stood(self, before: Mapping[str, Exact], after: Mapping[str, Exact]) -> None:
-        for pool in sorted({*before, *after}):
-            change = after.get(pool, 0) - before.get(pool, 0)
-            self._standing[pool] = Exact(self._standing.get(pool, 0) + change)
+    def _stood(self, before: Stood, after: Stood) -> None:
+        for pool, cost in after:
+            self._pools[pool] = self._pools.get(pool, FREE) + cost
+        for pool, cost in before:
+            self._pools[pool] -= cost
 
     def totals(self) -> Totals:
         """The sums as they are now."""
@@ -101,7 +104,7 @@ class Tally:
             jobs={state: count for state, count in self._jobs.items() if count},
             runs={state: count for state, count in self._runs.items() if count},
             tenants=self.tenants.totals(),
-            standing=dict(self._standing),
+            pools=dict(sorted(self._pools.items())),
             partitions=self.partitions.totals(),
         )
 
@@ -109,9 +112,7 @@ class Tally:
         """Take the sums as the journal has them, see `to_json`."""
         for name in ("charged", "idle", "alone", "migrations"):
             setattr(self, f"_{name}", int(str(written[name])))
-        standing = written.get("standing", {})
-        assert isinstance(standing, dict)
-        self._standing = {pool: Exact(int(str(amount))) for pool, amount in standing.items()}
+        self._pools = pool_costs.read(written.get("pools", {}))
         jobs, runs = written["jobs"], written["runs"]
         assert isinstance(jobs, dict)
         assert isinstance(runs, dict)
@@ -121,9 +122,9 @@ class Tally:
     def to_json(self) -> dict[str, Json]:
         """The sums as a document; exact amounts are decimal strings, as in the tables."""
         totals = self.totals()
-        standing: dict[str, Json] = {pool: str(sum_) for pool, sum_ in totals.standing.items()}
+        pools = pool_costs.written(totals.pools)
         return {
-            **({"standing": standing} if standing else {}),
+            **({"pools": pools} if pools else {}),
             "charged": str(totals.charged),
             "idle": str(totals.idle),
             "alone": str(totals.alone),

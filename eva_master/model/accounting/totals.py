@@ -5,14 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from eva_master.model.accounting.pool_costs import PoolCost
 from eva_master.model.ids import Exact, Millis
 from eva_master.model.states import JobState, RunState
-
-
-def added(amounts: Mapping[str, Exact], more: Mapping[str, Exact]) -> dict[str, Exact]:
-    """The sums of amounts of one name, by name and sorted."""
-    names = sorted({*amounts, *more})
-    return {name: Exact(amounts.get(name, 0) + more.get(name, 0)) for name in names}
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +64,7 @@ class Totals:
         runs: The same of task runs.
         tenants: The sums of each tenant that ever had a job. What they were charged and `idle` add
             up to `charged`.
-        standing: Of the idle amount the part for which instances stood in pools, by pool.
+        pools: What of `charged` and `idle` is for instances since they stood in a pool, by pool.
         partitions: The sums of each partition by the name on record. What they were charged adds up
             to `charged`.
         suspended: How many of the pending jobs are suspended, by tenant. Follows from the records,
@@ -83,6 +78,6 @@ class Totals:
     jobs: Mapping[JobState, int] = field(default_factory=dict)
     runs: Mapping[RunState, int] = field(default_factory=dict)
     tenants: Mapping[str, TenantTotals] = field(default_factory=dict)
-    standing: Mapping[str, Exact] = field(default_factory=dict)
+    pools: Mapping[str, PoolCost] = field(default_factory=dict)
     partitions: Mapping[str, PartitionTotals] = field(default_factory=dict)
     suspended: Mapping[str, int] = field(default_factory=dict)

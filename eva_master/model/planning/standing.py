@@ -37,7 +37,7 @@ class Pool:
 
 
 @dataclass(frozen=True, slots=True)
-class Arrivals:
+class Newcomers:
     """Which jobs a line takes in that arrive.
 
     Attributes:
@@ -68,11 +68,12 @@ class Line:
         at_most: Jobs of which at most so many tasks may run or have succeeded, wherever they are;
             a job that is not listed has no such limit.
         only: The members that it claims room on; all members of the pools if empty.
-        arrivals: Which jobs that arrive stand in it at once, last, until a plan is about them;
+        open_to: Which jobs that arrive stand in it at once, last, until a plan is about them;
             `None` for none.
         patience_ms: The head of a line of a higher rank that could have had room which this one
             took, since so long ago, and has had none since, is offered room first; `None` for
             never.
+        by_arrival: Whether a job that comes later stands behind, unless it is more urgent.
     """
 
     pools: tuple[str, ...]
@@ -82,7 +83,8 @@ class Line:
     at_most: tuple[tuple[JobId, int], ...] = ()
     only: tuple[InstanceId | int, ...] = ()
     patience_ms: int | None = None
-    arrivals: Arrivals | None = None
+    by_arrival: bool = False
+    open_to: Newcomers | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from eva_master.model.planning.snapshot import (
     RunView,
     Snapshot,
 )
-from eva_master.model.planning.standing import Arrivals, Line, Pool
+from eva_master.model.planning.standing import Line, Newcomers, Pool
 from eva_master.model.resources import NOTHING, Resources
 from eva_master.model.values import sameness
 from eva_master.packing.parts.partition import divide, merge, without_launched
@@ -123,13 +123,13 @@ class Splitter:
 
     def _opened(self, front: Plan, back: Plan) -> tuple[Plan, Plan]:
         """Plans whose lines are open to the front policy's jobs at most."""
-        arrivals = None if self._short is None else Arrivals(self._short)
+        newcomers = None if self._short is None else Newcomers(self._short)
 
         def opened(line: Line) -> Line:
-            return line if line.arrivals is None else replace(line, arrivals=arrivals)
+            return line if line.open_to is None else replace(line, open_to=newcomers)
 
         def closed(line: Line) -> Line:
-            return line if line.arrivals is None else replace(line, arrivals=None)
+            return line if line.open_to is None else replace(line, open_to=None)
 
         return (
             replace(front, lines=tuple(map(opened, front.lines))),

@@ -10,7 +10,7 @@ from eva_master.model.catalog import Offering
 from eva_master.model.ids import Family, InstanceId, JobId, Millis
 from eva_master.model.job import TaskSpec
 from eva_master.model.planning.snapshot import Lendable, Snapshot
-from eva_master.model.planning.standing import Arrivals, Line, Pool
+from eva_master.model.planning.standing import Line, Newcomers, Pool
 from eva_master.model.resources import NOTHING, Resources
 from eva_master.packing.toolkit import UnplacedGroup
 from eva_master.policies.cloudcoaster.config import Config
@@ -62,7 +62,7 @@ def one_line(
     names = tuple(pool.name for pool in (*pools, *lent))
     hosted = dict.fromkeys(it.group.job.id for it in waits if filling.can_ever_hold(it.run.id))
     patience_ms = config.long_patience_s * 1000
-    line = Line(names, tuple(hosted), patience_ms=patience_ms, arrivals=Arrivals())
+    line = Line(names, tuple(hosted), patience_ms=patience_ms, open_to=Newcomers())
     return Lines((line,) if names else (), lent)
 
 

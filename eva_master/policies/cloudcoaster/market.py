@@ -26,12 +26,8 @@ def slots_in(whole: Resources, need: Resources | None) -> int:
     """How many tasks fit into what is free, by what one needs; none if it can not be there."""
     if need is None or not need.fits(whole):
         return 0
-    parts = (
-        (need.gpus, whole.gpus),
-        (need.milli_cpus, whole.milli_cpus),
-        (need.memory_mib, whole.memory_mib),
-    )
-    return min((there // one for one, there in parts if one), default=_MANY)
+    times = need.times_in(whole)
+    return _MANY if times is None else times
 
 
 def is_spot(offering: Offering) -> bool:

@@ -81,7 +81,7 @@ class Fifo:
         members = tuple(view.id for view in nodes)
         pool = Pool(NODES, members, "the operator's own nodes, whose room is given by arrival")
         jobs = _jobs(queued)
-        lines = (Line((NODES,), jobs),) if jobs else ()
+        lines = (Line((NODES,), jobs, by_arrival=True),) if jobs else ()
         return replace(plan, pools=(pool,), lines=lines), memory
 
     def _has_room(self, snapshot: Snapshot, groups: Sequence[PlacementGroup], home: _Home) -> bool:

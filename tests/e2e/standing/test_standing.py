@@ -40,6 +40,8 @@ def test_short_tasks_stand_in_line_for_a_pool_that_stays(
     assert "in line for room in pool small" in waits.waiting_for
     told = cluster.eva("explain", jobs[0]).stdout
     assert "stood in line for room in the pool small" in told
+    waits_for = cluster.eva("explain", jobs[1]).stdout
+    assert "no bound on when its next task starts: how long the tasks take that run" in waits_for
     (node,) = json.loads(cluster.eva("nodes", "--json").stdout)["instances"]
     assert node["pool"] == "small"
     # A master that dies forgets the line; the next one's first plan states it again.
@@ -57,4 +59,11 @@ def test_short_tasks_stand_in_line_for_a_pool_that_stays(
     cluster.until_ended(*jobs)
     until(lambda: cluster.instances()[node["id"]].state == "gone", "the drained one is gone")
     bill = json.loads(cluster.eva("cost", "--json").stdout)
-    assert [one["pool"] for one in bill["pools"]] == ["small"]
+    (row,) = bill["pools"]
+    assert (row["pool"], row["cost_usd"], row["idle_usd"]) == (
+        "small",
+        bill["cost_usd"],
+        bill["idle_usd"],
+    )
+    assert row["spot_usd"] == row["on_demand_usd"] == 0
+    assert "(none)" in cluster.eva("cost").stdout

@@ -127,6 +127,19 @@ def _live(world: ChaoticWorld, story: Story) -> int:
         looked += _check_lines(world)
 
 
+def _check_pools(world: ChaoticWorld) -> None:
+    """The rows of pools are parts of what instances cost, and add up whoever has died meanwhile."""
+    accounts, rows = world.state.instance_accounts.values(), world.state.totals.pools
+    for account in accounts:
+        stood = dict(account.standing).values()
+        assert sum(it.charged for it in stood) <= account.charged
+        assert all(0 <= it.idle <= it.charged for it in stood)
+    for pool, row in rows.items():
+        there = [dict(it.standing)[pool] for it in accounts if pool in dict(it.standing)]
+        assert row.charged == sum(it.charged for it in there)
+        assert row.idle == sum(it.idle for it in there)
+
+
 def _with_lines(story: Story, drained: list[tuple[int, int, bool]]) -> ChaoticWorld:
     other = CapriciousPolicy(story.seed, CHAOS_MS)
     world = _world(story, policy=CapriciousLines(story.seed, CHAOS_MS, other))
@@ -150,6 +163,7 @@ def test_no_room_stays_free_for_which_a_task_stands_in_line(
     world = _with_lines(story, drained)
     _live(world, story)
     _check_end(world, story)
+    _check_pools(world)
 
 
 @drawn(3)

@@ -158,12 +158,14 @@ def test_what_stands_in_pools_of_one_name_is_booked_for_each_partition() -> None
     cluster.answer("main", pool(cluster, "main", 2))
     cluster.up()
     cluster.handle(Tick(), after_ms=HOUR)
+    running = ledger.running_up(cluster.machine.state, Millis(cluster.now)).pools
     for name in cluster.machine.state.live:
         ledger.book(cluster.machine.state, name, Millis(cluster.now))
-    standing = cluster.machine.state.totals.standing
-    assert {name: int(it) // HOUR for name, it in standing.items()} == {
-        "short/kept": 1_000_000,
-        "main/kept": 2_000_000,
+    pools = cluster.machine.state.totals.pools
+    assert running.keys() == pools.keys(), "a pool has one name, booked or not"
+    assert {name: (it.charged // HOUR, it.idle // HOUR) for name, it in pools.items()} == {
+        "short/kept": (1_000_000, 1_000_000),
+        "main/kept": (2_000_000, 2_000_000),
     }
 
 

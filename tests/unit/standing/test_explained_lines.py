@@ -21,6 +21,16 @@ from tests.fakes.models import model_of
 from tests.fakes.rpc.server import CATALOG, add_instance, add_job, spec
 
 NOW = Millis(5_000)
+BOUND = (
+    "more_only",
+    "tasks_before",
+    "work_ms",
+    "slots",
+    "latest_start_ms",
+    "no_bound",
+    "others_first",
+)
+"""What `test_line_outlooks` is about."""
 
 
 def cluster() -> tuple[State, list[JobId]]:
@@ -55,36 +65,39 @@ def told(message: pb.Explanation) -> list[str]:
 def test_a_job_that_waits_is_told_its_place_in_each_line() -> None:
     state, jobs = cluster()
     message = explained(state, jobs[2])
-    assert told(message)[-2:] == [
-        "  in line for room that becomes free in pool small: rank 1; a-1 and 1 more stand before",
+    # In which it is offered room first is told first.
+    assert [line for line in told(message) if line.startswith("  in line")] == [
         "  in line for room that becomes free in pools small, large: rank 0; "
         "no job stands before; at most 2 tasks of it; on i-2 alone",
+        "  in line for room that becomes free in pool small: rank 1; a-1 and 1 more stand before",
     ]
-    assert explanation.shape(message)["lines"] == [
-        {
-            "pools": ["small"],
-            "rank": 1,
-            "jobs_before": 2,
-            "first_before": "a-1",
-            "at_most": None,
-            "only": [],
-        },
-        {
-            "pools": ["small", "large"],
-            "rank": 0,
-            "jobs_before": 0,
-            "first_before": None,
-            "at_most": 2,
-            "only": ["i-2"],
-        },
-    ]
+    first, second = explanation.shape(message)["lines"]
+    assert first == {
+        **second,
+        "pools": ["small", "large"],
+        "rank": 0,
+        "jobs_before": 0,
+        "first_before": None,
+        "at_most": 2,
+        "only": ["i-2"],
+        **{name: first[name] for name in BOUND},
+    }
+    assert second == {
+        "pools": ["small"],
+        "rank": 1,
+        "jobs_before": 2,
+        "first_before": "a-1",
+        "at_most": None,
+        "only": [],
+        **{name: second[name] for name in BOUND},
+    }
 
 
 def test_who_has_ended_is_before_nobody_and_who_runs_waits_for_nothing() -> None:
     state, jobs = cluster()
     state.put_job(state.jobs[jobs[0]].to(JobState.ENDING, NOW).to(JobState.CANCELLED, NOW))
     assert [it.before for it in explained(state, jobs[1]).lines] == [0]
-    assert [it.before for it in explained(state, jobs[2]).lines] == [1, 0]
+    assert [it.before for it in explained(state, jobs[2]).lines] == [0, 1]
     for run in list(state.members(jobs[1])):
         starting = run.to(RunState.STARTING, NOW)
         state.put_run(replace(starting, instance=InstanceId("i-1"), target=InstanceId("i-1")))

@@ -21,6 +21,7 @@ from eva_master.control.standing.queue import Queue, Shape
 from eva_master.control.standing.rooms import Room
 from eva_master.control.standing.standing import Standing
 from eva_master.control.state.store import State
+from eva_master.model.accounting.pool_costs import PoolCost
 from eva_master.model.catalog import InstanceType, Offering, Purchase
 from eva_master.model.errors import NotFound
 from eva_master.model.events import DrainRequested
@@ -327,7 +328,7 @@ def test_members_stay_though_empty_and_what_they_cost_is_booked_under_the_pool()
     assert [it.state for it in state.instances.values()] == [InstanceState.READY] * 2
     bill = ledger.bill(state, world.timeline.now())
     assert bill.charged == bill.idle > 0
-    stood = sum(dict(it.standing)["small"] for it in bill.instances.values())
+    stood = sum(dict(it.standing)["small"].idle for it in bill.instances.values())
     assert stood == bill.idle
     # A master that comes after knows them, and the first plan states them again.
     world.restart()
@@ -336,7 +337,7 @@ def test_members_stay_though_empty_and_what_they_cost_is_booked_under_the_pool()
     for name in list(world.state.live):
         ledger.book(world.state, name, world.timeline.now())
     totals = world.state.totals
-    assert totals.standing == {"small": totals.idle}
+    assert totals.pools == {"small": PoolCost(charged=totals.charged, idle=totals.idle)}
 
 
 def test_who_leaves_a_pool_is_drained_and_may_be_taken_back() -> None:

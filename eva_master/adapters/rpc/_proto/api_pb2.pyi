@@ -1511,7 +1511,7 @@ class Bill(google.protobuf.message.Message):
     def jobs(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___JobCost]: ...
     @property
     def pools(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___PoolCost]:
-        """Of the idle amount what instances cost while they stood empty in pools."""
+        """What of the cost and of its idle part is for instances that stand in pools."""
 
     def __init__(
         self,
@@ -1533,19 +1533,38 @@ global___Bill = Bill
 
 @typing.final
 class PoolCost(google.protobuf.message.Message):
+    """What instances have cost since they stood in a pool."""
+
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     POOL_FIELD_NUMBER: builtins.int
+    IDLE_MICRO_USD_FIELD_NUMBER: builtins.int
     COST_MICRO_USD_FIELD_NUMBER: builtins.int
+    SPOT_MICRO_USD_FIELD_NUMBER: builtins.int
+    ON_DEMAND_MICRO_USD_FIELD_NUMBER: builtins.int
+    UNPRICED_MICRO_USD_FIELD_NUMBER: builtins.int
     pool: builtins.str
+    idle_micro_usd: builtins.int
+    """The part of the cost that no task used."""
     cost_micro_usd: builtins.int
+    spot_micro_usd: builtins.int
+    """The part of the cost for spot instances of whose type a price on demand is known, and what the
+    same would have cost on demand for the same time.
+    """
+    on_demand_micro_usd: builtins.int
+    unpriced_micro_usd: builtins.int
+    """The part of the cost for other spot instances."""
     def __init__(
         self,
         *,
         pool: builtins.str = ...,
+        idle_micro_usd: builtins.int = ...,
         cost_micro_usd: builtins.int = ...,
+        spot_micro_usd: builtins.int = ...,
+        on_demand_micro_usd: builtins.int = ...,
+        unpriced_micro_usd: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["cost_micro_usd", b"cost_micro_usd", "pool", b"pool"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["cost_micro_usd", b"cost_micro_usd", "idle_micro_usd", b"idle_micro_usd", "on_demand_micro_usd", b"on_demand_micro_usd", "pool", b"pool", "spot_micro_usd", b"spot_micro_usd", "unpriced_micro_usd", b"unpriced_micro_usd"]) -> None: ...
 
 global___PoolCost = PoolCost
 
@@ -2037,6 +2056,7 @@ class Explanation(google.protobuf.message.Message):
     WEIGHING_FIELD_NUMBER: builtins.int
     INSTANCE_FIELD_NUMBER: builtins.int
     LINES_FIELD_NUMBER: builtins.int
+    MORE_LINES_FIELD_NUMBER: builtins.int
     POOLS_FIELD_NUMBER: builtins.int
     PARTITION_FIELD_NUMBER: builtins.int
     LATENCY_FIELD_NUMBER: builtins.int
@@ -2049,6 +2069,7 @@ class Explanation(google.protobuf.message.Message):
     now_ms: builtins.int
     moved_in_round: builtins.int
     moved_ms: builtins.int
+    more_lines: builtins.int
     partition: builtins.str
     """Whose round it was, or where the job or instance belongs, if the cluster is divided."""
     latency: builtins.str
@@ -2075,7 +2096,9 @@ class Explanation(google.protobuf.message.Message):
 
     @property
     def lines(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___LinePlace]:
-        """Of a job alone: the lines in which its waiting tasks stand, by the newest plan."""
+        """Of a job alone: lines in which its waiting tasks stand, by the newest plan, and in how many
+        more they do; those in which most goes before it are left out.
+        """
 
     @property
     def pools(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___StandingPool]:
@@ -2097,12 +2120,13 @@ class Explanation(google.protobuf.message.Message):
         weighing: global___Weighing | None = ...,
         instance: global___Instance | None = ...,
         lines: collections.abc.Iterable[global___LinePlace] | None = ...,
+        more_lines: builtins.int = ...,
         pools: collections.abc.Iterable[global___StandingPool] | None = ...,
         partition: builtins.str = ...,
         latency: builtins.str = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["instance", b"instance", "job", b"job", "weighing", b"weighing"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["at_ms", b"at_ms", "exchanges", b"exchanges", "hostings", b"hostings", "instance", b"instance", "job", b"job", "kind", b"kind", "latency", b"latency", "lines", b"lines", "moved_in_round", b"moved_in_round", "moved_ms", b"moved_ms", "now_ms", b"now_ms", "partition", b"partition", "pools", b"pools", "round", b"round", "subject", b"subject", "weighing", b"weighing"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["at_ms", b"at_ms", "exchanges", b"exchanges", "hostings", b"hostings", "instance", b"instance", "job", b"job", "kind", b"kind", "latency", b"latency", "lines", b"lines", "more_lines", b"more_lines", "moved_in_round", b"moved_in_round", "moved_ms", b"moved_ms", "now_ms", b"now_ms", "partition", b"partition", "pools", b"pools", "round", b"round", "subject", b"subject", "weighing", b"weighing"]) -> None: ...
 
 global___Explanation = Explanation
 
@@ -2118,6 +2142,13 @@ class LinePlace(google.protobuf.message.Message):
     FIRST_FIELD_NUMBER: builtins.int
     AT_MOST_FIELD_NUMBER: builtins.int
     ONLY_FIELD_NUMBER: builtins.int
+    MORE_ONLY_FIELD_NUMBER: builtins.int
+    TASKS_BEFORE_FIELD_NUMBER: builtins.int
+    WORK_MS_FIELD_NUMBER: builtins.int
+    SLOTS_FIELD_NUMBER: builtins.int
+    LATEST_START_MS_FIELD_NUMBER: builtins.int
+    NO_BOUND_FIELD_NUMBER: builtins.int
+    OTHERS_FIRST_FIELD_NUMBER: builtins.int
     rank: builtins.int
     """Lines of a lower rank are offered room first."""
     before: builtins.int
@@ -2125,13 +2156,32 @@ class LinePlace(google.protobuf.message.Message):
     first: builtins.str
     at_most: builtins.int
     """So many of its tasks may run or have succeeded; absent if there is no such limit."""
+    more_only: builtins.int
+    tasks_before: builtins.int
+    """Tasks that wait and go before its first waiting one."""
+    work_ms: builtins.int
+    """How long the tasks go on together that are before it or run on the slots below, as estimated;
+    absent where one of them has no estimate.
+    """
+    slots: builtins.int
+    """So many tasks at a time have room on instances that no cloud takes back, as far as they count
+    for the next field.
+    """
+    latest_start_ms: builtins.int
+    """Its first waiting task starts no later by these estimates; absent if there is no such time."""
+    no_bound: builtins.str
+    """Why there is none, for the user."""
+    others_first: builtins.bool
+    """Others that come later may go first, and that would be later then."""
     @property
     def pools(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """The preferred ones first."""
 
     @property
     def only(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
-        """The instances that the line is limited to; all of the pools if empty."""
+        """The instances that the line is limited to, 20 at most, and how many more; all of the pools if
+        empty.
+        """
 
     def __init__(
         self,
@@ -2142,10 +2192,22 @@ class LinePlace(google.protobuf.message.Message):
         first: builtins.str = ...,
         at_most: builtins.int | None = ...,
         only: collections.abc.Iterable[builtins.str] | None = ...,
+        more_only: builtins.int = ...,
+        tasks_before: builtins.int = ...,
+        work_ms: builtins.int | None = ...,
+        slots: builtins.int = ...,
+        latest_start_ms: builtins.int | None = ...,
+        no_bound: builtins.str = ...,
+        others_first: builtins.bool = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["_at_most", b"_at_most", "at_most", b"at_most"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_at_most", b"_at_most", "at_most", b"at_most", "before", b"before", "first", b"first", "only", b"only", "pools", b"pools", "rank", b"rank"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_at_most", b"_at_most", "_latest_start_ms", b"_latest_start_ms", "_work_ms", b"_work_ms", "at_most", b"at_most", "latest_start_ms", b"latest_start_ms", "work_ms", b"work_ms"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_at_most", b"_at_most", "_latest_start_ms", b"_latest_start_ms", "_work_ms", b"_work_ms", "at_most", b"at_most", "before", b"before", "first", b"first", "latest_start_ms", b"latest_start_ms", "more_only", b"more_only", "no_bound", b"no_bound", "only", b"only", "others_first", b"others_first", "pools", b"pools", "rank", b"rank", "slots", b"slots", "tasks_before", b"tasks_before", "work_ms", b"work_ms"]) -> None: ...
+    @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_at_most", b"_at_most"]) -> typing.Literal["at_most"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_latest_start_ms", b"_latest_start_ms"]) -> typing.Literal["latest_start_ms"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_work_ms", b"_work_ms"]) -> typing.Literal["work_ms"] | None: ...
 
 global___LinePlace = LinePlace
 

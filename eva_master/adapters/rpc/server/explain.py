@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from heapq import nsmallest
 
 from eva_master.adapters.rpc._proto import api_pb2 as pb
 from eva_master.adapters.rpc.errors import BadRequest
@@ -13,14 +14,18 @@ from eva_master.model.changes import Round
 from eva_master.model.errors import NotFound
 from eva_master.model.ids import InstanceId, JobId, Millis, job_of, number_of
 from eva_master.model.planning.reasons import Exchange, Hosting, Reasons
-from eva_master.model.planning.standing import full_name
+from eva_master.model.planning.standing import LinePlace, full_name
 from eva_master.model.records import Instance, TaskRun
 from eva_master.model.states import TERMINAL_JOB, RunState
 from eva_master.ports import RoundHistory
-from eva_master.ports.reading import Archive, JobRecord, ReadModel
+from eva_master.ports.reading import Archive, JobRecord, LineOutlook, ReadModel
 
 POOLS = "pools"
 """Asks for the pools in which instances stand, unless a job is named so."""
+_LINES = 3
+"""A job is told of so many lines; it may stand in one for each of hundreds of instances."""
+_MEMBERS = 20
+"""Of a line that is limited to instances so many are named."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +36,8 @@ class Subject:
         kind: ``job``, ``instance`` or ``pools``.
         job: The present state of the job.
         instance: The present state of the instance.
-        lines: Where the waiting tasks of the job stand in line.
+        lines: Where the waiting tasks of the job stand in line, of some lines alone.
+        more_lines: In how many lines they stand besides.
         since_ms: When it began; earlier rounds do not mention it.
         hosted: Whether an instance concerns it; `None` if it has no place.
         moved: Whether a move concerns it; `None` if there were none.
@@ -48,6 +54,7 @@ class Subject:
     instance: pb.Instance | None = None
     partition: str = ""
     lines: tuple[pb.LinePlace, ...] = ()
+    more_lines: int = 0
     latency: str = ""
 
 
@@ -116,6 +123,7 @@ def _job(model: ReadModel, record: JobRecord, now: Millis) -> Subject:
     if short is not None and job.state not in TERMINAL_JOB:
         task_ms = shown.estimate.mean_ms if shown.HasField("estimate") else None
         latency = short.told(job.spec.latency, task_ms)
+    lines, more = _lines(model, record, now)
     return Subject(
         "job",
         job.id,
@@ -124,26 +132,45 @@ def _job(model: ReadModel, record: JobRecord, now: Millis) -> Subject:
         moved=(lambda exchange: _moves(exchange, job.id)) if moved else None,
         job=shown,
         partition=views.partition_of(model, job.partition),
-        lines=tuple(_lines(model, record)),
+        lines=lines,
+        more_lines=more,
         latency=latency,
     )
 
 
-def _lines(model: ReadModel, record: JobRecord) -> Iterator[pb.LinePlace]:
-    """Where the waiting tasks of a job stand in line."""
+def _lines(
+    model: ReadModel, record: JobRecord, now: Millis
+) -> tuple[tuple[pb.LinePlace, ...], int]:
+    """Where the waiting tasks of a job stand in line, least behind, and in how many more lines."""
     job = record.job.id
-    if not any(run.state is RunState.WAITING and run.target is None for run in record.runs):
-        return
-    for it in model.queued.get(job, ()):
-        before = [other for other in it.line.jobs[: it.place] if other in model.active]
-        yield pb.LinePlace(
-            pools=it.line.pools,
-            rank=it.line.rank,
-            before=len(before),
-            first=before[0] if before else "",
-            at_most=dict(it.line.at_most).get(job),
-            only=map(str, it.line.only),
-        )
+    every = model.queued.get(job, ())
+    some = (*record.runs, *record.telling)
+    waits = any(run.state is RunState.WAITING and run.target is None for run in some)
+    if not every or not waits:
+        return (), 0
+    first = nsmallest(_LINES, every, key=lambda it: (it.line.rank, it.place))
+    told = zip(first, model.ahead(job, first, now), strict=True)
+    return tuple(_line(model, job, it, ahead) for it, ahead in told), len(every) - len(first)
+
+
+def _line(model: ReadModel, job: JobId, place: LinePlace, ahead: LineOutlook) -> pb.LinePlace:
+    line = place.line
+    before = [other for other in line.jobs[: place.place] if other in model.active]
+    return pb.LinePlace(
+        pools=line.pools,
+        rank=line.rank,
+        before=len(before),
+        first=before[0] if before else "",
+        at_most=dict(line.at_most).get(job),
+        only=map(str, line.only[:_MEMBERS]),
+        more_only=max(0, len(line.only) - _MEMBERS),
+        tasks_before=ahead.tasks,
+        work_ms=ahead.work_ms,
+        slots=ahead.slots,
+        latest_start_ms=ahead.latest_ms,
+        no_bound=ahead.no_bound,
+        others_first=ahead.others_first,
+    )
 
 
 def standing(model: ReadModel) -> list[pb.StandingPool]:
@@ -211,6 +238,7 @@ def _subject(history: RoundHistory, subject: Subject, now: Millis) -> pb.Explana
         instance=subject.instance,
         partition=subject.partition,
         lines=subject.lines,
+        more_lines=subject.more_lines,
         latency=subject.latency,
     )
     hosted, moved = subject.hosted, subject.moved

@@ -401,8 +401,15 @@ def bill(model: ReadModel, now: Millis) -> pb.Bill:
         migrations=model.totals.migrations,
         now_ms=now,
         pools=[
-            pb.PoolCost(pool=pool, cost_micro_usd=micro_usd(amount))
-            for pool, amount in sums.standing.items()
+            pb.PoolCost(
+                pool=pool,
+                cost_micro_usd=micro_usd(cost.charged),
+                idle_micro_usd=micro_usd(cost.idle),
+                spot_micro_usd=micro_usd(cost.spot),
+                on_demand_micro_usd=micro_usd(cost.on_demand),
+                unpriced_micro_usd=micro_usd(cost.unpriced),
+            )
+            for pool, cost in sums.pools.items()
         ],
     )
 

@@ -49,7 +49,7 @@ def told(message: Explanation) -> RenderableType:
         parts += _job(message.job, message.hostings, message.now_ms)
         if message.latency:
             parts.append(f"  {plain(message.latency)}")
-        parts += map(_line, message.lines)
+        parts += _lines(message)
     elif message.kind == "round":
         of = f" of partition {plain(message.partition)}" if message.partition else ""
         parts.append(f"round {message.round}{of}, {ago(message.at_ms, message.now_ms)}")
@@ -142,6 +142,14 @@ def _pool(message: StandingPool) -> str:
     return f"pool {plain(message.name)} ({shown}{more}): {plain(message.reason)}"
 
 
+def _lines(message: Explanation) -> Iterator[str]:
+    for line in message.lines:
+        yield _line(line)
+        yield _ahead(line, message.now_ms)
+    if message.more_lines:
+        yield f"  and in {count(message.more_lines, 'more line')}"
+
+
 def _line(message: LinePlace) -> str:
     """Where the waiting tasks of a job stand in line, and what they wait for."""
     told = [f"rank {message.rank}"]
@@ -153,9 +161,25 @@ def _line(message: LinePlace) -> str:
     if message.HasField("at_most"):
         told.append(f"at most {count(message.at_most, 'task')} of it")
     if message.only:
-        told.append(f"on {plain(', '.join(message.only[:_MOST_JOBS]))} alone")
+        more = f" and {message.more_only:,} more" if message.more_only else ""
+        told.append(f"on {plain(', '.join(message.only))}{more} alone")
     pools = f"pool{'' if len(message.pools) == 1 else 's'} {plain(', '.join(message.pools))}"
     return f"  in line for room that becomes free in {pools}: {'; '.join(told)}"
+
+
+def _ahead(message: LinePlace, now_ms: int) -> str:
+    """When the next task of a job starts at the latest, and the work that goes before it."""
+    before = count(message.tasks_before, "waiting task") if message.tasks_before else "nobody"
+    told = f"{before} before it"
+    if not message.HasField("latest_start_ms"):
+        work = f", {span(message.work_ms)} of estimated work" if message.work_ms else ""
+        return f"    no bound on when its next task starts: {plain(message.no_bound)}; {told}{work}"
+    unless = ", unless others go first" if message.others_first else ""
+    return (
+        f"    its next task starts in {span(message.latest_start_ms - now_ms)} at the latest"
+        f"{unless}: {told}, {span(message.work_ms)} of estimated work with what runs, on "
+        f"{count(message.slots, 'slot')} that no cloud takes back"
+    )
 
 
 def _job(message: Job, hosted: Iterable[Hosting], now_ms: int) -> Iterator[str]:
@@ -288,6 +312,7 @@ def shape(message: Explanation) -> dict[str, Any]:
         "exchanges": [exchange_shape(one) for one in message.exchanges],
         "latency": message.latency or None,
         "lines": [_line_shape(one) for one in message.lines],
+        "more_lines": message.more_lines,
         "pools": [
             {"name": one.name, "reason": one.reason, "instances": list(one.instances)}
             for one in message.pools
@@ -297,6 +322,7 @@ def shape(message: Explanation) -> dict[str, Any]:
 
 
 def _line_shape(message: LinePlace) -> dict[str, Any]:
+    bounded = message.HasField("latest_start_ms")
     return {
         "pools": list(message.pools),
         "rank": message.rank,
@@ -304,6 +330,13 @@ def _line_shape(message: LinePlace) -> dict[str, Any]:
         "first_before": message.first or None,
         "at_most": message.at_most if message.HasField("at_most") else None,
         "only": list(message.only),
+        "more_only": message.more_only,
+        "tasks_before": message.tasks_before,
+        "work_ms": message.work_ms if message.HasField("work_ms") else None,
+        "slots": message.slots,
+        "latest_start_ms": message.latest_start_ms if bounded else None,
+        "no_bound": message.no_bound or None,
+        "others_first": message.others_first,
     }
 
 

@@ -10,7 +10,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from eva_master.app.cli.views import job_tasks, tables
+from eva_master.app.cli.views import bills, job_tasks, tables
 from eva_master.app.cli.views.words import count, plain, price
 
 if TYPE_CHECKING:
@@ -110,4 +110,4 @@ def _footer(state: ClusterState, bill: Bill) -> RenderableType:
         f"now  {price(state.price_micro_usd_per_hour)}; one instance per task would be "
         f"{price(state.no_packing_micro_usd_per_hour)}"
     )
-    return Group(tables.totals(bill), hourly)
+    return Group(bills.totals(bill), hourly)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         Node,
         Placement,
         PlanResponse,
+        PoolCost,
         Resources,
         Task,
         Token,
@@ -242,7 +243,20 @@ def bill_sums(message: Bill) -> Shape:
         **money("no_packing", message.no_packing_micro_usd),
         **money("saved", message.no_packing_micro_usd - message.cost_micro_usd),
         "migrations": message.migrations,
-        "pools": [{"pool": one.pool, **money("cost", one.cost_micro_usd)} for one in message.pools],
+        "pools": [pool_cost(one) for one in message.pools],
+    }
+
+
+def pool_cost(message: PoolCost) -> Shape:
+    """What the members of a pool have cost, and what its spot members would have on demand."""
+    return {
+        "pool": message.pool,
+        **money("cost", message.cost_micro_usd),
+        **money("idle", message.idle_micro_usd),
+        **money("spot", message.spot_micro_usd),
+        **money("on_demand", message.on_demand_micro_usd),
+        **money("saved", message.on_demand_micro_usd - message.spot_micro_usd),
+        **money("spot_unpriced", message.unpriced_micro_usd),
     }
 
 

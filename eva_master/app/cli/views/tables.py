@@ -16,7 +16,6 @@ from eva_master.model.accounting.tenants import DEFAULT_TENANT
 
 if TYPE_CHECKING:
     from eva_master.adapters.rpc.messages import (
-        Bill,
         ClusterState,
         Instance,
         Job,
@@ -429,54 +428,6 @@ def _instance_note(instance: Instance) -> str:
         moves = "; its tasks move elsewhere" if instance.drain_moves else ""
         return f"draining: {plain(instance.draining)}{moves}"
     return plain(instance.reason)
-
-
-def bill(message: Bill) -> RenderableType:
-    """Tables of costs by job and instance, and the costs without packing."""
-    by_job = grid("JOB", "COST", "ALONE", "SAVED", right=("COST", "ALONE", "SAVED"))
-    for one in message.jobs:
-        saved = one.no_packing_micro_usd - one.cost_micro_usd
-        by_job.add_row(
-            one.id,
-            money(one.cost_micro_usd),
-            money(one.no_packing_micro_usd),
-            share(saved, one.no_packing_micro_usd),
-        )
-    by_node = grid(
-        *("NODE", "TYPE", "PRICE", "BILLED", "COST", "IDLE"),
-        right=("PRICE", "BILLED", "COST", "IDLE"),
-    )
-    for node in message.instances:
-        by_node.add_row(
-            node.id,
-            node.type,
-            price(node.price_micro_usd_per_hour),
-            span(node.billed_ms),
-            money(node.cost_micro_usd),
-            money(node.idle_micro_usd),
-        )
-    return Group(by_job, Text(), by_node, Text(), totals(message))
-
-
-def totals(message: Bill) -> Text:
-    """The bill in two sentences."""
-    cost, alone = message.cost_micro_usd, message.no_packing_micro_usd
-    verb = "saved" if alone >= cost else "lost"
-    return Text.assemble(
-        ("cost ", "bold"),
-        f"{money(cost)} ({money(message.idle_micro_usd)} idle{_standing(message)}); ",
-        f"without packing {money(alone)}; ",
-        (f"{verb} {money(abs(alone - cost))} ({share(abs(alone - cost), alone)})", "bold green"),
-        f"; {count(message.migrations, 'migration')}",
-    )
-
-
-def _standing(message: Bill) -> str:
-    """What of the idle amount instances cost while they stood empty in pools."""
-    return "".join(
-        f", of which {money(one.cost_micro_usd)} standing in pool {plain(one.pool)}"
-        for one in message.pools
-    )
 
 
 def plan(message: PlanResponse) -> RenderableType:

@@ -1,0 +1,98 @@
+"""Shows the bill as tables. Pure functions of their arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from eva_master.app.cli.views.tables import grid
+from eva_master.app.cli.views.words import count, money, plain, price, share, span
+
+if TYPE_CHECKING:
+    from eva_master.adapters.rpc.messages import Bill
+
+
+def bill(message: Bill) -> RenderableType:
+    """Tables of costs by job and instance, and the costs without packing."""
+    by_job = grid("JOB", "COST", "ALONE", "SAVED", right=("COST", "ALONE", "SAVED"))
+    for one in message.jobs:
+        saved = one.no_packing_micro_usd - one.cost_micro_usd
+        by_job.add_row(
+            one.id,
+            money(one.cost_micro_usd),
+            money(one.no_packing_micro_usd),
+            share(saved, one.no_packing_micro_usd),
+        )
+    by_node = grid(
+        *("NODE", "TYPE", "PRICE", "BILLED", "COST", "IDLE"),
+        right=("PRICE", "BILLED", "COST", "IDLE"),
+    )
+    for node in message.instances:
+        by_node.add_row(
+            node.id,
+            node.type,
+            price(node.price_micro_usd_per_hour),
+            span(node.billed_ms),
+            money(node.cost_micro_usd),
+            money(node.idle_micro_usd),
+        )
+    pools = (_pools(message), Text()) if message.pools else ()
+    return Group(by_job, Text(), by_node, Text(), *pools, totals(message))
+
+
+def _pools(message: Bill) -> RenderableType:
+    """How the bill divides by pool, and what spot members would have cost on demand."""
+    numbers = ("COST", "IDLE", "SPOT", "ON DEMAND", "SAVED")
+    table = grid("POOL", *numbers, right=numbers)
+    for one in message.pools:
+        saved = one.on_demand_micro_usd - one.spot_micro_usd
+        spot = one.spot_micro_usd + one.unpriced_micro_usd
+        compared = bool(one.on_demand_micro_usd)
+        nothing = "unknown" if one.unpriced_micro_usd else "-"
+        table.add_row(
+            plain(one.pool),
+            money(one.cost_micro_usd),
+            money(one.idle_micro_usd),
+            money(spot) if spot else "-",
+            money(one.on_demand_micro_usd) if compared else nothing,
+            f"{money(saved)} ({share(saved, one.on_demand_micro_usd)})" if compared else nothing,
+        )
+    in_pools = sum(one.cost_micro_usd for one in message.pools)
+    table.add_row(
+        "(none)",
+        money(message.cost_micro_usd - in_pools),
+        money(message.idle_micro_usd - _idle_in_pools(message)),
+        *("-" for _ in numbers[2:]),
+    )
+    return Group(table, *map(Text, _unpriced(message)))
+
+
+def _unpriced(message: Bill) -> Iterator[str]:
+    """What of the costs of pools is compared with nothing."""
+    for one in message.pools:
+        if one.unpriced_micro_usd:
+            yield (
+                f"{plain(one.pool)}: {money(one.unpriced_micro_usd)} is for spot instances of "
+                "which no price on demand was known, so they are not in ON DEMAND and SAVED"
+            )
+
+
+def _idle_in_pools(message: Bill) -> int:
+    return sum(one.idle_micro_usd for one in message.pools)
+
+
+def totals(message: Bill) -> Text:
+    """The bill in two sentences."""
+    cost, alone = message.cost_micro_usd, message.no_packing_micro_usd
+    verb = "saved" if alone >= cost else "lost"
+    pools = f", {money(_idle_in_pools(message))} of it in pools" if message.pools else ""
+    return Text.assemble(
+        ("cost ", "bold"),
+        f"{money(cost)} ({money(message.idle_micro_usd)} idle{pools}); ",
+        f"without packing {money(alone)}; ",
+        (f"{verb} {money(abs(alone - cost))} ({share(abs(alone - cost), alone)})", "bold green"),
+        f"; {count(message.migrations, 'migration')}",
+    )

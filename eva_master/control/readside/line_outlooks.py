@@ -1,0 +1,177 @@
+"""What goes before a job in a line, and when its first waiting task starts at the latest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+
+from eva_master.control.measure import remaining
+from eva_master.control.standing.latest_start import Ahead, Member, bound, slots_of
+from eva_master.control.standing.membership import Statement
+from eva_master.control.state.derived.task_counts import TaskCounts
+from eva_master.control.state.records import Records
+from eva_master.model.catalog import Purchase
+from eva_master.model.ids import InstanceId, JobId, Millis
+from eva_master.model.planning.standing import Line, LinePlace, Pool
+from eva_master.model.records import Instance, Job
+from eva_master.model.states import InstanceState, RunState
+from eva_master.ports.reading import LineOutlook
+
+
+class LineOutlooks:
+    """The lines and pools of one partition, as of one moment.
+
+    Args:
+        records: Where jobs and instances are looked up.
+        counts: What all tasks of each job do together.
+        statement: What the last plan states.
+        connected: Whether an instance's worker has a session.
+        now: The time.
+    """
+
+    def __init__(
+        self,
+        records: Records,
+        counts: Mapping[JobId, TaskCounts],
+        statement: Statement,
+        connected: Callable[[InstanceId], bool],
+        now: Millis,
+    ) -> None:
+        self._records = records
+        self._counts = counts
+        self._statement = statement
+        self._connected = connected
+        self._now = now
+        self._each: dict[JobId, int | None] = {}
+        self._left: dict[InstanceId, tuple[int, ...] | None] = {}
+
+    def of(self, job: Job, place: LinePlace) -> LineOutlook:
+        """What goes before the first waiting task of a job in a line."""
+        line = place.line
+        rivals = [it for it in self._statement.lines if it is not line and _share(it, line)]
+        before = self._before(job, place, rivals)
+        tasks = sum(before.values())
+        unknown = next((it for it in before if self._each_ms(it) is None), None)
+        work = None if unknown else sum(n * (self._each_ms(it) or 0) for it, n in before.items())
+        why = self._at_its_limit(job, line)
+        if not why and unknown is not None:
+            why = f"how long a task of {unknown} takes is not known, and it goes before"
+        there = list(self._members(line))
+        steady = [it for it in there if it.offering.purchase is not Purchase.SPOT]
+        members = list(self._slots(job, line, steady))
+        if not why:
+            why = _no_slots(there, steady, members)
+        known = [it for it in members if it is not None]
+        if not why and not known:
+            why = "how long the tasks take that run on its slots is not known"
+        if why:
+            return LineOutlook(tasks, work, no_bound=why)
+        found = bound(known, [Ahead(n, self._each_ms(it) or 0) for it, n in before.items()])
+        assert found is not None, "there are slots"
+        return LineOutlook(
+            tasks,
+            found.work_ms,
+            found.slots,
+            Millis(self._now + found.wait_ms),
+            others_first=not line.by_arrival
+            or bool(rivals)
+            or len(there) > len(steady)
+            or self._differ(job, line),
+        )
+
+    def _before(self, job: Job, place: LinePlace, rivals: list[Line]) -> dict[JobId, int]:
+        """How many tasks of each job wait that are offered room before, or maybe before."""
+        line = place.line
+        jobs = dict.fromkeys(line.jobs[: place.place])
+        for rival in rivals:
+            if rival.rank <= line.rank:
+                jobs.update(dict.fromkeys(rival.jobs))
+        waiting = {it: self._waiting(it) for it in jobs if it != job.id and self._stands(it)}
+        return {it: count for it, count in waiting.items() if count}
+
+    def _stands(self, job: JobId) -> bool:
+        return job in self._records.active and job in self._statement.queued
+
+    def _waiting(self, job: JobId) -> int:
+        return self._counts[job].states.get(RunState.WAITING, 0)
+
+    def _each_ms(self, job: JobId) -> int | None:
+        if job not in self._each:
+            self._each[job] = remaining.longest_ms(self._records, self._records.jobs[job])
+        return self._each[job]
+
+    def _at_its_limit(self, job: Job, line: Line) -> str:
+        """Why none of its tasks may start whatever room there is; empty if that is not so."""
+        if job.suspension is not None:
+            return "it is suspended"
+        if job.not_before_ms > self._now:
+            return "it failed, and is not tried again at once"
+        most, cap = job.spec.concurrency, dict(line.at_most).get(job.id)
+        if most is not None and self._counts[job.id].in_hand >= most:
+            return f"as many of its tasks have a place as its job file allows at a time, {most}"
+        if cap is not None and len(job.spec.tasks) - self._waiting(job.id) >= cap:
+            return f"the line admits no more than {cap} of its tasks"
+        return ""
+
+    def _differ(self, job: Job, line: Line) -> bool:
+        """Whether others in the line may need less, and have room where its tasks do not."""
+        demand = self._records.kinds(job.id)[0].demand
+        stand = filter(self._stands, line.jobs)
+        return any(kind.demand != demand for it in stand for kind in self._records.kinds(it))
+
+    def _members(self, line: Line) -> Iterator[Instance]:
+        """The instances on which the line claims room that are its pools' own, and ready."""
+        for pool in self._statement.pools:
+            if pool.name in line.pools and not pool.lent:
+                yield from filter(self._takes, self._claimed(pool, line))
+
+    def _claimed(self, pool: Pool, line: Line) -> Iterator[Instance]:
+        closed, only = set(pool.closed), set(line.only)
+        for name in map(InstanceId, map(str, pool.members)):
+            if name not in closed and (not only or name in only):
+                instance = self._records.instances.get(name)
+                if instance is not None:
+                    yield instance
+
+    def _takes(self, instance: Instance) -> bool:
+        ready = instance.state is InstanceState.READY
+        return ready and instance.stands and self._connected(instance.id)
+
+    def _slots(self, job: Job, line: Line, steady: list[Instance]) -> Iterator[Member | None]:
+        """What counts of each instance with slots; `None` if its tasks have no estimates."""
+        records = self._records
+        own = [dict(it.demand) for it in records.kinds(job.id)]
+        stand = filter(self._stands, line.jobs)
+        others = {it.demand for one in stand for it in records.kinds(one)}
+        for instance in steady:
+            kind, runs = instance.offering.type, records.occupants(instance.id)
+            demands = dict.fromkeys((*others, *(records.task(run).demand for run in runs)))
+            slots = slots_of(kind.capacity, kind.family, own, map(dict, demands))
+            if slots:
+                left = self._left_on(instance.id)
+                yield None if left is None else Member(slots, left)
+
+    def _left_on(self, name: InstanceId) -> tuple[int, ...] | None:
+        """What is left of each task on an instance; `None` if that of one is not known."""
+        if name not in self._left:
+            runs = self._records.occupants(name)
+            left = [remaining.left_ms(self._records, run, self._now) for run in runs]
+            known = tuple(it for it in left if it is not None)
+            self._left[name] = known if len(known) == len(left) else None
+        return self._left[name]
+
+
+def _share(one: Line, other: Line) -> bool:
+    """Whether two lines may claim the same room."""
+    apart = one.only and other.only and not set(one.only) & set(other.only)
+    return not apart and bool(set(one.pools) & set(other.pools))
+
+
+def _no_slots(there: list[Instance], steady: list[Instance], members: list[Member | None]) -> str:
+    """Why no slot is sure; empty if there are some."""
+    if members:
+        return ""
+    if steady:
+        return "no instance on demand in its pools holds its tasks"
+    if there:
+        return "only spot instances are ready in its pools, and the cloud may take them back"
+    return "no instance of its pools is ready"
