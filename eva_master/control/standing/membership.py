@@ -81,10 +81,12 @@ class Membership:
         self.queued = {job: at for it in self.stated.values() for job, at in it.queued.items()}
 
     def queue(self, partition: str, job: JobId, lines: Iterable[Line]) -> None:
-        """A job stands in lines of a partition, too."""
-        places = tuple(LinePlace(line, line.jobs.index(job)) for line in lines if job in line.jobs)
-        reasons, claims = self._stated[partition]
-        self._stated[partition] = reasons, {**claims, job: places}
+        """A job stands in lines of a partition, too; these are all of its lines now."""
+        there = tuple(lines)
+        places = tuple(LinePlace(line, line.jobs.index(job)) for line in there if job in line.jobs)
+        before = self.stated[partition]
+        stated = replace(before, lines=there, queued={**before.queued, job: places})
+        self.stated = {**self.stated, partition: stated}
         self.queued = {**self.queued, job: places}
 
     def unqueue(self, job: JobId) -> None:
