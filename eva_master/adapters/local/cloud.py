@@ -23,6 +23,7 @@ import structlog
 from eva_master.adapters.bootstrap import Bootstrap
 from eva_master.adapters.local import processes
 from eva_master.adapters.local.records import Record, Records
+from eva_master.adapters.local.signals import TAKEN_BACK
 from eva_master.model.actions import CloudAction, LaunchInstance, SyncCloud, TerminateInstance
 from eva_master.model.errors import EngineUnavailable
 from eva_master.model.events import CloudListed, InstanceGone, InstanceUp, LaunchFailed
@@ -75,6 +76,8 @@ class LocalCloudConfig:
             no input comes from.
         shut_down_ms: How long an instance that is terminated may take to stop its tasks and to
             store their files; then it is switched off.
+        notice_ms: How long before its end a spot instance that is taken back has notice of it; 0
+            for none.
     """
 
     launch_delay_ms: int = 0
@@ -85,6 +88,7 @@ class LocalCloudConfig:
     containers: Containers | None = None
     hidden: Sequence[Path] = ()
     shut_down_ms: int = 30_000
+    notice_ms: int = 120_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,7 +266,12 @@ class LocalCloud:
 
     def _post_end(self, record: Record) -> None:
         if record.gone_ms is not None:
-            self._inbox.post(InstanceGone(record.instance, record.up_ms, record.gone_ms))
+            why = "spot interruption" if record.reclaimed else ""
+            self._inbox.post(
+                InstanceGone(
+                    record.instance, record.up_ms, record.gone_ms, why, reclaimed=record.reclaimed
+                )
+            )
         else:
             retry_at = Millis(record.requested_ms + RETRY_MS)
             self._inbox.post(LaunchFailed(record.instance, retry_at, record.failed))
@@ -299,7 +308,8 @@ class LocalCloud:
         await self._clear(record)
         # The wall clock may be set back, but an instance must not be gone before it runs.
         gone_ms = max(self._clock.now(), record.up_ms or Millis(0))
-        record = replace(record, gone_ms=gone_ms)
+        taken = (self._files.directory(record.instance) / TAKEN_BACK).exists()
+        record = replace(record, gone_ms=gone_ms, reclaimed=taken)
         self._write(record)
         self._post_end(record)
 
@@ -345,6 +355,7 @@ class LocalCloud:
             *("--boot-delay-ms", str(self._config.boot_delay_ms)),
             *("--directory", str(directory)),
             *("--data-address", (containers and containers.gateway) or LOOPBACK),
+            *(("--spot-notice-ms", str(self._config.notice_ms)) if record.is_spot else ()),
             "--",
         ]
         worker = [
