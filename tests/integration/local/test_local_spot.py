@@ -241,18 +241,30 @@ def test_the_command_says_where_it_looked(tmp_path: Path) -> None:
     assert f"in {tmp_path}" in refused.output.replace("\n", "")
 
 
+AGENT = """
+import os, pathlib, select
+fds = [os.pidfd_open(int(line)) for line in open("tasks")]
+pathlib.Path("watching").touch()
+select.select(fds, [], [])
+pathlib.Path("seen").touch()
+"""
+
+
 def test_nobody_sees_tasks_die_before_the_agent_does(bench: Bench) -> None:
-    """What is switched off is stopped as a whole before anything is killed."""
-    watching = WRITE_DOWN + (
+    """What is switched off is stopped as a whole before anything is killed.
+
+    The tasks are the host's children, as after a restart of the agent, so they are found first.
+    """
+    worker = WRITE_DOWN + (
         "import subprocess\n"
-        "tasks = [subprocess.Popen(['sleep', '1000']) for _ in range(20)]\n"
-        "pathlib.Path('started').touch()\n"
-        "os.wait()\n"
-        "pathlib.Path('seen').touch()\n"
+        "with open('tasks', 'w') as file:\n"
+        "    spawn = 'for i in 1 2 3 4 5 6 7 8; do sleep 1000 & echo $!; done'\n"
+        "    subprocess.run(['sh', '-c', spawn], stdout=file)\n"
+        f"subprocess.run([sys.executable, '-c', {AGENT!r}])\n"
     )
-    bench.reopen(worker=watching, notice_ms=0)
+    bench.reopen(worker=worker, notice_ms=0)
     launch(bench)
-    until((bench.root / ONE / "started").exists)
+    until((bench.root / ONE / "watching").exists)
     interrupt(bench.root, ONE)
     bench.mailbox.expect(InstanceGone)
     assert not (bench.root / ONE / "seen").exists()
