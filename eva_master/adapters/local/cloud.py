@@ -22,8 +22,9 @@ import structlog
 
 from eva_master.adapters.bootstrap import Bootstrap
 from eva_master.adapters.local import processes
+from eva_master.adapters.local.interruptions import drawn_life_ms
 from eva_master.adapters.local.records import Record, Records
-from eva_master.adapters.local.signals import TAKEN_BACK
+from eva_master.adapters.local.signals import TAKE_BACK, TAKEN_BACK
 from eva_master.model.actions import CloudAction, LaunchInstance, SyncCloud, TerminateInstance
 from eva_master.model.errors import EngineUnavailable
 from eva_master.model.events import CloudListed, InstanceGone, InstanceUp, LaunchFailed
@@ -78,6 +79,9 @@ class LocalCloudConfig:
             store their files; then it is switched off.
         notice_ms: How long before its end a spot instance that is taken back has notice of it; 0
             for none.
+        spot_life_ms: How long spot instances live on average until they are taken back at random;
+            `None` if they are only where somebody asks for it.
+        seed: Of what is drawn at random.
     """
 
     launch_delay_ms: int = 0
@@ -89,6 +93,8 @@ class LocalCloudConfig:
     hidden: Sequence[Path] = ()
     shut_down_ms: int = 30_000
     notice_ms: int = 120_000
+    spot_life_ms: int | None = None
+    seed: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,7 +310,7 @@ class LocalCloud:
             if record.failed:
                 return
         if record.pid is not None and record.birth is not None:
-            await self._watch(record.pid, record.birth, terminating)
+            await self._watch(record, record.pid, record.birth, terminating)
         await self._clear(record)
         # The wall clock may be set back, but an instance must not be gone before it runs.
         gone_ms = max(self._clock.now(), record.up_ms or Millis(0))
@@ -387,11 +393,14 @@ class LocalCloud:
     def _mark(self, instance: InstanceId) -> str:
         return f"{instance}@{self._files.root}"
 
-    async def _watch(self, pid: int, birth: str, terminating: asyncio.Event) -> None:
+    async def _watch(
+        self, record: Record, pid: int, birth: str, terminating: asyncio.Event
+    ) -> None:
         """Wait until a host has ended, by itself or because it was switched off."""
         host = processes.Handle.take(pid, birth)
         if host is None:
             return
+        market = asyncio.create_task(self._take_back(record, host))
         try:
             await _either(host.exited, terminating)
             await self._signal(host, self._hurried, self._shut_down_ms / 1000)
@@ -400,7 +409,17 @@ class LocalCloud:
                 host.kill(signal.SIGKILL)
                 await host.exited.wait()
         finally:
+            market.cancel()
             host.close()
+
+    async def _take_back(self, record: Record, host: processes.Handle) -> None:
+        """Take a spot instance back when its time has come, if that is drawn at random."""
+        mean_ms = self._config.spot_life_ms
+        if mean_ms is None or not record.is_spot or record.up_ms is None:
+            return
+        end_ms = record.up_ms + drawn_life_ms(record.instance, mean_ms, self._config.seed)
+        await asyncio.sleep(max(0, end_ms - self._clock.now()) / 1000)
+        host.kill(TAKE_BACK)
 
     @staticmethod
     async def _signal(host: processes.Handle, hurried: asyncio.Event, within_s: float) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from random import Random
 
 from eva_master.adapters.local import processes
 from eva_master.adapters.local.records import Record, Records
@@ -37,6 +38,18 @@ def interrupt(root: Path, instance: InstanceId) -> None:
     assert found.pid is not None
     if found.birth is None or not processes.signal_to(found.pid, found.birth, TAKE_BACK):
         raise NotFound(f"{instance} has just ended", hint=_choices(running))
+
+
+def drawn_life_ms(instance: InstanceId, mean_ms: int, seed: int) -> int:
+    """How long a market that knows no history lets an instance live; the same for the same seed.
+
+    Args:
+        instance: Which.
+        mean_ms: How long instances live on average.
+        seed: Of the market.
+    """
+    dice = Random(f"{seed} {instance}")  # noqa: S311 - nothing secret
+    return round(dice.expovariate(1 / mean_ms))
 
 
 def _choices(running: list[Record]) -> str:

@@ -12,7 +12,7 @@ import psutil
 import pytest
 from click.testing import CliRunner
 
-from eva_master.adapters.local.interruptions import interrupt
+from eva_master.adapters.local.interruptions import drawn_life_ms, interrupt
 from eva_master.adapters.local.records import Records
 from eva_master.app.cli import main
 from eva_master.model.actions import LaunchInstance
@@ -162,6 +162,27 @@ def test_it_may_be_taken_back_before_it_has_booted(bench: Bench) -> None:
     interrupt(bench.root, ONE)
     assert bench.mailbox.expect(InstanceGone).instance == ONE
     assert not (bench.root / ONE / "worker.json").exists()
+
+
+def test_lives_that_are_drawn_are_as_long_as_expected_on_average() -> None:
+    lives = [drawn_life_ms(InstanceId(f"i-{n}"), 60_000, seed=1) for n in range(4_000)]
+    # Four deviations of the mean, and of how many outlive it: 1 / e of them.
+    assert 56_200 < sum(lives) / len(lives) < 63_800
+    assert 0.337 < sum(life > 60_000 for life in lives) / len(lives) < 0.399
+    assert lives == [drawn_life_ms(InstanceId(f"i-{n}"), 60_000, seed=1) for n in range(4_000)]
+    assert lives[0] != drawn_life_ms(InstanceId("i-0"), 60_000, seed=2)
+
+
+def test_a_market_takes_spot_instances_back_by_itself(bench: Bench) -> None:
+    bench.reopen(notice_ms=0, spot_life_ms=NEVER_MS * 1_000)
+    bench.launch(TWO)
+    up = launch(bench)
+    assert bench.listed().keys() == {ONE, TWO}
+    # Its time is counted from when it was up, whatever becomes of the master.
+    bench.reopen(notice_ms=0, spot_life_ms=1)
+    gone = bench.mailbox.expect(InstanceGone)
+    assert (gone.instance, gone.up_ms, gone.reclaimed) == (ONE, up.up_ms, True)
+    assert bench.listed().keys() == {TWO}, "nobody takes back what was bought on demand"
 
 
 def test_terminated_meanwhile_it_ends_with_its_notice(bench: Bench) -> None:

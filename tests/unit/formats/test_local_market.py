@@ -73,6 +73,8 @@ def test_settings_are_shown_as_they_are_written(file: Path) -> None:
         ("  spot:\n    types: []\n", 3, "local.spot.types", "must not be empty"),
         ("  spot:\n    types:\n    - c7i\n    - c8i\n", 5, "local.spot.types[1]", "family 'c8i'"),
         ("  spot: yes\n", 2, "local.spot", ""),
+        ("  spot: {interruptions: 1/h}\n", 2, "local.spot.interruptions", "'none' or 'random'"),
+        ("  spot: {seed: -1}\n", 2, "local.spot.seed", "0 or more"),
     ],
 )
 def test_mistakes_have_line_and_key(file: Path, text: str, line: int, key: str, words: str) -> None:

@@ -46,12 +46,17 @@ class SpotSection(Section):
         notice: How long before its end the worker of one that is taken back can hear of it; 0s for
             an end without warning.
         types: Types or families that are sold so; `None` for all.
+        interruptions: Whether the cloud takes them back at random, so that they live as long as
+            expected on average; if not, `eva interrupt` alone does.
+        seed: Of the random interruptions.
     """
 
     discount: Discount = 670_000
     expected_life: Annotated[Duration, AfterValidator(_check_life)] = 7 * _DAY_MS
     notice: Annotated[Duration, AfterValidator(_check_notice)] = 2 * _MINUTE_MS
     types: Annotated[tuple[str, ...], Field(min_length=1)] | None = None
+    interruptions: Literal["none", "random"] = "none"
+    seed: Annotated[int, Field(ge=0, strict=True)] = 1
 
 
 class LocalSection(Section):

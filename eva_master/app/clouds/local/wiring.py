@@ -31,7 +31,10 @@ def local_cloud(
     if local.data_rate_mib is not None:
         behaviour = replace(behaviour, read_rate=local.data_rate_mib * _MIB)
     if local.spot is not None:
-        behaviour = replace(behaviour, notice_ms=local.spot.notice)
+        life = local.spot.expected_life if local.spot.interruptions == "random" else None
+        behaviour = replace(
+            behaviour, notice_ms=local.spot.notice, spot_life_ms=life, seed=local.spot.seed
+        )
     if local.runtime == "docker":
         assert local.docker_host, "not settled"
         gateway = ""
