@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from eva_master.control.settings import Settings
     from eva_master.model.catalog import Catalog
 
-Complaint = tuple[tuple[str, ...], str, str]
+Complaint = tuple[tuple[str | int, ...], str, str]
 """Path of a setting, what is wrong with it, and what to write instead."""
 
 

@@ -196,7 +196,9 @@ def worker_lost(context: Context, event: WorkerLost) -> None:
         nodes.left(context, instance)
     elif event.goodbye:
         availability.note_end(context, instance, "its worker said goodbye", reclaimed=False)
-        context.dismiss(instance, "its worker said goodbye")
+        # Whose worker leaves on notice is gone for the reason of the notice.
+        taken = instance.leaving_ms is not None
+        context.dismiss(instance, instance.reason if taken else "its worker said goodbye")
     if event.instance in context.state.live:
         context.silent[event.instance] = context.now
         context.touch_instance(event.instance)

@@ -23,7 +23,7 @@ from eva_master.adapters.ec2 import Ec2Cloud, Ec2Settings
 from eva_master.adapters.local import processes
 from eva_master.adapters.local.cloud import LocalCloud, LocalCloudConfig
 from eva_master.model.actions import CloudAction, LaunchInstance, SyncCloud, TerminateInstance
-from eva_master.model.catalog import InstanceType, Offering
+from eva_master.model.catalog import InstanceType, Offering, Purchase, spot_family
 from eva_master.model.events import CloudListed, InstanceGone, InstanceUp
 from eva_master.model.ids import Family, InstanceId, Millis, Price
 from eva_master.model.resources import Resources
@@ -40,6 +40,12 @@ IDLE = (sys.executable, "-c", "import signal; signal.pause()")
 
 OFFERING = Offering(
     InstanceType("c7i.2xlarge", Family("c7i"), Resources(0, 8_000, 16_384)), Price(357_000)
+)
+SPOT = replace(
+    OFFERING,
+    type=replace(OFFERING.type, family=spot_family(OFFERING.type.family)),
+    price=Price(119_000),
+    purchase=Purchase.SPOT,
 )
 ONE, TWO, THREE = (InstanceId(name) for name in ("i-1", "i-2", "i-3"))
 
@@ -271,8 +277,10 @@ def expect(bench: Bench, kind: type[AnyEvent]) -> AnyEvent:
     return event
 
 
-def launch(bench: Bench, instance: InstanceId = ONE, attempt: int = 1) -> InstanceUp:
-    up = ask(bench, LaunchInstance(instance, OFFERING, attempt), InstanceUp)
+def launch(
+    bench: Bench, instance: InstanceId = ONE, attempt: int = 1, offering: Offering = OFFERING
+) -> InstanceUp:
+    up = ask(bench, LaunchInstance(instance, offering, attempt), InstanceUp)
     assert up.instance == instance
     return up
 
@@ -396,6 +404,18 @@ def test_death_is_told_unasked(bench: Bench) -> None:
     bench.pause()
     assert terminate(bench) == gone
     assert set(listed(bench)) == {TWO}
+    assert bench.machines() == 1
+
+
+def test_a_spot_instance_lives_as_any_other(bench: Bench) -> None:
+    ups = {name: launch(bench, name, offering=SPOT).up_ms for name in (ONE, TWO)}
+    ups[THREE] = launch(bench, THREE).up_ms
+    assert listed(bench) == ups
+    bench.strike(ONE)
+    gone = expect(bench, InstanceGone)
+    assert (gone.instance, gone.up_ms) == (ONE, ups[ONE])
+    assert terminate(bench, TWO).up_ms == ups[TWO]
+    assert listed(bench) == {THREE: ups[THREE]}
     assert bench.machines() == 1
 
 

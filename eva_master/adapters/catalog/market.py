@@ -68,7 +68,7 @@ class Terms:
         """The on-demand price that the account pays."""
         family = base_family(machine.family)
         off = self.discounts_ppm.get(machine.name, self.discounts_ppm.get(family, 0))
-        return Price(max(1, listed * (MILLION - off) // MILLION))
+        return discounted(listed, off)
 
 
 def on_sale(types: Catalog, snapshot: Snapshot | None, choice: Choice, terms: Terms) -> Catalog:
@@ -97,12 +97,27 @@ def _in_zones(one: Offering, snapshot: Snapshot | None, terms: Terms) -> Iterato
         yield replace(one, price=price, zone=zone, minimum_ms=_MINIMUM_MS)
         spot = None if sold is None else sold.spot.get(zone)
         if spot is not None and terms.spot_life_ms is not None:
-            yield replace(
-                one,
-                type=replace(one.type, family=spot_family(one.type.family)),
-                price=Price(spot),
-                zone=zone,
-                purchase=Purchase.SPOT,
-                minimum_ms=_MINIMUM_MS,
-                interruptions_ppm=MILLION * MILLIS_PER_HOUR // terms.spot_life_ms,
-            )
+            there = replace(one, zone=zone, minimum_ms=_MINIMUM_MS)
+            yield as_spot(there, Price(spot), terms.spot_life_ms)
+
+
+def as_spot(one: Offering, price: Price, life_ms: int) -> Offering:
+    """The same type on sale on the spot market.
+
+    Args:
+        one: It on demand.
+        price: What it costs there.
+        life_ms: How long such an instance is expected to live.
+    """
+    return replace(
+        one,
+        type=replace(one.type, family=spot_family(one.type.family)),
+        price=price,
+        purchase=Purchase.SPOT,
+        interruptions_ppm=MILLION * MILLIS_PER_HOUR // life_ms,
+    )
+
+
+def discounted(listed: int, off_ppm: int) -> Price:
+    """A price less a discount in millionths; something is always to be paid."""
+    return Price(max(1, listed * (MILLION - off_ppm) // MILLION))

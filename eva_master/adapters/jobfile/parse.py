@@ -350,7 +350,7 @@ def _family_problems(document: Document, job: JobFile, families: list[Family]) -
 
 def _spot_problems(document: Document, job: JobFile, families: list[Family]) -> Iterator[Problem]:
     if job.spot == "only" and not any(map(is_spot, families)):
-        hint = "remove it; or have the operator buy spot instances (ec2.spot)"
+        hint = "remove it; or have the operator buy spot instances (ec2.spot, local.spot)"
         yield document.problem(("spot",), "there are no spot instances on sale", hint)
 
 

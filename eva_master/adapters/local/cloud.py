@@ -22,7 +22,9 @@ import structlog
 
 from eva_master.adapters.bootstrap import Bootstrap
 from eva_master.adapters.local import processes
+from eva_master.adapters.local.interruptions import drawn_life_ms
 from eva_master.adapters.local.records import Record, Records
+from eva_master.adapters.local.signals import TAKE_BACK, TAKEN_BACK
 from eva_master.model.actions import CloudAction, LaunchInstance, SyncCloud, TerminateInstance
 from eva_master.model.errors import EngineUnavailable
 from eva_master.model.events import CloudListed, InstanceGone, InstanceUp, LaunchFailed
@@ -75,6 +77,11 @@ class LocalCloudConfig:
             no input comes from.
         shut_down_ms: How long an instance that is terminated may take to stop its tasks and to
             store their files; then it is switched off.
+        notice_ms: How long before its end a spot instance that is taken back has notice of it; 0
+            for none.
+        spot_life_ms: How long spot instances live on average until they are taken back at random;
+            `None` if they are only where somebody asks for it.
+        seed: Of what is drawn at random.
     """
 
     launch_delay_ms: int = 0
@@ -85,6 +92,9 @@ class LocalCloudConfig:
     containers: Containers | None = None
     hidden: Sequence[Path] = ()
     shut_down_ms: int = 30_000
+    notice_ms: int = 120_000
+    spot_life_ms: int | None = None
+    seed: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,7 +272,12 @@ class LocalCloud:
 
     def _post_end(self, record: Record) -> None:
         if record.gone_ms is not None:
-            self._inbox.post(InstanceGone(record.instance, record.up_ms, record.gone_ms))
+            why = "spot interruption" if record.reclaimed else ""
+            self._inbox.post(
+                InstanceGone(
+                    record.instance, record.up_ms, record.gone_ms, why, reclaimed=record.reclaimed
+                )
+            )
         else:
             retry_at = Millis(record.requested_ms + RETRY_MS)
             self._inbox.post(LaunchFailed(record.instance, retry_at, record.failed))
@@ -295,11 +310,12 @@ class LocalCloud:
             if record.failed:
                 return
         if record.pid is not None and record.birth is not None:
-            await self._watch(record.pid, record.birth, terminating)
+            await self._watch(record, record.pid, record.birth, terminating)
         await self._clear(record)
         # The wall clock may be set back, but an instance must not be gone before it runs.
         gone_ms = max(self._clock.now(), record.up_ms or Millis(0))
-        record = replace(record, gone_ms=gone_ms)
+        taken = (self._files.directory(record.instance) / TAKEN_BACK).exists()
+        record = replace(record, gone_ms=gone_ms, reclaimed=taken)
         self._write(record)
         self._post_end(record)
 
@@ -345,6 +361,7 @@ class LocalCloud:
             *("--boot-delay-ms", str(self._config.boot_delay_ms)),
             *("--directory", str(directory)),
             *("--data-address", (containers and containers.gateway) or LOOPBACK),
+            *(("--spot-notice-ms", str(self._config.notice_ms)) if record.is_spot else ()),
             "--",
         ]
         worker = [
@@ -376,11 +393,14 @@ class LocalCloud:
     def _mark(self, instance: InstanceId) -> str:
         return f"{instance}@{self._files.root}"
 
-    async def _watch(self, pid: int, birth: str, terminating: asyncio.Event) -> None:
+    async def _watch(
+        self, record: Record, pid: int, birth: str, terminating: asyncio.Event
+    ) -> None:
         """Wait until a host has ended, by itself or because it was switched off."""
         host = processes.Handle.take(pid, birth)
         if host is None:
             return
+        market = asyncio.create_task(self._take_back(record, host))
         try:
             await _either(host.exited, terminating)
             await self._signal(host, self._hurried, self._shut_down_ms / 1000)
@@ -389,7 +409,17 @@ class LocalCloud:
                 host.kill(signal.SIGKILL)
                 await host.exited.wait()
         finally:
+            market.cancel()
             host.close()
+
+    async def _take_back(self, record: Record, host: processes.Handle) -> None:
+        """Take a spot instance back when its time has come, if that is drawn at random."""
+        mean_ms = self._config.spot_life_ms
+        if mean_ms is None or not record.is_spot or record.up_ms is None:
+            return
+        end_ms = record.up_ms + drawn_life_ms(record.instance, mean_ms, self._config.seed)
+        await asyncio.sleep(max(0, end_ms - self._clock.now()) / 1000)
+        host.kill(TAKE_BACK)
 
     @staticmethod
     async def _signal(host: processes.Handle, hurried: asyncio.Event, within_s: float) -> None:

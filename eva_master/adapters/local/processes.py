@@ -12,6 +12,8 @@ from pathlib import Path
 
 import psutil
 
+from eva_master.adapters.local.signals import TAKE_BACK
+
 MARK = "EVA_HOST"
 """Environment variable that names the instance a process belongs to."""
 
@@ -40,6 +42,9 @@ class Gate:
 def spawn(command: list[str], environment: Mapping[str, str], log: Path) -> Gate:
     """Start a process in a session of its own, with its output in a file.
 
+    `TAKE_BACK` is blocked there, so that one which comes before it is heeded is neither lost nor
+    the end of the process.
+
     Raises:
         OSError: It could not be started.
     """
@@ -56,6 +61,7 @@ def spawn(command: list[str], environment: Mapping[str, str], log: Path) -> Gate
                 (os.POSIX_SPAWN_DUP2, 1, 2),
             ],
             setsid=True,
+            setsigmask=[TAKE_BACK],
         )
     except OSError:
         os.close(writer)
@@ -132,6 +138,33 @@ def _let_go(descriptor: int) -> None:
     with contextlib.suppress(ChildProcessError):
         os.waitid(os.P_PIDFD, descriptor, os.WEXITED | os.WNOHANG)
     os.close(descriptor)
+
+
+def signal_to(pid: int, born: str, number: signal.Signals) -> bool:
+    """Send a signal to a process, never to a later one with the same pid.
+
+    Args:
+        pid: Its pid.
+        born: Its `birth`.
+        number: The signal.
+
+    Returns:
+        Whether it still ran.
+    """
+    try:
+        descriptor = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return False
+    try:
+        # The birth can only be compared now that the pid is held.
+        if birth(pid) != born:
+            return False
+        signal.pidfd_send_signal(descriptor, number)
+    except ProcessLookupError:
+        return False
+    finally:
+        os.close(descriptor)
+    return True
 
 
 def marked(value: str) -> list[psutil.Process]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from eva_master.model.actions import LaunchInstance
+from eva_master.model.catalog import Purchase
 from eva_master.model.ids import InstanceId, Millis, Price
 from eva_master.model.resources import Resources
 
@@ -32,6 +33,8 @@ class Record:
         gone_ms: When everything on the instance was dead, or the launch was called off.
         failed: Why it could not be launched.
         engine: URL of the Docker engine that its tasks run in, empty for plain processes.
+        purchase: Whether it was bought on demand or on the spot market.
+        reclaimed: Whether it is gone because the cloud took it back.
     """
 
     instance: InstanceId
@@ -46,6 +49,8 @@ class Record:
     gone_ms: Millis | None = None
     failed: str = ""
     engine: str = ""
+    purchase: Purchase = Purchase.ON_DEMAND
+    reclaimed: bool = False
 
     @classmethod
     def of_launch(cls, action: LaunchInstance, now: Millis) -> Record:
@@ -58,6 +63,7 @@ class Record:
             action.offering.price,
             kind.capacity,
             now,
+            purchase=action.offering.purchase,
         )
 
     @classmethod
@@ -74,6 +80,11 @@ class Record:
     def closed(self) -> bool:
         """Whether it is gone or failed, so that nothing happens to it by itself."""
         return self.gone_ms is not None or self.refused
+
+    @property
+    def is_spot(self) -> bool:
+        """Whether the cloud may take it back."""
+        return self.purchase is Purchase.SPOT
 
 
 class Records:
@@ -115,7 +126,10 @@ class Records:
 
 def _decoded(text: str) -> Record:
     data: dict[str, Any] = json.loads(text)
-    return Record(**{**data, "capacity": Resources(**data["capacity"])})
+    data["capacity"] = Resources(**data["capacity"])
+    # Records of earlier releases do not say.
+    data["purchase"] = Purchase(data.get("purchase", Purchase.ON_DEMAND))
+    return Record(**data)
 
 
 def _sync(directory: Path) -> None:

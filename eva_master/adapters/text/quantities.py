@@ -13,11 +13,14 @@ from typing import Annotated
 from pydantic import BeforeValidator, PlainSerializer, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
+from eva_master.model.ids import MILLION
+
 _MILLIS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _MIB = {"MiB": 1, "GiB": 1_024, "TiB": 1_048_576}
 _NUMBER = r"[0-9]{1,15}(?:\.[0-9]{1,6})?"
 _DURATION = re.compile(rf"^(?:{_NUMBER} ?(?:ms|s|m|h|d) ?)+$")
 _DURATION_PART = re.compile(rf"({_NUMBER}) ?(ms|s|m|h|d)")
+_DISCOUNT = re.compile(r"([0-9]{1,2}(?:\.[0-9]{1,4})?)%")
 _SIZE = re.compile(rf"^({_NUMBER}) ?([A-Za-z]+)$")
 
 
@@ -88,6 +91,21 @@ def parse_milli_cpus(number: object) -> int:
     return int(milli)
 
 
+def parse_discount(text: object) -> int:
+    """Read a discount such as ``28%`` or ``67.5%``.
+
+    Returns:
+        Millionths.
+
+    Raises:
+        ValueError: It is not one, or it is 100% or more.
+    """
+    match = _DISCOUNT.fullmatch(text) if isinstance(text, str) else None
+    if match is None:
+        raise _refusal(f"{text!r} is not a discount", "28%")
+    return int(Decimal(match[1]) * MILLION / 100)
+
+
 def write_duration(duration_ms: int) -> str:
     """Write milliseconds as a user would, such that `parse_duration` reads them back."""
     if duration_ms == 0:
@@ -128,6 +146,14 @@ Size = Annotated[
     ),
 ]
 """Mebibytes, written with a unit."""
+
+Discount = Annotated[
+    int,
+    BeforeValidator(parse_discount),
+    PlainSerializer(lambda ppm: f"{Decimal(ppm) * 100 / MILLION:f}%", when_used="json"),
+    WithJsonSchema({"type": "string", "pattern": f"^{_DISCOUNT.pattern}$", "examples": ["28%"]}),
+]
+"""Millionths, written as a percentage."""
 
 MilliCpus = Annotated[
     int,

@@ -205,3 +205,19 @@ def test_single_tasks_that_a_plan_has_suspended_say_so_too(eva: Run, api: FakeAp
         "  a-1/1 was suspended by the policy: x, 1m 0s ago; "
         "it goes on by itself when the policy gives it a place again"
     ) in eva("explain", "a-1").stdout.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("state", "told"),
+    [
+        ("ready", "i-1 stands in the pool quick: why"),
+        ("terminating", "i-1 stood in the pool quick and is terminating: why"),
+        ("gone", "i-1 stood in the pool quick and is gone: why"),
+    ],
+)
+def test_an_instance_that_is_gone_stands_in_no_pool(
+    api: FakeApi, eva: Run, state: str, told: str
+) -> None:
+    one = pb.Instance(id="i-1", state=state, pool="quick", reason="why")
+    api.explanation = pb.Explanation(kind="instance", subject="i-1", instance=one)
+    assert told in " ".join(eva("explain", "i-1").output.split())

@@ -18,6 +18,7 @@ _NO_JSON = {
     "eva logs": "prints what the task has written",
     "eva schema": "prints JSON anyway",
     "eva cancel": "changes",
+    "eva interrupt": "changes",
     "eva token revoke": "changes",
     "eva teardown": "changes",
     "eva trace convert": "writes a file",

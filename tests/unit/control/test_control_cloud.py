@@ -34,7 +34,9 @@ from eva_master.model.events import (
     RunReport,
     Tick,
     WorkerFetched,
+    WorkerLost,
     WorkerRegistered,
+    WorkerReported,
 )
 from eva_master.model.ids import Family, InstanceId, Millis, Price, RunId, Workload
 from eva_master.model.job import JobSpec, Program, TaskSpec
@@ -289,6 +291,21 @@ def test_an_interruption_stops_the_tasks_at_once_within_the_warning() -> None:
     it.handle([InstanceGone(FIRST, Millis(10_000), Millis(60_000))], Millis(60_000))
     assert it.state.interruptions.known == {"c.1": (1, 50_000)}
     assert it.state.jobs[it.state.runs[RUN].job].failures == 0
+
+
+@pytest.mark.parametrize(
+    ("taken", "reason"), [(True, "spot interruption"), (False, "its worker said goodbye")]
+)
+def test_who_says_goodbye_in_the_turn_of_its_notice_is_gone_for_that(
+    taken: bool, reason: str
+) -> None:
+    it = machine()
+    running(it, SPOT)
+    notice = InstanceInterrupted(FIRST, 2, Millis(80_000), "spot interruption")
+    ended = WorkerReported(FIRST, 2, (RunReport(RUN, 1, Phase.EXITED, stopped=True),))
+    heard = [*([notice] if taken else []), ended, WorkerLost(FIRST, 2, goodbye=True)]
+    assert TerminateInstance(FIRST) in it.handle(heard, Millis(40_000))
+    assert it.state.instances[FIRST].reason == reason
 
 
 @pytest.mark.parametrize("session", [1, 3])

@@ -127,7 +127,10 @@ def exchanges(messages: Iterable[Exchange]) -> Iterator[str]:
 
 
 def _instance(message: Instance) -> Iterator[str]:
-    if message.draining:
+    if message.pool and message.state in ("terminating", "gone"):
+        stood = f"{message.id} stood in the pool {plain(message.pool)} and is {message.state}"
+        yield f"{stood}: {plain(message.reason)}"
+    elif message.draining:
         ends = "its tasks move elsewhere" if message.drain_moves else "its tasks finish there"
         yield f"{message.id} takes no new task, {ends}: {plain(message.draining)}"
     else:

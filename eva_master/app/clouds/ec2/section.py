@@ -20,7 +20,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from eva_master.adapters.catalog.pricebook import parse_price
-from eva_master.adapters.text.quantities import Duration, Size
+from eva_master.adapters.text.quantities import Discount, Duration, Size
 from eva_master.model.ids import MILLION
 
 Architecture = Literal["x86_64", "arm64"]
@@ -30,7 +30,6 @@ _IMAGE_KEY = re.compile(
     r"(?!x86|arm|aarch)[a-z]{1,3}[0-9]{1,2}[a-z]{0,4}(?:-[a-z0-9]+)?(?:\.[a-z0-9-]+)?"
 )
 _IMAGE = re.compile(r"ami-[0-9a-f]{8,17}|ssm:/[A-Za-z0-9_.\-/]+")
-_PERCENT = re.compile(r"([0-9]{1,2}(?:\.[0-9]{1,4})?)%")
 _REGION = re.compile(r"[a-z]{2}(?:-[a-z]+)+-[0-9]")
 _TAG = re.compile(r"[\w.:/=+\-@ ]{1,128}")
 _TEMPLATE = re.compile(r"[\w().\-/]{3,128}(?::[0-9]+|:\$Default|:\$Latest)?")
@@ -52,13 +51,6 @@ def _matching(pattern: re.Pattern[str], what: str, example: str) -> AfterValidat
         return text
 
     return AfterValidator(check)
-
-
-def _parse_percent(text: object) -> int:
-    match = _PERCENT.fullmatch(text) if isinstance(text, str) else None
-    if match is None:
-        raise _refusal(f"{text!r} is not a discount", "write 28%")
-    return int(Decimal(match[1]) * MILLION / 100)
 
 
 def _check_tag(name: str) -> str:
@@ -103,12 +95,6 @@ def _check_short(duration_ms: int) -> int:
     return duration_ms
 
 
-Percent = Annotated[
-    int,
-    BeforeValidator(_parse_percent),
-    PlainSerializer(lambda ppm: f"{Decimal(ppm) * 100 / MILLION:f}%", when_used="json"),
-]
-"""Millionths."""
 HourlyPrice = Annotated[
     int,
     BeforeValidator(parse_price),
@@ -191,7 +177,7 @@ class Ec2Section(_Section):
     endpoint: str = ""
     architectures: tuple[Architecture, ...] = Field(default=("x86_64",), min_length=1)
     max_price: HourlyPrice | None = None
-    discounts: dict[str, Percent] = {}
+    discounts: dict[str, Discount] = {}
     spot: SpotSection | None = None
     snapshot: Path | None = None
     poll: Short = 5 * _SECOND_MS

@@ -30,7 +30,9 @@ class _Local(CloudProvider):
             "help": "What tasks of emulated instances run in.",
         }
     }
-    commands: ClassVar[Mapping[str, str]] = {}
+    commands: ClassVar[Mapping[str, str]] = {
+        "interrupt": "eva_master.app.clouds.local.commands:interrupt"
+    }
     ends_with_master = True
 
     def section(self) -> tuple[Any, Any]:
@@ -38,8 +40,10 @@ class _Local(CloudProvider):
 
         return LocalSection, LocalSection()
 
-    def complaints(self, config: MasterConfig) -> Iterator[Complaint]:  # noqa: ARG002
-        return iter(())
+    def complaints(self, config: MasterConfig) -> Iterator[Complaint]:
+        from eva_master.app.clouds.local.offerings import complaints
+
+        return complaints(config)
 
     def check(self, config: MasterConfig) -> None:
         pass
@@ -50,9 +54,9 @@ class _Local(CloudProvider):
         return Prepared(*settled(config, tell))
 
     def catalog(self, config: MasterConfig) -> Catalog:
-        from eva_master.adapters.catalog import load_catalog
+        from eva_master.app.clouds.local.offerings import local_catalog
 
-        return load_catalog(config.catalog.file, config.catalog.only)
+        return local_catalog(config)
 
     def prices_taken(self, config: MasterConfig) -> str | None:  # noqa: ARG002
         return None

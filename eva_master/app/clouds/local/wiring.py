@@ -10,7 +10,7 @@ from urllib.parse import unquote, urlsplit
 from eva_master.adapters.bootstrap import Bootstrap
 from eva_master.adapters.local.cloud import WORKER, Containers, LocalCloud, LocalCloudConfig
 from eva_master.app.client import client_file, user_config_dir
-from eva_master.app.clouds.local.section import section_of
+from eva_master.app.clouds.local.section import CLOUD, section_of
 from eva_master.app.config import MasterConfig
 from eva_master.ports import Clock, Inbox
 
@@ -30,6 +30,11 @@ def local_cloud(
     behaviour = LocalCloudConfig(launch_delay_ms=local.launch_delay, hidden=_secrets(config))
     if local.data_rate_mib is not None:
         behaviour = replace(behaviour, read_rate=local.data_rate_mib * _MIB)
+    if local.spot is not None:
+        life = local.spot.expected_life if local.spot.interruptions == "random" else None
+        behaviour = replace(
+            behaviour, notice_ms=local.spot.notice, spot_life_ms=life, seed=local.spot.seed
+        )
     if local.runtime == "docker":
         assert local.docker_host, "not settled"
         gateway = ""
@@ -41,7 +46,7 @@ def local_cloud(
         containers = Containers(local.docker_host, local.docker_image or "", gateway)
         behaviour = replace(behaviour, containers=containers)
     return LocalCloud(
-        config.state_dir / "cloud",
+        config.state_dir / CLOUD,
         inbox,
         clock,
         bootstrap=bootstrap,

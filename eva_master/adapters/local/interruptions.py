@@ -1,0 +1,59 @@
+"""Has the local cloud take spot instances back, as a market would."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from random import Random
+
+from eva_master.adapters.local import processes
+from eva_master.adapters.local.records import Record, Records
+from eva_master.adapters.local.signals import TAKE_BACK
+from eva_master.model.errors import InvalidRequest, NotFound
+from eva_master.model.ids import InstanceId
+
+
+def interrupt(root: Path, instance: InstanceId) -> None:
+    """Take a spot instance back: its worker has notice, and its host ends.
+
+    No master is asked, or has to run. To do it again changes nothing.
+
+    Args:
+        root: The local cloud's directory.
+        instance: Which.
+
+    Raises:
+        NotFound: No such instance runs there.
+        InvalidRequest: It is no spot instance.
+    """
+    records = Records(root).read()
+    running = [it for it in records.values() if it.pid is not None and not it.closed]
+    found = next((it for it in running if it.instance == instance), None)
+    if found is None:
+        raise NotFound(f"no instance {instance} runs in {root}", hint=_choices(running))
+    if not found.is_spot:
+        raise InvalidRequest(
+            f"{instance} was bought on demand, so the cloud never takes it back",
+            hint=_choices(running),
+        )
+    assert found.pid is not None
+    if found.birth is None or not processes.signal_to(found.pid, found.birth, TAKE_BACK):
+        raise NotFound(f"{instance} has just ended", hint=_choices(running))
+
+
+def drawn_life_ms(instance: InstanceId, mean_ms: int, seed: int) -> int:
+    """How long a market that knows no history lets an instance live; the same for the same seed.
+
+    Args:
+        instance: Which.
+        mean_ms: How long instances live on average.
+        seed: Of the market.
+    """
+    dice = Random(f"{seed} {instance}")  # noqa: S311 - nothing secret
+    return round(dice.expovariate(1 / mean_ms))
+
+
+def _choices(running: list[Record]) -> str:
+    spot = ", ".join(sorted(it.instance for it in running if it.is_spot))
+    if spot:
+        return f"spot instances that run: {spot}"
+    return "no spot instance runs; the setting local.spot has them sold"

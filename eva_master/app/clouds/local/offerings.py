@@ -1,0 +1,48 @@
+"""What a master may buy on this machine: types of a catalog, on demand and on the spot market."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from eva_master.adapters.catalog import load_catalog
+from eva_master.adapters.catalog.market import Choice, as_spot, discounted
+from eva_master.app.cloud_provider import Complaint
+from eva_master.app.clouds.local.section import section_of
+from eva_master.app.config import MasterConfig
+from eva_master.model.catalog import Catalog
+from eva_master.model.errors import InvalidConfig
+
+
+def local_catalog(config: MasterConfig) -> Catalog:
+    """Every type on demand, and behind them those that the settings sell as spot instances.
+
+    Raises:
+        InvalidConfig: A catalog file is wrong.
+    """
+    types = load_catalog(config.catalog.file, config.catalog.only)
+    spot = section_of(config).spot
+    if spot is None:
+        return types
+    sold = Choice(names=spot.types)
+    cheap = (
+        as_spot(one, discounted(one.price, spot.discount), spot.expected_life)
+        for one in types
+        if sold.admits(one.type, one.price)
+    )
+    return (*types, *cheap)
+
+
+def complaints(config: MasterConfig) -> Iterator[Complaint]:
+    """Which of the types that are to be spot instances nobody sells."""
+    spot = section_of(config).spot
+    if spot is None or spot.types is None:
+        return
+    try:
+        types = load_catalog(config.catalog.file, config.catalog.only)
+    except InvalidConfig:
+        return  # It is refused with its own lines when the master starts.
+    for number, name in enumerate(spot.types):
+        if not any(Choice(names=[name]).admits(one.type, one.price) for one in types):
+            known = ", ".join(dict.fromkeys(one.type.family for one in types))
+            message = f"the catalog has no instance type or family {name!r}"
+            yield ("local", "spot", "types", number), message, f"its families: {known}"
