@@ -26,7 +26,7 @@ from eva_master.model.ids import InstanceId, JobId, Millis
 from eva_master.model.records import Instance, Job
 from eva_master.simulation.cluster.clock import Timeline
 
-DATA = Path(__file__).parents[2] / "data"
+DATA = Path(__file__).parents[3] / "data"
 EXPECTED = json.loads((DATA / "journal_v1_expected.json").read_text())
 CATALOG: Catalog = TypeAdapter(Catalog).validate_python(EXPECTED["catalog"])
 NOW = Millis(EXPECTED["now_ms"])
