@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -65,6 +65,8 @@ class OpenInstances:
         self._used: Counter[OfferingId] = Counter()
         self._owned = any(it.purchase is Purchase.OWNED for it in self.prices.on_sale)
         self._vacant: defaultdict[OfferingId, list[tuple[bool, int]]] = defaultdict(list)
+        self._kept: set[int] = set()
+        """Rows that are nobody's to take though they are empty."""
         self._done: list[tuple[RunId | None, int]] = []
         rows: dict[InstanceId, int] = {}
         for view in snapshot.instances:
@@ -192,6 +194,10 @@ class OpenInstances:
             self._done.append((None, row))
         return row
 
+    def keep(self, rows: Iterable[int]) -> None:
+        """Some live instances stay though they are empty: `open` takes none of them."""
+        self._kept.update(rows)
+
     def mark(self) -> int:
         """A point to come back to."""
         return len(self._done)
@@ -279,7 +285,7 @@ class OpenInstances:
             row = queue[0][1]
             # A row may have been filled, or taken back and bought anew as something else.
             same = row < len(self) and self.offerings[row].id == offering
-            if same and not self.residents[row]:
+            if same and not self.residents[row] and row not in self._kept:
                 return row
             heapq.heappop(queue)
         return None

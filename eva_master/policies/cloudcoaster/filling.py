@@ -89,6 +89,7 @@ class Filling:
             for row, view in enumerate(snapshot.instances)
             if view.pool or holds_short(instances, row)
         }
+        instances.keep(self._stood)
         self._booting = {row for row, view in enumerate(snapshot.instances) if not view.ready}
         self.added: list[int] = []
         self.taken: list[int] = []

@@ -110,6 +110,20 @@ def test_only_as_many_are_bought_as_the_work_needs():
     assert placed(snapshot, plan) == 30
 
 
+def test_nobody_is_bound_to_a_member_that_boots_though_more_is_needed():
+    cheap = spot(STEADY, 0.05)
+    boots = [
+        InstanceView(InstanceId(f"t{n}"), cheap, (), False, pool="transient") for n in range(3)
+    ]
+    cluster = Cluster(STEADY, cheap).job("a", *[EITHER] * 50, kind=JobKind.ARRAY)
+    snapshot = replace(lasting(cluster.snapshot(), a=20), instances=tuple(boots))
+    plan, _ = planned(snapshot, slots=16, largest_share_ppm=MILLION)
+    assert not [entry for entry in plan.entries if not isinstance(entry, Hold)]
+    # Four on demand, and sixteen spot ones for what eight slots on demand cost.
+    assert members(plan) == {"steady": 4, "transient": 16}
+    assert len(plan.launches) == 17
+
+
 def test_what_is_there_for_good_clears_its_part():
     cheap = spot(STEADY, 0.05)
     steady = [InstanceView(InstanceId(f"s{n}"), STEADY, (), True, pool="steady") for n in range(2)]
