@@ -40,8 +40,7 @@ def join(context: Context, job: Job) -> bool:
     spec, standing = job.spec, _standing(context, job)
     if not any(line.open_to for line in standing.lines) or not stands_in_line(job):
         return False
-    expected = remaining.of_spec(context.state, spec, context.now).estimate
-    task_ms = None if expected is None else expected.mean_ms
+    task_ms = remaining.longest_ms(context.state, job)
 
     def takes(newcomers: Newcomers) -> bool:
         return newcomers.take(spec.latency, task_ms)
