@@ -25,6 +25,7 @@ from tests.fakes.paths import short_tempdir
 pytest.register_assert_rewrite("eva_master.testing.plan_checks", "eva_master.testing.policy_suite")
 
 _E2E = Path(__file__).with_name("e2e")
+_INTEGRATION = Path(__file__).with_name("integration")
 
 # How long an example takes says something of the machine alone. Which examples there are does not
 # depend on luck, but for those who look for new ones (`make explore`). Those also look for smaller
@@ -86,18 +87,29 @@ def pytest_configure() -> None:
 
 
 def _spread(items: list[pytest.Item]) -> list[pytest.Item]:
-    """The tests file by file, with those from end to end, which take long, evenly between.
+    """The tests file by file, with those that take long or wait evenly between the others.
 
-    When several run at once, never many of these do, and none is left alone at the end.
+    Those from end to end are spread one by one, those of several parts together by files, which may
+    share what was made for them. When several run at once, never many of these do, and none is left
+    alone at the end.
     """
-    long = [item for item in items if _E2E in item.path.parents]
-    files = groupby((item for item in items if item not in long), key=lambda item: item.path)
-    others = [list(tests) for _, tests in files]
-    order: list[pytest.Item] = []
-    for number, tests in enumerate(others, start=1):
-        order += tests
-        order += long[len(long) * (number - 1) // len(others) : len(long) * number // len(others)]
-    return order if others else long
+    files = groupby(items, key=lambda item: item.path)
+    every = [(path, list(tests)) for path, tests in files]
+    quick = [tests for path, tests in every if not {_E2E, _INTEGRATION} & {*path.parents}]
+    slow = [tests for path, tests in every if _INTEGRATION in path.parents]
+    long = [[test] for path, tests in every if _E2E in path.parents for test in tests]
+    return [test for tests in _evenly(_evenly(quick, slow), long) for test in tests]
+
+
+def _evenly(
+    rows: list[list[pytest.Item]], more: list[list[pytest.Item]]
+) -> list[list[pytest.Item]]:
+    """Rows with others evenly between them."""
+    found: list[list[pytest.Item]] = []
+    for number, row in enumerate(rows, start=1):
+        found.append(row)
+        found += more[len(more) * (number - 1) // len(rows) : len(more) * number // len(rows)]
+    return found if rows else more
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

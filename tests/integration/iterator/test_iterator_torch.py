@@ -48,7 +48,7 @@ if __name__ == "__main__":
 """
 
 
-@pytest.fixture(params=["fork", "spawn"])
+@pytest.fixture(params=["fork", pytest.param("spawn", marks=pytest.mark.explore)])
 def start(request: pytest.FixtureRequest, iterator_agent: RecordingAgent, tmp_path: Path) -> Start:
     def start(code: str) -> Program:
         train = TRAIN.replace("METHOD", repr(request.param))

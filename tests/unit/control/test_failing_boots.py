@@ -31,7 +31,7 @@ SIZE = Resources(0, 1000, 1024)
 FORMS = ("boot", "launch", "registered", "silent", "ran", "left", "engine")
 REASONS = {"silent": "did not register within 300 s", "left": "its worker leaves"}
 POLICIES = sorted(policies())
-FEW = ("cloudcoaster", "eva", "stratus")
+FEW = ("cloudcoaster", "eva")
 WHOLE_SUITE = ("one", "forty") if os.environ.get("EVA_NEW_EXAMPLES") else ("one",)
 """For which catalogs all policies are tried, and not a few."""
 WHY = "Client.InternalError: Client error on launch"
