@@ -85,7 +85,7 @@ def test_a_gang_that_is_stopped_goes_on_as_if_it_had_not_been(make_gang: MakeGan
     assert gang.members[0].results() == whole.members[0].results() != {}
 
 
-@pytest.mark.parametrize("first", [0, 1])
+@pytest.mark.parametrize("first", [0, pytest.param(1, marks=pytest.mark.explore)])
 def test_members_that_nobody_stopped_do_not_pass_for_done(make_gang: MakeGang, first: int) -> None:
     gang = make_gang(2, EVA_GRACE_SECONDS="0.1")
     attempts = gang.run(hit=(first,))
@@ -96,7 +96,7 @@ def test_members_that_nobody_stopped_do_not_pass_for_done(make_gang: MakeGang, f
     assert len(list(gang.members[0].checkpoints.iterdir())) == 1
 
 
-@pytest.mark.parametrize("killed", [0, 1, 2])
+@pytest.mark.parametrize("killed", [0, pytest.param(1, marks=pytest.mark.explore), 2])
 def test_members_end_when_one_is_lost(make_gang: MakeGang, killed: int) -> None:
     gang = make_gang(3)
     attempts = gang.run(hit=(killed,), number=signal.SIGKILL)

@@ -123,6 +123,7 @@ def test_it_is_simulated(installed: Path, tmp_path: Path) -> None:
     assert launched == sorted(set(launched))
 
 
+@pytest.mark.explore
 def test_it_takes_part_in_experiments_and_is_run_anew_when_it_changes(
     installed: Path, tmp_path: Path
 ) -> None:

@@ -5,7 +5,6 @@ The cloud sells whatever it is asked for; what becomes of an instance is decided
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -22,6 +21,7 @@ from eva_master.simulation.cluster.attempt_log import History
 from eva_master.simulation.cluster.cloud import Life
 from eva_master.simulation.cluster.work import Attempt
 from eva_master.simulation.simulated_cluster import SimulatedCluster
+from tests.drawing import NEW
 from tests.fakes.policies.whole import WHOLE
 
 MINUTE_MS = 60_000
@@ -31,9 +31,8 @@ SIZE = Resources(0, 1000, 1024)
 FORMS = ("boot", "launch", "registered", "silent", "ran", "left", "engine")
 REASONS = {"silent": "did not register within 300 s", "left": "its worker leaves"}
 POLICIES = sorted(policies())
-FEW = ("cloudcoaster", "eva")
-WHOLE_SUITE = ("one", "forty") if os.environ.get("EVA_NEW_EXAMPLES") else ("one",)
-"""For which catalogs all policies are tried, and not a few."""
+FEW = ("cloudcoaster", "eva", "stratus")
+"""Policies that are tried with every change; the others are by `make explore`."""
 WHY = "Client.InternalError: Client error on launch"
 RUN = RunId("a-1/0")
 
@@ -157,7 +156,7 @@ class World(SimulatedCluster):
 
 @pytest.mark.parametrize(
     ("catalog", "policy"),
-    [(it, policy) for it in CATALOGS for policy in (POLICIES if it in WHOLE_SUITE else FEW)],
+    [(it, policy) for it in CATALOGS for policy in (POLICIES if NEW else FEW)],
 )
 @pytest.mark.parametrize("form", FORMS)
 def test_four_are_bought_in_half_an_hour_at_most(catalog: str, form: str, policy: str) -> None:
