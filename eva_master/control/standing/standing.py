@@ -265,13 +265,11 @@ class Standing:
         """Whether there may be room for a task of a job; the member is looked at then."""
         queue = self._queues[job]
         waiting = [shape for shape in queue.shapes if queue.first(shape) is not None]
-        if not waiting or not admitted(job):
-            return False
-        found = False
+        may_start, found = bool(waiting) and admitted(job), False
         for claim in self._claims.of(job):
-            if not claim.admits(job):
+            claim.offer(job)  # who is let in later need not be touched again
+            if not may_start or not claim.admits(job):
                 continue
-            claim.offer(job)
             if claim.line.only:
                 self._claims.wake(claim)
                 continue
