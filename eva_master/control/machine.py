@@ -139,6 +139,8 @@ class Machine:
 
     def _converge(self) -> None:
         context = self._context
+        for doubted in self.state.boots.doubted_jobs():
+            context.standings.touch_job(doubted)  # that it is held back no more is no event
         while True:
             if (job := context.touched_job()) is not None:
                 converge.converge_job(context, job)

@@ -21,6 +21,7 @@ from eva_master.model.planning.plan import Json
 Scope = str
 """What a streak is about: ``offering ID``, ``family NAME``, ``image KIND``, ``job ID`` or, of
 instances that ended as soon as a task of the job ran, ``lost ID``."""
+_LOST = "lost "
 _LONGEST_PAUSE_FACTOR = 12
 """The longest pause as a multiple of the first."""
 _MEMBERS_KEPT = 8
@@ -46,7 +47,7 @@ def job_scope(job: JobId) -> Scope:
 
 def lost_scope(job: JobId) -> Scope:
     """The scope of instances that ended as soon as a task of the job ran on them."""
-    return f"lost {job}"
+    return f"{_LOST}{job}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +76,7 @@ class Streak:
         One offering says something about itself; about anything wider it takes two. The end of one
         instance on which a task ran is bad luck.
         """
-        if scope.startswith("lost "):
+        if scope.startswith(_LOST):
             return self.failures >= _LOST_BY_CHANCE
         return len(self.members) >= (1 if scope.startswith("offering ") else 2)
 
@@ -144,7 +145,7 @@ class Boots:
             failures = (old.failures if old is not None else 0) + (not again)
             members = {member, *(old.members if old is not None else ())}
             longest = pause_ms * _LONGEST_PAUSE_FACTOR
-            doublings = failures - (_LOST_BY_CHANCE if scope.startswith("lost ") else 1)
+            doublings = failures - (_LOST_BY_CHANCE if scope.startswith(_LOST) else 1)
             streak = Streak(
                 failures=failures,
                 last_ms=old.last_ms if old is not None and again else now,
@@ -176,7 +177,7 @@ class Boots:
     def of_jobs(self, active: Collection[JobId]) -> Boots:
         """The same without jobs that have ended."""
         kept = {scope(job) for scope in (job_scope, lost_scope) for job in active}
-        of_jobs = {s for s in self.streaks if s.startswith(("job ", "lost "))}
+        of_jobs = {s for s in self.streaks if s.startswith(("job ", _LOST))}
         return self._without(of_jobs - kept)
 
     def _without(self, ended: set[Scope]) -> Boots:
@@ -203,11 +204,13 @@ class Boots:
 
     def suspect_jobs(self) -> set[JobId]:
         """Jobs whose tasks seem to bring instances down: one of each tries for all."""
-        return {
-            JobId(scope.removeprefix("lost "))
-            for scope, streak in self.streaks.items()
-            if scope.startswith("lost ") and streak.conclusive(scope)
-        }
+        scopes_of = {job: lost_scope(job) for job in self.doubted_jobs()}
+        return {job for job, it in scopes_of.items() if self.streaks[it].conclusive(it)}
+
+    def doubted_jobs(self) -> tuple[JobId, ...]:
+        """Jobs with a task whose instance ended as it ran there, one at least."""
+        lost = (scope for scope in self.streaks if scope.startswith(_LOST))
+        return tuple(JobId(scope.removeprefix(_LOST)) for scope in lost)
 
     def to_json(self) -> dict[str, Json]:
         """The form in which the journal keeps it."""

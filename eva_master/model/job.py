@@ -172,3 +172,9 @@ class JobSpec:
     partition: str = ""
     stragglers: Stragglers = Stragglers.KEEP
     latency: Latency = Latency.AUTO
+
+    @property
+    def stands_in_line(self) -> bool:
+        """Whether its tasks may stand in a line: those of gangs of several may not."""
+        alone = len(self.tasks) == 1 and self.least is None
+        return self.kind is not JobKind.GANG or alone

@@ -8,7 +8,6 @@ from eva_master.control.context import Context
 from eva_master.control.measure import remaining
 from eva_master.control.standing.standing import Standing, queue_of
 from eva_master.model.ids import JobId
-from eva_master.model.job import JobKind
 from eva_master.model.planning.standing import Newcomers
 from eva_master.model.records import Job
 
@@ -38,7 +37,7 @@ def depart(context: Context, job: Job) -> None:
 def join(context: Context, job: Job) -> bool:
     """Have a job stand in the lines that are open to it; returns whether there is one."""
     spec, standing = job.spec, _standing(context, job)
-    if not any(line.open_to for line in standing.lines) or not stands_in_line(job):
+    if not any(line.open_to for line in standing.lines) or not spec.stands_in_line:
         return False
     task_ms = remaining.longest_ms(context.state, job)
 
@@ -52,12 +51,6 @@ def join(context: Context, job: Job) -> bool:
     home = context.settings.partitions.home(job.partition).name
     context.state.membership.queue(home, job.id, standing.lines)
     return True
-
-
-def stands_in_line(job: Job) -> bool:
-    """Whether tasks of a job may stand in a line, as `JobView.stands_in_line` has it."""
-    spec = job.spec
-    return spec.kind is not JobKind.GANG or (len(spec.tasks) == 1 and spec.least is None)
 
 
 def show(context: Context, standing: Standing) -> frozenset[JobId]:

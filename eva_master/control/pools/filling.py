@@ -131,7 +131,7 @@ def _admitted(context: Context, partition: str, name: JobId) -> bool:
         return False
     if context.settings.partitions.home(job.partition).name != partition:
         return False
-    if job.is_gang and len(job.spec.tasks) > 1:
+    if not job.spec.stands_in_line:
         return False
     if context.state.tasks[name].placeable(job) <= 0 or availability.held_back(context, name):
         return False
