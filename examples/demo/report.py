@@ -10,7 +10,7 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from eva_master.app.cli.views import shapes, tables
+from eva_master.app.cli.views import bills, shapes, tables
 from eva_master.app.cli.views.words import money, share
 from examples.demo.story import Picture, Resumption, figures
 
@@ -55,7 +55,7 @@ class Report:
             Text("The bill", style="bold"),
             self._jobs(),
             Text(),
-            tables.totals(self.last.bill),
+            bills.totals(self.last.bill),
         )
 
     def _resumptions(self) -> RenderableType:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import os
 import re
@@ -16,9 +17,11 @@ from pathlib import Path
 import docker
 import psutil
 import pytest
+from rich.console import Console
 
 from eva_master.adapters.rpc.messages import Bill, ClusterState, Instance, Job, Task
 from examples.demo.jobs import FIRST_WAVE, SECOND_WAVE
+from examples.demo.report import Report
 from examples.demo.story import Picture, Point, Story, resumptions
 from tests.fakes.docker import dockerd
 from tests.fakes.paths import short_tempdir
@@ -197,6 +200,15 @@ resumed at step 231
 step 300 loss 0.125 accuracy 0.95
 done: loss 0.1 accuracy 0.96
 """
+
+
+def test_what_people_see_at_the_end_can_be_printed() -> None:
+    picture = Picture(
+        ClusterState(), [Job(id="a-1", name="a", state="succeeded", tasks=[Task(index=0)])], Bill()
+    )
+    console = Console(record=True, width=100, file=io.StringIO())
+    console.print(Report(picture, (), {"a": ["c7i.large"]}, took_s=1.0, contained=False).show())
+    assert "cost $0.00" in console.export_text()
 
 
 def test_resumptions_are_read_off_the_log() -> None:
