@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 from benchmarks.harness import Figures, options, publish, surroundings
 from eva_master.adapters.catalog import load_catalog
-from eva_master.app.sections.policies import build_policy
+from eva_master.app.sections.building import build_policy
 from eva_master.control.settings import Settings
 from eva_master.model.events import Event
 from eva_master.model.ids import MILLIS_PER_HOUR, Family, Millis, Workload

@@ -26,7 +26,7 @@ from benchmarks.packing import TYPES, Amounts, offering, task
 from eva_master.adapters.loop.collector import spare_lasting_values
 from eva_master.adapters.planner.fast_pickle import FastPickle
 from eva_master.adapters.planner.snapshot_diff import Receiver, Sender
-from eva_master.app.sections.policies import build_policy
+from eva_master.app.sections.building import build_policy
 from eva_master.control.machine import Machine
 from eva_master.control.planning.snapshot_builder import snapshot
 from eva_master.control.settings import Settings

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 
 from benchmarks.harness import Figures, publish, surroundings
-from eva_master.app.master import build_policy
+from eva_master.app.sections.building import build_policy
 from eva_master.control.measure import ledger
 from eva_master.control.settings import Settings
 from eva_master.model.catalog import InstanceType, Offering, Purchase

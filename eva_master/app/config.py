@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit, urlunsplit
@@ -13,7 +12,6 @@ from pydantic import (
     BeforeValidator,
     Field,
     PlainSerializer,
-    TypeAdapter,
 )
 from pydantic_settings import SettingsConfigDict
 
@@ -21,6 +19,7 @@ from eva_master.adapters.jobfile.inputs import DEFAULT_ROOTS, Place
 from eva_master.adapters.text.quantities import Duration
 from eva_master.app.nodes.settings import NodeSections
 from eva_master.app.sections.base import Entry, Most, OnePolicySection, PolicySection, Section
+from eva_master.app.sections.building import config_of
 from eva_master.app.sections.common import (
     DEFAULT_ADDRESS,
     LAST_PORT,
@@ -344,20 +343,7 @@ def policy_config(section: OnePolicySection, kind: PolicyKind) -> Any:
     Raises:
         pydantic.ValidationError: An option has a wrong type; never after `load_master_config`.
     """
-    preset = presets_of(kind).get(section.preset or "", {})
-    options = {**preset, **current_options(kind, section.options)}
-    return TypeAdapter(kind.config).validate_python(options)
-
-
-def presets_of(kind: PolicyKind) -> Mapping[str, Mapping[str, Any]]:
-    """A policy's named choices of options; it need not have any."""
-    return getattr(kind, "presets", {})
-
-
-def current_options(kind: PolicyKind, options: Mapping[str, Any]) -> dict[str, Any]:
-    """A policy's options by their names of today; settings may use an earlier name of one."""
-    renamed: Mapping[str, str] = getattr(kind, "renamed_options", {})
-    return {renamed.get(name, name): value for name, value in options.items()}
+    return config_of(kind, section.preset, section.options)
 
 
 def _without_password(url: str) -> str:

@@ -18,9 +18,10 @@ from eva_master.adapters.traces import (
     read_trace,
     uniform_interference,
 )
-from eva_master.app.config import current_options, policy_config, presets_of
+from eva_master.app.config import policy_config
 from eva_master.app.policy_registry import current_name, policies
 from eva_master.app.sections.base import PolicySection
+from eva_master.app.sections.building import current_options, presets_of
 from eva_master.model.catalog import Catalog
 from eva_master.model.errors import InvalidConfig
 from eva_master.model.ids import MILLION, Workload, base_of

@@ -61,7 +61,7 @@ def _mlp(name: str, steps: int) -> DemoJob:
 
 
 def _shell(name: str, steps: int) -> DemoJob:
-    envs = {"STEPS": str(steps), "SAVE_EVERY": "10"}
+    envs = {"STEPS": str(steps), "RESAMPLES": "100", "SAVE_EVERY": "25"}
     return DemoJob(name, "shell_wordcount", envs)
 
 

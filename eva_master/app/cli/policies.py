@@ -40,8 +40,8 @@ def policies(*, as_json: bool) -> None:
 
 
 def _listed() -> list[_Listed]:
-    from eva_master.app.config import presets_of
     from eva_master.app.policy_registry import policies as installed
+    from eva_master.app.sections.building import presets_of
     from eva_master.model.errors import UnusablePolicy
 
     found = []

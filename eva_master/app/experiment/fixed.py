@@ -13,7 +13,7 @@ from eva_master.adapters.text.quantities import Duration
 from eva_master.app.config import policy_config
 from eva_master.app.policy_registry import policies
 from eva_master.app.sections.base import OnePolicySection, ShortSection
-from eva_master.app.sections.policies import shares
+from eva_master.app.sections.building import shares
 from eva_master.model.errors import EvaError
 from eva_master.model.ids import MILLION, MILLIS_PER_HOUR, Price, RunId, job_of
 from eva_master.model.trace import Trace

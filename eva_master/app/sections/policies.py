@@ -11,40 +11,18 @@ from pydantic import ValidationError
 
 from eva_master.adapters.text import yamlfile
 from eva_master.adapters.text.yamlfile import Document
-from eva_master.app.config import current_options, policy_config, presets_of
+from eva_master.app.config import policy_config
 from eva_master.app.policy_registry import policies
 from eva_master.app.sections.base import OnePolicySection, PolicySection
+from eva_master.app.sections.building import (
+    build_policy,
+    build_splitter,
+    current_options,
+    presets_of,
+)
 from eva_master.model.catalog import Catalog
 from eva_master.model.errors import Problem
-from eva_master.packing.elastic import fixed
-from eva_master.packing.parts.splitter import Splitter
 from eva_master.ports import Policy, PolicyKind
-
-
-def build_policy(name: str, options: Mapping[str, Any]) -> Policy:
-    """Make a policy from its section of the configuration; the planner's process calls this.
-
-    Args:
-        name: ``NAME`` or ``NAME:PRESET``.
-        options: Over those of the preset.
-    """
-    name, _, preset = name.partition(":")
-    kind = policies()[name]
-    section = OnePolicySection(name=name, preset=preset or None, options=dict(options))
-    return fixed.built(kind, policy_config(section, kind))
-
-
-def build_splitter(name: str, options: Mapping[str, Any]) -> Policy:  # noqa: ARG001
-    """Make a policy for short jobs in front of another one, likewise.
-
-    Args:
-        name: Of both, as users see it.
-        options: See `source`.
-    """
-    front, back = (build_policy(*options[which]) for which in ("front", "back"))
-    of_front, _, _ = options["front"][0].partition(":")
-    sharing = shares(policies()[of_front])
-    return Splitter.of_short(front, back, options["below_ms"], shares=sharing)
 
 
 def doubts(section: PolicySection, catalog: Catalog) -> Iterator[str]:
@@ -60,21 +38,16 @@ def doubts(section: PolicySection, catalog: Catalog) -> Iterator[str]:
             yield from found(policy_config(one, policies()[one.name]), catalog)
 
 
-def shares(kind: PolicyKind) -> bool:
-    """Whether a policy says that its tasks may use instances of the one that it stands before."""
-    return bool(getattr(kind, "shares", False))
-
-
 def source(section: PolicySection) -> tuple[dict[str, Any], str]:
     """What the planner's process makes a policy of: options, and the path of a function."""
     if section.short is None:
-        return section.options, f"{__name__}:{build_policy.__name__}"
+        return section.options, f"{build_policy.__module__}:{build_policy.__name__}"
     options = {
         "front": [_named(section.short), section.short.options],
         "back": [_named(section), section.options],
         "below_ms": section.short.below,
     }
-    return options, f"{__name__}:{build_splitter.__name__}"
+    return options, f"{build_splitter.__module__}:{build_splitter.__name__}"
 
 
 def built(section: PolicySection) -> Policy:

@@ -15,6 +15,7 @@ from eva_master.adapters.text.unreadable import why_unreadable
 from eva_master.adapters.text.yamlfile import Document
 from eva_master.app.policy_registry import policies
 from eva_master.app.sections.base import OnePolicySection, PolicySection
+from eva_master.app.sections.building import shares
 from eva_master.app.sections.partitions import (
     MOST_PARTITIONS,
     PartitionName,
@@ -22,7 +23,7 @@ from eva_master.app.sections.partitions import (
     contradictions,
     unsold,
 )
-from eva_master.app.sections.policies import policy_problems, shares, shown
+from eva_master.app.sections.policies import policy_problems, shown
 from eva_master.app.simulate import Chosen, Division, prepared
 from eva_master.model.errors import InvalidConfig, Problem
 from eva_master.model.fleet.partitions import with_nodes

@@ -62,6 +62,22 @@ class LoopGateway:
     def __init__(self, moto: Callable[..., Iterable[bytes]]) -> None:
         self._moto = moto
         self._lock = threading.Lock()
+        self._ours: dict[str, Callable[[dict[str, Any]], Any]] = {
+            "orders": self._take_order,
+            "terminated": lambda order: self._herds[order["cluster"]].terminated,
+            "purchases": lambda order: self._purchases,
+            "calls": lambda order: self._calls[order["cluster"]],
+            "populate": self._populate,
+            "spot": self._quote,
+            "outage": self._set_outage,
+            "publish": self._publish,
+            "fail": self._fail,
+            "forget": lambda order: self._begin(),
+        }
+        self._begin()
+
+    def _begin(self) -> None:
+        """Nothing has been ordered or called; moto forgets by an address of its own."""
         self._faults: dict[tuple[str, str], list[str]] = defaultdict(list)
         self._launch_ms: dict[str, int] = {}
         self._sold_out: dict[str, list[str]] = {}
@@ -77,17 +93,12 @@ class LoopGateway:
         self._stacks = Stacks()
         self._published: dict[str, str] = {}
         self._account: Account | None = None
-        self._ours = {
-            "orders": self._take_order,
-            "terminated": lambda order: self._herds[order["cluster"]].terminated,
-            "purchases": lambda order: self._purchases,
-            "calls": lambda order: self._calls[order["cluster"]],
-            "populate": self._populate,
-            "spot": self._spot.update,
-            "outage": self._set_outage,
-            "publish": self._published.update,
-            "fail": self._fail,
-        }
+
+    def _quote(self, order: dict[str, Any]) -> None:
+        self._spot.update(order)
+
+    def _publish(self, order: dict[str, Any]) -> None:
+        self._published.update(order)
 
     def __call__(self, environ: dict[str, Any], start: StartResponse) -> Iterable[bytes]:
         path = environ["PATH_INFO"]

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import boto3
 import pytest
 import yaml
 
@@ -17,14 +18,23 @@ from tests.fakes.aws.deployer import USERS, Deployer
 from tests.fakes.aws.service import CREDENTIALS, Aws
 
 
-@pytest.fixture
-def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[Aws]:
-    """A server of its own: what is left in it counts."""
-    for name, value in CREDENTIALS.items():
-        monkeypatch.setenv(name.upper(), value)
+@pytest.fixture(scope="module")
+def server() -> Iterator[Aws]:
     server = Aws()
     yield server
     server.stop()
+
+
+@pytest.fixture
+def aws(server: Aws, monkeypatch: pytest.MonkeyPatch) -> Aws:
+    """An account of its own: what is left in it counts."""
+    for name, value in CREDENTIALS.items():
+        monkeypatch.setenv(name.upper(), value)
+    # One session reads boto3's descriptions once.
+    session = boto3.session.Session()
+    monkeypatch.setattr(boto3.session, "Session", lambda: session)
+    server.forget()
+    return server
 
 
 @pytest.fixture

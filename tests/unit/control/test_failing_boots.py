@@ -166,8 +166,9 @@ def test_four_are_bought_in_half_an_hour_at_most(catalog: str, form: str, policy
     assert 2 <= len(world.bought) <= 4
     assert REASONS.get(form, WHY) in world.told
     # And less and less, down to one an hour.
-    world.play(8 * 60 * MINUTE_MS)
-    assert len(world.bought) <= 13
+    if catalog == "one" or NEW:
+        world.play(8 * 60 * MINUTE_MS)
+        assert len(world.bought) <= 13
 
 
 @pytest.mark.parametrize("form", ["boot", "launch"])

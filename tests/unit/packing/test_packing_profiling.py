@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from eva_master.app.sections.policies import build_policy
+from eva_master.app.sections.building import build_policy
 from eva_master.model.ids import MILLION, Family, Workload
 from eva_master.model.job import JobKind
 from eva_master.model.planning.snapshot import Snapshot, StandaloneRates

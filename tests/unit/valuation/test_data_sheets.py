@@ -16,7 +16,7 @@ from eva_master.adapters.catalog.pricebook import current_types
 from eva_master.adapters.catalog.snapshot import Snapshot, SoldType
 from eva_master.app.nodes.settings import CapacitySection, NodeSection
 from eva_master.app.policy_registry import policies
-from eva_master.app.sections.policies import build_policy
+from eva_master.app.sections.building import build_policy
 from eva_master.model.catalog import Offering
 from eva_master.model.ids import MILLION, Family, Workload
 from eva_master.model.job import TaskSpec

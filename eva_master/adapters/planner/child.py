@@ -1,0 +1,109 @@
+"""What the planner's process does; it imports no more than that takes, to be there soon."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import signal
+import threading
+import traceback
+from dataclasses import dataclass
+from functools import cache
+from multiprocessing.connection import Connection
+
+from eva_master.adapters.loop.collector import spare_lasting_values
+from eva_master.adapters.planner.fast_pickle import FastPickle
+from eva_master.adapters.planner.snapshot_diff import Receiver, SnapshotDiff
+from eva_master.model.planning.plan import Plan, PolicyMemory
+from eva_master.ports import Policy
+
+_NICENESS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class PolicySource:
+    """How the child builds its policy. The options are JSON, to be hashable."""
+
+    build: str
+    name: str
+    options: str
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What to plan for.
+
+    Attributes:
+        apart: The snapshot is complete, and later ones are no differences from it.
+    """
+
+    snapshot: SnapshotDiff
+    memory: PolicyMemory | None
+    apart: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A plan, and what the policy remembers for the next one."""
+
+    plan: Plan
+    memory: PolicyMemory | None
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """Why there is no plan, as text, since not every exception can be pickled."""
+
+    reason: str
+    trace: str
+
+
+def described(error: Exception) -> str:
+    """What went wrong, in a line."""
+    return f"{type(error).__name__}: {error}"
+
+
+def live_with_parent(lifeline: Connection) -> None:
+    """Ignore interrupts, which the master handles, and end when the master ends.
+
+    It lowers its priority, so that a long solve does not slow the master down on a small machine.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.nice(_NICENESS)
+    spare_lasting_values()
+
+    def wait() -> None:
+        lifeline.poll(None)
+        os._exit(0)
+
+    threading.Thread(target=wait, name="lifeline", daemon=True).start()
+
+
+@cache
+def _policy(source: PolicySource) -> Policy:
+    module, _, function = source.build.partition(":")
+    policy: Policy = getattr(importlib.import_module(module), function)(
+        source.name, json.loads(source.options)
+    )
+    return policy
+
+
+@cache
+def _snapshots() -> Receiver:
+    return Receiver()
+
+
+def policy_ready(source: PolicySource) -> None:
+    """Import and build the policy in advance. If that fails, the first plan says why."""
+    _policy(source)
+
+
+def planned(source: PolicySource, question: FastPickle[Question]) -> FastPickle[Planned] | Failed:
+    """Make a plan; whatever the policy raises is told in the answer."""
+    asked = question.content
+    try:
+        seen = (Receiver() if asked.apart else _snapshots()).snapshot(asked.snapshot)
+        return FastPickle(Planned(*_policy(source).plan(seen, asked.memory)))
+    except Exception as error:
+        return Failed(described(error), traceback.format_exc())

@@ -1,0 +1,70 @@
+"""Makes policies of their names and options; the planner's process imports little more."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from eva_master.app.policy_registry import current_name, policies
+from eva_master.packing.elastic import fixed
+from eva_master.packing.parts.splitter import Splitter
+from eva_master.ports import Policy, PolicyKind
+
+
+def config_of(kind: PolicyKind, preset: str | None, options: Mapping[str, Any]) -> Any:
+    """The config of a policy.
+
+    Args:
+        kind: The policy.
+        preset: Its options are under those given; `None` or empty for none.
+        options: By their names of today or of earlier.
+
+    Raises:
+        pydantic.ValidationError: An option has a wrong type or value.
+    """
+    chosen = presets_of(kind).get(preset or "", {})
+    return TypeAdapter(kind.config).validate_python({**chosen, **current_options(kind, options)})
+
+
+def presets_of(kind: PolicyKind) -> Mapping[str, Mapping[str, Any]]:
+    """A policy's named choices of options; it need not have any."""
+    return getattr(kind, "presets", {})
+
+
+def current_options(kind: PolicyKind, options: Mapping[str, Any]) -> dict[str, Any]:
+    """A policy's options by their names of today; settings may use an earlier name of one."""
+    renamed: Mapping[str, str] = getattr(kind, "renamed_options", {})
+    return {renamed.get(name, name): value for name, value in options.items()}
+
+
+def shares(kind: PolicyKind) -> bool:
+    """Whether a policy says that its tasks may use instances of the one that it stands before."""
+    return bool(getattr(kind, "shares", False))
+
+
+def build_policy(name: str, options: Mapping[str, Any]) -> Policy:
+    """Make a policy from its section of the configuration; the planner's process calls this.
+
+    Args:
+        name: ``NAME`` or ``NAME:PRESET``.
+        options: Over those of the preset.
+    """
+    stated, _, preset = name.partition(":")
+    name, chosen = current_name(stated, preset or None)
+    kind = policies()[name]
+    return fixed.built(kind, config_of(kind, chosen, options))
+
+
+def build_splitter(name: str, options: Mapping[str, Any]) -> Policy:  # noqa: ARG001
+    """Make a policy for short jobs in front of another one, likewise.
+
+    Args:
+        name: Of both, as users see it.
+        options: See `policies.source`.
+    """
+    front, back = (build_policy(*options[which]) for which in ("front", "back"))
+    of_front, _, _ = options["front"][0].partition(":")
+    sharing = shares(policies()[of_front])
+    return Splitter.of_short(front, back, options["below_ms"], shares=sharing)
