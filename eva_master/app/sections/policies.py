@@ -16,6 +16,7 @@ from eva_master.app.policy_registry import policies
 from eva_master.app.sections.base import OnePolicySection, PolicySection
 from eva_master.model.catalog import Catalog
 from eva_master.model.errors import Problem
+from eva_master.model.planning.estimate import Estimates
 from eva_master.packing.elastic import fixed
 from eva_master.packing.parts.splitter import Splitter
 from eva_master.ports import Policy, PolicyKind
@@ -45,6 +46,20 @@ def build_splitter(name: str, options: Mapping[str, Any]) -> Policy:  # noqa: AR
     of_front, _, _ = options["front"][0].partition(":")
     sharing = shares(policies()[of_front])
     return Splitter.of_short(front, back, options["below_ms"], shares=sharing)
+
+
+def estimates_of(
+    kind: PolicyKind, config: Any, default: Estimates = Estimates.POSTERIOR
+) -> Estimates:
+    """What a policy wants run times estimated from, in an experiment that leaves that to it.
+
+    Args:
+        kind: The policy.
+        config: Its options.
+        default: For one that does not mind.
+    """
+    asked: Estimates | None = getattr(kind, "estimates", lambda _: None)(config)
+    return default if asked is None else asked
 
 
 def doubts(section: PolicySection, catalog: Catalog) -> Iterator[str]:
