@@ -78,24 +78,26 @@ class Traits:
     Attributes:
         workload: Theirs.
         name: The job's.
-        submitted_ms: When the job was submitted.
+        submitted_ms: When the job was submitted; `None` if nobody knows.
         demand: What one of them needs, a gang all together.
     """
 
     workload: str
     name: str
-    submitted_ms: Millis
+    submitted_ms: Millis | None
     demand: Resources
 
     def values(self) -> tuple[Value, ...]:
-        """Their values of all features."""
+        """Their values of all features that are known."""
         base = self.name.rstrip("0123456789._-") or self.name
-        hour = self.submitted_ms // MILLIS_PER_HOUR % 24
+        hour: tuple[Value, ...] = ()
+        if self.submitted_ms is not None:
+            hour = ((Feature.HOUR, str(self.submitted_ms // MILLIS_PER_HOUR % 24)),)
         return (
             (Feature.WORKLOAD, self.workload),
             (Feature.NAME, base),
             (Feature.OWNER, ""),
-            (Feature.HOUR, str(hour)),
+            *hour,
             (Feature.GPUS, str(self.demand.gpus)),
             (Feature.CPUS, str(self.demand.milli_cpus)),
             (Feature.MEMORY, str(self.demand.memory_mib)),

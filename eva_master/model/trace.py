@@ -101,16 +101,38 @@ class TraceJob:
 
 
 @dataclass(frozen=True, slots=True)
+class EarlierJob:
+    """A job that ended before a trace begins; nobody runs it, but it has taught how long jobs take.
+
+    Attributes:
+        owner: Who submitted it; as that of a `TraceJob`.
+        name: Its name.
+        workload: Of its tasks.
+        demand: What each of them needed.
+        mean_ms: How long they took on average, at least 1. It counts as one finished task, since
+            nothing is known of how far they were apart.
+    """
+
+    owner: str
+    name: str
+    workload: Workload
+    demand: Resources
+    mean_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class Trace:
     """Jobs in the order of their arrival.
 
     Attributes:
         name: The trace's name, for people.
         jobs: Sorted by arrival, then by id.
+        past: Jobs that ended before it begins, in the order in which they did.
     """
 
     name: str
     jobs: tuple[TraceJob, ...]
+    past: tuple[EarlierJob, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,6 +46,7 @@ from eva_master.simulation.results.metrics import (
     usd,
 )
 from eva_master.simulation.results.stall import stalled
+from eva_master.simulation.scenario.earlier import taught
 from eva_master.simulation.scenario.journal_replay import Past
 from eva_master.simulation.scenario.script import PastScript, Task, TraceScript, work_of
 from eva_master.simulation.scenario.submission import work_ms
@@ -63,7 +64,7 @@ class Setup:
     """The setup of a simulation.
 
     Attributes:
-        trace: The jobs that arrive.
+        trace: The jobs that arrive. What its past ones teach of run times is known from the start.
         catalog: What the cloud sells, with the delays of each type.
         policy: The scheduler under test.
         truth: True interference; the scheduler learns of it only from reports.
@@ -232,6 +233,9 @@ class Simulation:
             journal=self._rounds,
             start=script.start_ms,
         )
+        if setup.estimates is not Estimates.OFF:
+            state = self.cluster.state
+            state.set_learned(taught(state.learned, setup.trace.past, script.start_ms))
         if isinstance(script, PastScript):
             self.cluster.cloud.life_of = script.life_of
         FaultInjector(

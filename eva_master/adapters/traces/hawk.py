@@ -6,9 +6,6 @@ times in seconds, with blanks between. Such files are stretches of the Yahoo tra
 
 from __future__ import annotations
 
-import gzip
-import math
-import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -16,15 +13,11 @@ from pathlib import Path
 
 import numpy as np
 
-from eva_master.adapters.text.unreadable import why_unreadable
+from eva_master.adapters.traces.lines import arrival_ms, duration_ms, durations_ms, read_lines
 from eva_master.adapters.traces.rows import refusal
 from eva_master.model.errors import InvalidTrace, Problem
-from eva_master.model.job import MOST_TASKS
 
 SUFFIXES = (".tr", ".tr.gz")
-_MOST_BYTES = 2 << 30
-"""Of a file as it is when it is unpacked."""
-_LONGEST_S = 1e9
 _FIRST = 3
 """The columns before the durations."""
 
@@ -58,7 +51,7 @@ def read_hawk(path: Path) -> tuple[Arrival, ...]:
     """
     problems: list[Problem] = []
     found: list[Arrival] = []
-    for number, line in enumerate(_text(path).splitlines(), 1):
+    for number, line in enumerate(read_lines(path), 1):
         try:
             arrival = _arrival(line.split())
             if found and arrival.at_ms < found[-1].at_ms:
@@ -73,51 +66,12 @@ def read_hawk(path: Path) -> tuple[Arrival, ...]:
     return tuple(found)
 
 
-def _text(path: Path) -> str:
-    try:
-        with path.open("rb") as file:
-            packed = file.read(2) == b"\x1f\x8b"
-        with gzip.open(path) if packed else path.open("rb") as content:
-            data = content.read(_MOST_BYTES + 1)
-        if len(data) > _MOST_BYTES:
-            raise refusal(path, [Problem(f"it is larger than {_MOST_BYTES >> 30} GiB")])
-        return data.decode("utf-8")
-    except (EOFError, zlib.error) as error:
-        raise refusal(path, [Problem(f"it is damaged: {error}")]) from error
-    except (OSError, UnicodeDecodeError) as error:
-        raise refusal(path, [Problem(why_unreadable(error))]) from error
-
-
 def _arrival(words: Sequence[str]) -> Arrival:
     """A job of the words of a line; raises `ValueError`, which says what is wrong."""
     if len(words) < _FIRST:
         raise ValueError("it lacks arrival, number of tasks or mean duration")
-    tasks = _number(words[1], "a number of tasks")
-    if tasks != int(tasks) or not 1 <= tasks <= MOST_TASKS:
-        raise ValueError(f"{words[1]!r} is no number of tasks from 1 to {MOST_TASKS:,}")
-    if len(words) - _FIRST != tasks:
-        told = len(words) - _FIRST
-        raise ValueError(f"it has {told:,} durations, and its number of tasks is {int(tasks):,}")
-    durations = tuple(_lasting(word) for word in words[_FIRST:])
-    return Arrival(_millis(_number(words[0], "an arrival")), _lasting(words[2]), durations)
-
-
-def _lasting(word: str) -> int:
-    return max(1, _millis(_number(word, "a duration")))
-
-
-def _millis(seconds: float) -> int:
-    return round(seconds * 1_000)
-
-
-def _number(word: str, what: str) -> float:
-    try:
-        number = float(word)
-    except ValueError:
-        number = math.nan
-    if not 0 <= number <= _LONGEST_S or "_" in word:
-        raise ValueError(f"{word[:40]!r} is not {what}")
-    return number
+    durations = durations_ms(words[1], words[_FIRST:])
+    return Arrival(arrival_ms(words[0]), duration_ms(words[2]), durations)
 
 
 def bootstrapped(

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from eva_master.adapters.text.quantities import Duration
 from eva_master.adapters.traces.evajson import read_trace, steps_in
-from eva_master.adapters.traces.hawk import Arrival, bootstrapped, denser, read_hawk
+from eva_master.adapters.traces.hawk import bootstrapped, denser, read_hawk
 from eva_master.adapters.traces.pods import read_pods
 from eva_master.adapters.traces.shapes import (
     Draw,
@@ -30,12 +30,13 @@ from eva_master.adapters.traces.shapes import (
     uniform_durations,
     with_gpus,
 )
+from eva_master.adapters.traces.tasks import Recurring, read_tasks
 from eva_master.adapters.traces.workloads import MeasuredWorkload, measured_workloads
 from eva_master.model.catalog import Catalog
 from eva_master.model.errors import InvalidTrace
 from eva_master.model.ids import MILLION, Workload
 from eva_master.model.job import JobKind
-from eva_master.model.trace import SLOT, Trace, TraceJob, TraceTask
+from eva_master.model.trace import SLOT, EarlierJob, Trace, TraceJob, TraceTask
 
 _MINUTE = 60_000
 
@@ -232,27 +233,85 @@ class HawkRecipe(_Recipe):
             wanted = self.bootstrap
             arrivals = bootstrapped(stretches, wanted.jobs, wanted.block, random)
             name = f"{name}-bootstrap-{seed}"
-        jobs = map(_array, range(len(arrivals)), denser(arrivals[: self.jobs], self.load))
-        return slowed(Trace(name, tuple(jobs)), self.delay_factor)
+        jobs = tuple(
+            _array(str(number), Workload("hawk"), arrival)
+            for number, arrival in enumerate(denser(arrivals[: self.jobs], self.load))
+        )
+        return slowed(Trace(name, jobs), self.delay_factor)
 
 
-def _array(number: int, arrival: Arrival) -> TraceJob:
+class TasksRecipe(_Recipe):
+    """Arrays with a duration of each task, after past jobs that teach how long jobs take.
+
+    A file does not depend on a seed. A task takes the whole of a slot.
+    """
+
+    kind: Literal["tasks"]
+    file: Path = Field(description="past jobs and jobs, one a line, compressed with gzip or not")
+    jobs: _Count | None = Field(default=None, description="only so many of its jobs")
+
+    def trace(self, seed: int, catalog: Catalog) -> Trace:  # noqa: ARG002
+        """Read the trace of a file."""
+        found = read_tasks(self.file)
+        name = self.file.name.partition(".")[0]
+        found = replace(found, jobs=found.jobs[: self.jobs])
+        return slowed(_recurring(name, found), self.delay_factor)
+
+
+class _Arriving(Protocol):
+    """A job of a line of a file."""
+
+    @property
+    def at_ms(self) -> int: ...
+    @property
+    def mean_ms(self) -> int: ...
+    @property
+    def durations_ms(self) -> tuple[int, ...]: ...
+
+
+def _array(name: str, workload: Workload, arriving: _Arriving, owner: str = "") -> TraceJob:
+    """An array whose tasks take a slot each; those that take equally long are one value."""
     known: dict[int, TraceTask] = {}
-    for duration_ms in arrival.durations_ms:
+    for duration_ms in arriving.durations_ms:
         known.setdefault(duration_ms, TraceTask(SLOT, duration_ms=duration_ms))
     return TraceJob(
-        id=str(number),
-        workload=Workload("hawk"),
-        arrival_ms=arrival.at_ms,
-        duration_ms=arrival.mean_ms,
-        tasks=tuple(known[duration_ms] for duration_ms in arrival.durations_ms),
-        total_steps=steps_in(arrival.mean_ms, MILLION),
+        id=name,
+        workload=workload,
+        arrival_ms=arriving.at_ms,
+        duration_ms=arriving.mean_ms,
+        tasks=tuple(known[duration_ms] for duration_ms in arriving.durations_ms),
+        total_steps=steps_in(arriving.mean_ms, MILLION),
+        owner=owner,
         kind=JobKind.ARRAY,
     )
 
 
+def _recurring(name: str, found: Recurring) -> Trace:
+    """The trace of jobs that recur; their names have numbers by which they differ."""
+    earlier = tuple(
+        EarlierJob(
+            owner=line.features.user,
+            name=f"{line.features.base}-{number}",
+            workload=Workload(line.features.application),
+            demand=SLOT,
+            mean_ms=line.mean_ms,
+        )
+        for number, line in enumerate(found.ended, 1)
+    )
+    jobs = tuple(
+        _array(
+            f"{line.features.base}-{number}",
+            Workload(line.features.application),
+            line,
+            line.features.user,
+        )
+        for number, line in enumerate(found.jobs, len(earlier) + 1)
+    )
+    return Trace(name, jobs, earlier)
+
+
 Recipe = Annotated[
-    FileRecipe | AlibabaRecipe | ProductionRecipe | WorkloadsRecipe | HawkRecipe,
+    FileRecipe | AlibabaRecipe | ProductionRecipe | WorkloadsRecipe | HawkRecipe | TasksRecipe,
     Field(discriminator="kind"),
 ]
 """Any recipe. A reader of another format is another recipe."""
@@ -266,7 +325,12 @@ RECIPES: Mapping[str, type[AlibabaRecipe | ProductionRecipe | WorkloadsRecipe]] 
 }
 """The recipes that generate traces, by kind."""
 
-KINDS: Mapping[str, type[BaseModel]] = {"file": FileRecipe, "hawk": HawkRecipe, **RECIPES}
+KINDS: Mapping[str, type[BaseModel]] = {
+    "file": FileRecipe,
+    "hawk": HawkRecipe,
+    "tasks": TasksRecipe,
+    **RECIPES,
+}
 """All recipes of traces, by kind."""
 
 

@@ -21,7 +21,14 @@ from eva_master.adapters.text.yamlfile import (
     scalar,
     suggestion,
 )
-from eva_master.adapters.traces.recipes import KINDS, AlibabaRecipe, FileRecipe, HawkRecipe, Recipe
+from eva_master.adapters.traces.recipes import (
+    KINDS,
+    AlibabaRecipe,
+    FileRecipe,
+    HawkRecipe,
+    Recipe,
+    TasksRecipe,
+)
 from eva_master.app.experiment.fixed import ClusterSection, short_problem
 from eva_master.app.policy_registry import current_name
 from eva_master.app.sections.base import ShortSection
@@ -270,7 +277,7 @@ def _located(experiment: Experiment, folder: Path) -> Experiment:
     traces: dict[str, Any] = {}
     for name, recipe in experiment.traces.items():
         match recipe:
-            case FileRecipe():
+            case FileRecipe() | TasksRecipe():
                 traces[name] = recipe.model_copy(update={"file": at(recipe.file)})
             case AlibabaRecipe():
                 traces[name] = recipe.model_copy(update={"pods": at(recipe.pods)})

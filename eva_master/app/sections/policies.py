@@ -22,7 +22,22 @@ from eva_master.app.sections.building import (
 )
 from eva_master.model.catalog import Catalog
 from eva_master.model.errors import Problem
+from eva_master.model.planning.estimate import Estimates
 from eva_master.ports import Policy, PolicyKind
+
+
+def estimates_of(
+    kind: PolicyKind, config: Any, default: Estimates = Estimates.POSTERIOR
+) -> Estimates:
+    """What a policy wants run times estimated from, in an experiment that leaves that to it.
+
+    Args:
+        kind: The policy.
+        config: Its options.
+        default: For one that does not mind.
+    """
+    asked: Estimates | None = getattr(kind, "estimates", lambda _: None)(config)
+    return default if asked is None else asked
 
 
 def doubts(section: PolicySection, catalog: Catalog) -> Iterator[str]:

@@ -1,0 +1,132 @@
+"""How well the run times of wide jobs were estimated when a policy had to decide by them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from eva_master.model.ids import MILLION, JobId
+from eva_master.model.planning.plan import Plan, PolicyMemory
+from eva_master.model.planning.snapshot import JobView, Snapshot
+from eva_master.model.trace import TraceJob
+from eva_master.ports import Policy
+from eva_master.simulation.results.metrics import quantile
+from eva_master.simulation.scenario.submission import work_ms
+
+WIDE = 3
+"""Jobs with fewer tasks are thin: nobody waits for pilots of theirs."""
+PILOTS_PPM = 30_000
+"""The share of a wide job's tasks that are its pilots."""
+_FIRST_QUEUE_MS = 1_000_000
+_GROWTH = 10
+"""Jobs are sorted by their work into queues: up to 1,000 s, up to ten times that, and so on."""
+
+
+def queue_of(work_ms: float) -> int:
+    """The number of the queue for jobs with so much work, from 0 for the smallest."""
+    queue, edge = 0, _FIRST_QUEUE_MS
+    while work_ms >= edge:
+        queue, edge = queue + 1, edge * _GROWTH
+    return queue
+
+
+def pilots_of(tasks: int) -> int:
+    """How many tasks of a wide job are its pilots, at least one."""
+    return max(1, round(tasks * PILOTS_PPM / MILLION))
+
+
+@dataclass(frozen=True, slots=True)
+class Accuracy:
+    """How far off the estimates of wide jobs were.
+
+    Attributes:
+        jobs: Wide jobs.
+        estimated: Those of which there was an estimate; all else is about these, and 0 if there is
+            none.
+        p50: Median of the error of a task's mean run time, as a share of that.
+        p90: The 90th percentile.
+        right_queue: Share of the jobs that come to the same queue by the estimate of their work as
+            by that work itself.
+    """
+
+    jobs: int
+    estimated: int
+    p50: float
+    p90: float
+    right_queue: float
+
+
+class WatchedEstimates:
+    """Wraps a policy and notes what it was told of the run times of wide jobs.
+
+    Jobs that end before a plan is about them, or before one is about them after their pilots, are
+    not among those noted.
+
+    Args:
+        policy: The one that decides.
+        jobs: Of the trace; others are not looked at.
+
+    Attributes:
+        at_first: By job of the trace: the estimate of a task's mean run time in the first snapshot
+            that shows the job, if there was one.
+        after_pilots: The same in the first snapshot in which as many of its tasks have finished as
+            it has pilots.
+    """
+
+    def __init__(self, policy: Policy, jobs: Iterable[TraceJob]) -> None:
+        self._policy = policy
+        self.name = policy.name
+        self._jobs = wide(jobs)
+        self._seen: set[JobId] = set()
+        self._noted: set[JobId] = set()
+        self.at_first: dict[str, int] = {}
+        self.after_pilots: dict[str, int] = {}
+
+    def plan(
+        self, snapshot: Snapshot, memory: PolicyMemory | None
+    ) -> tuple[Plan, PolicyMemory | None]:
+        """See `eva_master.ports.Policy.plan`."""
+        for job in snapshot.jobs:
+            if job.id not in self._noted:
+                self._look_at(job)
+        return self._policy.plan(snapshot, memory)
+
+    def _look_at(self, view: JobView) -> None:
+        # The master numbers jobs: the id is the name in the trace and a number.
+        name = view.id.rpartition("-")[0]
+        job, estimate = self._jobs.get(name), view.estimate
+        if job is None:
+            self._noted.add(view.id)
+            return
+        if view.id not in self._seen:
+            self._seen.add(view.id)
+            if estimate is not None:
+                self.at_first[name] = estimate.mean_ms
+        if estimate is not None and estimate.tasks >= pilots_of(len(job.tasks)):
+            self._noted.add(view.id)
+            self.after_pilots[name] = estimate.mean_ms
+
+
+def wide(jobs: Iterable[TraceJob]) -> dict[str, TraceJob]:
+    """The arrays among jobs of a trace that have at least three tasks, by name."""
+    return {job.id: job for job in jobs if job.is_array and len(job.tasks) >= WIDE}
+
+
+def accuracy(estimates: Mapping[str, int], jobs: Iterable[TraceJob]) -> Accuracy:
+    """Compare estimates with how long tasks really take.
+
+    Args:
+        estimates: By job: of the mean run time of its tasks, in milliseconds.
+        jobs: Of the trace.
+    """
+    known = wide(jobs)
+    errors, right = [], 0
+    for name, mean_ms in estimates.items():
+        tasks = len(known[name].tasks)
+        whole = sum(work_ms(known[name], index) for index in range(tasks))
+        errors.append(abs(mean_ms * tasks - whole) / whole)
+        right += queue_of(mean_ms * tasks) == queue_of(whole)
+    if not errors:
+        return Accuracy(len(known), 0, 0.0, 0.0, 0.0)
+    p50, p90 = (quantile(errors, share) for share in (0.5, 0.9))
+    return Accuracy(len(known), len(errors), p50, p90, right / len(errors))

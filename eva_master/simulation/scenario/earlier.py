@@ -1,0 +1,30 @@
+"""What a master has learned from the jobs that ended before a trace begins."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from eva_master.learning.knowledge import Knowledge
+from eva_master.learning.posterior import NONE_FINISHED
+from eva_master.learning.runtimes import Traits
+from eva_master.model.ids import Millis
+from eva_master.model.trace import EarlierJob
+from eva_master.simulation.scenario.submission import OWNER
+
+
+def taught(learned: Knowledge, earlier: Iterable[EarlierJob], start: Millis) -> Knowledge:
+    """Learn how long jobs take from those that have ended, in their order.
+
+    Args:
+        learned: What is known besides.
+        earlier: The jobs.
+        start: When the trace begins on the virtual clock. All of them count as ended then; nothing
+            is learned of the hour of their submission, which nobody knows.
+    """
+    times = learned.run_times
+    for job in earlier:
+        traits = Traits(job.workload, job.name, None, job.demand)
+        finished = NONE_FINISHED.plus(job.mean_ms)
+        times = times.observe(job.owner or OWNER, traits, finished, start)
+    return learned if times is learned.run_times else replace(learned, run_times=times)
