@@ -44,6 +44,7 @@ from eva_master.simulation.results.run_times import WatchedEstimates, accuracy
 from eva_master.simulation.run import Setup, Simulation
 
 _ORACLE = "oracle"
+_BEFOREHAND = (Estimates.HISTORY, Estimates.THREE_SIGMA, Estimates.POINT)
 _PER_CENT = 100
 _ROUNDED = 2
 
@@ -87,7 +88,7 @@ def simulated(
     outcome = Simulation(setup).run()
     cpu_s = time.thread_time() - start
     took = sorted(job.jct_ms / 1_000 for job in outcome.record.jobs)
-    at_first = stated or mode is Estimates.HISTORY
+    at_first = stated or mode in _BEFOREHAND
     found = accuracy(policy.at_first if at_first else policy.after_pilots, trace.jobs)
     return {
         "policy": name,
@@ -113,7 +114,7 @@ def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("file", type=Path, help="past jobs and jobs, one a line")
     parser.add_argument("--policy", action="append", help="NAME or NAME:PRESET; by default fifo")
     parser.add_argument("--slots", type=int, default=150, help="tasks that run at a time")
-    parser.add_argument("--slots-per-node", type=int, default=10, help="those of one machine")
+    parser.add_argument("--slots-per-node", type=int, default=1, help="those of one machine")
     parser.add_argument("--jobs", type=int, help="only so many of the jobs to run")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument(

@@ -218,6 +218,8 @@ class Machine:
         context.came_to_lines.clear()
         context.plan_wanted = False
         context.rooms_left.clear()
+        for cycle in self._cycles:
+            cycle.ended(context.ended_in_pools)
         context.ended_in_pools.clear()
         for cycle in self._cycles:
             if wanted:

@@ -134,7 +134,10 @@ class Belief:
         """The run time of the next task."""
         scale, freedom = self.scale, self.freedom
         expected = mean_ms(self.log, scale * freedom // (freedom - 2))
-        averaged = min(finished.tasks, _AVERAGED_ALONE_FROM) - _AVERAGED_FROM + 1
+        counted = finished.tasks
+        if counted and source is Source.PILOTS:  # nothing else is known
+            counted = _AVERAGED_ALONE_FROM
+        averaged = min(counted, _AVERAGED_ALONE_FROM) - _AVERAGED_FROM + 1
         if averaged > 0:
             of = _AVERAGED_ALONE_FROM - _AVERAGED_FROM + 1
             plain = finished.total_ms // finished.tasks

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from operator import itemgetter
 
+from eva_master.learning.past_values import NO_VALUES, PastValues
 from eva_master.learning.posterior import Finished, Prior
 from eva_master.model.ids import MILLION, MILLIS_PER_HOUR, Millis, Workload
 from eva_master.model.planning.fixed_point import log_ppm
@@ -117,6 +119,8 @@ class Spread:
         jobs: How many jobs there were, at most 64.
         tasks: How many tasks they had, at most a million.
         at_ms: When the last one ended.
+        last: The logarithms of the means of the last jobs, if somebody wants them: see
+            `past_values`.
     """
 
     log: int
@@ -127,14 +131,21 @@ class Spread:
     jobs: int
     tasks: int
     at_ms: Millis
+    last: PastValues = NO_VALUES
 
     @staticmethod
-    def of(finished: Finished, at: Millis) -> Spread:
+    def of(finished: Finished, at: Millis, kept: int = 0) -> Spread:
         """What one job tells, of which at least one task has finished."""
-        return Spread(0, 0, 0, 0, 0, 0, 0, at).plus(finished, at)
+        return Spread(0, 0, 0, 0, 0, 0, 0, at).plus(finished, at, kept)
 
-    def plus(self, finished: Finished, at: Millis) -> Spread:
-        """After one more job, of which at least one task has finished."""
+    def plus(self, finished: Finished, at: Millis, kept: int = 0) -> Spread:
+        """After one more job, of which at least one task has finished.
+
+        Args:
+            finished: Its finished tasks.
+            at: When it ended.
+            kept: Of how many jobs the values themselves are kept.
+        """
         off = finished.log - self.log
         part = min(self.jobs + 1, _JOBS_AVERAGED)
         log = self.log + off // part
@@ -158,6 +169,7 @@ class Spread:
             min(self.jobs + 1, _JOBS_COUNTED),
             min(self.tasks + finished.tasks, _TASKS_KEPT),
             at,
+            self.last.plus(log_ppm(finished.total_ms // finished.tasks), kept),
         )
 
     def variance(self, assumed: int) -> int:
@@ -174,6 +186,7 @@ class Spread:
         return [
             *(self.log, self.between, self.within, self.freedom),
             *(self.error, self.jobs, self.tasks, self.at_ms),
+            *([list(self.last.logs)] if self.last.logs else ()),
         ]
 
     @staticmethod
@@ -183,13 +196,14 @@ class Spread:
         Raises:
             ValueError: The data has another form.
         """
-        if not isinstance(data, list) or len(data) != _FIELDS:
+        if not isinstance(data, list) or not _FIELDS <= len(data) <= _FIELDS + 1:
             raise ValueError(f"not a spread of run times: {data!r}")
+        last = PastValues.from_json(data.pop()) if len(data) > _FIELDS else NO_VALUES
         figures = [figure for figure in data if type(figure) is int and figure >= 0]
         if len(figures) != _FIELDS or not all(figures[5:7]):
             raise ValueError(f"not a spread of run times: {data!r}")
         log, between, within, freedom, error, jobs, tasks, at = figures
-        return Spread(log, between, within, freedom, error, jobs, tasks, Millis(at))
+        return Spread(log, between, within, freedom, error, jobs, tasks, Millis(at), last)
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,15 +224,10 @@ class OwnerTimes:
 
         Each feature predicts what its value took so far; those that were off least count most.
         """
-        known = [
-            (feature, spread)
-            for feature, value in traits.values()
-            if (spread := self.spreads.get((feature, value))) is not None
-            and spread.tasks >= _ENOUGH
-        ]
+        known = self._known(traits)
         if not known:
             return None
-        variances = [it.variance(_ALIKE if name in _TELLING else _UNLIKE) for name, it in known]
+        variances = [_variance(name, it) for name, it in known]
         weights = [max(1, _WEIGHT_UNIT // variance**2) for variance in variances]
         whole = sum(weights)
         logs = [spread.log for _, spread in known]
@@ -236,12 +245,34 @@ class OwnerTimes:
         within = (inner.within * inner.freedom + _WITHIN * _ASSUMED_TASKS) // freedom
         return Prior(log, between, within, freedom)
 
-    def plus(self, traits: Traits, finished: Finished, at: Millis) -> OwnerTimes:
-        """After a job of which at least one task has finished."""
+    def most_telling(self, traits: Traits) -> tuple[Spread, int] | None:
+        """Of the features of a job the one whose value is expected to be off least.
+
+        Returns:
+            What is known of its value, and how far off that is expected to be, squared; `None` if
+            nothing is known of any.
+        """
+        found = [(_variance(name, it), it) for name, it in self._known(traits)]
+        if not found:
+            return None
+        variance, spread = min(found, key=itemgetter(0))
+        return spread, variance
+
+    def _known(self, traits: Traits) -> list[tuple[Feature, Spread]]:
+        return [
+            (feature, spread)
+            for feature, value in traits.values()
+            if (spread := self.spreads.get((feature, value))) is not None
+            and spread.tasks >= _ENOUGH
+        ]
+
+    def plus(self, traits: Traits, finished: Finished, at: Millis, kept: int = 0) -> OwnerTimes:
+        """After a job of which at least one task has finished; see `RunTimes.observe`."""
         spreads = dict(self.spreads)
         for value in traits.values():
             before = spreads.pop(value, None)
-            after = Spread.of(finished, at) if before is None else before.plus(finished, at)
+            fresh = Spread.of(finished, at, kept)
+            after = fresh if before is None else before.plus(finished, at, kept)
             spreads[value] = after
         while len(spreads) > VALUES_PER_OWNER:
             del spreads[next(iter(spreads))]
@@ -278,6 +309,11 @@ class OwnerTimes:
         return took if enough else ()
 
 
+def _variance(feature: Feature, spread: Spread) -> int:
+    """How far off what is known of a feature's value is expected to be, squared, in millionths."""
+    return spread.variance(_ALIKE if feature in _TELLING else _UNLIKE)
+
+
 def contradicts(stated_ms: int, took_ms: int) -> bool:
     """Whether a run time is too far from what was stated to be chance."""
     low, high = sorted((stated_ms, took_ms))
@@ -301,7 +337,9 @@ class RunTimes:
         """What is known of an owner's jobs; the same object until there is news."""
         return self.owners.get(owner, _NOTHING)
 
-    def observe(self, owner: str, traits: Traits, finished: Finished, at: Millis) -> RunTimes:
+    def observe(
+        self, owner: str, traits: Traits, finished: Finished, at: Millis, kept: int = 0
+    ) -> RunTimes:
         """Take in a job that has ended.
 
         Args:
@@ -309,8 +347,9 @@ class RunTimes:
             traits: Its tasks'.
             finished: Those that have finished, at least one.
             at: When it ended.
+            kept: Of how many jobs of each feature value the run times themselves are kept.
         """
-        return self._with(owner, self.of(owner).plus(traits, finished, at))
+        return self._with(owner, self.of(owner).plus(traits, finished, at, kept))
 
     def told(self, owner: str, workload: Workload, stated_ms: int, took_ms: int) -> RunTimes:
         """Take in a finished task whose job states how long it takes."""

@@ -20,6 +20,7 @@ from eva_master.model.ids import RunId
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.packing import profiling
 from eva_master.packing.bins.open_instances import OpenInstances
+from eva_master.packing.bins.own_nodes import NODES, FirstRoom, OwnNodes
 from eva_master.packing.bins.placement_groups import PlacementGroup, UnplacedGroup, place, waiting
 from eva_master.packing.bins.plan_builder import (
     JointMove,
@@ -33,8 +34,11 @@ from eva_master.packing.valuation.reservation_price import Speeds
 from eva_master.packing.valuation.task_classes import PricedShape
 
 __all__ = [
+    "NODES",
+    "FirstRoom",
     "JointMove",
     "OpenInstances",
+    "OwnNodes",
     "PlacementGroup",
     "PlannerCache",
     "PricedShape",

@@ -235,7 +235,8 @@ class Simulation:
         )
         if setup.estimates is not Estimates.OFF:
             state = self.cluster.state
-            state.set_learned(taught(state.learned, setup.trace.past, script.start_ms))
+            past, start = setup.trace.past, script.start_ms
+            state.set_learned(taught(state.learned, past, start, setup.estimates))
         if isinstance(script, PastScript):
             self.cluster.cloud.life_of = script.life_of
         FaultInjector(

@@ -171,7 +171,7 @@ class Experiment(_Section):
     catalog: CatalogSection = CatalogSection()
     faults: FaultsSection = FaultsSection()
     stated_durations: bool = True
-    estimates: Literal["posterior", "pilots", "history", "off"] = "posterior"
+    estimates: Literal["posterior", "pilots", "history", "3sigma", "point", "off"] = "posterior"
     partitions: dict[PartitionName, PartitionSection] = Field(
         default_factory=dict, max_length=MOST_PARTITIONS
     )

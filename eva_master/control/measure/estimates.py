@@ -11,13 +11,15 @@ from eva_master.learning.posterior import NONE_FINISHED, Finished
 from eva_master.learning.runtimes import UNKNOWN, OwnerTimes, Traits
 from eva_master.model.ids import Millis, Workload
 from eva_master.model.job import JobKind, JobSpec, TaskSpec
-from eva_master.model.planning.estimate import Estimate, Estimates, Source
+from eva_master.model.planning.estimate import LONGEST_MS, Estimate, Estimates, Source
+from eva_master.model.planning.fixed_point import log_ppm
 from eva_master.model.records import Job
 from eva_master.model.resources import NOTHING
 
 _KINDS_LEARNED = 16
 """Kinds of tasks of one job that teach at most, those of its first tasks."""
 _LONGEST_WORKLOAD = 200
+_FREEDOM_LEAST = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +60,7 @@ class JobEstimates:
     @staticmethod
     def of_job(state: Records, job: Job) -> JobEstimates:
         """Those of a job that has not ended."""
-        return JobEstimates.of_spec(state, job.spec, job.submitted_ms, state.finished(job))
+        return JobEstimates.of_spec(state, job.spec, job.submitted_ms, state.telling(job))
 
     @staticmethod
     def of_spec(
@@ -107,6 +109,8 @@ class JobEstimates:
             return None
         workload, demand = kind
         traits = Traits(workload, self.spec.name, self.submitted_ms, demand)
+        if mode in (Estimates.THREE_SIGMA, Estimates.POINT):
+            return self._of_values(traits)
         prior = None if mode is Estimates.PILOTS else self.known.prior(traits)
         own = NONE_FINISHED if mode is Estimates.HISTORY else self.finished.get(kind, NONE_FINISHED)
         if own.tasks == 0 and prior is None:
@@ -115,6 +119,16 @@ class JobEstimates:
         if own.tasks == 0:
             source = Source.HISTORY
         return (prior or UNKNOWN).after(own).estimate(source, own)
+
+    def _of_values(self, traits: Traits) -> Estimate | None:
+        """By the last values of the most telling feature alone."""
+        found = self.known.most_telling(traits)
+        if found is None or not found[0].last.packed:
+            return None
+        spread, variance = found
+        usual = min(LONGEST_MS, max(1, spread.last.usual_ms(self.mode)))
+        freedom = spread.jobs + _FREEDOM_LEAST
+        return Estimate(usual, log_ppm(usual), variance, freedom, Source.HISTORY)
 
 
 def lessons(state: Records, job: Job) -> list[tuple[Traits, Finished]]:

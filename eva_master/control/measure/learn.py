@@ -9,6 +9,7 @@ from eva_master.control.measure.delays import Latency
 from eva_master.control.measure.throughput import accompanied, company, standalone_rate
 from eva_master.control.state.store import State
 from eva_master.learning.delays import Delay
+from eva_master.learning.past_values import kept_for
 from eva_master.learning.standalone import StandaloneTable
 from eva_master.model.catalog import base_family
 from eva_master.model.ids import MILLION, InstanceId, Millis, Workload
@@ -156,7 +157,8 @@ def from_job_end(state: State, job: Job, now: Millis) -> None:
     """Learn how long jobs take from one that ends, if any of its tasks has finished."""
     after = state.learned.run_times
     for traits, finished in estimates.lessons(state, job):
-        after = after.observe(job.spec.owner, traits, finished, now)
+        kept = kept_for(state.estimates)
+        after = after.observe(job.spec.owner, traits, finished, now, kept)
     if after is not state.learned.run_times:
         state.set_learned(replace(state.learned, run_times=after))
 

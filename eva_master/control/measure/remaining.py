@@ -217,7 +217,7 @@ def longest_ms(state: Records, job: Job) -> int | None:
         `None` if that of one is not known.
     """
     different = replace(job.spec, tasks=state.kinds(job.id))
-    return of_spec(state, different, job.submitted_ms, state.finished(job)).longest_ms
+    return of_spec(state, different, job.submitted_ms, state.telling(job)).longest_ms
 
 
 def left_ms(state: Records, run: TaskRun, now: Millis) -> int | None:

@@ -248,6 +248,10 @@ def _job_view(
         replicas_left=state.replicas_left(job.id),
         latency=spec.latency,
         unseen=state.unseen(job.id),
+        tasks=len(spec.tasks),
+        succeeded=state.succeeded(job.id),
+        pilots_left=state.pilots_left(job.id),
+        succeeded_ms=sum(it.total_ms for it in state.finished(job).values()),
     )
 
 

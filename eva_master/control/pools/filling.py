@@ -49,6 +49,9 @@ def adopt(
         return queue_of(context.state.jobs[job], runs, context.now)
 
     standing.state(pools, lines, waiting, context.state.targeting)
+    for line in lines:
+        for job, indexes in line.chosen:
+            context.state.choose_pilots(job, indexes)
 
 
 def members_of(context: Context, partition: str) -> tuple[InstanceId, ...]:

@@ -174,10 +174,18 @@ class ClusterModel:
         """What run times are estimated from."""
         return self.settings.estimates
 
-    def finished(self, job: Job) -> Mapping[Kind, Finished]:
-        """The finished tasks of an array, by kind."""
+    def telling(self, job: Job) -> Mapping[Kind, Finished]:
+        """The finished tasks of an array that tell how long the others take, by kind."""
         known = self.tasks.get(job.id)
-        return {} if known is None else known.finished
+        return {} if known is None else known.telling
+
+    def finished(self, job: Job) -> Mapping[Kind, Finished]:
+        """Those of them that are known here."""
+        return self.telling(job)
+
+    def pilots_left(self, job: JobId) -> int | None:  # noqa: ARG002
+        """None has pilots that is not planned here."""
+        return None
 
     def find(self, owner: str, reference: str) -> Job | None:
         """See `ReadModel.find`."""
@@ -215,6 +223,10 @@ class ClusterModel:
         """How many tasks of an array wait and might be placed beside those that are shown."""
         record = self.jobs[job]
         return 0 if record.is_gang else self._tasks(job).unseen(record)
+
+    def succeeded(self, job: JobId) -> int:
+        """How many tasks of a job have succeeded."""
+        return self._tasks(job).counts[RunState.SUCCEEDED]
 
     def _tasks(self, job: JobId) -> JobTasks:
         record = self.jobs[job]

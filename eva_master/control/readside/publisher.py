@@ -94,7 +94,7 @@ class Publisher:
         names = dict.fromkeys(changed.jobs)
         names.update((touched[run].job, None) for run in changed.runs if run in touched)
         counts = {
-            name: state.tasks[name].counted(state.finished(state.jobs[name]))
+            name: state.tasks[name].counted(state.telling(state.jobs[name]))
             for name in names
             if name in state.jobs
         }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import replace
 
 from eva_master.control import limits
@@ -60,6 +61,8 @@ class Cycle:
         """Whether the time has come for something that policies do not see."""
         self._again_ms: Millis | None = None
         """When the policy wants to be asked again; only the newest plan says so."""
+        self._milestones: dict[JobId, int] = {}
+        """Of which jobs so many tasks have succeeded when it wants to be, likewise."""
         self._requested: Millis | None = None
         self._in_flight: int | None = None
         self._seen: object = None
@@ -90,6 +93,14 @@ class Cycle:
         if self._again_ms is not None and self._context.now >= self._again_ms:
             self._again_ms = None
             self.want(insists=True, overdue=True)
+
+    def ended(self, jobs: Iterable[JobId]) -> None:
+        """Have a plan made if enough tasks of one of these jobs, of which some ended, succeeded."""
+        milestones = self._milestones
+        for job in jobs if milestones else ():
+            if job in milestones and self._state.succeeded(job) >= milestones[job]:
+                del milestones[job]
+                self.want(insists=True, overdue=True)
 
     def period_is_over(self) -> bool:
         """Whether the last round is so long ago that there has to be one; each sets an alarm."""
@@ -222,6 +233,8 @@ class Cycle:
         self._in_flight = None
         if context.closing_down:
             return
+        self._milestones = dict(event.plan.milestones)
+        self.ended(tuple(self._milestones))
         self._again_ms = event.plan.again_ms
         if self._again_ms is not None:
             context.alarms.at(Millis(max(context.now, self._again_ms)), self._again_alarm)

@@ -37,6 +37,7 @@ class Claim:
         """How many tasks of its jobs are on the members that it claims room on."""
         self._queues = queues
         self._caps = dict(line.at_most)
+        self._chosen = dict(line.chosen)
         self._places: dict[JobId, int] = {}
         for place, job in enumerate(line.jobs):
             self._places.setdefault(job, place)
@@ -83,6 +84,11 @@ class Claim:
         cap = self._caps.get(job)
         return cap is None or self._queues[job].started < cap
 
+    def first(self, job: JobId, shape: Shape) -> int | None:
+        """The first task of a job that stands in it, has a shape, and may start."""
+        queue = self._queues.get(job)
+        return None if queue is None else queue.first(shape, self._chosen.get(job))
+
     def join(self, job: JobId) -> None:
         """A job stands in it from now on, last; harmless if it does already."""
         if job not in self._places:
@@ -114,8 +120,7 @@ class Claim:
         heap = self._heaps[shape]
         while heap:
             job = self.line.jobs[heap[0]]
-            queue = self._queues.get(job)
-            waits = queue is not None and queue.first(shape) is not None
+            waits = self.first(job, shape) is not None
             if waits and self.admits(job) and admitted(job):
                 return heap[0]
             self._offered.discard((shape, heappop(heap)))

@@ -54,8 +54,15 @@ class Queue:
         self._begun.add(index)
         self._resting.discard(index)
 
-    def first(self, shape: Shape) -> int | None:
-        """The first task of a shape that waits and may start, `None` if there is none."""
+    def first(self, shape: Shape, among: Sequence[int] | None = None) -> int | None:
+        """The first task of a shape that waits and may start, `None` if there is none.
+
+        Args:
+            shape: What it needs.
+            among: It is one of these, by index; `None` for all tasks.
+        """
+        if among is not None:
+            return next((it for it in among if self._may_start(it, shape)), None)
         alike = self._alike.get(shape)
         if alike is None:
             return None
@@ -64,6 +71,10 @@ class Queue:
                 return index
             alike.drop(index)
         return None
+
+    def _may_start(self, index: int, shape: Shape) -> bool:
+        free = index not in self._begun and index not in self._resting
+        return free and self._tasks[index].demand == shape
 
 
 class _Alike:

@@ -216,7 +216,7 @@ class Standing:
                 found = self._find(claim, shape)
                 if found is not None:
                     job = claim.line.jobs[place]
-                    index = self._queues[job].first(shape)
+                    index = claim.first(job, shape)
                     assert index is not None, "a head waits"
                     self._pass_over(claim, found, admitted, now)
                     return Head(job, index, found)
@@ -274,6 +274,8 @@ class Standing:
                 self._claims.wake(claim)
                 continue
             for shape in waiting:
+                if claim.first(job, shape) is None:
+                    continue
                 place = self._rooms.find(claim.line.pools, shape)
                 if place is not None and (room := self._rooms.get(place)) is not None:
                     self._news.put(place, room)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from eva_master.learning.posterior import NONE_FINISHED, Finished
 from eva_master.model.ids import JobId, Workload
@@ -14,6 +14,8 @@ Kind = tuple[Workload, Resources]
 """Tasks of one job with one kind are expected to take equally long."""
 _KINDS_KEPT = 1_024
 """Of one job; tasks of more kinds tell nothing of each other."""
+_TELLING_WITHOUT_PILOTS = 10
+"""From so many finished tasks on all of them count."""
 
 
 def kind_of(task: TaskSpec) -> Kind:
@@ -29,15 +31,77 @@ def finished_of(job: Job, members: Iterable[TaskRun]) -> dict[Kind, Finished]:
     return dict(index.of(job))
 
 
+class Pilots:
+    """Tasks of one job that were chosen to tell how long the others take.
+
+    Args:
+        indexes: Which.
+
+    Attributes:
+        indexes: Likewise.
+        left: Those that have not succeeded.
+        finished: The others, by kind.
+    """
+
+    def __init__(self, indexes: Collection[int]) -> None:
+        self.indexes = frozenset(indexes)
+        self.left = set(indexes)
+        self.finished: dict[Kind, Finished] = {}
+
+    def follow(self, run: TaskRun, kind: Kind) -> None:
+        """Take in a task that has finished."""
+        if run.index in self.left:
+            self.left.discard(run.index)
+            known = self.finished.get(kind, NONE_FINISHED)
+            self.finished = {**self.finished, kind: known.plus(run.took_ms)}
+
+
 class FinishedTasks:
     """The finished tasks of the arrays that have not ended; follows the records."""
 
     def __init__(self) -> None:
         self._jobs: dict[JobId, dict[Kind, Finished]] = {}
+        self._pilots: dict[JobId, Pilots] = {}
 
     def of(self, job: Job) -> Mapping[Kind, Finished]:
         """Those of one job, by kind."""
         return self._jobs.get(job.id, {})
+
+    def telling(self, job: Job) -> Mapping[Kind, Finished]:
+        """Those of them that tell how long the others take.
+
+        Of tasks that began together the first to finish are the shortest. So while few have
+        finished, only pilots count, of which none is left out for being longer.
+        """
+        pilots, known = self._pilots.get(job.id), self.of(job)
+        if pilots is None or sum(it.tasks for it in known.values()) >= _TELLING_WITHOUT_PILOTS:
+            return known
+        return pilots.finished
+
+    def pilots_left(self, job: JobId) -> int | None:
+        """How many pilots of a job have not succeeded; `None` if it has none."""
+        pilots = self._pilots.get(job)
+        return None if pilots is None else len(pilots.left)
+
+    def choose(self, job: Job, indexes: Collection[int], members: Iterable[TaskRun]) -> bool:
+        """Some tasks of a job are its pilots from now on.
+
+        Args:
+            job: Which has not ended.
+            indexes: The pilots'.
+            members: The records of its task runs.
+
+        Returns:
+            Whether they were not before.
+        """
+        known = self._pilots.get(job.id)
+        if known is not None and known.indexes == frozenset(indexes):
+            return False
+        pilots = self._pilots[job.id] = Pilots(indexes)
+        for run in members:
+            if run.took_ms:
+                pilots.follow(run, kind_of(job.spec.tasks[run.index]))
+        return True
 
     def follow(self, old: TaskRun | None, run: TaskRun, job: Job) -> None:
         """Take in the record of a task run of a job that has not ended."""
@@ -49,7 +113,10 @@ class FinishedTasks:
             # A copy, since readers may have this one.
             known = kinds.get(kind, NONE_FINISHED)
             self._jobs[job.id] = {**kinds, kind: known.plus(run.took_ms)}
+        if (pilots := self._pilots.get(job.id)) is not None:
+            pilots.follow(run, kind)
 
     def forget(self, job: JobId) -> None:
         """Forget a job, which has ended."""
         self._jobs.pop(job, None)
+        self._pilots.pop(job, None)

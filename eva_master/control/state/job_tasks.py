@@ -88,11 +88,11 @@ class JobTasks:
         self._reasons[place] = reason
         return True
 
-    def counted(self, finished: Mapping[Kind, Finished]) -> TaskCounts:
+    def counted(self, telling: Mapping[Kind, Finished]) -> TaskCounts:
         """What readers are told of all tasks together.
 
         Args:
-            finished: What the finished ones took, by kind.
+            telling: What those finished ones took, by kind, that tell how long the others take.
         """
         return TaskCounts(
             self.by_kind,
@@ -101,7 +101,7 @@ class JobTasks:
             self._suspended,
             dict(self._reasons),
             tuple(index for _, index in reversed(self._ended)),
-            finished,
+            telling,
         )
 
     def job_changed(self, old: Job, new: Job) -> None:

@@ -99,6 +99,10 @@ class Records(Protocol):
         """What run times are estimated from."""
         ...
 
+    def telling(self, job: Job) -> Mapping[Kind, Finished]:
+        """Those of them that tell how long its other tasks take: see `FinishedTasks.telling`."""
+        ...
+
     def finished(self, job: Job) -> Mapping[Kind, Finished]:
         """The finished tasks of an array that has not ended, by kind."""
         ...
@@ -192,6 +196,14 @@ class PlanningRecords(Records, Protocol):
 
     def unseen(self, job: JobId) -> int:
         """How many tasks of an array wait and might be placed beside those that are shown."""
+        ...
+
+    def pilots_left(self, job: JobId) -> int | None:
+        """How many pilots of a job have not succeeded; `None` if it has none."""
+        ...
+
+    def succeeded(self, job: JobId) -> int:
+        """How many tasks of a job have succeeded."""
         ...
 
     def can_place(self, instance: InstanceId) -> bool:

@@ -119,7 +119,8 @@ class State:
         self.runs_on, self.has_extras = self.company.runs_on, self.company.has_extras
         self.pace = self.company.ppm
         self._finished = FinishedTasks()
-        self.finished = self._finished.of
+        self.finished, self.telling = self._finished.of, self._finished.telling
+        self.pilots_left = self._finished.pilots_left
         self.suspended = Suspended()
         self.membership = Membership()
         self._over: deque[tuple[Millis, type[Job] | type[Instance], str]] = deque()
@@ -237,6 +238,15 @@ class State:
             self._moving[run.id] = None
         else:
             self._moving.pop(run.id, None)
+
+    def choose_pilots(self, job: JobId, indexes: Collection[int]) -> None:
+        """Some tasks of an array are to tell how long the others take."""
+        known = self.jobs[job]
+        if self._finished.choose(known, indexes, self._touched_of(job)):
+            self.view_cache.job_changed(job)
+
+    def _touched_of(self, job: JobId) -> Iterator[TaskRun]:
+        return map(self._touched.__getitem__, self.tasks[job].touched)
 
     def _note_unplaced(self, job: Job) -> None:
         """Follow whether a plan should give a task a place; not while no plan is about its job."""
@@ -452,6 +462,10 @@ class State:
     def unseen(self, job: JobId) -> int:
         """How many tasks of an array wait that plans are not shown, see `JobTasks.unseen`."""
         return self.tasks[job].unseen(self.jobs[job])
+
+    def succeeded(self, job: JobId) -> int:
+        """How many tasks of a job have succeeded."""
+        return self.tasks[job].counts[RunState.SUCCEEDED]
 
     def kinds(self, job: JobId) -> tuple[TaskSpec, ...]:
         """The first of a job's tasks of each kind, see `JobTasks.kinds`."""

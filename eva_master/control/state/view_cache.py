@@ -19,7 +19,9 @@ K = TypeVar("K", bound=str)
 V = TypeVar("V")
 
 _RUNS_DOWN = frozenset({"remaining", "since_ms", "ran"})
-_REFINED = frozenset({"attained", "estimate", "lease_ms", "steps_left"})
+_REFINED = frozenset(
+    {"attained", "estimate", "lease_ms", "steps_left", "succeeded", "succeeded_ms", "pilots_left"}
+)
 
 
 class SortedValues(Generic[K, V]):

@@ -24,6 +24,10 @@ class Estimates(StrEnum):
     """The job's own finished tasks alone."""
     HISTORY = "history"
     """The owner's earlier jobs alone."""
+    THREE_SIGMA = "3sigma"
+    """The same by the rule of 3Sigma: what is useful to know of the values of one feature."""
+    POINT = "point"
+    """The same as the median of the values of one feature."""
     OFF = "off"
     """None is estimated, and nothing is learned of run times."""
 

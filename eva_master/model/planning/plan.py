@@ -137,6 +137,8 @@ class Plan:
         sizes: At most one per elastic gang; one that is not mentioned keeps its size.
         again_ms: When there is to be another plan at the latest, though nothing may have happened;
             `None` if that does not matter.
+        milestones: Jobs with how many of their tasks have succeeded when there is to be another
+            plan, though a line gives away the room that they leave.
     """
 
     launches: tuple[NewInstance, ...] = ()
@@ -147,6 +149,7 @@ class Plan:
     lines: tuple[Line, ...] = ()
     sizes: tuple[Resize, ...] = ()
     again_ms: Millis | None = None
+    milestones: tuple[tuple[JobId, int], ...] = ()
 
 
 def pooled(plan: Plan) -> tuple[int, ...]:

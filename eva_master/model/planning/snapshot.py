@@ -157,6 +157,10 @@ class JobView:
         latency: Whether it counts as short, if its user says so.
         unseen: How many of its tasks wait and might be placed beside those in `runs`: of a large
             array a plan is shown a part.
+        tasks: How many tasks it has in all.
+        succeeded: How many of them have.
+        pilots_left: How many of those have not that a line has or had `chosen`; `None` if none has.
+        succeeded_ms: The standalone time that these took together; of an array alone.
     """
 
     id: JobId
@@ -177,6 +181,10 @@ class JobView:
     replicas_left: int | None = None
     latency: Latency = Latency.AUTO
     unseen: int = 0
+    tasks: int = 1
+    succeeded: int = 0
+    succeeded_ms: int = 0
+    pilots_left: int | None = None
 
     @property
     def stands_in_line(self) -> bool:

@@ -67,6 +67,8 @@ class Line:
             least 1.
         at_most: Jobs of which at most so many tasks may run or have succeeded, wherever they are;
             a job that is not listed has no such limit.
+        chosen: Jobs of which these tasks alone stand in it, by their indexes: their pilots, by
+            which estimates go first. All tasks of a job that is not listed stand in it.
         only: The members that it claims room on; all members of the pools if empty.
         open_to: Which jobs that arrive stand in it at once, last, until a plan is about them;
             `None` for none.
@@ -81,6 +83,7 @@ class Line:
     rank: int = 0
     weight_ppm: int = MILLION
     at_most: tuple[tuple[JobId, int], ...] = ()
+    chosen: tuple[tuple[JobId, tuple[int, ...]], ...] = ()
     only: tuple[InstanceId | int, ...] = ()
     patience_ms: int | None = None
     by_arrival: bool = False

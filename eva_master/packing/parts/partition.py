@@ -107,6 +107,7 @@ def merge(plans: Iterable[Plan]) -> Plan:
             (*merged.lines, *(_line(line, keys) for line in plan.lines)),
             (*merged.sizes, *plan.sizes),
             min((it.again_ms for it in said if it.again_ms is not None), default=None),
+            (*merged.milestones, *plan.milestones),
         )
     return replace(merged, entries=tuple(sorted(merged.entries, key=lambda entry: entry.run)))
 

@@ -102,7 +102,10 @@ class WatchedEstimates:
             self._seen.add(view.id)
             if estimate is not None:
                 self.at_first[name] = estimate.mean_ms
-        if estimate is not None and estimate.tasks >= pilots_of(len(job.tasks)):
+        done = view.pilots_left == 0
+        if view.pilots_left is None and estimate is not None:
+            done = estimate.tasks >= pilots_of(len(job.tasks))
+        if done and estimate is not None:
             self._noted.add(view.id)
             self.after_pilots[name] = estimate.mean_ms
 

@@ -6,14 +6,18 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from eva_master.learning.knowledge import Knowledge
+from eva_master.learning.past_values import kept_for
 from eva_master.learning.posterior import NONE_FINISHED
 from eva_master.learning.runtimes import Traits
 from eva_master.model.ids import Millis
+from eva_master.model.planning.estimate import Estimates
 from eva_master.model.trace import EarlierJob
 from eva_master.simulation.scenario.submission import OWNER
 
 
-def taught(learned: Knowledge, earlier: Iterable[EarlierJob], start: Millis) -> Knowledge:
+def taught(
+    learned: Knowledge, earlier: Iterable[EarlierJob], start: Millis, mode: Estimates
+) -> Knowledge:
     """Learn how long jobs take from those that have ended, in their order.
 
     Args:
@@ -21,10 +25,11 @@ def taught(learned: Knowledge, earlier: Iterable[EarlierJob], start: Millis) -> 
         earlier: The jobs.
         start: When the trace begins on the virtual clock. All of them count as ended then; nothing
             is learned of the hour of their submission, which nobody knows.
+        mode: What is estimated from.
     """
     times = learned.run_times
     for job in earlier:
         traits = Traits(job.workload, job.name, None, job.demand)
         finished = NONE_FINISHED.plus(job.mean_ms)
-        times = times.observe(job.owner or OWNER, traits, finished, start)
+        times = times.observe(job.owner or OWNER, traits, finished, start, kept_for(mode))
     return learned if times is learned.run_times else replace(learned, run_times=times)

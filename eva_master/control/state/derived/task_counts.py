@@ -23,7 +23,8 @@ class TaskCounts:
         suspended: How many plans have suspended, of those that are not over and do not run.
         reasons: Why tasks wait to which nothing has happened, see `Kinds.place`.
         ended: Indices of some that ended last, the last one first.
-        finished: What the finished ones of an array that has not ended took, by kind.
+        telling: What finished ones of an array that has not ended took, by kind, that tell how long
+            the others take.
     """
 
     kinds: Kinds
@@ -32,7 +33,7 @@ class TaskCounts:
     suspended: int
     reasons: Mapping[int, str]
     ended: tuple[int, ...]
-    finished: Mapping[Kind, Finished]
+    telling: Mapping[Kind, Finished]
 
     def why(self, task: TaskSpec) -> str:
         """Why a task waits to which nothing has happened."""

@@ -1,0 +1,104 @@
+"""The last run times of jobs that have something in common, and what to expect by these alone.
+
+That is how 3Sigma and its simpler rivals see the past: they use the values of the one feature whose
+estimates were off least.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+from math import isqrt
+
+from eva_master.model.planning.estimate import LONGEST_MS, Estimates
+from eva_master.model.planning.fixed_point import exp_of_ppm, log_ppm
+from eva_master.model.planning.plan import Json
+
+KEPT = 400
+"""Values of a feature, where anybody asks for them: 6.3 MiB if all features have as many."""
+_LARGEST = log_ppm(LONGEST_MS)
+_RULES_REMEMBERED = 1_024
+_UNIT = 10**30
+
+
+def kept_for(mode: Estimates) -> int:
+    """Of how many jobs of a feature value a kind of estimates needs the run times."""
+    return KEPT if mode in (Estimates.THREE_SIGMA, Estimates.POINT) else 0
+
+
+@dataclass(frozen=True, slots=True)
+class PastValues:
+    """Mean run times of jobs, those that ended last standing last.
+
+    Attributes:
+        packed: Their logarithms, in millionths, in four bytes each.
+    """
+
+    packed: bytes = b""
+
+    @staticmethod
+    def of(logs: Iterable[int]) -> PastValues:
+        """Those with these logarithms."""
+        return PastValues(array("I", logs).tobytes())
+
+    @property
+    def logs(self) -> tuple[int, ...]:
+        """The logarithms."""
+        return tuple(_unpacked(self.packed))
+
+    def plus(self, log: int, kept: int) -> PastValues:
+        """With one more, and the last so many of all; none if none are kept."""
+        if not kept:
+            return self if not self.packed else NO_VALUES
+        return PastValues.of((*self.logs, max(0, log))[-kept:])
+
+    def usual_ms(self, mode: Estimates) -> int:
+        """What to expect of the next one, in milliseconds; there is at least one.
+
+        Args:
+            mode: `Estimates.POINT` for the median, or `Estimates.THREE_SIGMA` for what the utility
+                of 3Sigma, which falls with the square of the run time, comes to on average.
+        """
+        return (_median_ms if mode is Estimates.POINT else _useful_ms)(self.packed)
+
+    @staticmethod
+    def from_json(data: Json) -> PastValues:
+        """Read a list of logarithms.
+
+        Raises:
+            ValueError: The data has another form.
+        """
+        if not isinstance(data, list) or len(data) > KEPT:
+            raise ValueError("past run times are a list of logarithms")
+        logs = [it for it in data if type(it) is int and 0 <= it <= _LARGEST]
+        if len(logs) != len(data):
+            raise ValueError("past run times are logarithms")
+        return PastValues.of(logs)
+
+
+NO_VALUES = PastValues()
+
+
+def _unpacked(packed: bytes) -> array[int]:
+    found = array("I")
+    found.frombytes(packed)
+    return found
+
+
+@lru_cache(_RULES_REMEMBERED)
+def _median_ms(packed: bytes) -> int:
+    ordered = sorted(_unpacked(packed))
+    middle = len(ordered) // 2
+    if len(ordered) % 2:
+        return exp_of_ppm(ordered[middle])
+    return (exp_of_ppm(ordered[middle - 1]) + exp_of_ppm(ordered[middle])) // 2
+
+
+@lru_cache(_RULES_REMEMBERED)
+def _useful_ms(packed: bytes) -> int:
+    """The mean of one over the square, to the power of minus a half."""
+    times = [max(1, exp_of_ppm(log)) for log in _unpacked(packed)]
+    mean = sum(_UNIT // (time * time) for time in times) // len(times)
+    return isqrt(_UNIT // max(1, mean))

@@ -1,0 +1,234 @@
+"""The rounds of the policy SLearn."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from eva_master.model.ids import MILLION, JobId, Millis
+from eva_master.model.planning.estimate import Estimates
+from eva_master.model.planning.plan import Plan, PolicyMemory
+from eva_master.model.planning.snapshot import JobView, RunView, Snapshot
+from eva_master.packing.toolkit import (
+    FirstRoom,
+    OwnNodes,
+    PlannerCache,
+    UnplacedGroup,
+    build_plan,
+    open_instances,
+    place,
+    waiting,
+    without_interference,
+)
+from eva_master.policies.slearn.config import PRESETS, Config
+from eva_master.policies.slearn.memory import NAME, Memory, Sampled
+from eva_master.policies.slearn.queues import PILOTS_QUEUE, Queued, lines
+from eva_master.policies.slearn.sampling import chosen, pilots_of
+from eva_master.policies.slearn.sizes import Work, outgrows_ms, queue_of, work_of
+
+_LOOKED_AT_PART = 20
+"""A job's place is looked at again once one in so many of its tasks that were left has ended."""
+_SOONEST_MS = 1_000
+_BEHIND = "a gang that comes first waits for room"
+
+
+class SLearn:
+    """Small jobs first, in queues by size that share the operator's own nodes.
+
+    The size of a job is learned: a few of its tasks, its pilots, run first. Gangs do not stand in
+    lines: one that waits for room holds up all jobs behind it. For whoever fits no node the
+    cheapest instances with room are bought.
+    """
+
+    name = NAME
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self._cache = PlannerCache()
+
+    def plan(
+        self, snapshot: Snapshot, memory: PolicyMemory | None
+    ) -> tuple[Plan, PolicyMemory | None]:
+        """State the queues; place who does not stand in them."""
+        config, now = self._config, snapshot.now_ms
+        nodes = OwnNodes(snapshot.instances)
+        runs: dict[JobId, list[RunView]] = {}
+        for run in snapshot.runs:
+            runs.setdefault(run.job, []).append(run)
+        before = Memory.read(memory)
+        sorting = _Sorting(config, before)
+        there = [sorting.queued(it, work_of(it, runs.get(it.id, ()), now)) for it in snapshot.jobs]
+        queued = sorted(there, key=lambda it: it.order(config, now))
+        lined = {it.job.id for it in queued if _lines_up(it.job, runs.get(it.job.id, ()), nodes)}
+        plan, behind = self._placed(snapshot, queued, lined, nodes)
+        standing = [it for it in queued if it.job.id in lined and it.job.id not in behind]
+        if nodes.views:
+            pool = nodes.pool("the operator's own nodes, whose room is given by queue")
+            plan = replace(plan, pools=(pool,), lines=lines(config, standing))
+        plan = replace(
+            plan,
+            again_ms=self._again_ms(standing, now),
+            milestones=tuple(_milestone(config, it) for it in standing if it.job.tasks > 1),
+        )
+        return plan, sorting.memory(snapshot.jobs, now).written()
+
+    def _placed(
+        self,
+        snapshot: Snapshot,
+        queued: Sequence[Queued],
+        lined: set[JobId],
+        nodes: OwnNodes,
+    ) -> tuple[Plan, set[JobId]]:
+        """Place who does not stand in lines.
+
+        Returns:
+            The plan, and the jobs that no line gives room to, so that a gang before them gets it.
+        """
+        order = {it.job.id: number for number, it in enumerate(queued)}
+        groups = sorted(waiting(snapshot), key=lambda it: order[it.job.id])
+        others = [it for it in groups if it.job.id not in lined]
+        if not others and not self._config.explained:
+            return Plan(), set()
+        instances = open_instances(snapshot, self._cache)
+        unplaced = place(instances, others, FirstRoom(instances, nodes).put)
+        held_up = (it.group for it in unplaced if nodes.hold(it.group.runs))
+        first = min((order[group.job.id] for group in held_up), default=None)
+        behind = set[JobId]()
+        if first is not None:
+            behind = {it.job.id for it in queued[first + 1 :] if it.job.id in lined}
+        held = (it for it in groups if it.job.id in behind)
+        unplaced += [UnplacedGroup(it, it.runs[0], _BEHIND) for it in held]
+        occupants = without_interference if self._config.explained else None
+        return build_plan(snapshot, instances, unplaced, occupants), behind
+
+    def _again_ms(self, standing: Iterable[Queued], now: Millis) -> Millis | None:
+        """When somebody's place in the queues changes though no task has ended."""
+        config = self._config
+        times: list[int] = []
+        for it in standing:
+            due = it.overdue_ms(config)
+            if due is not None and due > now:
+                times.append(due)
+            if config.estimator == "las" and (at := _demoted_ms(config, it, now)) is not None:
+                times.append(at)
+        return Millis(max(min(times), now + _SOONEST_MS)) if times else None
+
+
+class _Sorting:
+    """Finds the queue of each job.
+
+    Args:
+        config: How.
+        before: What was remembered.
+    """
+
+    def __init__(self, config: Config, before: Memory) -> None:
+        self._config = config
+        self._ratios = before.ratios
+        self._sampled = dict(before.sampled)
+        self._placed = dict(before.placed)
+
+    def queued(self, job: JobView, work: Work) -> Queued:
+        """Where a job stands."""
+        config = self._config
+        if config.estimator == "fifo":
+            return Queued(job, work, 0)
+        if config.estimator == "las":
+            return Queued(job, work, queue_of(config, work.had_ms))
+        if config.thin_first and job.tasks < config.thin:
+            return Queued(job, work, 0)
+        if pilots := self._pilots(job):
+            return Queued(job, work, PILOTS_QUEUE, pilots)
+        if work.whole_ms is None or work.left_ms is None:
+            return Queued(job, work, min(PILOTS_QUEUE, config.queues - 1))
+        if (sampled := self._sampled.get(job.id)) and not sampled.work_ms:
+            self._sampled[job.id] = replace(sampled, work_ms=work.whole_ms)
+        if config.requeue:
+            return Queued(job, work, queue_of(config, work.left_ms))
+        queue = self._placed.setdefault(job.id, queue_of(config, work.whole_ms))
+        return Queued(job, work, queue)
+
+    def _pilots(self, job: JobView) -> tuple[int, ...]:
+        """The pilots of a job that waits for them."""
+        config = self._config
+        if not (config.samples and job.stands_in_line) or job.tasks < max(config.thin, 2):
+            return ()
+        sampled = self._sampled.get(job.id)
+        if sampled is None:
+            if job.succeeded or self._sure(job):
+                return ()
+            ratio = config.ratio_ppm or self._ratios.next()
+            self._ratios = self._ratios.begun()
+            sampled = self._sampled[job.id] = Sampled(ratio, job.submitted_ms)
+        pilots = pilots_of(job.tasks, sampled.ratio_ppm)
+        if job.pilots_left == 0 or job.succeeded == job.tasks:
+            return ()
+        return chosen(job.id, job.tasks, pilots, config.seed)
+
+    def _sure(self, job: JobView) -> bool:
+        known = job.estimate if self._config.estimator == "posterior" else None
+        return known is not None and known.spread_ppm < self._config.sure_ppm
+
+    def memory(self, jobs: Iterable[JobView], now: Millis) -> Memory:
+        """What to remember, once all jobs were sorted: of those that ended, how they fared."""
+        there = {job.id for job in jobs}
+        ratios = self._ratios
+        for name, it in self._sampled.items():
+            if name not in there and it.work_ms:
+                took_ms = now - it.submitted_ms
+                ratios = ratios.ended(it.ratio_ppm, took_ms * MILLION // it.work_ms)
+        return Memory(
+            {name: it for name, it in self._sampled.items() if name in there},
+            {name: queue for name, queue in self._placed.items() if name in there},
+            ratios,
+        )
+
+
+def _lines_up(job: JobView, runs: Sequence[RunView], nodes: OwnNodes) -> bool:
+    """Whether a line gives a job's tasks their places: each of them fits a node."""
+    if not job.stands_in_line:
+        return False
+    kinds = {id(run.task): run for run in runs}
+    return all(nodes.hold((run,)) for run in kinds.values())
+
+
+def _milestone(config: Config, queued: Queued) -> tuple[JobId, int]:
+    """With how many of its tasks done a job's place is to be looked at again."""
+    job = queued.job
+    if queued.pilots:
+        left = len(queued.pilots) if job.pilots_left is None else job.pilots_left
+        return job.id, job.succeeded + max(1, left)
+    if not config.requeue or config.estimator in ("las", "fifo"):
+        return job.id, job.tasks
+    left = job.tasks - job.succeeded
+    return job.id, job.succeeded + max(1, left // _LOOKED_AT_PART)
+
+
+def _demoted_ms(config: Config, queued: Queued, now: Millis) -> int | None:
+    """When a job has had so much that it comes to the next queue, running as it does now."""
+    edge = outgrows_ms(config, queued.work.had_ms)
+    running = queued.job.tasks - queued.job.succeeded - queued.work.waiting
+    if edge is None or running <= 0:
+        return None
+    return now + -(-(edge - queued.work.had_ms) // running)
+
+
+@dataclass(frozen=True, slots=True)
+class _PolicySpec:
+    name: str = NAME
+    config: type[Any] = Config
+    presets: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: PRESETS)
+
+    def build(self, config: Any) -> SLearn:
+        """Make the policy of a `Config`."""
+        assert isinstance(config, Config)
+        return SLearn(config)
+
+    def estimates(self, config: Any) -> Estimates:
+        """What run times are to be estimated from."""
+        assert isinstance(config, Config)
+        return config.mode
+
+
+POLICY = _PolicySpec()

@@ -1,0 +1,84 @@
+"""How much work jobs have, and which queue that makes them stand in."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from eva_master.model.ids import Millis
+from eva_master.model.planning.snapshot import JobView, RunView
+from eva_master.policies.slearn.config import Config
+
+_OLDER_FROM = 5, 4
+"""A task that is older than expected is expected to take this many times its age."""
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """The work of a job, in milliseconds of one task.
+
+    Attributes:
+        whole_ms: Of all its tasks; `None` if nothing is known.
+        left_ms: What is left of it, likewise.
+        had_ms: What its tasks have had by now.
+        waiting: How many tasks wait.
+        started_ms: When the last one began to run that runs; when the job came if none does.
+    """
+
+    whole_ms: int | None
+    left_ms: int | None
+    had_ms: int
+    waiting: int
+    started_ms: Millis
+
+
+def work_of(job: JobView, runs: Sequence[RunView], now: Millis) -> Work:
+    """How much work a job has.
+
+    Tasks that run already for longer than was expected raise what is expected of all.
+
+    Args:
+        job: The job.
+        runs: Its task runs.
+        now: The time.
+    """
+    ages = [max(0, now - it.running_since_ms) for it in runs if it.running_since_ms is not None]
+    started = [it.running_since_ms for it in runs if it.running_since_ms is not None]
+    had = job.succeeded_ms + sum(ages)
+    idle = sum(it.instance is None for it in runs)
+    waiting = idle + job.unseen
+    since = max(started, default=job.submitted_ms)
+    if job.estimate is None:
+        return Work(None, None, had, waiting, since)
+    each = _expected_ms(job.estimate.mean_ms, job.succeeded, ages)
+    up, down = _OLDER_FROM
+    running = sum(max(each - age, age * up // down - age) for age in ages)
+    begun = len(runs) - idle - len(ages)
+    left = running + each * (waiting + begun)
+    return Work(each * max(job.tasks, 1), left, had, waiting, since)
+
+
+def _expected_ms(mean_ms: int, succeeded: int, ages: Sequence[int]) -> int:
+    """How long a task takes on average, given those that run and for how long they have."""
+    if not ages or max(ages) <= mean_ms:
+        return mean_ms
+    up, down = _OLDER_FROM
+    there = sum(age * up // down if age > mean_ms else mean_ms for age in ages)
+    return (mean_ms * succeeded + there) // (succeeded + len(ages))
+
+
+def queue_of(config: Config, work_ms: int) -> int:
+    """The queue of a job with so much work: 0 for the smallest."""
+    edge = config.first_queue_s * 1_000
+    for queue in range(config.queues - 1):
+        if work_ms < edge:
+            return queue
+        edge *= config.growth
+    return config.queues - 1
+
+
+def outgrows_ms(config: Config, work_ms: int) -> int | None:
+    """With how much work a job is in the queue after the present one; `None` in the last one."""
+    queue = queue_of(config, work_ms)
+    last = queue == config.queues - 1
+    return None if last else config.first_queue_s * 1_000 * config.growth**queue
