@@ -1,7 +1,8 @@
 """How long jobs take whose run times have to be learned, by policy, and how well they are learned.
 
 Run as `python -m benchmarks.run_times FILE [--policy NAME ...] [--json]`, with a trace of past jobs
-and jobs to run (`kind: tasks` in experiments). A policy is any that is installed, `NAME` or
+and jobs to run: as text (`kind: tasks` in experiments), or as JSON if its name does not end like
+such a text's. A policy is any that is installed, `NAME` or
 `NAME:PRESET`. The production control loop runs on virtual time, on owned servers. Jobs state how
 long they take under a preset `oracle` alone; what run times are estimated from is what the policy
 asks for.
@@ -29,7 +30,8 @@ from rich.console import Console
 from rich.table import Table
 
 from eva_master.adapters.loop.collector import spare_lasting_values
-from eva_master.adapters.traces.recipes import TasksRecipe
+from eva_master.adapters.traces.recipes import FileRecipe, TasksRecipe
+from eva_master.adapters.traces.tasks import SUFFIXES
 from eva_master.app.config import policy_config
 from eva_master.app.experiment.fixed import ClusterSection
 from eva_master.app.policy_registry import policies
@@ -106,6 +108,13 @@ def simulated(
     }
 
 
+def _trace(chosen: argparse.Namespace) -> Trace:
+    given = {"file": chosen.file, "jobs": chosen.jobs}
+    if chosen.file.name.endswith(SUFFIXES):
+        return TasksRecipe(kind="tasks", **given).trace(chosen.seed, ())
+    return FileRecipe(kind="file", **given).trace(chosen.seed, ())
+
+
 def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -146,8 +155,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 print(f"there is no policy {asked!r}", file=sys.stderr)
                 return 2
         cluster = ClusterSection(servers=chosen.slots, slots_per_node=chosen.slots_per_node)
-        recipe = TasksRecipe(kind="tasks", file=chosen.file, jobs=chosen.jobs)
-        trace = recipe.trace(chosen.seed, ())
+        trace = _trace(chosen)
         for name in names:
             found.append(simulated(trace, name, cluster, chosen.seed, mode=chosen.estimates))
             if chosen.json:
