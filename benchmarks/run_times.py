@@ -122,7 +122,7 @@ def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("file", type=Path, help="past jobs and jobs, one a line")
     parser.add_argument("--policy", action="append", help="NAME or NAME:PRESET; by default fifo")
     parser.add_argument("--slots", type=int, default=150, help="tasks that run at a time")
-    parser.add_argument("--slots-per-node", type=int, default=10, help="those of one machine")
+    parser.add_argument("--slots-per-node", type=int, default=5, help="those of one machine")
     parser.add_argument("--jobs", type=int, help="only so many of the jobs to run")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument(

@@ -105,17 +105,20 @@ def test_many_jobs_are_thin_and_none_is_wider_than_150() -> None:
     assert float((widths == 4).mean()) == pytest.approx(0.41, abs=0.04)
 
 
-def test_an_eighth_of_the_runs_of_a_group_take_far_longer() -> None:
-    trace = made(flavour="google2011", past=20_000, jobs=1)
+@pytest.mark.parametrize(
+    ("flavour", "longer", "near"), [("2sigma", 0.16, 0.4), ("google2011", 0.06, 0.25)]
+)
+def test_few_runs_of_a_group_take_far_longer(flavour: str, longer: float, near: float) -> None:
+    """In 2sigma some of the usual runs take twice as long, too."""
+    trace = made(flavour=flavour, past=20_000, jobs=1)
     groups: dict[str, list[int]] = defaultdict(list)
     for one in trace.past:
         groups[base(one.name)].append(one.mean_ms)
     ratios = np.concatenate(
         [np.array(times) / np.median(times) for times in groups.values() if len(times) > 20]
     )
-    assert float((ratios > 1.9).mean()) == pytest.approx(0.12, abs=0.03)
-    assert float(np.quantile(np.abs(np.log(ratios)), 0.5)) < 0.25
-    assert ratios.max() < 40
+    assert float((ratios > 2).mean()) == pytest.approx(longer, abs=0.03)
+    assert float(np.quantile(np.abs(np.log(ratios)), 0.5)) < near
 
 
 def test_a_group_has_one_user_and_one_application() -> None:
