@@ -12,6 +12,10 @@ over jobs of three tasks or more: at its first sight of a job if estimates are f
 alone or are stated, else once 3 % of the job's tasks have finished. `right_queue` is the share of
 these jobs for which that comes to the right power of ten of their work. `cpu_s` is processor time;
 but for that the same arguments give the same figures.
+
+A slot is a machine of its own: tasks of different workloads on one machine are assumed to slow each
+other down until that is measured, tasks of arrays of traces report nothing to measure it by, and so
+their run times would be taken to be shorter than they are.
 """
 
 from __future__ import annotations
@@ -122,7 +126,7 @@ def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("file", type=Path, help="past jobs and jobs, one a line")
     parser.add_argument("--policy", action="append", help="NAME or NAME:PRESET; by default fifo")
     parser.add_argument("--slots", type=int, default=150, help="tasks that run at a time")
-    parser.add_argument("--slots-per-node", type=int, default=5, help="those of one machine")
+    parser.add_argument("--slots-per-node", type=int, default=1, help="those of one machine")
     parser.add_argument("--jobs", type=int, help="only so many of the jobs to run")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument(

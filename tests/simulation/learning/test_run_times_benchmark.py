@@ -27,8 +27,8 @@ def figures(
 ) -> dict[str, Any]:
     path = folder / "t.txt"
     path.write_text(text)
-    slots = ("--slots", "4", "--slots-per-node", "2")
-    assert run_times.main([str(path), "--json", "--policy", "fifo", *slots, *options]) == 0
+    command = [str(path), "--json", "--policy", "fifo", "--slots", "4", *options]
+    assert run_times.main(command) == 0
     found: dict[str, Any] = json.loads(capsys.readouterr().out)
     return found
 
