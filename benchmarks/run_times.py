@@ -1,16 +1,21 @@
 """How long jobs take whose run times have to be learned, by policy, and how well they are learned.
 
 Run as `python -m benchmarks.run_times FILE [--policy NAME ...] [--json]`, with a trace of past jobs
-and jobs to run (`kind: tasks` in experiments). A policy is any that is installed, `NAME` or
-`NAME:PRESET`. The production control loop runs on virtual time, on owned servers. Jobs state how
-long they take under a preset `oracle` alone; what run times are estimated from is what the policy
-asks for.
+and jobs to run: as text (`kind: tasks` in experiments), or as JSON if its name does not end like
+such a text's. A policy is any that is installed, `NAME` or `NAME:PRESET`. The production control
+loop runs on virtual time, on owned servers. Jobs state how long they take, and are believed, under
+a preset `oracle` alone, or with `--stated`; what run times are estimated from else is what the
+policy asks for.
 
 Errors are those of the mean run time of a job's tasks as the policy was told of it, in per cent,
 over jobs of three tasks or more: at its first sight of a job if estimates are from earlier jobs
 alone or are stated, else once 3 % of the job's tasks have finished. `right_queue` is the share of
 these jobs for which that comes to the right power of ten of their work. `cpu_s` is processor time;
 but for that the same arguments give the same figures.
+
+A slot is a machine of its own: tasks of different workloads on one machine are assumed to slow each
+other down until that is measured, tasks of arrays of traces report nothing to measure it by, and so
+their run times would be taken to be shorter than they are.
 """
 
 from __future__ import annotations
@@ -29,8 +34,9 @@ from rich.console import Console
 from rich.table import Table
 
 from eva_master.adapters.loop.collector import spare_lasting_values
-from eva_master.adapters.traces.recipes import TasksRecipe
-from eva_master.app.config import policy_config
+from eva_master.adapters.traces.recipes import FileRecipe, TasksRecipe
+from eva_master.adapters.traces.tasks import SUFFIXES
+from eva_master.app.config import policy_config, presets_of
 from eva_master.app.experiment.fixed import ClusterSection
 from eva_master.app.policy_registry import policies
 from eva_master.app.sections.base import OnePolicySection
@@ -50,7 +56,13 @@ _ROUNDED = 2
 
 
 def simulated(
-    trace: Trace, name: str, cluster: ClusterSection, seed: int, *, mode: Estimates | None = None
+    trace: Trace,
+    name: str,
+    cluster: ClusterSection,
+    seed: int,
+    *,
+    mode: Estimates | None = None,
+    stated: bool = False,
 ) -> dict[str, Any]:
     """Simulate a trace under a policy.
 
@@ -60,16 +72,17 @@ def simulated(
         cluster: On what it runs.
         seed: Of the policy, if it has one.
         mode: What run times are estimated from, if the policy is not to choose it.
+        stated: Whether jobs state how long they take; under a preset `oracle` they always do.
 
     Raises:
-        EvaError: There is no such policy or preset, or the trace cannot end.
+        EvaError: There is no such policy, or the trace cannot end.
     """
     section = OnePolicySection(name=name)
     kind = policies()[section.name]
+    stated = stated or section.preset == _ORACLE
     known = {one.name for one in fields(kind.config)}
     options = {key: value for key, value in (("explained", False), ("seed", seed)) if key in known}
     config = policy_config(section.model_copy(update={"options": options}), kind)
-    stated = section.preset == _ORACLE
     if mode is None:
         mode = estimates_of(kind, config, default=Estimates.OFF if stated else Estimates.POSTERIOR)
     policy = WatchedEstimates(built(kind, config), trace.jobs)
@@ -107,6 +120,24 @@ def simulated(
     }
 
 
+def _why_not(name: str) -> str:
+    """Why there is no policy of a name; empty if there is one."""
+    asked = OnePolicySection(name=name)
+    if asked.name not in policies():
+        return f"there is no policy {asked.name!r}"
+    presets = presets_of(policies()[asked.name])
+    if asked.preset is None or asked.preset in presets:
+        return ""
+    return f"the policy {asked.name!r} has no preset {asked.preset!r}"
+
+
+def _trace(chosen: argparse.Namespace) -> Trace:
+    given = {"file": chosen.file, "jobs": chosen.jobs}
+    if chosen.file.name.endswith(SUFFIXES):
+        return TasksRecipe(kind="tasks", **given).trace(chosen.seed, ())
+    return FileRecipe(kind="file", **given).trace(chosen.seed, ())
+
+
 def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -123,6 +154,7 @@ def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
         choices=list(Estimates),
         help="what run times are estimated from; by default what the policy asks for",
     )
+    parser.add_argument("--stated", action="store_true", help="jobs state how long they take")
     parser.add_argument("--json", action="store_true", help="an object per policy and line")
     return parser.parse_args(arguments)
 
@@ -142,15 +174,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     spare_lasting_values()  # as `eva simulate` does
     found = []
     try:
-        for name in names:
-            if (asked := OnePolicySection(name=name).name) not in policies():
-                print(f"there is no policy {asked!r}", file=sys.stderr)
-                return 2
+        if why := next(filter(None, map(_why_not, names)), ""):
+            print(why, file=sys.stderr)
+            return 2
         cluster = ClusterSection(servers=chosen.slots, slots_per_node=chosen.slots_per_node)
-        recipe = TasksRecipe(kind="tasks", file=chosen.file, jobs=chosen.jobs)
-        trace = recipe.trace(chosen.seed, ())
+        trace = _trace(chosen)
         for name in names:
-            found.append(simulated(trace, name, cluster, chosen.seed, mode=chosen.estimates))
+            options = {"mode": chosen.estimates, "stated": chosen.stated}
+            found.append(simulated(trace, name, cluster, chosen.seed, **options))
             if chosen.json:
                 print(json.dumps(found[-1]), flush=True)
     except EvaError as error:

@@ -26,6 +26,7 @@ class Description:
             their users state it.
         arrays: Jobs that are arrays.
         array_task_h: The same of their tasks as they are; `None` if there are none.
+        past: Jobs that ended before it begins.
         gpu_share: Jobs by GPUs of a task, as a share of all jobs.
         gang_share: Jobs by number of tasks, as a share of all jobs.
         base_share: Jobs by base workload, as a share of all jobs.
@@ -48,6 +49,7 @@ class Description:
     alone_usd: float | None
     arrays: int = 0
     array_task_h: Mapping[str, float] | None = None
+    past: int = 0
 
 
 def describe(trace: Trace, catalog: Catalog) -> Description:
@@ -70,6 +72,7 @@ def describe(trace: Trace, catalog: Catalog) -> Description:
         alone_usd=_alone_usd(trace, catalog),
         arrays=len(arrays),
         array_task_h=_spread(array_tasks) if array_tasks else None,
+        past=len(trace.past),
     )
 
 

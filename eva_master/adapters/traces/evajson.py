@@ -2,7 +2,7 @@
 
 A file that ends in ``.jsonl`` has one job on each line instead, with its number as ``job``. Tasks
 that are alike may stand there once: an entry of ``tasks`` has a ``count``, or the ``durations`` of
-as many tasks of an array.
+as many tasks of an array. A job that ended before the trace begins is marked ``past``.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from eva_master.model.errors import InvalidTrace, Problem
 from eva_master.model.ids import MILLION, Family, Workload
 from eva_master.model.job import MOST_TASKS, JobKind, most_tasks
 from eva_master.model.resources import Resources
-from eva_master.model.trace import Trace, TraceJob, TraceTask
+from eva_master.model.trace import EarlierJob, Trace, TraceJob, TraceTask
 from eva_master.model.users import is_owner
 
 _ANY = "any"
@@ -113,6 +113,7 @@ class _Job(_Row):
     priority: Annotated[int, Field(ge=0, le=1_000_000, strict=True)] = 0
     kind: Literal["gang", "array"] = "gang"
     concurrency: _Many | None = None
+    past: bool = False
 
 
 _JOBS: TypeAdapter[dict[str, _Job]] = TypeAdapter(dict[str, _Job])
@@ -125,8 +126,10 @@ def read_trace(path: Path) -> Trace:
         InvalidTrace: It cannot be read or is wrong; names job and field of each problem.
     """
     rows = _lines(path) if path.suffix == LINES else read_json(path)
-    jobs = _parsed(rows, path)
-    return Trace(path.stem, in_order(_job(number, row) for number, row in jobs.items()))
+    found = _parsed(rows, path)
+    jobs = in_order(_job(number, row) for number, row in found.items() if not row.past)
+    past = tuple(_earlier(name, row) for name, row in found.items() if row.past)
+    return Trace(path.stem, jobs, past)
 
 
 def _parsed(rows: object, path: Path) -> dict[str, _Job]:
@@ -138,6 +141,8 @@ def _parsed(rows: object, path: Path) -> dict[str, _Job]:
     except ValidationError as error:
         details = error.errors(include_url=False)
         raise refusal(path, (row_problem(one, "job") for one in details)) from error
+    if all(job.past for job in jobs.values()):
+        raise refusal(path, [Problem("all of its jobs are past, and there is none to run")])
     if problems := [*_homeless(jobs), *_contradictions(jobs)]:
         raise refusal(path, problems)
     return jobs
@@ -158,8 +163,9 @@ def write_trace(trace: Trace, path: Path) -> None:
             f"{path} cannot be written: a trace is a .json file, or .jsonl with one job per line",
             hint=f"name it {path.with_suffix('.json')}",
         )
-    rows = {job.id: _row(job) for job in trace.jobs}
-    if len(rows) < len(trace.jobs):
+    rows = {job.name: _earlier_row(job) for job in trace.past}
+    rows |= {job.id: _row(job) for job in trace.jobs}
+    if len(rows) < len(trace.jobs) + len(trace.past):
         raise refusal(path, [Problem("two jobs have one name")])
     _parsed(rows, path)
     target = path.resolve()
@@ -226,6 +232,14 @@ def _contradictions(jobs: dict[str, _Job]) -> Iterator[Problem]:
             yield Problem(message, f"job {number}: tasks")
 
 
+def _earlier(name: str, row: _Job) -> EarlierJob:
+    """A job that has ended; the demand of its tasks is that of its first."""
+    first, *_ = row.tasks.values()
+    (need, *_) = (it for it in (first.demand.get(_ANY), *first.demand.values()) if it)
+    duration_ms = max(1, _millis(row.duration))
+    return EarlierJob(row.owner, name, Workload(row.name), _resources(need), duration_ms)
+
+
 def _job(number: str, row: _Job) -> TraceJob:
     steps_per_s = round(row.full_throughput * MILLION)
     duration_ms = _millis(row.duration)
@@ -265,7 +279,7 @@ def _tasks(row: _Task) -> Iterable[TraceTask]:
 
 
 def _task(row: _Task) -> TraceTask:
-    demands = {family: _resources(need) for family, need in row.demand.items()}
+    demands = {family: need and _resources(need) for family, need in row.demand.items()}
     return TraceTask(
         demand=demands.pop(_ANY, None),
         demand_by_family=tuple((Family(family), demands[family]) for family in sorted(demands)),
@@ -280,15 +294,24 @@ def _task(row: _Task) -> TraceTask:
     )
 
 
-def _resources(need: _Demand | None) -> Resources | None:
-    if need is None:
-        return None
+def _resources(need: _Demand) -> Resources:
     gpus, cpus, gib = need
     return Resources(gpus, round(cpus * 1_000), round(gib * 1_024))
 
 
 def _millis(seconds: float) -> int:
     return round(seconds * 1_000)
+
+
+def _earlier_row(job: EarlierJob) -> dict[str, Any]:
+    return {
+        "past": True,
+        "name": job.workload,
+        **({"owner": job.owner} if job.owner else {}),
+        "arrival_time": 0,
+        "duration": _seconds(job.mean_ms),
+        "tasks": {"0": {"demand": {_ANY: _vector(job.demand)}}},
+    }
 
 
 def _row(job: TraceJob) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from eva_master.adapters.text.quantities import Duration
 from eva_master.adapters.traces.evajson import read_trace, steps_in
 from eva_master.adapters.traces.hawk import bootstrapped, denser, read_hawk
 from eva_master.adapters.traces.pods import read_pods
+from eva_master.adapters.traces.recurrent import FLAVOURS, recurring
 from eva_master.adapters.traces.shapes import (
     Draw,
     Shape,
@@ -258,6 +259,33 @@ class TasksRecipe(_Recipe):
         return slowed(_recurring(name, found), self.delay_factor)
 
 
+class RecurrentRecipe(_Recipe):
+    """Generated jobs that recur, in bursts, as arrays; earlier ones have taught how long they take.
+
+    Like those on which SLearn was evaluated. A task takes the whole of a slot.
+    """
+
+    kind: Literal["recurrent"]
+    flavour: Literal["2sigma", "google2011", "google2019"] = Field(
+        default="2sigma", description="whose jobs they are like"
+    )
+    jobs: _Count = Field(default=1_250, description="how many")
+    past: Annotated[int, Field(ge=0, le=1_000_000, strict=True)] = Field(
+        default=5_000, description="how many have ended before"
+    )
+    slots: _Count = Field(default=150, description="tasks that run at a time in the cluster")
+    load: Annotated[float, Field(gt=0, le=1_000, allow_inf_nan=False)] = Field(
+        default=1.04, description="work that arrives, as a share of what the slots can do meanwhile"
+    )
+
+    def trace(self, seed: int, catalog: Catalog) -> Trace:  # noqa: ARG002
+        """Make the trace of a seed."""
+        flavour, rate = FLAVOURS[self.flavour], self.load * self.slots
+        made = recurring(seed, flavour, past=self.past, jobs=self.jobs, work_rate=rate)
+        name = f"recurrent-{self.flavour}-{seed}"
+        return slowed(_recurring(name, made), self.delay_factor)
+
+
 class _Arriving(Protocol):
     """A job of a line of a file."""
 
@@ -311,17 +339,26 @@ def _recurring(name: str, found: Recurring) -> Trace:
 
 
 Recipe = Annotated[
-    FileRecipe | AlibabaRecipe | ProductionRecipe | WorkloadsRecipe | HawkRecipe | TasksRecipe,
+    FileRecipe
+    | AlibabaRecipe
+    | ProductionRecipe
+    | WorkloadsRecipe
+    | RecurrentRecipe
+    | HawkRecipe
+    | TasksRecipe,
     Field(discriminator="kind"),
 ]
 """Any recipe. A reader of another format is another recipe."""
 
 _DURATIONS = {"gavel": gavel_durations, "short": short_durations}
 
-RECIPES: Mapping[str, type[AlibabaRecipe | ProductionRecipe | WorkloadsRecipe]] = {
+RECIPES: Mapping[
+    str, type[AlibabaRecipe | ProductionRecipe | WorkloadsRecipe | RecurrentRecipe]
+] = {
     "alibaba": AlibabaRecipe,
     "production": ProductionRecipe,
     "workloads": WorkloadsRecipe,
+    "recurrent": RecurrentRecipe,
 }
 """The recipes that generate traces, by kind."""
 

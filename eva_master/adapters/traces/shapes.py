@@ -32,6 +32,10 @@ class Draw(IntEnum):
     SHAPES = 6
     SPEEDS = 7
     BLOCKS = 8
+    GROUPS = 9
+    RUNS = 10
+    WIDTHS = 11
+    TASKS = 12
 
 
 def generator(seed: int, draw: Draw) -> np.random.Generator:

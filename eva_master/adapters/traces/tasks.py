@@ -32,6 +32,7 @@ from eva_master.adapters.traces.rows import refusal
 from eva_master.model.errors import Problem
 from eva_master.model.users import is_owner
 
+SUFFIXES = (".txt", ".txt.gz")
 _WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}")
 """A name or an application: a job's own name, which is longer, is to remain one of a job file."""
 _FEATURES = 6

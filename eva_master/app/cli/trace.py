@@ -196,17 +196,20 @@ def convert(source: Path, target: Path, jobs: int | None, delay_factor: float, s
     """Write a trace in another format: .json, or .jsonl for one job per line.
 
     A source that ends in .csv is read as Alibaba's pod list, with the defaults of
-    `eva trace generate alibaba`, and one that ends in .tr or .tr.gz as a trace of Hawk's simulator:
-    arrays, with the duration of each task.
+    `eva trace generate alibaba`, one that ends in .tr or .tr.gz as a trace of Hawk's simulator:
+    arrays, with the duration of each task. One that ends in .txt or .txt.gz has such arrays after
+    past jobs, which teach how long jobs take.
     """
     from eva_master.adapters.catalog import load_catalog
-    from eva_master.adapters.traces.hawk import SUFFIXES
+    from eva_master.adapters.traces import hawk, tasks
 
     read: dict[str, Any] = {"kind": "file", "file": source}
     if source.suffix == ".csv":
         read = {"kind": "alibaba", "pods": source}
-    elif source.name.endswith(SUFFIXES):
+    elif source.name.endswith(hawk.SUFFIXES):
         read = {"kind": "hawk", "files": (source,)}
+    elif source.name.endswith(tasks.SUFFIXES):
+        read = {"kind": "tasks", "file": source}
     recipe = _recipe({**read, "jobs": jobs, "delay_factor": delay_factor})
     _write(recipe.trace(seed, load_catalog()), target)
 
@@ -227,6 +230,7 @@ def _table(figures: Description) -> RenderableType:
     alone = "-" if figures.alone_usd is None else f"${figures.alone_usd:,.2f}"
     for label, text in (
         ("jobs", f"{figures.jobs:,} with {figures.tasks:,} tasks"),
+        *([("past jobs", f"{figures.past:,}")] if figures.past else []),
         ("arrivals", f"one in {figures.gap_min:.1f} min over {figures.span_h:,.1f} h"),
         ("durations", _spread(figures.duration_h)),
         *([("arrays", f"{figures.arrays:,}; tasks {_spread(tasks)}")] if tasks else []),

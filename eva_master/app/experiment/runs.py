@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import eva_master
-from eva_master.adapters.traces.recipes import FileRecipe, Recipe, WorkloadsRecipe
+from eva_master.adapters.traces.recipes import FileRecipe, Recipe, TasksRecipe, WorkloadsRecipe
 from eva_master.app.experiment.fixed import ClusterSection
 from eva_master.app.experiment.packing import BOUND
 from eva_master.app.experiment.schema import (
@@ -162,7 +162,7 @@ def _cells_of(point: Point) -> list[Cell]:
         return list(_packing_cells(experiment.packing, point))
     for name, recipe in experiment.traces.items():
         for seed in experiment.seeds:
-            own = 0 if isinstance(recipe, FileRecipe) else seed
+            own = 0 if isinstance(recipe, FileRecipe | TasksRecipe) else seed
             bound = Run(recipe, own, experiment.catalog)
             runs = [("reference", bound)] if experiment.reference else []
             for policy in experiment.policies:

@@ -27,8 +27,8 @@ def figures(
 ) -> dict[str, Any]:
     path = folder / "t.txt"
     path.write_text(text)
-    slots = ("--slots", "4", "--slots-per-node", "2")
-    assert run_times.main([str(path), "--json", "--policy", "fifo", *slots, *options]) == 0
+    command = [str(path), "--json", "--policy", "fifo", "--slots", "4", *options]
+    assert run_times.main(command) == 0
     found: dict[str, Any] = json.loads(capsys.readouterr().out)
     return found
 
@@ -53,6 +53,14 @@ def test_history_is_asked_at_first_sight(
     assert (unknown["estimated"], unknown["error_p50"]) == (0, None)
 
 
+def test_who_states_how_long_jobs_take_is_believed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = figures(tmp_path, capsys, "--stated")
+    assert (found["estimates"], found["estimated"]) == ("stated", 1)
+    assert (found["error_p50"], found["error_p90"], found["right_queue"]) == (0, 0, 100)
+
+
 def test_a_policy_that_is_not_there_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -60,6 +68,8 @@ def test_a_policy_that_is_not_there_is_refused(
     path.write_text(JOBS)
     assert run_times.main([str(path), "--policy", "fifoo"]) == 2
     assert "there is no policy 'fifoo'" in capsys.readouterr().err
+    assert run_times.main([str(path), "--policy", "fifo:fast"]) == 2
+    assert "the policy 'fifo' has no preset 'fast'" in capsys.readouterr().err
     path.write_text("J\n")
     assert run_times.main([str(path), "--policy", "fifo"]) == 2
     assert "t.txt" in capsys.readouterr().err

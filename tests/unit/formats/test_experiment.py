@@ -168,15 +168,16 @@ def test_every_experiment_of_the_project_can_be_read(path: Path) -> None:
 
 def test_what_the_documentation_shows_can_be_read(tmp_path: Path) -> None:
     page = (SHIPPED[0].parents[1] / "docs" / "howto" / "simulate.md").read_text()
-    traces, text = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
+    yahoo, past, text = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
     example, table = re.findall(r"```json\n(.*?)```", page, re.DOTALL)
     (tmp_path / "t.json").write_text(example)
     (tmp_path / "table.json").write_text(table)
     plan = plan_of(tmp_path, text)
     assert len(plan.points) == 3
     assert len(cells(plan)) == 3 * 2 * 5 * (3 + 1)
-    (tmp_path / "yahoo.yaml").write_text(f"name: yahoo\npolicies: [no_packing]\n{traces}")
-    assert load_experiment(tmp_path / "yahoo.yaml").experiment.traces.keys() == {"yahoo", "longer"}
+    for traces, names in ((yahoo, {"yahoo", "longer"}), (past, {"given", "made"})):
+        (tmp_path / "e.yaml").write_text(f"name: some\npolicies: [no_packing]\n{traces}")
+        assert load_experiment(tmp_path / "e.yaml").experiment.traces.keys() == names
     (shown,) = read_trace(tmp_path / "t.json").jobs
     assert shown.tasks[0].resolved([Family("c7i")]) == ()
     beside = (Workload("gcn[2]"),)

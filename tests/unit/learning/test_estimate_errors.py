@@ -4,10 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from eva_master.model.ids import Workload
+from eva_master.model.ids import JobId, Millis, Workload
 from eva_master.model.job import JobKind
+from eva_master.model.planning.estimate import Estimate, Source
+from eva_master.model.planning.plan import Plan, PolicyMemory
+from eva_master.model.planning.snapshot import JobView, Snapshot
 from eva_master.model.trace import SLOT, TraceJob, TraceTask
-from eva_master.simulation.results.run_times import accuracy, pilots_of, queue_of
+from eva_master.simulation.results.run_times import (
+    WatchedEstimates,
+    accuracy,
+    pilots_of,
+    queue_of,
+)
 
 
 def job(name: str, *seconds: int) -> TraceJob:
@@ -43,3 +51,36 @@ def test_jobs_without_an_estimate_are_counted_apart() -> None:
     found = accuracy({"b": 150_000}, jobs)
     assert (found.jobs, found.estimated, found.p50) == (2, 1, pytest.approx(0.5))
     assert accuracy({}, jobs).estimated == 0
+
+
+class Idle:
+    """A policy that plans nothing, and keeps what it is given to remember."""
+
+    name = "idle"
+
+    def plan(
+        self, snapshot: Snapshot, memory: PolicyMemory | None
+    ) -> tuple[Plan, PolicyMemory | None]:
+        assert snapshot.jobs
+        return Plan(), memory
+
+
+def seen(name: str, mean_ms: int | None, finished: int = 0) -> JobView:
+    estimate = mean_ms and Estimate(mean_ms, 0, 0, 3, Source.POSTERIOR, finished)
+    return JobView(JobId(name), JobKind.ARRAY, (), Millis(0), 0, 0, 0, estimate=estimate or None)
+
+
+def test_estimates_are_noted_at_first_sight_and_once_pilots_are_done() -> None:
+    hundred, thin = job("a-1", *[10] * 100), job("b-2", 10, 10)
+    watched = WatchedEstimates(Idle(), [hundred, thin, job("c-3", *[10] * 100)])
+    for views in (
+        [seen("a-1-1", 500), seen("b-2-2", 7)],
+        [seen("a-1-1", 600, 2), seen("c-3-3", None), seen("other-9", 8, 9)],
+        [seen("a-1-1", 700, 4), seen("c-3-3", 900, 1)],
+        [seen("a-1-1", 800, 9)],
+    ):
+        watched.plan(Snapshot(Millis(0), (), tuple(views), (), ()), None)
+    # Three of a hundred tasks are pilots; two were done in the second snapshot, four in the third.
+    assert watched.after_pilots == {"a-1": 700}
+    assert watched.at_first == {"a-1": 500}, "of the third job nothing was known at first"
+    assert watched.name == "idle"

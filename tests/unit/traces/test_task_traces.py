@@ -9,6 +9,7 @@ import pytest
 
 from eva_master.adapters.catalog import load_catalog
 from eva_master.adapters.traces.recipes import TasksRecipe
+from eva_master.app.experiment.runs import cells
 from eva_master.app.experiment.schema import load_experiment
 from eva_master.learning.runtimes import Feature, Traits
 from eva_master.model.errors import InvalidTrace
@@ -137,13 +138,19 @@ def test_a_file_of_another_kind_is_refused(tmp_path: Path, data: bytes, told: st
 
 
 def test_experiments_name_it(tmp_path: Path) -> None:
+    (tmp_path / "some.txt").write_text(GOOD)
     (tmp_path / "experiment.yaml").write_text(
-        "name: some\npolicies: [no_packing]\n"
+        "name: some\npolicies: [no_packing]\nseeds: [1, 2]\n"
         "traces:\n  some: {kind: tasks, file: some.txt, jobs: 1}\n"
     )
-    recipe = load_experiment(tmp_path / "experiment.yaml").experiment.traces["some"]
+    plan = load_experiment(tmp_path / "experiment.yaml")
+    recipe = plan.experiment.traces["some"]
     assert isinstance(recipe, TasksRecipe)
     assert (recipe.file, recipe.jobs) == (tmp_path / "some.txt", 1)
+    before = {cell.digest for cell in cells(plan)}
+    assert len(before) == 2, "the reference and the policy, whatever the seed"
+    (tmp_path / "some.txt").write_text(GOOD.replace("99", "98"))
+    assert not before & {cell.digest for cell in cells(plan)}, "past jobs decide, too"
 
 
 @pytest.mark.published
