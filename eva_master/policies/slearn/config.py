@@ -19,6 +19,7 @@ _MODES: Mapping[str, Estimates] = {
     "3sigma": Estimates.THREE_SIGMA,
     "3sigma-tl": Estimates.THREE_SIGMA,
     "point": Estimates.POINT,
+    "las": Estimates.PILOTS,  # else nothing is known of what finished tasks have had
 }
 _THIN_FIRST = ("posterior", "pilots", "3sigma-tl")
 _MOST_QUEUES = 18
