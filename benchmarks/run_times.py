@@ -36,10 +36,11 @@ from rich.table import Table
 from eva_master.adapters.loop.collector import spare_lasting_values
 from eva_master.adapters.traces.recipes import FileRecipe, TasksRecipe
 from eva_master.adapters.traces.tasks import SUFFIXES
-from eva_master.app.config import policy_config, presets_of
+from eva_master.app.config import policy_config
 from eva_master.app.experiment.fixed import ClusterSection
 from eva_master.app.policy_registry import policies
 from eva_master.app.sections.base import OnePolicySection
+from eva_master.app.sections.building import presets_of
 from eva_master.app.sections.policies import estimates_of
 from eva_master.model.errors import EvaError
 from eva_master.model.planning.estimate import Estimates
