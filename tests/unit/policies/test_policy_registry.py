@@ -13,7 +13,7 @@ from tests.fakes.plugins import distribution
 
 BUILT_IN = {
     *("cloudcoaster", "eva", "eva_published", "fifo"),
-    *("no_packing", "owl", "stratus", "synergy"),
+    *("no_packing", "owl", "slearn", "stratus", "synergy"),
 }
 POLICY = """
 from dataclasses import dataclass
