@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from operator import itemgetter
 
-from eva_master.learning.past_values import NO_VALUES, PastValues
-from eva_master.learning.posterior import Finished, Prior
+from eva_master.learning.run_times.past_values import NO_VALUES, PastValues
+from eva_master.learning.run_times.posterior import Finished, Prior
 from eva_master.model.ids import MILLION, MILLIS_PER_HOUR, Millis, Workload
 from eva_master.model.planning.fixed_point import log_ppm
 from eva_master.model.planning.plan import Json

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from eva_master.control.state.finished import Kind, kind_of
 from eva_master.control.state.records import Records
-from eva_master.learning.posterior import NONE_FINISHED, Finished
+from eva_master.learning.run_times.posterior import NONE_FINISHED, Finished
 from eva_master.learning.runtimes import UNKNOWN, OwnerTimes, Traits
 from eva_master.model.ids import Millis, Workload
 from eva_master.model.job import JobKind, JobSpec, TaskSpec

@@ -9,7 +9,7 @@ from eva_master.control.measure.delays import Latency
 from eva_master.control.measure.throughput import accompanied, company, standalone_rate
 from eva_master.control.state.store import State
 from eva_master.learning.delays import Delay
-from eva_master.learning.past_values import kept_for
+from eva_master.learning.run_times.past_values import kept_for
 from eva_master.learning.standalone import StandaloneTable
 from eva_master.model.catalog import base_family
 from eva_master.model.ids import MILLION, InstanceId, Millis, Workload

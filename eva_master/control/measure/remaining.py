@@ -19,7 +19,7 @@ from eva_master.control.state.finished import Kind, kind_of
 from eva_master.control.state.records import PlanningRecords, Records, crew
 from eva_master.control.state.store import State
 from eva_master.learning.delays import two_digits
-from eva_master.learning.posterior import Finished
+from eva_master.learning.run_times.posterior import Finished
 from eva_master.model.ids import MILLION, Millis, RunId, run_id
 from eva_master.model.job import JobSpec, TaskSpec
 from eva_master.model.planning.estimate import LONGEST_MS, Estimate

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from eva_master.control.alarms import Alarm
 from eva_master.control.context import Context
 from eva_master.control.planning import scope
@@ -51,7 +53,15 @@ def adopt(
     standing.state(pools, lines, waiting, context.state.targeting)
     for line in lines:
         for job, indexes in line.chosen:
-            context.state.choose_pilots(job, indexes)
+            _choose(context, job, indexes)
+
+
+def _choose(context: Context, job: JobId, indexes: Collection[int]) -> None:
+    """Some tasks of an array are to tell how long the others take."""
+    state = context.state
+    there = map(state.runs.__getitem__, state.tasks[job].touched)
+    if state.finished_tasks.choose(state.jobs[job], indexes, there):
+        state.view_cache.job_changed(job)
 
 
 def members_of(context: Context, partition: str) -> tuple[InstanceId, ...]:

@@ -27,7 +27,7 @@ from eva_master.control.state.view_cache import ViewCache
 from eva_master.learning.colocation import Key, lookup
 from eva_master.learning.interruptions import Interruptions
 from eva_master.learning.knowledge import Knowledge
-from eva_master.learning.posterior import Finished
+from eva_master.learning.run_times.posterior import Finished
 from eva_master.learning.standalone import StandaloneTable
 from eva_master.model.accounting.pool_costs import added
 from eva_master.model.accounting.totals import PartitionTotals, TenantTotals, Totals

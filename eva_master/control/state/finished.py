@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 
-from eva_master.learning.posterior import NONE_FINISHED, Finished
+from eva_master.learning.run_times.posterior import NONE_FINISHED, Finished
 from eva_master.model.ids import JobId, Workload
 from eva_master.model.job import TaskSpec
 from eva_master.model.records import Job, TaskRun

@@ -10,7 +10,7 @@ from heapq import merge
 from eva_master.control.state.derived.kinds import Kinds
 from eva_master.control.state.derived.task_counts import TaskCounts
 from eva_master.control.state.finished import Kind
-from eva_master.learning.posterior import Finished
+from eva_master.learning.run_times.posterior import Finished
 from eva_master.model.ids import RunId, run_id
 from eva_master.model.job import Stragglers, TaskSpec
 from eva_master.model.records import Job, TaskRun, untouched_state

@@ -14,7 +14,7 @@ from eva_master.control.state.view_cache import ViewCache
 from eva_master.learning.colocation import Key
 from eva_master.learning.interruptions import Interruptions
 from eva_master.learning.knowledge import Knowledge
-from eva_master.learning.posterior import Finished
+from eva_master.learning.run_times.posterior import Finished
 from eva_master.learning.standalone import StandaloneTable
 from eva_master.model.catalog import Catalog, Offering
 from eva_master.model.changes import InstanceAccount, JobAccount

@@ -48,6 +48,8 @@ from eva_master.packing.valuation.job_valuation import JobValuation, Rates, Rese
 
 _SETS_REMEMBERED = 65_536
 """Task sets whose expected throughput is remembered at most."""
+_Over = tuple[Millis, type[Job] | type[Instance], str]
+"""A job that has ended or an instance that is gone, and since when."""
 
 
 class State:
@@ -69,9 +71,9 @@ class State:
         memories: Those of policies, by partition; the default one's under the empty name.
         learned: About workloads and types. interruptions: Of spot instances. boots: Failed ones.
         sizes: Memory of instance types. trouble: Whether the cloud does as asked; not journalled.
-        dependencies: Which jobs wait for which. suspended: Which are suspended.
-        estimates: What run times are estimated from. company: Who runs where, and how fast.
-        groups: See `Records`, as for ``jobs_on``, ``runs_on``. finished: Tasks of arrays, by kind.
+        dependencies: Which jobs wait for which. suspended: Which are suspended. finished_tasks: Of
+            arrays. estimates: What run times are estimated from. company: Who runs where, how fast.
+        groups: See `Records`, as for ``jobs_on``, ``runs_on``, ``finished`` and others.
         membership: Which instances stand in pools or are being drained.
         view_cache: What `control.picture` made of the records, and what of it may be out of date.
     """
@@ -95,15 +97,12 @@ class State:
         self.boots = Boots()
         self.sizes = MemorySizes.of(catalog)
         self.counters = Counters()
-        self.active: dict[JobId, None] = {}
-        """Jobs that have not ended, in order of submission."""
-        self.live: dict[InstanceId, None] = {}
-        """Instances that are not gone, in order of launch."""
+        self.active: dict[JobId, None] = {}  # those that have not ended, in order of submission
+        self.live: dict[InstanceId, None] = {}  # those that are not gone, in order of launch
         self._occupants: defaultdict[InstanceId, dict[RunId, None]] = defaultdict(dict)
         self._targeting: defaultdict[InstanceId, dict[RunId, None]] = defaultdict(dict)
         self._moving: dict[RunId, None] = {}
-        self.unplaced: dict[JobId, None] = {}
-        """The jobs of which a task run waits for a plan, and may be given a place."""
+        self.unplaced: dict[JobId, None] = {}  # of which a task run waits, and may have a place
         self._worth = Worth(lambda: JobValuation(self.catalog, self.standalone.known))
         self._commands: dict[tuple[str, str], JobId] = {}
         self._names: dict[tuple[str, str], JobId] = {}
@@ -118,13 +117,12 @@ class State:
         self.groups, self.jobs_on = self.company.groups, self.company.jobs_on
         self.runs_on, self.has_extras = self.company.runs_on, self.company.has_extras
         self.pace = self.company.ppm
-        self._finished = FinishedTasks()
-        self.finished, self.telling = self._finished.of, self._finished.telling
-        self.pilots_left = self._finished.pilots_left
+        self.finished_tasks = FinishedTasks()
+        self.finished, self.telling = self.finished_tasks.of, self.finished_tasks.telling
+        self.pilots_left = self.finished_tasks.pilots_left
         self.suspended = Suspended()
         self.membership = Membership()
-        self._over: deque[tuple[Millis, type[Job] | type[Instance], str]] = deque()
-        """Jobs that have ended and instances that are gone, those first that were over first."""
+        self._over: deque[_Over] = deque()
         self._unwritten = Unwritten()
         self._unpublished: Unpublished | None = None
 
@@ -154,8 +152,8 @@ class State:
 
     def _restore_values(self, written: Changes) -> None:
         values = written.documents()
-        if isinstance(counters := values.get("counters"), dict):
-            self.counters = Counters(**{k: v for k, v in counters.items() if isinstance(v, int)})
+        if isinstance(counts := values.get("counters"), dict):
+            self.counters = Counters(**{k: v for k, v in counts.items() if isinstance(v, int)})
         if isinstance(totals := values.get("totals"), dict):
             self._tally.restore(totals)
             self._tally.tenants.restore(values, self._tally.totals())
@@ -200,7 +198,7 @@ class State:
             if old is None or old.state not in TERMINAL_JOB:
                 self._over.append((Millis(job.history[-1][1]), Job, job.id))
             self.active.pop(job.id, None)
-            self._finished.forget(job.id)
+            self.finished_tasks.forget(job.id)
             self._worth.forget(job.id)
             if self._names.get(key) == job.id:
                 del self._names[key]
@@ -218,7 +216,7 @@ class State:
         self._unwritten.runs[run.id] = None
         self._tally.run(old, run)
         if run.took_ms and run.job in self.active:
-            self._finished.follow(old, run, self.jobs[run.job])
+            self.finished_tasks.follow(old, run, self.jobs[run.job])
         if self._unpublished is not None:
             self._unpublished.runs[run.id] = None
         task = job.spec.tasks[run.index]
@@ -238,15 +236,6 @@ class State:
             self._moving[run.id] = None
         else:
             self._moving.pop(run.id, None)
-
-    def choose_pilots(self, job: JobId, indexes: Collection[int]) -> None:
-        """Some tasks of an array are to tell how long the others take."""
-        known = self.jobs[job]
-        if self._finished.choose(known, indexes, self._touched_of(job)):
-            self.view_cache.job_changed(job)
-
-    def _touched_of(self, job: JobId) -> Iterator[TaskRun]:
-        return map(self._touched.__getitem__, self.tasks[job].touched)
 
     def _note_unplaced(self, job: Job) -> None:
         """Follow whether a plan should give a task a place; not while no plan is about its job."""

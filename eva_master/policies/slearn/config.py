@@ -75,7 +75,7 @@ class Config:
 
     @property
     def samples(self) -> bool:
-        """Whether jobs have pilots."""
+        """Whether some tasks of a job run first, so that its size is learned."""
         return self.estimator in ("posterior", "pilots")
 
     @property

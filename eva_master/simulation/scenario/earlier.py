@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from eva_master.learning.knowledge import Knowledge
-from eva_master.learning.past_values import kept_for
-from eva_master.learning.posterior import NONE_FINISHED
+from eva_master.learning.run_times.past_values import kept_for
+from eva_master.learning.run_times.posterior import NONE_FINISHED
 from eva_master.learning.runtimes import Traits
 from eva_master.model.ids import Millis
 from eva_master.model.planning.estimate import Estimates

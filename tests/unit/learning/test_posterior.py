@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import invgamma, norm
 
-from eva_master.learning.posterior import NONE_FINISHED, Belief, Finished, Prior
+from eva_master.learning.run_times.posterior import NONE_FINISHED, Belief, Finished, Prior
 from eva_master.model.ids import MILLION
 from eva_master.model.planning.estimate import LONGEST_MS, Estimate, Source
 from eva_master.model.planning.fixed_point import log_ppm

@@ -13,7 +13,7 @@ from eva_master.control.planning.preview import PREVIEW, hypothetical
 from eva_master.control.planning.snapshot_builder import ESTIMATED_AT_ONCE, revision, snapshot
 from eva_master.control.settings import Settings
 from eva_master.control.state.store import State
-from eva_master.learning.posterior import NONE_FINISHED
+from eva_master.learning.run_times.posterior import NONE_FINISHED
 from eva_master.learning.runtimes import Traits
 from eva_master.model.changes import Changes
 from eva_master.model.events import CancelRequested, Phase

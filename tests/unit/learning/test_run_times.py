@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from eva_master.learning.knowledge import Knowledge
-from eva_master.learning.posterior import NONE_FINISHED, Finished, Prior
+from eva_master.learning.run_times.posterior import NONE_FINISHED, Finished, Prior
 from eva_master.learning.runtimes import (
     CONTRADICTIONS,
     OWNERS_KEPT,

@@ -40,12 +40,12 @@ class PastValues:
 
     @staticmethod
     def of(logs: Iterable[int]) -> PastValues:
-        """Those with these logarithms."""
+        """The values that have these logarithms."""
         return PastValues(array("I", logs).tobytes())
 
     @property
     def logs(self) -> tuple[int, ...]:
-        """The logarithms."""
+        """Their logarithms, in the order of the values."""
         return tuple(_unpacked(self.packed))
 
     def plus(self, log: int, kept: int) -> PastValues:
