@@ -90,8 +90,7 @@ class State:
         self.catalog = catalog
         self.memories: dict[str, PolicyMemory | None] = {}
         self.learned = Knowledge()
-        self._expected: dict[Key, int] = {}
-        """What was looked up of it, until it changes."""
+        self._expected: dict[Key, int] = {}  # what was looked up of it, until it changes
         self._learned_written = self.learned
         self.interruptions = Interruptions()
         self.boots = Boots()
@@ -295,8 +294,7 @@ class State:
 
     def put_job_account(self, account: JobAccount) -> None:
         """Replace what a job owes."""
-        job = self.jobs.get(account.job)
-        tenant = DEFAULT_TENANT if job is None else job.spec.tenant
+        tenant = DEFAULT_TENANT if (it := self.jobs.get(account.job)) is None else it.spec.tenant
         self._tally.job_account(tenant, self.job_accounts.get(account.job), account)
         self.job_accounts[account.job] = account
         if self._unpublished is not None:
