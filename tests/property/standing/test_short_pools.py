@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from eva_master.model.catalog import Offering, Purchase
 from eva_master.model.events import ClosingDown
 from eva_master.model.ids import MILLION, Price
+from eva_master.model.job import JobKind
 from eva_master.model.planning.snapshot import JobView
+from eva_master.model.planning.suspension import Preemption
 from eva_master.model.states import InstanceState
 from eva_master.packing.parts.splitter import Splitter
 from eva_master.policies.cloudcoaster import POLICY as CLOUDCOASTER
@@ -22,6 +24,7 @@ from tests.property.standing.test_lines import _check_bound, _check_lines
 from tests.property.test_control_loop import (
     CATALOG,
     CHAOS_MS,
+    Arrival,
     Story,
     _check_end,
     _check_now,
@@ -29,6 +32,23 @@ from tests.property.test_control_loop import (
     _world,
     stories,
 )
+
+
+def _arrival(at_ms: int, kind: JobKind, *, tasks: int, duration_s: int) -> Arrival:
+    return Arrival(
+        at_ms=at_ms,
+        kind=kind,
+        tasks=tasks,
+        cpus=1,
+        duration_s=duration_s,
+        failures=0,
+        all_publish=False,
+        cancel_after_ms=None,
+        after=(),
+        priority=0,
+        rests=(),
+    )
+
 
 SPOT = tuple(
     replace(it, purchase=Purchase.SPOT, price=Price(max(1, it.price // 3))) for it in CATALOG
@@ -51,6 +71,26 @@ configs = st.one_of(
         threshold_ppm=st.sampled_from([100_000, 500_000, 950_000]),
     ),
 )
+
+
+# A job was held back after its instance was lost, and nobody offered it room once it no longer was.
+HELD_BACK = Story(
+    seed=0,
+    arrivals=[
+        _arrival(0, JobKind.GANG, tasks=1, duration_s=1),
+        replace(_arrival(36_000, JobKind.ARRAY, tasks=2, duration_s=48), failures=1, slow=3),
+    ],
+    trouble=0.4,
+    fuses=[],
+    cuts=[],
+    deaths=[(123_000, 1)],
+    wipes=[],
+    risks=[(36_000, 0)],
+    terminate_ms=45_000,
+    sold_out=0.3,
+    preemption=Preemption.NEVER,
+)
+SMALL = Config(slots=2, transient_share_ppm=0, hold_s=1, long_patience_s=30)
 
 
 def _is_short(job: JobView) -> bool:
@@ -107,6 +147,7 @@ def _with_short_jobs(story: Story, config: Config) -> ChaoticWorld:
 
 
 @drawn(15)
+@example(HELD_BACK, SMALL)
 @given(stories, configs)
 def test_short_jobs_lose_nothing_and_keep_to_their_money(story: Story, config: Config) -> None:
     world = _with_short_jobs(story, config)
