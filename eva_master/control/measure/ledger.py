@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
-from eva_master.control.measure.throughput import company_ppm, family_speed, placed_with
+from eva_master.control.measure.throughput import family_speed, paces, placed_with
 from eva_master.control.state.records import Records
 from eva_master.control.state.store import State
 from eva_master.model.accounting.money import split
@@ -96,12 +96,11 @@ def _accrue(
     idle = 0 if found else amount
     alone = dict.fromkeys(found, 0)
     busy = dict(alone)
-    paces: list[tuple[RunId, int]] = []
-    for run, count in state.groups(instance.id):
-        ppm, cost = _worked(state, run, elapsed)
-        paces.append((run.id, ppm))
+    ppms: list[tuple[RunId, int]] = []
+    for run, count, ppm in paces(state, instance.id):
+        ppms.append((run.id, ppm))
         # Alone, a task would have had one run.
-        alone[run.job] += 0 if run.extra else cost * count
+        alone[run.job] += 0 if run.extra else _worked(state, run, elapsed, ppm) * count
         busy[run.job] += elapsed * count
     charged, extra = _charged(state, instance.id, found, amount)
     jobs = tuple(
@@ -116,7 +115,7 @@ def _accrue(
         closed=account.closed,
         standing=_stood(account.standing, instance, amount, idle, elapsed),
     )
-    return _Accrual(booked, jobs, tuple(paces), elapsed)
+    return _Accrual(booked, jobs, tuple(ppms), elapsed)
 
 
 def _charged(
@@ -161,17 +160,18 @@ def _pool(instance: Instance) -> str:
     return full_name(instance.partition, instance.pool)
 
 
-def _worked(state: Records, run: TaskRun, elapsed: int) -> tuple[int, int]:
-    """What one task run did in so many milliseconds, and all that are in a group with it.
+def _worked(state: Records, run: TaskRun, elapsed: int, ppm: int) -> int:
+    """What the work costs alone that one task run did in so many milliseconds.
 
-    Returns:
-        Its pace in company, in millionths, and what its work costs alone.
+    Args:
+        state: Where it is looked up.
+        run: Which; all that are in a group with it did as much.
+        elapsed: So many.
+        ppm: Its pace in company, in millionths.
     """
     price = state.reservation(run).price
-    placed = placed_with(state, run)
-    ppm = company_ppm(state, run, placed)
-    numerator, denominator = family_speed(state, placed).as_integer_ratio()
-    return ppm, price * elapsed * ppm * numerator // (denominator * MILLION)
+    speed = family_speed(state, placed_with(state, run))
+    return price * elapsed * ppm * speed.numerator // (speed.denominator * MILLION)
 
 
 def _added(account: JobAccount, increment: JobAccount) -> JobAccount:
