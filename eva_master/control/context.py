@@ -186,9 +186,8 @@ class Context:
 
     def _touch_place(self, instance: InstanceId) -> None:
         """Converge who waits for room on an instance; who is there waits for nothing."""
-        for run in self.state.targeting(instance):
-            if run.instance != instance:
-                self.touch_run(run)
+        for run in self.state.coming(instance):
+            self.touch_run(run)
 
     # -- changing --------------------------------------------------------------------------------
 

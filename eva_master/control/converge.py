@@ -469,9 +469,8 @@ def _say_all(context: Context, instance: InstanceId) -> None:
     """Send what the worker should know of those who are there, or are about to be."""
     for run in context.state.occupants(instance):
         _say(context, run)
-    for run in context.state.targeting(instance):
-        if run.instance != instance:
-            _say(context, run)
+    for run in context.state.coming(instance):
+        _say(context, run)
 
 
 def _converge_node(context: Context, node: Instance) -> None:

@@ -118,9 +118,10 @@ def _room(context: Context, standing: Standing, name: InstanceId) -> Room | None
     lent = name in standing.lent and instance.takes_tasks and instance.leaving_ms is None
     if not (instance.stands or lent) or not state.connected(name):
         return None
-    runs = {run.id: run for run in (*state.occupants(name), *state.targeting(name))}
     kind = instance.offering.type
-    free = kind.capacity - state.demand(runs.values(), instance)
+    free = kind.capacity - state.taken(name)
+    if coming := state.coming(name):
+        free = free - state.demand(coming, instance)
     return Room(standing.pool_of[name], kind.family, free)
 
 

@@ -477,6 +477,11 @@ class State:
         """The task runs that are, or will be, on an instance."""
         return tuple(map(self._touched.__getitem__, self._targeting.get(instance, ())))
 
+    def coming(self, instance: InstanceId) -> list[TaskRun]:
+        """The task runs that will be on an instance, and are not yet."""
+        there = self._occupants.get(instance, ())
+        return [self._touched[it] for it in self._targeting.get(instance, ()) if it not in there]
+
     def demand(self, runs: Iterable[TaskRun], on: Instance | Offering) -> Resources:
         """What task runs take together of an instance or an offering of its kind."""
         return total_demand(self, runs, on)
