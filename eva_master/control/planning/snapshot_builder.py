@@ -21,7 +21,14 @@ from eva_master.learning.delays import Delay
 from eva_master.model.catalog import Catalog, InstanceType, Offering, Purchase
 from eva_master.model.ids import InstanceId, Millis, RunId
 from eva_master.model.job import JobSpec, Stragglers, TaskSpec
-from eva_master.model.planning.snapshot import InstanceView, JobView, RunTime, RunView, Snapshot
+from eva_master.model.planning.snapshot import (
+    InstanceView,
+    JobView,
+    RemainingWork,
+    RunTime,
+    RunView,
+    Snapshot,
+)
 from eva_master.model.records import Job, TaskRun
 from eva_master.model.states import TERMINAL_RUN, InstanceState, RunState
 
@@ -177,25 +184,42 @@ def _views(
     )
     # What is left of a gang stays where it is.
     together = gang and (scope.pinned(seen) or bool(finishing))
-    return tuple(
-        RunView(
-            id=run.id,
-            job=job.id,
-            task=job.spec.tasks[run.index],
-            instance=place,
-            pinned=together if gang else scope.pinned([run]) or scope.doubled(state, run),
-            running=run.state is RunState.RUNNING and place is not None,
-            held=run.target is None and bool(run.waiting_for),
-            remaining=told.works[run.id],
-            since_ms=_since_ms(run),
-            replica=run.replica if run.extra else 0,
-            ran=ran.get(run.id),
-            running_since_ms=_running_since_ms(run),
-            pool=run.pool if place is not None else "",
-        )
-        for run in seen
-        if run.state not in TERMINAL_RUN and run.id not in finishing
-        for place in [scope.place(state, run)]
+    views = []
+    for run in seen:
+        if run.state in TERMINAL_RUN or run.id in finishing:
+            continue
+        place = scope.place(state, run)
+        if gang:
+            pinned = together
+        else:
+            pinned = scope.doubled(state, run) or scope.pinned([run])
+        rest = place, pinned, told.works[run.id], ran.get(run.id)
+        views.append(state.view_cache.kept(run, rest) or _view(job, run, *rest))
+    return tuple(views)
+
+
+def _view(
+    job: Job,
+    run: TaskRun,
+    place: InstanceId | None,
+    pinned: bool,  # noqa: FBT001 - as `_views` found it
+    remaining: RemainingWork | None,
+    ran: RunTime | None,
+) -> RunView:
+    return RunView(
+        id=run.id,
+        job=job.id,
+        task=job.spec.tasks[run.index],
+        instance=place,
+        pinned=pinned,
+        running=run.state is RunState.RUNNING and place is not None,
+        held=run.target is None and bool(run.waiting_for),
+        remaining=remaining,
+        since_ms=_since_ms(run),
+        replica=run.replica if run.extra else 0,
+        ran=ran,
+        running_since_ms=_running_since_ms(run),
+        pool=run.pool if place is not None else "",
     )
 
 
