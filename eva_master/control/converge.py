@@ -356,7 +356,8 @@ def _started(context: Context, run: TaskRun, attempt: int, generation: int) -> T
     """The task run once an attempt was handed out that goes on from a checkpoint, 0 for none."""
     assert run.target is not None
     return replace(
-        run.to(RunState.STARTING, context.now),
+        run,
+        history=run.entering(RunState.STARTING, context.now),
         attempt=attempt,
         instance=run.target,
         places=(*run.places, (attempt, run.target))[-_PLACES_ON_RECORD:],

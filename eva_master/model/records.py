@@ -346,9 +346,13 @@ class TaskRun:
         """The current state, the last of the history."""
         return COPY_STATES[self.history[-1][0]]
 
+    def entering(self, state: RunState, at: Millis) -> History:
+        """The history after a transition to `state`; raises `IllegalTransition`."""
+        return moved(f"task run {self.id}", self.history, state, at)
+
     def to(self, state: RunState, at: Millis) -> TaskRun:
         """The task run after a transition to `state`; raises `IllegalTransition`."""
-        return replace(self, history=moved(f"task run {self.id}", self.history, state, at))
+        return replace(self, history=self.entering(state, at))
 
 
 def rests(job: Job, run: TaskRun) -> str:

@@ -152,7 +152,10 @@ def _stood(standing: Stood, instance: Instance, amount: int, idle: int, elapsed_
         on_demand=Exact((instance.on_demand or 0) * elapsed_ms if spot else 0),
         unpriced=Exact(0 if priced or not spot else amount),
     )
-    return tuple(added(dict(standing), {_pool(instance): more}).items())
+    pool = _pool(instance)
+    if len(standing) == 1 and standing[0][0] == pool:
+        return ((pool, standing[0][1] + more),)
+    return tuple(added(dict(standing), {pool: more}).items())
 
 
 def _pool(instance: Instance) -> str:

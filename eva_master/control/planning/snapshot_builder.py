@@ -189,10 +189,7 @@ def _views(
         if run.state in TERMINAL_RUN or run.id in finishing:
             continue
         place = scope.place(state, run)
-        if gang:
-            pinned = together
-        else:
-            pinned = scope.doubled(state, run) or scope.pinned([run])
+        pinned = together if gang else scope.doubled(state, run) or scope.pinned([run])
         rest = place, pinned, told.works[run.id], ran.get(run.id)
         views.append(state.view_cache.kept(run, rest) or _view(job, run, *rest))
     return tuple(views)

@@ -12,7 +12,7 @@ from eva_master.control.supply import availability, draining
 from eva_master.model.ids import InstanceId, JobId, RunId, run_id
 from eva_master.model.planning.standing import Line, Pool
 from eva_master.model.records import Drain, Instance
-from eva_master.model.states import InstanceState
+from eva_master.model.states import InstanceState, RunState
 from eva_master.model.values import replace
 
 
@@ -104,9 +104,11 @@ def _fill(context: Context, partition: str, standing: Standing) -> bool:
 def look(context: Context, name: RunId) -> None:
     """A task of an array has changed, or may start since the time has come."""
     run = context.state.runs.get(name)
-    if run is not None:
+    if run is None:
+        return
+    if run.extra or run.state is RunState.WAITING:  # else that it does not wait was noted
         context.follow_waiting(run)
-        context.standings.touch_job(run.job)
+    context.standings.touch_job(run.job)
 
 
 def _room(context: Context, standing: Standing, name: InstanceId) -> Room | None:

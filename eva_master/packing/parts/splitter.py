@@ -7,7 +7,7 @@ first what is bought. Instances that its plan leaves are there for the other one
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 
 from eva_master.model.fleet.partitions import ShortJobs
 from eva_master.model.ids import Family, InstanceId, JobId, RunId
@@ -23,7 +23,7 @@ from eva_master.model.planning.snapshot import (
 )
 from eva_master.model.planning.standing import Line, Newcomers, Pool
 from eva_master.model.resources import NOTHING, Resources
-from eva_master.model.values import sameness
+from eva_master.model.values import replace
 from eva_master.packing.parts.partition import divide, merge, without_launched
 from eva_master.ports import Policy
 
