@@ -34,6 +34,9 @@ from eva_master.model.states import TERMINAL_RUN, InstanceState, RunState
 
 _OFFERINGS_KEPT = 4_096
 """Of so many instances' offerings, of those that differ, one value is kept."""
+_Rest = tuple[InstanceId | None, bool, RemainingWork | None, RunTime | None]
+"""What the view of a task run depends on beside its record: its place, whether it is pinned, what
+is left of it and for how long it has run."""
 ESTIMATED_AT_ONCE = 64
 """Jobs whose estimates one snapshot brings up to date at most."""
 
@@ -191,18 +194,12 @@ def _views(
         place = scope.place(state, run)
         pinned = together if gang else scope.doubled(state, run) or scope.pinned([run])
         rest = place, pinned, told.works[run.id], ran.get(run.id)
-        views.append(state.view_cache.kept(run, rest) or _view(job, run, *rest))
+        views.append(state.view_cache.kept(run, rest) or _view(job, run, rest))
     return tuple(views)
 
 
-def _view(
-    job: Job,
-    run: TaskRun,
-    place: InstanceId | None,
-    pinned: bool,  # noqa: FBT001 - as `_views` found it
-    remaining: RemainingWork | None,
-    ran: RunTime | None,
-) -> RunView:
+def _view(job: Job, run: TaskRun, rest: _Rest) -> RunView:
+    place, pinned, work, ran = rest
     return RunView(
         id=run.id,
         job=job.id,
@@ -211,7 +208,7 @@ def _view(
         pinned=pinned,
         running=run.state is RunState.RUNNING and place is not None,
         held=run.target is None and bool(run.waiting_for),
-        remaining=remaining,
+        remaining=work,
         since_ms=_since_ms(run),
         replica=run.replica if run.extra else 0,
         ran=ran,

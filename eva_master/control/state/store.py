@@ -240,11 +240,12 @@ class State:
 
     def _note_unplaced(self, job: Job) -> None:
         """Follow whether a plan should give a task a place; not while no plan is about its job."""
-        planned = job.id not in self.dependencies and job.id not in self.suspended
-        if planned and self.tasks[job.id].placeable(job) > 0:
-            self.unplaced[job.id] = None
+        name = job.id
+        waits = self.tasks[name].placeable(job) > 0
+        if waits and name not in self.dependencies and name not in self.suspended:
+            self.unplaced[name] = None
         else:
-            self.unplaced.pop(job.id, None)
+            self.unplaced.pop(name, None)
 
     def explain(self, run: TaskRun, reason: str) -> None:
         """Note why a task run waits; without a record it waits for what those wait like it."""

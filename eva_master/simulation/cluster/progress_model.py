@@ -61,7 +61,7 @@ class TaskSets:
         """Forget what was asked for; returns whether it would be told otherwise now."""
         there, before = self._sorted[instance], self._speeds.pop(instance, {})
         stay = ((workload, speed) for workload, speed in before.items() if workload in there)
-        return any([self.speed(instance, workload) != speed for workload, speed in stay])
+        return any(self.speed(instance, workload) != speed for workload, speed in stay)
 
     def speed(self, instance: InstanceId, workload: Workload) -> float:
         """How fast one that is there runs beside the others."""
