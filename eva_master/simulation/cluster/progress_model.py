@@ -178,10 +178,10 @@ class ProgressModel:
         self._tell(self._pace(crew))
 
     def _tell(self, changed: Sequence[Attempt]) -> None:
-        """Report, once per instance, the attempts whose speed has changed."""
+        """Report, once per instance, the attempts whose speed has changed and that tell of it."""
         places: dict[InstanceId, dict[Attempt, None]] = {}
         for attempt in changed:
-            if attempt.speed > 0:
+            if attempt.work.tells_steps and attempt.speed > 0:
                 places.setdefault(attempt.instance, {})[attempt] = None
         for instance, attempts in places.items():
             self._changed(instance, list(attempts))

@@ -177,6 +177,5 @@ class SimulatedWorkers(Hosts):
             agent.finish(attempt)
 
     def _changed(self, instance: InstanceId, attempts: Sequence[Attempt]) -> None:
-        telling = [attempt for attempt in attempts if attempt.work.tells_steps]
-        if telling and (agent := self._agents.get(instance)) is not None:
-            self.reports.changed(agent, telling)
+        if (agent := self._agents.get(instance)) is not None:
+            self.reports.changed(agent, attempts)
