@@ -14,7 +14,7 @@ Prices and speeds are those of the valuation in force when a stretch of time is 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from eva_master.control.measure.throughput import family_speed, paces, placed_with
@@ -130,13 +130,26 @@ def _charged(
     if len(jobs) < 2 and not state.has_extras(instance):
         return dict.fromkeys(jobs, amount), extra
     occupants = state.occupants(instance)
-    prices = [state.reservation(run).price for run in occupants]
+    prices = _prices(state, occupants)
     sums: Counter[JobId] = Counter()
     for run, share in zip(occupants, split(amount, prices), strict=True):
         sums[run.job] += share
         if run.extra:
             extra[run.job] += share
     return sums, extra
+
+
+def _prices(state: Records, runs: Sequence[TaskRun]) -> list[int]:
+    """The reservation price of each task run; that of tasks of a job that are one is asked once."""
+    known: dict[tuple[JobId, int], int] = {}
+    prices = []
+    for run in runs:
+        key = run.job, id(state.task(run))
+        price = known.get(key)
+        if price is None:
+            price = known[key] = state.reservation(run).price
+        prices.append(price)
+    return prices
 
 
 def _stood(standing: Stood, instance: Instance, amount: int, idle: int, elapsed_ms: int) -> Stood:
@@ -188,8 +201,8 @@ def _added(account: JobAccount, increment: JobAccount) -> JobAccount:
 
 
 def _add(state: State, increment: JobAccount) -> None:
-    account = state.job_accounts.get(increment.job, JobAccount(increment.job))
-    state.put_job_account(_added(account, increment))
+    account = state.job_accounts.get(increment.job)
+    state.put_job_account(increment if account is None else _added(account, increment))
 
 
 def open_account(state: State, instance: Instance) -> None:

@@ -24,7 +24,7 @@ class Room:
         return need is not None and need.fits(self.free)
 
 
-_Size = tuple[int, int, int, str]
+_Size = tuple[int, int, int, Family]
 """What is free, and the family: rooms of one pool with the same are alike."""
 
 
@@ -33,7 +33,7 @@ class Rooms:
 
     def __init__(self) -> None:
         self._of: dict[InstanceId, Room] = {}
-        self._alike: dict[str, dict[_Size, dict[InstanceId, Room]]] = {}
+        self._alike: dict[str, dict[_Size, dict[InstanceId, None]]] = {}
 
     def __contains__(self, instance: InstanceId) -> bool:
         return instance in self._of
@@ -50,7 +50,7 @@ class Rooms:
                 return
             self.drop(instance)
         self._of[instance] = room
-        self._alike.setdefault(room.pool, {}).setdefault(size, {})[instance] = room
+        self._alike.setdefault(room.pool, {}).setdefault(size, {})[instance] = None
 
     def drop(self, instance: InstanceId) -> None:
         """Remove a member; harmless if it is not there."""
@@ -78,9 +78,7 @@ class Rooms:
         needs = dict(shape)
         for pool in pools:
             alike = self._alike.get(pool, {})
-            fitting = [
-                size for size, there in alike.items() if next(iter(there.values())).fits(needs)
-            ]
+            fitting = [size for size in alike if _has_room(size, needs)]
             if fitting:
                 return next(iter(alike[min(fitting)]))
         return None
@@ -97,6 +95,17 @@ class Rooms:
         )
         best = min(found, default=None)
         return None if best is None else best[2]
+
+
+def _has_room(size: _Size, needs: Mapping[Family, Resources]) -> bool:
+    gpus, milli_cpus, memory_mib, family = size
+    need = needs.get(family)
+    return (
+        need is not None
+        and need.milli_cpus <= milli_cpus
+        and need.memory_mib <= memory_mib
+        and need.gpus <= gpus
+    )
 
 
 def _size(room: Room) -> _Size:

@@ -99,7 +99,8 @@ class Standing:
         self._counted = {}
         for instance in self.pool_of if lines else ():
             for run in residents(instance):
-                self.count(run)
+                if run.job in self._queues:
+                    self.count(run)
         self._keep_rooms(before)
         self._all_new = True
         self._news.clear()
