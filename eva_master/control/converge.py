@@ -21,10 +21,10 @@ from eva_master.control.supply import availability, nodes, spot
 from eva_master.model.actions import SyncWorker
 from eva_master.model.ids import InstanceId, JobId, Millis, RunId
 from eva_master.model.records import (
+    NO_PROGRESS,
     Instance,
     Job,
     Outcome,
-    Progress,
     StopReason,
     TaskRun,
     untouched_state,
@@ -364,7 +364,7 @@ def _started(context: Context, run: TaskRun, attempt: int, generation: int) -> T
         waiting_for="",
         suspension=None,
         generation=generation,
-        progress=run.progress.at_rate(0.0) if generation else Progress(),
+        progress=run.progress.at_rate(0.0) if generation else NO_PROGRESS,
         work_ms=run.work_ms if generation else 0,
     )
 

@@ -87,6 +87,10 @@ class Progress:
         return Progress(self.steps, self.total_steps, metrics, earlier.rate, self.at_ms)
 
 
+NO_PROGRESS = Progress()
+"""Nothing was reported."""
+
+
 @dataclass(frozen=True, slots=True)
 class Failure:
     """An exit of a task that was not requested.
@@ -304,7 +308,7 @@ class TaskRun:
     lost: int = 0
     started_ms: Millis | None = None
     moves: int = 0
-    progress: Progress = Progress()
+    progress: Progress = NO_PROGRESS
     work_ms: int = 0
     exit_code: int | None = None
     waiting_for: str = ""

@@ -170,6 +170,10 @@ class SimulatedWorkers(Hosts):
             self._work[run] = self._work_of(run)
         return self._work[run]
 
+    def done(self, run: RunId) -> None:
+        """Forget what a task run had to do that has done it and never runs again."""
+        self._work.pop(run, None)
+
     # -- for the motion --------------------------------------------------------------------------
 
     def _finish(self, attempt: Attempt) -> None:
