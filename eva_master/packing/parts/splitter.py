@@ -22,7 +22,7 @@ from eva_master.model.planning.snapshot import (
     Snapshot,
 )
 from eva_master.model.planning.standing import Line, Newcomers, Pool
-from eva_master.model.resources import NOTHING, Resources
+from eva_master.model.resources import Resources, total
 from eva_master.model.values import replace
 from eva_master.packing.parts.partition import divide, merge, without_launched
 from eva_master.ports import Policy
@@ -104,13 +104,12 @@ class Splitter:
     ) -> tuple[Plan, PolicyMemory | None]:
         """See `eva_master.ports.Policy.plan`."""
         kept = self._read(memory)
-        places = {run.id: run.instance for run in snapshot.runs}
-        ours = self._ours(snapshot, kept, places)
+        ours = self._ours(snapshot, kept)
         events = kept.events.after(snapshot, len(ours - kept.jobs), len(kept.jobs - ours))
         jobs: Set[JobId] = ours
         rooms: Set[InstanceId] = _standing_or_empty(snapshot)
         if not self._shares:
-            jobs, rooms = _belonging(snapshot, ours, places)
+            jobs, rooms = _belonging(snapshot, ours)
         snapshot = self._outlasting(snapshot, jobs)
         front, back = self._parts(snapshot, jobs, rooms)
         front = _own_pools(replace(front, arrivals=events.front[0], completions=events.front[1]))
@@ -162,16 +161,16 @@ class Splitter:
         runs = (replace(run, long=True) if run.id in long else run for run in snapshot.runs)
         return replace(snapshot, runs=tuple(runs))
 
-    def _ours(
-        self, snapshot: Snapshot, kept: _Kept, places: Mapping[RunId, InstanceId | None]
-    ) -> frozenset[JobId]:
+    def _ours(self, snapshot: Snapshot, kept: _Kept) -> frozenset[JobId]:
         """The jobs of the front policy."""
-        lined = {run.job for run in snapshot.runs if run.pool.startswith(_FRONT)}
+        placed = [run for run in snapshot.runs if run.instance is not None]
+        somewhere = {run.job for run in placed}
+        lined = {run.job for run in placed if run.pool.startswith(_FRONT)}
         found = set()
         for job in snapshot.jobs:
             if self._shares and not job.stands_in_line:
                 continue
-            waits = all(places[run] is None for run in job.runs)
+            waits = job.id not in somewhere
             known = job.id in kept.jobs or job.id in snapshot.joined or job.id in lined
             if known or ((waits or kept.new) and self._chosen(job)):
                 found.add(job.id)
@@ -285,10 +284,9 @@ def _vacated(snapshot: Snapshot, rooms: Set[InstanceId]) -> Snapshot:
     return replace(snapshot, instances=instances)
 
 
-def _belonging(
-    snapshot: Snapshot, ours: frozenset[JobId], places: Mapping[RunId, InstanceId | None]
-) -> tuple[Set[JobId], Set[InstanceId]]:
+def _belonging(snapshot: Snapshot, ours: frozenset[JobId]) -> tuple[Set[JobId], Set[InstanceId]]:
     """The front policy's jobs and instances; no job is apart from its instances."""
+    places = {run.id: run.instance for run in snapshot.runs}
     job_of = {run.id: run.job for run in snapshot.runs}
     residents = {
         view.id: {job_of[run] for run in view.residents if run in job_of}
@@ -410,7 +408,7 @@ class _LendableViews:
 
 def _needed(tasks: Iterable[TaskSpec], family: Family) -> Resources:
     needs = (task.demand_on(family) for task in tasks)
-    return sum((need for need in needs if need is not None), NOTHING)
+    return total(need for need in needs if need is not None)
 
 
 def _sharing(front: Plan, back: Plan) -> tuple[Plan, Plan]:
