@@ -48,7 +48,7 @@ def adopt(
         runs = map(context.state.runs.__getitem__, context.state.tasks[job].touched)
         return queue_of(context.state.jobs[job], runs, context.now)
 
-    standing.state(pools, lines, waiting, context.state.targeting)
+    standing.state(pools, lines, waiting, context.state.in_hand)
 
 
 def members_of(context: Context, partition: str) -> tuple[InstanceId, ...]:
