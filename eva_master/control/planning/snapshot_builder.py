@@ -182,6 +182,8 @@ def _views(
 ) -> tuple[RunView, ...]:
     gang = job.is_gang
     ran = _ran(state, job, seen)
+    # No task of it has or may get another run.
+    lone = not gang and job.spec.stragglers is Stragglers.KEEP
     finishing = (
         {run.id for run in seen if scope.finishes(state, run)} if state.membership.draining else ()
     )
@@ -191,10 +193,15 @@ def _views(
     for run in seen:
         if run.state in TERMINAL_RUN or run.id in finishing:
             continue
-        place = scope.place(state, run)
-        pinned = together if gang else scope.doubled(state, run) or scope.pinned([run])
-        rest = place, pinned, told.works[run.id], ran.get(run.id)
-        views.append(state.view_cache.kept(run, rest) or _view(job, run, rest))
+        work, view = told.works[run.id], None
+        if lone and not run.replicas:
+            there = None if run.target is None else state.instances[run.target]
+            view = state.view_cache.kept(run, there, work)
+        if view is None:
+            pinned = together if gang else scope.doubled(state, run) or scope.pinned([run])
+            rest = scope.place(state, run), pinned, work, ran.get(run.id)
+            view = _view(job, run, rest)
+        views.append(view)
     return tuple(views)
 
 

@@ -13,7 +13,7 @@ from eva_master.model.states import RunState
 
 _Default = TypeVar("_Default")
 _DIGITS = 9
-_REMEMBERED = 4_096
+_REMEMBERED = 16_384
 """Derived records that are kept at most."""
 
 

@@ -13,8 +13,8 @@ from typing import Any, Generic, TypeVar
 from eva_master.learning.runtimes import OwnerTimes
 from eva_master.model.catalog import Catalog, InstanceType, Offering
 from eva_master.model.ids import InstanceId, JobId, RunId
-from eva_master.model.planning.snapshot import InstanceView, JobView, RunView
-from eva_master.model.records import TaskRun
+from eva_master.model.planning.snapshot import InstanceView, JobView, RemainingWork, RunView
+from eva_master.model.records import Instance, TaskRun
 
 K = TypeVar("K", bound=str)
 V = TypeVar("V")
@@ -103,7 +103,7 @@ class ViewCache:
         self._limited: tuple[Catalog, tuple[object, ...], Catalog] | None = None
         self.common = 0
         self.parts: Counter[str] = Counter()
-        self._made_of: dict[RunId, tuple[TaskRun, tuple[object, ...]]] = {}
+        self._made_of: dict[RunId, tuple[TaskRun, Instance | None, RemainingWork | None]] = {}
         self._residents: dict[InstanceId, set[RunId]] = {}
         self._by_workload: dict[str, dict[JobId, int]] = {}
         """How many views of task runs of each job there are, by workload."""
@@ -173,17 +173,20 @@ class ViewCache:
 
     # -- coming up to date -----------------------------------------------------------------------
 
-    def kept(self, run: TaskRun, rest: tuple[object, ...]) -> RunView | None:
+    def kept(
+        self, run: TaskRun, there: Instance | None, work: RemainingWork | None
+    ) -> RunView | None:
         """The view of a task run if it was made of the same; else one is made of this, and put.
 
         Args:
-            run: Its record.
-            rest: What else its view depends on.
+            run: Its record, that of a task that has no other run.
+            there: The record of the instance where it is to be.
+            work: What is left of it.
         """
         before = self._made_of.get(run.id)
-        if before is not None and before[0] is run and before[1] == rest:
+        if before is not None and before[0] is run and before[1] is there and before[2] == work:
             return self.runs.get(run.id)
-        self._made_of[run.id] = run, rest
+        self._made_of[run.id] = run, there, work
         return None
 
     def put_job(self, job: JobId, view: JobView | None, runs: Sequence[RunView]) -> None:
