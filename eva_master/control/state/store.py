@@ -114,10 +114,10 @@ class State:
         self.active_load = ActiveLoad()
         self.dependencies = Dependencies()
         self.estimates = Estimates.POSTERIOR
-        self.company = Company(self._touched, self._occupants, self.instances)
+        self.company = Company(self._touched, self._occupants, self.instances, self.task)
         self.groups, self.jobs_on = self.company.groups, self.company.jobs_on
         self.runs_on, self.has_extras = self.company.runs_on, self.company.has_extras
-        self.pace = self.company.ppm
+        self.pace, self.taken = self.company.ppm, self.company.taken
         self._finished = FinishedTasks()
         self.finished = self._finished.of
         self.suspended = Suspended()
@@ -240,12 +240,11 @@ class State:
 
     def _note_unplaced(self, job: Job) -> None:
         """Follow whether a plan should give a task a place; not while no plan is about its job."""
-        name = job.id
-        waits = self.tasks[name].placeable(job) > 0
-        if waits and name not in self.dependencies and name not in self.suspended:
-            self.unplaced[name] = None
+        waits = self.tasks[job.id].placeable(job) > 0
+        if waits and job.id not in self.dependencies and job.id not in self.suspended:
+            self.unplaced[job.id] = None
         else:
-            self.unplaced.pop(name, None)
+            self.unplaced.pop(job.id, None)
 
     def explain(self, run: TaskRun, reason: str) -> None:
         """Note why a task run waits; without a record it waits for what those wait like it."""
@@ -466,10 +465,6 @@ class State:
         """The task runs that take room on an instance."""
         return tuple(map(self._touched.__getitem__, self._occupants.get(instance, ())))
 
-    def taken(self, instance: InstanceId) -> Resources:
-        """What task runs take of an instance."""
-        return self.company.taken(instance, self.task)
-
     def occupant_ids(self, instance: InstanceId) -> Collection[RunId]:
         """The ids of the task runs that take room on an instance."""
         return self._occupants.get(instance, ())
@@ -594,8 +589,8 @@ class State:
         self._unwritten.values.update(self._tally.partitions.take_documents())
         taken, self._unwritten = self._unwritten, Unwritten()
         return Changes(
-            jobs=tuple(self.jobs[key] for key in taken.jobs),
-            runs=tuple(self._touched[key] for key in taken.runs),
+            jobs=tuple(map(self.jobs.__getitem__, taken.jobs)),
+            runs=tuple(map(self._touched.__getitem__, taken.runs)),
             instances=tuple(self.instances[key] for key in taken.instances),
             job_accounts=tuple(self.job_accounts[key] for key in taken.job_accounts),
             instance_accounts=tuple(self.instance_accounts[k] for k in taken.instance_accounts),
