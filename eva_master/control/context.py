@@ -186,9 +186,8 @@ class Context:
 
     def _touch_place(self, instance: InstanceId) -> None:
         """Converge who waits for room on an instance; who is there waits for nothing."""
-        for run in self.state.targeting(instance):
-            if run.instance != instance:
-                self.touch_run(run)
+        for run in self.state.coming(instance):
+            self.touch_run(run)
 
     # -- changing --------------------------------------------------------------------------------
 
@@ -218,24 +217,25 @@ class Context:
     def put_run(self, run: TaskRun) -> None:
         """Replace a task run, booking what its instances cost so far."""
         old = self.state.runs[run.id]
-        if (old.instance, old.state) != (run.instance, run.state):
+        before, after = old.state, run.state
+        if before is not after or old.instance != run.instance:
             for place in dict.fromkeys((old.instance, run.instance)):
                 if place is not None:
                     ledger.book(self.state, place, self.now)
                     self.meters.restart(self.state, place)
-            if old.state is RunState.RUNNING is not run.state:
+            if before is RunState.RUNNING is not after:
                 worked = remaining.worked_ms(self.state, old, self.now)
                 had = attained.gpus(self.state, old) * max(0, self.now - old.history[-1][1])
                 run = replace(run, work_ms=run.work_ms + worked, gpu_ms=run.gpu_ms + had)
             run = self._timed(old, run)
         self.state.put_run(run)
         self.follow_waiting(run)
-        if old.state is not run.state:
+        if before is not after:
             self._measure(old, run)
         self.touch_run(run)
         settled = run.target == run.instance and old.target == run.target
         came = old.instance in (None, run.instance)
-        for place in dict.fromkeys((run.instance, run.target, old.instance, old.target)):
+        for place in {run.instance: None, run.target: None, old.instance: None, old.target: None}:
             if place is None:
                 continue
             self.standings.touch_instance(place)
@@ -265,17 +265,19 @@ class Context:
 
     def _timed(self, old: TaskRun | None, run: TaskRun) -> TaskRun:
         """The record of a task run with what it took, if that is known now or known no more."""
-        paces, over = self.state.company, run.state is RunState.SUCCEEDED
-        if over and old is not None and old.state is not run.state:
+        paces, state = self.state.company, run.state
+        over = state is RunState.SUCCEEDED
+        if over and old is not None and old.state is not state:
             took = paces.took(run.id, run.work_ms)
             return run if self.settings.estimates is Estimates.OFF else replace(run, took_ms=took)
-        if old is not None and (run.state in TERMINAL_RUN or run.work_ms < old.work_ms):
+        if old is not None and (state in TERMINAL_RUN or run.work_ms < old.work_ms):
             paces.forget(run.id)
         return replace(run, took_ms=0) if run.took_ms and not over else run
 
     def _measure(self, old: TaskRun, run: TaskRun) -> None:
         """Have clocks and meters follow a task run into another state."""
-        if run.state is RunState.RUNNING:
+        state = run.state
+        if state is RunState.RUNNING:
             self.meters.began(run.id)
             self.watch(run)
         else:
@@ -283,7 +285,7 @@ class Context:
         latency = self.latency_meters.changed(old, run, self.now)
         if latency is not None:
             learn.from_latency(self.state, run, latency, self.now)
-        if run.state is RunState.SUCCEEDED:
+        if state is RunState.SUCCEEDED:
             learn.from_end(self.state, run)
             if self.settings.profile and old.instance is not None:
                 learn.from_silent_end(self.state, run, old.instance, self.now)

@@ -21,10 +21,10 @@ from eva_master.control.supply import availability, nodes, spot
 from eva_master.model.actions import SyncWorker
 from eva_master.model.ids import InstanceId, JobId, Millis, RunId
 from eva_master.model.records import (
+    NO_PROGRESS,
     Instance,
     Job,
     Outcome,
-    Progress,
     StopReason,
     TaskRun,
     untouched_state,
@@ -356,14 +356,15 @@ def _started(context: Context, run: TaskRun, attempt: int, generation: int) -> T
     """The task run once an attempt was handed out that goes on from a checkpoint, 0 for none."""
     assert run.target is not None
     return replace(
-        run.to(RunState.STARTING, context.now),
+        run,
+        history=run.entering(RunState.STARTING, context.now),
         attempt=attempt,
         instance=run.target,
         places=(*run.places, (attempt, run.target))[-_PLACES_ON_RECORD:],
         waiting_for="",
         suspension=None,
         generation=generation,
-        progress=run.progress.at_rate(0.0) if generation else Progress(),
+        progress=run.progress.at_rate(0.0) if generation else NO_PROGRESS,
         work_ms=run.work_ms if generation else 0,
     )
 
@@ -469,9 +470,8 @@ def _say_all(context: Context, instance: InstanceId) -> None:
     """Send what the worker should know of those who are there, or are about to be."""
     for run in context.state.occupants(instance):
         _say(context, run)
-    for run in context.state.targeting(instance):
-        if run.instance != instance:
-            _say(context, run)
+    for run in context.state.coming(instance):
+        _say(context, run)
 
 
 def _converge_node(context: Context, node: Instance) -> None:

@@ -254,7 +254,8 @@ def _take(context: Context, instance: InstanceId, report: RunReport) -> None:
             ledger.book_boot(context.state, run, context.state.instances[instance])
         if not context.state.instances[instance].owned:
             availability.worked(context, context.state.instances[instance])
-        noted = replace(noted.to(RunState.RUNNING, context.now), started_ms=context.now)
+        history = noted.entering(RunState.RUNNING, context.now)
+        noted = replace(noted, history=history, started_ms=context.now)
     if noted != run:
         context.put_run(noted)
 
@@ -282,7 +283,8 @@ def _exited(context: Context, run: TaskRun, report: RunReport) -> None:
         availability.proven(context, [run.job])
         context.put_run(
             replace(
-                run.to(RunState.SUCCEEDED, context.now),
+                run,
+                history=run.entering(RunState.SUCCEEDED, context.now),
                 instance=None,
                 target=None,
                 fetched=None,

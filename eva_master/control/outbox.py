@@ -21,7 +21,6 @@ from eva_master.model.actions import (
 from eva_master.model.ids import InstanceId, JobId, Millis, RunId
 from eva_master.model.job import Stragglers
 from eva_master.model.records import Instance, TaskRun
-from eva_master.model.values import replace
 
 
 class Outbox:
@@ -70,12 +69,7 @@ class Outbox:
         """Tell the worker to start the attempt that was written down."""
         assert run.instance is not None
         if self._due_to_worker("start", run.instance, run.id, str(run.attempt)):
-            order = replace(
-                self._order(run, run.attempt, run.instance),
-                resume=run.resume,
-                checkpoint_of=run.checkpoint_of,
-                gang=self._gang(run),
-            )
+            order = self._order(run, run.attempt, run.instance, starts=True)
             self._actions.append(StartTask(run.instance, order))
 
     def stop(self, run: TaskRun, grace_ms: int) -> None:
@@ -98,11 +92,16 @@ class Outbox:
         self._actions.append(StopTask(instance, run, attempt, 0))
 
     def forget_task(self, instance: InstanceId, run: RunId, attempt: int) -> None:
-        """Tell a worker that an exit is written down."""
+        """Tell a worker that an exit is written down; nothing is said of the attempt again."""
+        said = self._sent.get(instance, {})
+        for verb in ("start", "stop"):
+            said.pop((verb, instance, run, str(attempt)), None)
         self._actions.append(ForgetTask(instance, run, attempt))
 
-    def _order(self, run: TaskRun, attempt: int, on: InstanceId) -> TaskOrder:
-        """What a worker must know of an attempt before it starts."""
+    def _order(
+        self, run: TaskRun, attempt: int, on: InstanceId, *, starts: bool = False
+    ) -> TaskOrder:
+        """What a worker must know of an attempt before it starts, or when it does."""
         job = self._state.jobs[run.job]
         task = job.spec.tasks[run.index]
         demand = self._state.instances[on].demand_of(task)
@@ -116,6 +115,9 @@ class Outbox:
             program=task.program,
             demand=demand,
             grace_period_ms=job.spec.grace_period_ms,
+            resume=run.resume if starts else None,
+            checkpoint_of=run.checkpoint_of if starts else None,
+            gang=self._gang(run) if starts else None,
             tasks=job.members,
             outputs_stored=job.spec.stragglers is not Stragglers.KEEP,
         )

@@ -107,7 +107,10 @@ class TaskSpec:
 
     def demand_on(self, family: Family) -> Resources | None:
         """The demand on `family`, `None` where the task cannot run."""
-        return next((need for name, need in self.demand if name == family), None)
+        for name, need in self.demand:
+            if name == family:
+                return need
+        return None
 
     def throughput_on(self, family: Family) -> float | None:
         """Standalone throughput on `family` as the user stated it; `None` if they did not."""

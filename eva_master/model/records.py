@@ -87,6 +87,10 @@ class Progress:
         return Progress(self.steps, self.total_steps, metrics, earlier.rate, self.at_ms)
 
 
+NO_PROGRESS = Progress()
+"""Nothing was reported."""
+
+
 @dataclass(frozen=True, slots=True)
 class Failure:
     """An exit of a task that was not requested.
@@ -304,7 +308,7 @@ class TaskRun:
     lost: int = 0
     started_ms: Millis | None = None
     moves: int = 0
-    progress: Progress = Progress()
+    progress: Progress = NO_PROGRESS
     work_ms: int = 0
     exit_code: int | None = None
     waiting_for: str = ""
@@ -346,9 +350,13 @@ class TaskRun:
         """The current state, the last of the history."""
         return COPY_STATES[self.history[-1][0]]
 
+    def entering(self, state: RunState, at: Millis) -> History:
+        """The history after a transition to `state`; raises `IllegalTransition`."""
+        return moved(f"task run {self.id}", self.history, state, at)
+
     def to(self, state: RunState, at: Millis) -> TaskRun:
         """The task run after a transition to `state`; raises `IllegalTransition`."""
-        return replace(self, history=moved(f"task run {self.id}", self.history, state, at))
+        return replace(self, history=self.entering(state, at))
 
 
 def rests(job: Job, run: TaskRun) -> str:

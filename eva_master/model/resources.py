@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 
@@ -72,3 +73,13 @@ class Resources:
 
 
 NOTHING = Resources()
+
+
+def total(amounts: Iterable[Resources]) -> Resources:
+    """The sum of some amounts."""
+    gpus = milli_cpus = memory_mib = 0
+    for it in amounts:
+        gpus += it.gpus
+        milli_cpus += it.milli_cpus
+        memory_mib += it.memory_mib
+    return Resources(gpus, milli_cpus, memory_mib)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from eva_master.control.measure import estimates, sizes
 from eva_master.control.measure.delays import Latency
 from eva_master.control.measure.throughput import accompanied, company, standalone_rate
@@ -16,6 +14,7 @@ from eva_master.model.ids import MILLION, InstanceId, Millis, Workload
 from eva_master.model.job import JobKind
 from eva_master.model.records import Instance, Job, TaskRun
 from eva_master.model.states import RunState
+from eva_master.model.values import replace
 
 
 def from_window(state: State, run: TaskRun, now: Millis) -> bool:

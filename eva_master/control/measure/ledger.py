@@ -14,10 +14,10 @@ Prices and speeds are those of the valuation in force when a stretch of time is 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from eva_master.control.measure.throughput import company_ppm, family_speed, placed_with
+from eva_master.control.measure.throughput import family_speed, paces, placed_with
 from eva_master.control.state.records import Records
 from eva_master.control.state.store import State
 from eva_master.model.accounting.money import split
@@ -96,12 +96,11 @@ def _accrue(
     idle = 0 if found else amount
     alone = dict.fromkeys(found, 0)
     busy = dict(alone)
-    paces: list[tuple[RunId, int]] = []
-    for run, count in state.groups(instance.id):
-        ppm, cost = _worked(state, run, elapsed)
-        paces.append((run.id, ppm))
+    ppms: list[tuple[RunId, int]] = []
+    for run, count, ppm in paces(state, instance.id):
+        ppms.append((run.id, ppm))
         # Alone, a task would have had one run.
-        alone[run.job] += 0 if run.extra else cost * count
+        alone[run.job] += 0 if run.extra else _worked(state, run, elapsed, ppm) * count
         busy[run.job] += elapsed * count
     charged, extra = _charged(state, instance.id, found, amount)
     jobs = tuple(
@@ -116,7 +115,7 @@ def _accrue(
         closed=account.closed,
         standing=_stood(account.standing, instance, amount, idle, elapsed),
     )
-    return _Accrual(booked, jobs, tuple(paces), elapsed)
+    return _Accrual(booked, jobs, tuple(ppms), elapsed)
 
 
 def _charged(
@@ -131,13 +130,26 @@ def _charged(
     if len(jobs) < 2 and not state.has_extras(instance):
         return dict.fromkeys(jobs, amount), extra
     occupants = state.occupants(instance)
-    prices = [state.reservation(run).price for run in occupants]
+    prices = _prices(state, occupants)
     sums: Counter[JobId] = Counter()
     for run, share in zip(occupants, split(amount, prices), strict=True):
         sums[run.job] += share
         if run.extra:
             extra[run.job] += share
     return sums, extra
+
+
+def _prices(state: Records, runs: Sequence[TaskRun]) -> list[int]:
+    """The reservation price of each task run; that of tasks of a job that are one is asked once."""
+    known: dict[tuple[JobId, int], int] = {}
+    prices = []
+    for run in runs:
+        key = run.job, id(state.task(run))
+        price = known.get(key)
+        if price is None:
+            price = known[key] = state.reservation(run).price
+        prices.append(price)
+    return prices
 
 
 def _stood(standing: Stood, instance: Instance, amount: int, idle: int, elapsed_ms: int) -> Stood:
@@ -153,7 +165,10 @@ def _stood(standing: Stood, instance: Instance, amount: int, idle: int, elapsed_
         on_demand=Exact((instance.on_demand or 0) * elapsed_ms if spot else 0),
         unpriced=Exact(0 if priced or not spot else amount),
     )
-    return tuple(added(dict(standing), {_pool(instance): more}).items())
+    pool = _pool(instance)
+    if len(standing) == 1 and standing[0][0] == pool:
+        return ((pool, standing[0][1] + more),)
+    return tuple(added(dict(standing), {pool: more}).items())
 
 
 def _pool(instance: Instance) -> str:
@@ -161,17 +176,18 @@ def _pool(instance: Instance) -> str:
     return full_name(instance.partition, instance.pool)
 
 
-def _worked(state: Records, run: TaskRun, elapsed: int) -> tuple[int, int]:
-    """What one task run did in so many milliseconds, and all that are in a group with it.
+def _worked(state: Records, run: TaskRun, elapsed: int, ppm: int) -> int:
+    """What the work costs alone that one task run did in so many milliseconds.
 
-    Returns:
-        Its pace in company, in millionths, and what its work costs alone.
+    Args:
+        state: Where it is looked up.
+        run: Which; all that are in a group with it did as much.
+        elapsed: So many.
+        ppm: Its pace in company, in millionths.
     """
     price = state.reservation(run).price
-    placed = placed_with(state, run)
-    ppm = company_ppm(state, run, placed)
-    numerator, denominator = family_speed(state, placed).as_integer_ratio()
-    return ppm, price * elapsed * ppm * numerator // (denominator * MILLION)
+    speed = family_speed(state, placed_with(state, run))
+    return price * elapsed * ppm * speed.numerator // (speed.denominator * MILLION)
 
 
 def _added(account: JobAccount, increment: JobAccount) -> JobAccount:
@@ -185,8 +201,8 @@ def _added(account: JobAccount, increment: JobAccount) -> JobAccount:
 
 
 def _add(state: State, increment: JobAccount) -> None:
-    account = state.job_accounts.get(increment.job, JobAccount(increment.job))
-    state.put_job_account(_added(account, increment))
+    account = state.job_accounts.get(increment.job)
+    state.put_job_account(increment if account is None else _added(account, increment))
 
 
 def open_account(state: State, instance: Instance) -> None:

@@ -143,24 +143,26 @@ def of_job(state: Records, job: Job, runs: Sequence[TaskRun]) -> Told:
     """
     estimates = JobEstimates.of_job(state, job)
     if job.is_gang:
-        found = _measured(state, runs, estimates)
-        return Told(dict.fromkeys((run.id for run in runs), _work(found)), _longest([found]))
-    measured: dict[RunId, _Measured | None] = {}
-    alike: dict[object, _Measured | None] = {}
+        whole = _measured(state, runs, estimates)
+        return Told(dict.fromkeys((run.id for run in runs), _work(whole)), _longest([whole]))
+    works: dict[RunId, RemainingWork | None] = {}
+    found = []
+    alike: dict[object, RemainingWork | None] = {}
     """What is left of those that differ at most in the time since when they have been running."""
     for run in runs:
         key = _key(state, job.spec, run)
-        if key is None:
-            measured[run.id] = _measured(state, [run], estimates)
+        if key is None or key not in alike:
+            one = _measured(state, [run], estimates)
+            found.append(one)
+            works[run.id] = work = _work(one)
+            if key is not None:
+                alike[key] = work
             continue
-        if key not in alike:
-            alike[key] = _measured(state, [run], estimates)
-        found = alike[key]
-        if found is not None and run.state is RunState.RUNNING:
-            found = replace(found, since_ms=Millis(run.history[-1][1]))
-        measured[run.id] = found
-    works = {name: _work(it) for name, it in measured.items()}
-    return Told(works, _longest(measured.values()))
+        work = alike[key]
+        if work is not None and run.state is RunState.RUNNING:
+            work = work.since(Millis(run.history[-1][1]))
+        works[run.id] = work
+    return Told(works, _longest(found))
 
 
 def _key(state: Records, spec: JobSpec, run: TaskRun) -> object:

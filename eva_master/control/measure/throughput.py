@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 
@@ -190,10 +190,39 @@ def company_ppm(state: Records, run: TaskRun, placed: Sequence[TaskRun]) -> int:
             break
     else:
         return MILLION
-    speed = normalised(state, run)
-    if speed is not None:
-        return min(MILLION, round(speed * MILLION))
+    measured = _measured_ppm(state, run)
+    if measured is not None:
+        return measured
     return min([state.expected_ppm(company(state, member)) for member in placed])
+
+
+def _measured_ppm(state: Records, run: TaskRun) -> int | None:
+    speed = normalised(state, run)
+    return None if speed is None else min(MILLION, round(speed * MILLION))
+
+
+def paces(state: Records, instance: InstanceId) -> Iterator[tuple[TaskRun, int, int]]:
+    """How fast each group of task runs that run on an instance is in its company.
+
+    All of one workload have the same company, so what is expected of them is looked up once.
+
+    Returns:
+        One task run of each group, how many are in it, and what `company_ppm` says of it.
+    """
+    groups = state.groups(instance)
+    together = sum([count for _, count in groups]) > 1
+    expected: dict[Workload, int] = {}
+    for run, count in groups:
+        if state.jobs[run.job].is_gang:
+            yield run, count, company_ppm(state, run, placed_with(state, run))
+            continue
+        ppm = _measured_ppm(state, run) if together else MILLION
+        if ppm is None:
+            workload = state.task(run).workload
+            ppm = expected.get(workload)
+            if ppm is None:
+                ppm = expected[workload] = state.expected_ppm(company(state, run))
+        yield run, count, ppm
 
 
 def accompanied(state: Records, run: TaskRun) -> bool:

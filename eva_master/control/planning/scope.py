@@ -26,8 +26,9 @@ def pinned(unit: list[TaskRun]) -> bool:
     gang of which some have lost their place is open to planning again. One of which some are done
     stays where it is: a move would have them all start over.
     """
-    if len(unit) == 1 and unit[0].state is RunState.WAITING:
-        return unit[0].target is not None  # most of a long queue
+    if len(unit) == 1:
+        (run,) = unit
+        return run.target is not None if run.state is RunState.WAITING else in_transit(run)
     if any(in_transit(run) for run in unit):
         return True
     states = {run.state for run in unit}

@@ -21,12 +21,22 @@ from eva_master.learning.delays import Delay
 from eva_master.model.catalog import Catalog, InstanceType, Offering, Purchase
 from eva_master.model.ids import InstanceId, Millis, RunId
 from eva_master.model.job import JobSpec, Stragglers, TaskSpec
-from eva_master.model.planning.snapshot import InstanceView, JobView, RunTime, RunView, Snapshot
+from eva_master.model.planning.snapshot import (
+    InstanceView,
+    JobView,
+    RemainingWork,
+    RunTime,
+    RunView,
+    Snapshot,
+)
 from eva_master.model.records import Job, TaskRun
 from eva_master.model.states import TERMINAL_RUN, InstanceState, RunState
 
 _OFFERINGS_KEPT = 4_096
 """Of so many instances' offerings, of those that differ, one value is kept."""
+_Rest = tuple[InstanceId | None, bool, RemainingWork | None, RunTime | None]
+"""What the view of a task run depends on beside its record: its place, whether it is pinned, what
+is left of it and for how long it has run."""
 ESTIMATED_AT_ONCE = 64
 """Jobs whose estimates one snapshot brings up to date at most."""
 
@@ -172,30 +182,45 @@ def _views(
 ) -> tuple[RunView, ...]:
     gang = job.is_gang
     ran = _ran(state, job, seen)
+    # No task of it has or may get another run.
+    lone = not gang and job.spec.stragglers is Stragglers.KEEP
     finishing = (
         {run.id for run in seen if scope.finishes(state, run)} if state.membership.draining else ()
     )
     # What is left of a gang stays where it is.
     together = gang and (scope.pinned(seen) or bool(finishing))
-    return tuple(
-        RunView(
-            id=run.id,
-            job=job.id,
-            task=job.spec.tasks[run.index],
-            instance=place,
-            pinned=together if gang else scope.pinned([run]) or scope.doubled(state, run),
-            running=run.state is RunState.RUNNING and place is not None,
-            held=run.target is None and bool(run.waiting_for),
-            remaining=told.works[run.id],
-            since_ms=_since_ms(run),
-            replica=run.replica if run.extra else 0,
-            ran=ran.get(run.id),
-            running_since_ms=_running_since_ms(run),
-            pool=run.pool if place is not None else "",
-        )
-        for run in seen
-        if run.state not in TERMINAL_RUN and run.id not in finishing
-        for place in [scope.place(state, run)]
+    views = []
+    for run in seen:
+        if run.state in TERMINAL_RUN or run.id in finishing:
+            continue
+        work, view = told.works[run.id], None
+        if lone and not run.replicas:
+            there = None if run.target is None else state.instances[run.target]
+            view = state.view_cache.kept(run, there, work)
+        if view is None:
+            pinned = together if gang else scope.doubled(state, run) or scope.pinned([run])
+            rest = scope.place(state, run), pinned, work, ran.get(run.id)
+            view = _view(job, run, rest)
+        views.append(view)
+    return tuple(views)
+
+
+def _view(job: Job, run: TaskRun, rest: _Rest) -> RunView:
+    place, pinned, work, ran = rest
+    return RunView(
+        id=run.id,
+        job=job.id,
+        task=job.spec.tasks[run.index],
+        instance=place,
+        pinned=pinned,
+        running=run.state is RunState.RUNNING and place is not None,
+        held=run.target is None and bool(run.waiting_for),
+        remaining=work,
+        since_ms=_since_ms(run),
+        replica=run.replica if run.extra else 0,
+        ran=ran,
+        running_since_ms=_running_since_ms(run),
+        pool=run.pool if place is not None else "",
     )
 
 

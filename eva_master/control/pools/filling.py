@@ -14,7 +14,7 @@ from eva_master.control.supply import availability, draining
 from eva_master.model.ids import InstanceId, JobId, RunId, run_id
 from eva_master.model.planning.standing import Line, Pool
 from eva_master.model.records import Drain, Instance
-from eva_master.model.states import InstanceState
+from eva_master.model.states import InstanceState, RunState
 from eva_master.model.values import replace
 
 
@@ -50,7 +50,7 @@ def adopt(
         runs = map(context.state.runs.__getitem__, context.state.tasks[job].touched)
         return queue_of(context.state.jobs[job], runs, context.now)
 
-    standing.state(pools, lines, waiting, context.state.targeting)
+    standing.state(pools, lines, waiting, context.state.in_hand)
     for line in lines:
         for job, indexes in line.chosen:
             _choose(context, job, indexes)
@@ -117,9 +117,11 @@ def _fill(context: Context, partition: str, standing: Standing) -> bool:
 def look(context: Context, name: RunId) -> None:
     """A task of an array has changed, or may start since the time has come."""
     run = context.state.runs.get(name)
-    if run is not None:
+    if run is None:
+        return
+    if run.extra or run.state is RunState.WAITING:  # else that it does not wait was noted
         context.follow_waiting(run)
-        context.standings.touch_job(run.job)
+    context.standings.touch_job(run.job)
 
 
 def _room(context: Context, standing: Standing, name: InstanceId) -> Room | None:
@@ -131,9 +133,10 @@ def _room(context: Context, standing: Standing, name: InstanceId) -> Room | None
     lent = name in standing.lent and instance.takes_tasks and instance.leaving_ms is None
     if not (instance.stands or lent) or not state.connected(name):
         return None
-    runs = {run.id: run for run in (*state.occupants(name), *state.targeting(name))}
     kind = instance.offering.type
-    free = kind.capacity - state.demand(runs.values(), instance)
+    free = kind.capacity - state.taken(name)
+    if coming := state.coming(name):
+        free = free - state.demand(coming, instance)
     return Room(standing.pool_of[name], kind.family, free)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from fractions import Fraction
 from heapq import heapify, heappop, heappush
 
 from eva_master.control.standing.queue import Queue, Shape
@@ -12,7 +11,10 @@ from eva_master.control.standing.rooms import Room
 from eva_master.model.ids import InstanceId, JobId
 from eva_master.model.planning.standing import Line
 
-Order = tuple[int, Fraction, int]
+Order = tuple[int, int, int]
+_FINE = 1 << 128
+"""Shares of what is held are told in so many parts, so that those are told apart that differ: two
+weights have less than 64 bits each."""
 ClaimKey = tuple[int, tuple[str, ...], tuple[InstanceId | int, ...]]
 """What a line claims, and its rank: lines of one plan after the other of which it is the same are
 one claim."""
@@ -76,8 +78,8 @@ class Claim:
     @property
     def order(self) -> Order:
         """Claims that compare lower are offered room first."""
-        weight = max(1, self.line.weight_ppm)
-        return self.line.rank, Fraction(self.held, weight), self.number
+        share = self.held * _FINE // max(1, self.line.weight_ppm)
+        return self.line.rank, share, self.number
 
     def admits(self, job: JobId) -> bool:
         """Whether its cap leaves room for one more task of a job."""

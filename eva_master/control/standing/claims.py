@@ -98,11 +98,15 @@ class Claims:
         Args:
             first: Those that are before all others.
         """
-        early = sorted((claim for claim in self._those(first)), key=_by_order)
+        early = sorted(self._those(first), key=_by_order)
         yield from early
         passed = {claim.number for claim in early}
-        later = merge(sorted(self.open, key=_by_order), self._limited(), key=_by_order)
-        yield from (claim for claim in later if claim.number not in passed)
+        later: Iterable[Claim] = sorted(self.open, key=_by_order)
+        if self._awake:
+            later = merge(later, self._limited(), key=_by_order)
+        for claim in later:
+            if claim.number not in passed:
+                yield claim
 
     def _those(self, keys: Container[ClaimKey]) -> Iterator[Claim]:
         if keys:

@@ -21,6 +21,9 @@ class Queue:
     Args:
         tasks: Of the job, by index.
         begun: The indexes of those that do not wait.
+
+    Attributes:
+        shapes: The shapes of the tasks.
     """
 
     def __init__(self, tasks: Sequence[TaskSpec], begun: Iterable[int]) -> None:
@@ -29,16 +32,12 @@ class Queue:
         self._resting: set[int] = set()
         """Those that wait, and may not start yet."""
         self._alike = {shape: _Alike(indices) for shape, indices in _by_shape(tasks).items()}
+        self.shapes: tuple[Shape, ...] = tuple(self._alike)
 
     @property
     def started(self) -> int:
         """How many of the tasks run, are to run or have run."""
         return len(self._begun)
-
-    @property
-    def shapes(self) -> tuple[Shape, ...]:
-        """The shapes of the tasks."""
-        return tuple(self._alike)
 
     def put(self, index: int, *, ready: bool = True) -> None:
         """A task waits, and may start now or not."""

@@ -24,12 +24,16 @@ class Room:
         return need is not None and need.fits(self.free)
 
 
+_Size = tuple[int, int, int, Family]
+"""What is free, and the family: rooms of one pool with the same are alike."""
+
+
 class Rooms:
     """Members by what is free on them; those that are alike are looked at once."""
 
     def __init__(self) -> None:
         self._of: dict[InstanceId, Room] = {}
-        self._alike: dict[str, dict[Room, dict[InstanceId, None]]] = {}
+        self._alike: dict[str, dict[_Size, dict[InstanceId, None]]] = {}
 
     def __contains__(self, instance: InstanceId) -> bool:
         return instance in self._of
@@ -40,21 +44,24 @@ class Rooms:
 
     def put(self, instance: InstanceId, room: Room) -> None:
         """Add a member, or say what is free on it now."""
-        if self._of.get(instance) == room:
-            return
-        self.drop(instance)
+        before, size = self._of.get(instance), _size(room)
+        if before is not None:
+            if before.pool == room.pool and _size(before) == size:
+                return
+            self.drop(instance)
         self._of[instance] = room
-        self._alike.setdefault(room.pool, {}).setdefault(room, {})[instance] = None
+        self._alike.setdefault(room.pool, {}).setdefault(size, {})[instance] = None
 
     def drop(self, instance: InstanceId) -> None:
         """Remove a member; harmless if it is not there."""
         room = self._of.pop(instance, None)
         if room is None:
             return
-        alike = self._alike[room.pool]
-        del alike[room][instance]
-        if not alike[room]:
-            del alike[room]
+        alike, size = self._alike[room.pool], _size(room)
+        there = alike[size]
+        del there[instance]
+        if not there:
+            del alike[size]
 
     def clear(self) -> None:
         """Remove all members at once."""
@@ -70,10 +77,10 @@ class Rooms:
         """
         needs = dict(shape)
         for pool in pools:
-            fitting = [room for room in self._alike.get(pool, ()) if room.fits(needs)]
+            alike = self._alike.get(pool, {})
+            fitting = [size for size in alike if _has_room(size, needs)]
             if fitting:
-                tightest = min(fitting, key=_size)
-                return next(iter(self._alike[pool][tightest]))
+                return next(iter(alike[min(fitting)]))
         return None
 
     def find_among(
@@ -90,6 +97,17 @@ class Rooms:
         return None if best is None else best[2]
 
 
-def _size(room: Room) -> tuple[int, int, int, str]:
+def _has_room(size: _Size, needs: Mapping[Family, Resources]) -> bool:
+    gpus, milli_cpus, memory_mib, family = size
+    need = needs.get(family)
+    return (
+        need is not None
+        and need.milli_cpus <= milli_cpus
+        and need.memory_mib <= memory_mib
+        and need.gpus <= gpus
+    )
+
+
+def _size(room: Room) -> _Size:
     free = room.free
     return free.gpus, free.milli_cpus, free.memory_mib, room.family

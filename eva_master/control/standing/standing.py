@@ -69,7 +69,7 @@ class Standing:
         pools: tuple[Pool, ...],
         lines: tuple[Line, ...],
         queue_of: Callable[[JobId], Queue],
-        residents: Callable[[InstanceId], Iterable[TaskRun]],
+        in_hand: Callable[[JobId], Iterable[TaskRun]],
     ) -> None:
         """Take over what a plan states; all of it is looked at anew.
 
@@ -77,7 +77,7 @@ class Standing:
             pools: Of live instances.
             lines: Of jobs that are there, and of pools that are stated.
             queue_of: The waiting tasks of a job.
-            residents: The task runs that are, or are to be, on an instance.
+            in_hand: The task runs of a job that have an instance or a target.
         """
         before = self.pool_of
         self.pools, self.lines = pools, lines
@@ -97,9 +97,10 @@ class Standing:
         stated = {claim.key for claim in self._claims} if self._due else ()
         self._due = {key: at for key, at in self._due.items() if key in stated}
         self._counted = {}
-        for instance in self.pool_of if lines else ():
-            for run in residents(instance):
-                self.count(run)
+        for job in there:
+            for run in in_hand(job):
+                if run.target in self.pool_of:
+                    self.count(run)
         self._keep_rooms(before)
         self._all_new = True
         self._news.clear()

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from typing import Protocol
+from typing import Protocol, TypeVar, overload
 
 from eva_master.model.ids import InstanceId, JobId, RunId, run_id
 from eva_master.model.job import TaskSpec
 from eva_master.model.records import Job, TaskRun, untouched
 from eva_master.model.states import RunState
 
+_Default = TypeVar("_Default")
 _DIGITS = 9
-_REMEMBERED = 4_096
+_REMEMBERED = 16_384
 """Derived records that are kept at most."""
 
 
@@ -57,6 +58,19 @@ class Runs(Mapping[RunId, TaskRun]):
             if found is None:
                 raise KeyError(run)
         return found
+
+    @overload
+    def get(self, run: RunId, /) -> TaskRun | None: ...
+
+    @overload
+    def get(self, run: RunId, default: _Default, /) -> TaskRun | _Default: ...
+
+    def get(self, run: RunId, default: object = None, /) -> object:
+        """See `Mapping.get`; asked for with every event."""
+        found = self.touched.get(run)
+        if found is None:
+            found = self._derived(run)
+        return default if found is None else found
 
     def __contains__(self, run: object) -> bool:
         return isinstance(run, str) and (run in self.touched or self._place(RunId(run)) is not None)

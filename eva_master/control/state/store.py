@@ -48,8 +48,8 @@ from eva_master.packing.valuation.job_valuation import JobValuation, Rates, Rese
 
 _SETS_REMEMBERED = 65_536
 """Task sets whose expected throughput is remembered at most."""
-_Over = tuple[Millis, type[Job] | type[Instance], str]
-"""A job that has ended or an instance that is gone, and since when."""
+_Owned = tuple[str, str]
+_Over = tuple[Millis, type[Job] | type[Instance], str]  # what has ended, and when
 
 
 class State:
@@ -103,8 +103,7 @@ class State:
         self._moving: dict[RunId, None] = {}
         self.unplaced: dict[JobId, None] = {}  # of which a task run waits, and may have a place
         self._worth = Worth(lambda: JobValuation(self.catalog, self.standalone.known))
-        self._commands: dict[tuple[str, str], JobId] = {}
-        self._names: dict[tuple[str, str], JobId] = {}
+        self._commands, self._names = dict[_Owned, JobId](), dict[_Owned, JobId]()
         self.trouble = CloudTrouble(None)
         self.view_cache = ViewCache()
         self._tally = Tally()
@@ -112,10 +111,10 @@ class State:
         self.active_load = ActiveLoad()
         self.dependencies = Dependencies()
         self.estimates = Estimates.POSTERIOR
-        self.company = Company(self._touched, self._occupants, self.instances)
+        self.company = Company(self._touched, self._occupants, self.instances, self.task)
         self.groups, self.jobs_on = self.company.groups, self.company.jobs_on
         self.runs_on, self.has_extras = self.company.runs_on, self.company.has_extras
-        self.pace = self.company.ppm
+        self.pace, self.taken = self.company.ppm, self.company.taken
         self.finished_tasks = FinishedTasks()
         self.finished, self.telling = self.finished_tasks.of, self.finished_tasks.telling
         self.pilots_left = self.finished_tasks.pilots_left
@@ -238,8 +237,8 @@ class State:
 
     def _note_unplaced(self, job: Job) -> None:
         """Follow whether a plan should give a task a place; not while no plan is about its job."""
-        planned = job.id not in self.dependencies and job.id not in self.suspended
-        if planned and self.tasks[job.id].placeable(job) > 0:
+        waits = self.tasks[job.id].placeable(job) > 0
+        if waits and job.id not in self.dependencies and job.id not in self.suspended:
             self.unplaced[job.id] = None
         else:
             self.unplaced.pop(job.id, None)
@@ -466,10 +465,6 @@ class State:
         """The task runs that take room on an instance."""
         return tuple(map(self._touched.__getitem__, self._occupants.get(instance, ())))
 
-    def taken(self, instance: InstanceId) -> Resources:
-        """What task runs take of an instance."""
-        return self.company.taken(instance, self.task)
-
     def occupant_ids(self, instance: InstanceId) -> Collection[RunId]:
         """The ids of the task runs that take room on an instance."""
         return self._occupants.get(instance, ())
@@ -477,6 +472,11 @@ class State:
     def targeting(self, instance: InstanceId) -> tuple[TaskRun, ...]:
         """The task runs that are, or will be, on an instance."""
         return tuple(map(self._touched.__getitem__, self._targeting.get(instance, ())))
+
+    def coming(self, instance: InstanceId) -> list[TaskRun]:
+        """The task runs that will be on an instance, and are not yet."""
+        there = self._occupants.get(instance, ())
+        return [self._touched[it] for it in self._targeting.get(instance, ()) if it not in there]
 
     def demand(self, runs: Iterable[TaskRun], on: Instance | Offering) -> Resources:
         """What task runs take together of an instance or an offering of its kind."""
@@ -589,8 +589,8 @@ class State:
         self._unwritten.values.update(self._tally.partitions.take_documents())
         taken, self._unwritten = self._unwritten, Unwritten()
         return Changes(
-            jobs=tuple(self.jobs[key] for key in taken.jobs),
-            runs=tuple(self._touched[key] for key in taken.runs),
+            jobs=tuple(map(self.jobs.__getitem__, taken.jobs)),
+            runs=tuple(map(self._touched.__getitem__, taken.runs)),
             instances=tuple(self.instances[key] for key in taken.instances),
             job_accounts=tuple(self.job_accounts[key] for key in taken.job_accounts),
             instance_accounts=tuple(self.instance_accounts[k] for k in taken.instance_accounts),

@@ -57,6 +57,8 @@ class Suspended:
 
     def _count(self, job: Job, tasks: JobTasks) -> None:
         """Follow whether a job rests: suspended by a user, or with all tasks that are left."""
+        if not (self._jobs or self._runs or self._resting):
+            return  # nobody was suspended
         runs = len(self._runs.get(job.id, ()))
         rests = job.state is JobState.PENDING and (
             job.id in self._jobs or (runs > 0 and runs == tasks.left)

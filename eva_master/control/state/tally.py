@@ -69,8 +69,9 @@ class Tally:
     def job_account(self, tenant: str, old: JobAccount | None, new: JobAccount) -> None:
         """What a job owes was replaced, which is a tenant's."""
         self.changed = True
-        self.tenants.account(tenant, old, new)
-        self._alone += new.alone if old is None else new.alone - old.alone
+        charged, alone = (0, 0) if old is None else (old.charged, old.alone)
+        self.tenants.account(tenant, new.charged - charged, new.alone - alone)
+        self._alone += new.alone - alone
 
     def instance_account(
         self, partition: str, old: InstanceAccount | None, new: InstanceAccount

@@ -8,7 +8,6 @@ from functools import partial
 
 from eva_master.model.accounting.tenants import DEFAULT_TENANT
 from eva_master.model.accounting.totals import TenantTotals, Totals
-from eva_master.model.changes import JobAccount
 from eva_master.model.ids import Exact
 from eva_master.model.planning.plan import Json
 from eva_master.model.records import Job
@@ -16,6 +15,7 @@ from eva_master.model.states import JobState
 
 _PREFIX = "tenants/"
 """Of the names of documents."""
+_NONE = TenantTotals()
 
 
 class TenantTally:
@@ -31,7 +31,7 @@ class TenantTally:
 
     def job(self, tenant: str, old: Job | None, new: Job) -> None:
         """A job of a tenant was added, or is in another state."""
-        sums = self._sums.get(tenant, TenantTotals())
+        sums = self._sums.get(tenant, _NONE)
         jobs = dict(sums.jobs)
         if old is not None:
             jobs[old.state] = jobs.get(old.state, 0) - 1
@@ -40,18 +40,11 @@ class TenantTally:
             tenant, replace(sums, jobs={state: count for state, count in jobs.items() if count})
         )
 
-    def account(self, tenant: str, old: JobAccount | None, new: JobAccount) -> None:
-        """What a tenant's job owes was replaced."""
-        sums = self._sums.get(tenant, TenantTotals())
-        charged, alone = (0, 0) if old is None else (old.charged, old.alone)
-        self._put(
-            tenant,
-            TenantTotals(
-                Exact(sums.charged + new.charged - charged),
-                Exact(sums.alone + new.alone - alone),
-                sums.jobs,
-            ),
-        )
+    def account(self, tenant: str, charged: int, alone: int) -> None:
+        """A tenant's jobs owe so much more, and would so much more alone."""
+        sums = self._sums.get(tenant, _NONE)
+        more = TenantTotals(Exact(sums.charged + charged), Exact(sums.alone + alone), sums.jobs)
+        self._put(tenant, more)
 
     def _put(self, tenant: str, sums: TenantTotals) -> None:
         self._sums[tenant] = sums

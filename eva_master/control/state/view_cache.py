@@ -13,7 +13,8 @@ from typing import Any, Generic, TypeVar
 from eva_master.learning.runtimes import OwnerTimes
 from eva_master.model.catalog import Catalog, InstanceType, Offering
 from eva_master.model.ids import InstanceId, JobId, RunId
-from eva_master.model.planning.snapshot import InstanceView, JobView, RunView
+from eva_master.model.planning.snapshot import InstanceView, JobView, RemainingWork, RunView
+from eva_master.model.records import Instance, TaskRun
 
 K = TypeVar("K", bound=str)
 V = TypeVar("V")
@@ -104,6 +105,7 @@ class ViewCache:
         self._limited: tuple[Catalog, tuple[object, ...], Catalog] | None = None
         self.common = 0
         self.parts: Counter[str] = Counter()
+        self._made_of: dict[RunId, tuple[TaskRun, Instance | None, RemainingWork | None]] = {}
         self._residents: dict[InstanceId, set[RunId]] = {}
         self._by_workload: dict[str, dict[JobId, int]] = {}
         """How many views of task runs of each job there are, by workload."""
@@ -173,6 +175,22 @@ class ViewCache:
 
     # -- coming up to date -----------------------------------------------------------------------
 
+    def kept(
+        self, run: TaskRun, there: Instance | None, work: RemainingWork | None
+    ) -> RunView | None:
+        """The view of a task run if it was made of the same; else one is made of this, and put.
+
+        Args:
+            run: Its record, that of a task that has no other run.
+            there: The record of the instance where it is to be.
+            work: What is left of it.
+        """
+        before = self._made_of.get(run.id)
+        if before is not None and before[0] is run and before[1] is there and before[2] == work:
+            return self.runs.get(run.id)
+        self._made_of[run.id] = run, there, work
+        return None
+
     def put_job(self, job: JobId, view: JobView | None, runs: Sequence[RunView]) -> None:
         """Replace the views of a job and of its task runs; `None` if it is not to be seen."""
         self.made += len(runs) + (view is not None)
@@ -193,7 +211,7 @@ class ViewCache:
 
     def _put_run(self, id_: RunId, view: RunView | None) -> None:
         old = self.runs.get(id_)
-        if view == old:
+        if view is old or view == old:
             return
         self.revision += view is None or old is None or _lasting(view) != _lasting(old)
         before = None if old is None else old.instance
@@ -202,6 +220,7 @@ class ViewCache:
             self._note_workload(old, -1)
         if view is None:
             self.runs.drop(id_)
+            self._made_of.pop(id_, None)
         else:
             self.runs.put(id_, view)
             if old is None or view.task is not old.task:

@@ -40,6 +40,10 @@ class RemainingWork:
     estimated: bool = False
     ran_ms: int = 0
 
+    def since(self, began: Millis) -> RemainingWork:
+        """The same of a task that has been running since another time."""
+        return RemainingWork(self.at_since_ms, began, self.pace_ppm, self.estimated, self.ran_ms)
+
     def left_ms(self, now: Millis) -> int:
         """Milliseconds that are left at `now`, not negative.
 

@@ -7,7 +7,7 @@ first what is bought. Instances that its plan leaves are there for the other one
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 
 from eva_master.model.fleet.partitions import ShortJobs
 from eva_master.model.ids import Family, InstanceId, JobId, RunId
@@ -22,12 +22,14 @@ from eva_master.model.planning.snapshot import (
     Snapshot,
 )
 from eva_master.model.planning.standing import Line, Newcomers, Pool
-from eva_master.model.resources import NOTHING, Resources
-from eva_master.model.values import sameness
+from eva_master.model.resources import Resources, total
+from eva_master.model.values import replace
 from eva_master.packing.parts.partition import divide, merge, without_launched
 from eva_master.ports import Policy
 
 _VERSION = 1
+_AMOUNTS_KEPT = 4_096
+"""Different amounts of free room that are one value each."""
 _FRONT = "short."
 """What the names of the front policy's pools begin with."""
 
@@ -84,6 +86,7 @@ class Splitter:
         self._front = front
         self._back = back
         self._chosen = chosen
+        self._lendable = _LendableViews()
 
     @classmethod
     def of_short(cls, front: Policy, back: Policy, below_ms: int, *, shares: bool) -> Splitter:
@@ -101,13 +104,12 @@ class Splitter:
     ) -> tuple[Plan, PolicyMemory | None]:
         """See `eva_master.ports.Policy.plan`."""
         kept = self._read(memory)
-        places = {run.id: run.instance for run in snapshot.runs}
-        ours = self._ours(snapshot, kept, places)
+        ours = self._ours(snapshot, kept)
         events = kept.events.after(snapshot, len(ours - kept.jobs), len(kept.jobs - ours))
         jobs: Set[JobId] = ours
         rooms: Set[InstanceId] = _standing_or_empty(snapshot)
         if not self._shares:
-            jobs, rooms = _belonging(snapshot, ours, places)
+            jobs, rooms = _belonging(snapshot, ours)
         snapshot = self._outlasting(snapshot, jobs)
         front, back = self._parts(snapshot, jobs, rooms)
         front = _own_pools(replace(front, arrivals=events.front[0], completions=events.front[1]))
@@ -140,7 +142,7 @@ class Splitter:
         self, snapshot: Snapshot, jobs: Set[JobId], rooms: Set[InstanceId]
     ) -> tuple[Snapshot, Snapshot]:
         parts = divide(snapshot, _within(jobs, rooms))
-        return _shared(*parts, rooms) if self._shares else parts
+        return _shared(*parts, rooms, self._lendable) if self._shares else parts
 
     def _outlasting(self, snapshot: Snapshot, jobs: Set[JobId]) -> Snapshot:
         """A snapshot that says which tasks of the front policy's jobs have run for too long."""
@@ -159,16 +161,16 @@ class Splitter:
         runs = (replace(run, long=True) if run.id in long else run for run in snapshot.runs)
         return replace(snapshot, runs=tuple(runs))
 
-    def _ours(
-        self, snapshot: Snapshot, kept: _Kept, places: Mapping[RunId, InstanceId | None]
-    ) -> frozenset[JobId]:
+    def _ours(self, snapshot: Snapshot, kept: _Kept) -> frozenset[JobId]:
         """The jobs of the front policy."""
-        lined = {run.job for run in snapshot.runs if run.pool.startswith(_FRONT)}
+        placed = [run for run in snapshot.runs if run.instance is not None]
+        somewhere = {run.job for run in placed}
+        lined = {run.job for run in placed if run.pool.startswith(_FRONT)}
         found = set()
         for job in snapshot.jobs:
             if self._shares and not job.stands_in_line:
                 continue
-            waits = all(places[run] is None for run in job.runs)
+            waits = job.id not in somewhere
             known = job.id in kept.jobs or job.id in snapshot.joined or job.id in lined
             if known or ((waits or kept.new) and self._chosen(job)):
                 found.add(job.id)
@@ -282,10 +284,9 @@ def _vacated(snapshot: Snapshot, rooms: Set[InstanceId]) -> Snapshot:
     return replace(snapshot, instances=instances)
 
 
-def _belonging(
-    snapshot: Snapshot, ours: frozenset[JobId], places: Mapping[RunId, InstanceId | None]
-) -> tuple[Set[JobId], Set[InstanceId]]:
+def _belonging(snapshot: Snapshot, ours: frozenset[JobId]) -> tuple[Set[JobId], Set[InstanceId]]:
     """The front policy's jobs and instances; no job is apart from its instances."""
+    places = {run.id: run.instance for run in snapshot.runs}
     job_of = {run.id: run.job for run in snapshot.runs}
     residents = {
         view.id: {job_of[run] for run in view.residents if run in job_of}
@@ -320,19 +321,22 @@ def _standing_or_empty(snapshot: Snapshot) -> Set[InstanceId]:
     }
 
 
-def _shared(front: Snapshot, back: Snapshot, rooms: Set[InstanceId]) -> tuple[Snapshot, Snapshot]:
+def _shared(
+    front: Snapshot, back: Snapshot, rooms: Set[InstanceId], views: _LendableViews
+) -> tuple[Snapshot, Snapshot]:
     """The parts of a front policy that shares, and of the other one, with who is a guest there.
 
     Args:
         front: Its part, with all of its jobs.
         back: The other one's.
         rooms: Its instances.
+        views: What was lent in the round before.
     """
     guests = {
         run.id for run in front.runs if run.instance is not None and run.instance not in rooms
     }
     waiting = (it.since_ms for it in back.runs if it.instance is None and it.since_ms is not None)
-    lendable = tuple(_lendable((*front.runs, *back.runs), back.instances, guests))
+    lendable = views.of((*front.runs, *back.runs), back.instances, guests)
     # Where the others stand in lines, these see to it that nobody is passed over for too long.
     queue = any(view.pool for view in back.instances)
     beside = Beside(lendable, None if queue else min(waiting, default=None))
@@ -354,28 +358,57 @@ def _shared(front: Snapshot, back: Snapshot, rooms: Set[InstanceId]) -> tuple[Sn
     return front, back
 
 
-def _lendable(
-    runs: Iterable[RunView], instances: Iterable[InstanceView], guests: Set[RunId]
-) -> Iterator[Lendable]:
-    known_runs = {run.id: run for run in runs}
-    known: dict[tuple[int, ...], tuple[Resources, Resources]] = {}
-    for view in instances:
-        if not view.ready or not (view.pool or not set(view.residents) <= guests):
-            continue
-        kind = view.offering.type
-        there = [known_runs[run] for run in view.residents if run in known_runs]
-        own = [run.task for run in there if run.long or run.id not in guests]
-        others = [run.task for run in there if not run.long and run.id in guests]
-        key = (len(own), *sameness(kind, *own, *others))
-        if key not in known:
-            used = _needed(own, kind.family)
-            known[key] = kind.capacity - used - _needed(others, kind.family), used
-        yield Lendable(view.id, view.offering, *known[key])
+class _LendableViews:
+    """What is lent, made anew where something has changed since the round before."""
+
+    def __init__(self) -> None:
+        self._before: dict[InstanceId, tuple[InstanceView, Lendable]] = {}
+        """Instances with no guest, with the views that they were made of."""
+        self._amounts: dict[Resources, Resources] = {}
+        """Equal amounts are one value, by which instances are told apart fast."""
+
+    def of(
+        self, runs: Iterable[RunView], instances: Iterable[InstanceView], guests: set[RunId]
+    ) -> tuple[Lendable, ...]:
+        """The instances that are lent, with what is free there.
+
+        Args:
+            runs: All task runs.
+            instances: The other policy's.
+            guests: The front policy's task runs there.
+        """
+        known_runs = {run.id: run for run in runs}
+        before, self._before = self._before, {}
+        if len(self._amounts) > _AMOUNTS_KEPT:
+            self._amounts.clear()
+        found = []
+        for view in instances:
+            if not view.ready or not (view.pool or not guests.issuperset(view.residents)):
+                continue
+            visited = not guests.isdisjoint(view.residents)
+            known = before.get(view.id)
+            if visited or known is None or known[0] is not view:
+                known = view, self._lent(view, known_runs, guests)
+            if not visited:
+                self._before[view.id] = known
+            found.append(known[1])
+        return tuple(found)
+
+    def _lent(
+        self, view: InstanceView, runs: Mapping[RunId, RunView], guests: Set[RunId]
+    ) -> Lendable:
+        kind, amounts = view.offering.type, self._amounts
+        there = [runs[run] for run in view.residents if run in runs]
+        own = _needed((it.task for it in there if it.long or it.id not in guests), kind.family)
+        others = _needed((it.task for it in there if not it.long and it.id in guests), kind.family)
+        free = kind.capacity - own - others
+        free, own = amounts.setdefault(free, free), amounts.setdefault(own, own)
+        return Lendable(view.id, view.offering, free, own)
 
 
 def _needed(tasks: Iterable[TaskSpec], family: Family) -> Resources:
     needs = (task.demand_on(family) for task in tasks)
-    return sum((need for need in needs if need is not None), NOTHING)
+    return total(need for need in needs if need is not None)
 
 
 def _sharing(front: Plan, back: Plan) -> tuple[Plan, Plan]:

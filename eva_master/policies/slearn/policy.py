@@ -199,7 +199,8 @@ def _milestone(config: Config, queued: Queued) -> tuple[JobId, int]:
     if queued.pilots:
         left = len(queued.pilots) if job.pilots_left is None else job.pilots_left
         return job.id, job.succeeded + max(1, left)
-    if not config.requeue or config.estimator in ("las", "fifo"):
+    settled = not config.requeue or config.estimator in ("las", "fifo")
+    if settled or not queued.work.waiting:  # who has all that it wants stands in nobody's way
         return job.id, job.tasks
     left = job.tasks - job.succeeded
     return job.id, job.succeeded + max(1, left // _LOOKED_AT_PART)

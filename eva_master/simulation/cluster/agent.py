@@ -66,6 +66,10 @@ class Surroundings(Protocol):
         """What a task run has to do, and what it has stored."""
         ...
 
+    def done(self, run: RunId) -> None:
+        """Forget what a task run had to do that has done it and never runs again."""
+        ...
+
 
 class Agent:
     """One simulated worker, which behaves towards its master as a real one does.
@@ -187,12 +191,20 @@ class Agent:
                 delay = self._delays.fetch(action.order, self._instance, self._timeline.now())
                 self._timeline.after(delay, lambda: self._fetched(action.order))
             case ForgetTask():
-                attempt = self._attempts.get((action.run, action.attempt))
-                if attempt is not None and attempt.phase is Phase.EXITED:
-                    del self._attempts[action.run, action.attempt]
-                self._refused.pop((action.run, action.attempt), None)
+                self._forget(action.run, action.attempt)
             case SyncWorker():
                 self._inbox.post(WorkerReported(self._instance, self.session, self._reports()))
+
+    def _forget(self, run: RunId, number: int) -> None:
+        """Forget an exit that is written down; a gang's member may have to run again."""
+        self._refused.pop((run, number), None)
+        attempt = self._attempts.get((run, number))
+        if attempt is None or attempt.phase is not Phase.EXITED:
+            return
+        del self._attempts[run, number]
+        report = attempt.report
+        if attempt.order.gang is None and report is not None and report.exit_code == 0:
+            self._surroundings.done(run)
 
     def _reports(self) -> tuple[RunReport, ...]:
         known = (self._report(attempt) for attempt in self._attempts.values())

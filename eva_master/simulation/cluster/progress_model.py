@@ -42,18 +42,26 @@ class TaskSets:
         self._speeds: dict[InstanceId, dict[Workload, float]] = {}
         """Those that were asked for since the instance's tasks changed."""
 
-    def add(self, instance: InstanceId, workload: Workload) -> None:
-        """A task has come to an instance."""
+    def add(self, instance: InstanceId, workload: Workload) -> bool:
+        """A task has come to an instance; returns whether any that was there has another speed."""
         insort(self._sorted.setdefault(instance, []), workload)
-        self._speeds.pop(instance, None)
+        return self._changed(instance)
 
-    def remove(self, instance: InstanceId, workload: Workload) -> None:
-        """A task that was there has left."""
+    def remove(self, instance: InstanceId, workload: Workload) -> bool:
+        """A task that was there has left; returns whether any that stays has another speed."""
         there = self._sorted[instance]
         del there[bisect_left(there, workload)]
+        if there:
+            return self._changed(instance)
         self._speeds.pop(instance, None)
-        if not there:
-            del self._sorted[instance]
+        del self._sorted[instance]
+        return False
+
+    def _changed(self, instance: InstanceId) -> bool:
+        """Forget what was asked for; returns whether it would be told otherwise now."""
+        there, before = self._sorted[instance], self._speeds.pop(instance, {})
+        stay = ((workload, speed) for workload, speed in before.items() if workload in there)
+        return any(self.speed(instance, workload) != speed for workload, speed in stay)
 
     def speed(self, instance: InstanceId, workload: Workload) -> float:
         """How fast one that is there runs beside the others."""
@@ -105,7 +113,7 @@ class ProgressModel:
         order = attempt.order
         attempt.at_ms = self._timeline.now()
         self._residents.setdefault(attempt.instance, {})[order.run] = attempt
-        self._task_sets.add(attempt.instance, Workload(order.workload))
+        news = self._task_sets.add(attempt.instance, Workload(order.workload))
         size = 1 if order.gang is None else order.gang.size
         crew = self._crews.setdefault(attempt.crew, Crew(size))
         crew.running[order.run] = attempt
@@ -119,7 +127,7 @@ class ProgressModel:
                 self._timeline.after(init_ms, lambda: self._go(crew))
             else:
                 crew.moving = True
-        changed = self._pace(crew) + self._company_changed(attempt)
+        changed = self._pace(crew) + self._company_changed(attempt, speeds=news)
         self._tell(changed)
 
     def halt(self, attempt: Attempt) -> None:
@@ -136,10 +144,10 @@ class ProgressModel:
             return
         self.halt(attempt)
         del residents[attempt.order.run]
-        self._task_sets.remove(attempt.instance, Workload(attempt.order.workload))
+        news = self._task_sets.remove(attempt.instance, Workload(attempt.order.workload))
         if not residents:
             del self._residents[attempt.instance]
-        self._tell(self._company_changed(attempt))
+        self._tell(self._company_changed(attempt, speeds=news))
 
     def lose(self, attempt: Attempt) -> list[Attempt]:
         """Remove a program that was not told to stop; its crew cannot continue without it.
@@ -170,23 +178,27 @@ class ProgressModel:
         self._tell(self._pace(crew))
 
     def _tell(self, changed: Sequence[Attempt]) -> None:
-        """Report, once per instance, the attempts whose speed has changed."""
+        """Report, once per instance, the attempts whose speed has changed and that tell of it."""
         places: dict[InstanceId, dict[Attempt, None]] = {}
         for attempt in changed:
-            if attempt.speed > 0:
+            if attempt.work.tells_steps and attempt.speed > 0:
                 places.setdefault(attempt.instance, {})[attempt] = None
         for instance, attempts in places.items():
             self._changed(instance, list(attempts))
 
-    def _company_changed(self, cause: Attempt) -> list[Attempt]:
+    def _company_changed(self, cause: Attempt, *, speeds: bool) -> list[Attempt]:
         """Update the speed of the attempts beside one that came or went.
 
+        Args:
+            cause: Which.
+            speeds: Whether any of the others is faster or slower for it.
+
         Returns:
-            These attempts, and others of their gangs whose speed has changed too.
+            The others, and those of their gangs elsewhere whose speed has changed too.
         """
         others = [a for a in self._residents.get(cause.instance, {}).values() if a is not cause]
         changed = others.copy()
-        for attempt in others:
+        for attempt in others if speeds else ():
             if (crew := self._crews.get(attempt.crew)) is not None:
                 changed += self._pace(crew)
         return changed

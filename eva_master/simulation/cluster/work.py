@@ -8,7 +8,7 @@ from math import ceil
 from eva_master.model.actions import TaskOrder
 from eva_master.model.events import Phase, RunReport
 from eva_master.model.ids import InstanceId, JobId, RunId
-from eva_master.model.records import Progress
+from eva_master.model.records import NO_PROGRESS, Progress
 
 _ROUNDING = 1e-6
 """Tolerance for sums of floats, in steps and milliseconds."""
@@ -59,7 +59,7 @@ class Work:
     def progress(self, done_ms: float) -> Progress:
         """What a program says that has done so much."""
         if not self.tells_steps:
-            return Progress()
+            return NO_PROGRESS
         total_steps = self.steps(self.total_ms) if self.tells_total else 0
         return Progress(self.steps(done_ms), total_steps)
 

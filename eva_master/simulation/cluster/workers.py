@@ -170,6 +170,10 @@ class SimulatedWorkers(Hosts):
             self._work[run] = self._work_of(run)
         return self._work[run]
 
+    def done(self, run: RunId) -> None:
+        """Forget what a task run had to do that has done it and never runs again."""
+        self._work.pop(run, None)
+
     # -- for the motion --------------------------------------------------------------------------
 
     def _finish(self, attempt: Attempt) -> None:
@@ -177,6 +181,5 @@ class SimulatedWorkers(Hosts):
             agent.finish(attempt)
 
     def _changed(self, instance: InstanceId, attempts: Sequence[Attempt]) -> None:
-        telling = [attempt for attempt in attempts if attempt.work.tells_steps]
-        if telling and (agent := self._agents.get(instance)) is not None:
-            self.reports.changed(agent, telling)
+        if (agent := self._agents.get(instance)) is not None:
+            self.reports.changed(agent, attempts)

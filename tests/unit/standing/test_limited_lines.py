@@ -47,7 +47,7 @@ class Members:
             for name in POOLS
         }
         pools = tuple(Pool(name, members, "why") for name, members in names.items())
-        self.standing.state(pools, lines, self._queue, self._residents)
+        self.standing.state(pools, lines, self._queue, self._in_hand)
 
     def free(self, member: str) -> int:
         """How many slots are free."""
@@ -80,11 +80,11 @@ class Members:
         history = ((state.value, 0),)
         return TaskRun(run_id(JobId(job), index), JobId(job), index, history, target=target)
 
-    def _residents(self, instance: InstanceId) -> list[TaskRun]:
+    def _in_hand(self, job: JobId) -> list[TaskRun]:
         return [
             self._run(*task, place, RunState.RUNNING)
             for task, place in self.places.items()
-            if place == instance
+            if task[0] == job
         ]
 
     def _room(self, instance: InstanceId) -> Room:

@@ -44,6 +44,7 @@ class Company:
         touched: The records of task runs.
         occupants: Those that take room on each instance.
         instances: The records of instances.
+        task: Tells the task of a task run.
 
     Attributes:
         rated: Those that take room and of which a rate was measured.
@@ -54,10 +55,12 @@ class Company:
         touched: Mapping[RunId, TaskRun],
         occupants: Mapping[InstanceId, Mapping[RunId, None]],
         instances: Mapping[InstanceId, Instance],
+        task: Callable[[TaskRun], TaskSpec],
     ) -> None:
         self._touched = touched
         self._occupants = occupants
         self._instances = instances
+        self._task = task
         self.rated: set[RunId] = set()
         self._groups: dict[InstanceId, dict[_Key, _Group]] = {}
         self._joined: dict[RunId, tuple[_Group, int, int]] = {}
@@ -162,18 +165,13 @@ class Company:
         touched = self._touched
         return [(touched[next(iter(it.members))], len(it.members)) for it in groups.values()]
 
-    def taken(self, instance: InstanceId, tasks: Callable[[TaskRun], TaskSpec]) -> Resources:
-        """What is taken of an instance.
-
-        Args:
-            instance: Which.
-            tasks: Tells the task of a task run.
-        """
+    def taken(self, instance: InstanceId) -> Resources:
+        """What task runs take of an instance."""
         known = self._taken.get(instance)
         if known is None:
             known = NOTHING
             for run in self._occupants.get(instance, ()):
-                known = known + self._need(tasks(self._touched[run]), instance)
+                known = known + self._need(self._task(self._touched[run]), instance)
             if instance in self._jobs:
                 self._taken[instance] = known
         return known

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from functools import partial
 
 from eva_master.model.accounting.totals import PartitionTotals, Totals
@@ -13,6 +12,7 @@ from eva_master.model.ids import Exact, Millis
 from eva_master.model.planning.plan import Json
 from eva_master.model.records import Job
 from eva_master.model.states import TERMINAL_JOB
+from eva_master.model.values import replace
 
 _PREFIX = "partitions/"
 """Of the names of documents."""
