@@ -10,6 +10,7 @@ from eva_master.model.ids import MILLION, JobId, Millis
 from eva_master.model.planning.estimate import Estimates
 from eva_master.model.planning.plan import Plan, PolicyMemory
 from eva_master.model.planning.snapshot import JobView, RunView, Snapshot
+from eva_master.model.values import sameness
 from eva_master.packing.toolkit import (
     FirstRoom,
     OwnNodes,
@@ -189,7 +190,7 @@ def _lines_up(job: JobView, runs: Sequence[RunView], nodes: OwnNodes) -> bool:
     """Whether a line gives a job's tasks their places: each of them fits a node."""
     if not job.stands_in_line:
         return False
-    kinds = {id(run.task): run for run in runs}
+    kinds = {sameness(run.task): run for run in runs}
     return all(nodes.hold((run,)) for run in kinds.values())
 
 
