@@ -13,7 +13,6 @@ Prices and speeds are those of the valuation in force when a stretch of time is 
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -104,7 +103,7 @@ def _accrue(
         busy[run.job] += elapsed * count
     charged, extra = _charged(state, instance.id, found, amount)
     jobs = tuple(
-        JobAccount(job, Exact(charged[job]), Exact(cost), busy[job], Exact(extra[job]))
+        JobAccount(job, Exact(charged[job]), Exact(cost), busy[job], Exact(extra.get(job, 0)))
         for job, cost in alone.items()
     )
     booked = InstanceAccount(
@@ -126,16 +125,16 @@ def _charged(
     Returns:
         That, and the part of it for extra runs of tasks.
     """
-    extra: Counter[JobId] = Counter()
+    extra: dict[JobId, int] = {}
     if len(jobs) < 2 and not state.has_extras(instance):
         return dict.fromkeys(jobs, amount), extra
     occupants = state.occupants(instance)
     prices = _prices(state, occupants)
-    sums: Counter[JobId] = Counter()
+    sums = dict.fromkeys(jobs, 0)
     for run, share in zip(occupants, split(amount, prices), strict=True):
         sums[run.job] += share
         if run.extra:
-            extra[run.job] += share
+            extra[run.job] = extra.get(run.job, 0) + share
     return sums, extra
 
 
