@@ -139,10 +139,11 @@ class _Home:
 
     def holds(self, group: PlacementGroup) -> bool:
         """Whether all task runs of a group would find room at once."""
-        needs = sameness(*(run.task for run in group.runs))
-        if needs not in self._known:
-            self._known[needs] = self._hold(group.runs)
-        return self._known[needs]
+        needs = sameness(*[run.task for run in group.runs])
+        known = self._known.get(needs)
+        if known is None:
+            known = self._known[needs] = self._hold(group.runs)
+        return known
 
     def _hold(self, runs: Sequence[RunView]) -> bool:
         taken: dict[InstanceId, Resources] = {}
