@@ -139,11 +139,12 @@ def _charged(
 
 
 def _prices(state: Records, runs: Sequence[TaskRun]) -> list[int]:
-    """The reservation price of each task run; that of tasks of a job that are one is asked once."""
+    """The reservation price of each task run; that of equal tasks of an array is asked for once."""
     known: dict[tuple[JobId, int], int] = {}
     prices = []
     for run in runs:
-        key = run.job, id(state.task(run))
+        job = state.jobs[run.job]
+        key = run.job, run.index if job.is_gang else id(job.spec.tasks[run.index])
         price = known.get(key)
         if price is None:
             price = known[key] = state.reservation(run).price
