@@ -143,7 +143,7 @@ def test_an_extra_run_beside_an_own_one_of_its_job_is_booked_by_itself() -> None
 def test_an_extra_run_is_in_a_group_of_its_own() -> None:
     place, kind = InstanceId("i-1"), task(1)
     there = [run(index, number, "r", instance=place) for index, number in [(0, 0), (1, 0), (2, 1)]]
-    company = Company({it.id: it for it in there}, {}, {})
+    company = Company({it.id: it for it in there}, {}, {}, lambda _: kind)
     for each in there:
         company.follow(each, kind)
     assert [(first.id, count) for first, count in company.groups(place)] == [
