@@ -179,9 +179,10 @@ class Context:
 
     @staticmethod
     def _take(waiting: dict[_Name, None]) -> _Name | None:
-        first = next(iter(waiting), None)
-        if first is not None:
-            del waiting[first]
+        if not waiting:
+            return None
+        first = next(iter(waiting))
+        del waiting[first]
         return first
 
     def _touch_place(self, instance: InstanceId) -> None:

@@ -65,7 +65,8 @@ def converge_job(context: Context, job_id: JobId) -> None:
         _follow_gang(context, context.state.jobs[job_id])
     else:
         for run in context.state.in_hand(job_id):
-            _converge_task(context, context.state.jobs[job_id], run.id, known=False)
+            now = context.state.runs[run.id]
+            _converge_task(context, context.state.jobs[job_id], now, known=False)
         outputs.place(context, job_id)
         _follow_array(context, context.state.jobs[job_id])
 
@@ -82,24 +83,25 @@ def converge_run(context: Context, run_id: RunId) -> None:
         _end_run(context, job, run)
         _close(context, job)
         return
-    _converge_task(context, job, run_id, known=True)
+    _converge_task(context, job, run, known=True)
     _follow_array(context, context.state.jobs[run.job])
 
 
-def _converge_task(context: Context, job: Job, name: RunId, *, known: bool) -> None:
+def _converge_task(context: Context, job: Job, run: TaskRun, *, known: bool) -> None:
     """Move one run of an array's task on, unless its task needs it no more.
 
     Args:
         context: Where it is.
         job: Its job.
-        name: Which.
+        run: Which.
         known: Whether only the run has changed: then one that is in place needs nothing.
     """
-    run = context.state.runs[name]
-    if settling.settle(context, job, run):
-        _say(context, context.state.runs[name])
-        return
-    run = context.state.runs[name]
+    if run.extra or run.replicas:
+        settled = settling.settle(context, job, run)
+        run = context.state.runs[run.id]
+        if settled:
+            _say(context, run)
+            return
     if known and run.state in _ACTIVE and run.target == run.instance:
         _say(context, run)  # it is where it should be
     elif run.state not in _OVER:

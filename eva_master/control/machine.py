@@ -157,6 +157,8 @@ class Machine:
     def _apply(self, event: Event) -> None:  # noqa: C901, PLR0912, PLR0915 - two lines per event type
         context = self._context
         match event:
+            case WorkerReported():  # by far the most frequent
+                handlers.worker_reported(context, event)
             case JobSubmitted():
                 commands.submit(context, event)
             case CancelRequested():
@@ -187,8 +189,6 @@ class Machine:
                 self.state.trouble = event
             case WorkerRegistered():
                 handlers.worker_registered(context, event)
-            case WorkerReported():
-                handlers.worker_reported(context, event)
             case WorkerFetched():
                 handlers.worker_fetched(context, event)
             case ProgressSampled():

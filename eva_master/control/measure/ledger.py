@@ -13,7 +13,6 @@ Prices and speeds are those of the valuation in force when a stretch of time is 
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -104,7 +103,7 @@ def _accrue(
         busy[run.job] += elapsed * count
     charged, extra = _charged(state, instance.id, found, amount)
     jobs = tuple(
-        JobAccount(job, Exact(charged[job]), Exact(cost), busy[job], Exact(extra[job]))
+        JobAccount(job, Exact(charged[job]), Exact(cost), busy[job], Exact(extra.get(job, 0)))
         for job, cost in alone.items()
     )
     booked = InstanceAccount(
@@ -126,25 +125,26 @@ def _charged(
     Returns:
         That, and the part of it for extra runs of tasks.
     """
-    extra: Counter[JobId] = Counter()
+    extra: dict[JobId, int] = {}
     if len(jobs) < 2 and not state.has_extras(instance):
         return dict.fromkeys(jobs, amount), extra
     occupants = state.occupants(instance)
     prices = _prices(state, occupants)
-    sums: Counter[JobId] = Counter()
+    sums = dict.fromkeys(jobs, 0)
     for run, share in zip(occupants, split(amount, prices), strict=True):
         sums[run.job] += share
         if run.extra:
-            extra[run.job] += share
+            extra[run.job] = extra.get(run.job, 0) + share
     return sums, extra
 
 
 def _prices(state: Records, runs: Sequence[TaskRun]) -> list[int]:
-    """The reservation price of each task run; that of tasks of a job that are one is asked once."""
+    """The reservation price of each task run; that of equal tasks of an array is asked for once."""
     known: dict[tuple[JobId, int], int] = {}
     prices = []
     for run in runs:
-        key = run.job, id(state.task(run))
+        job = state.jobs[run.job]
+        key = run.job, run.index if job.is_gang else id(job.spec.tasks[run.index])
         price = known.get(key)
         if price is None:
             price = known[key] = state.reservation(run).price

@@ -339,7 +339,9 @@ def _as_expected(told: RemainingWork | None, fresh: RemainingWork | None, now: M
 def worked_ms(state: Records, run: TaskRun, now: Millis) -> int:
     """Standalone time for which a running task run has run since it began to."""
     placed = placed_with(state, run)
-    speed = family_speed(state, placed) * size_speed(state, placed)
+    speed = family_speed(state, placed)
+    if state.jobs[run.job].spec.least is not None:
+        speed *= size_speed(state, placed)
     return max(0, now - run.history[-1][1]) * speed.numerator // speed.denominator
 
 

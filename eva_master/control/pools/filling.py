@@ -100,8 +100,12 @@ def fill(context: Context) -> bool:
 
 
 def _fill(context: Context, partition: str, standing: Standing) -> bool:
+    known: dict[JobId, bool] = {}
+
     def admitted(job: JobId) -> bool:
-        return _admitted(context, partition, job)
+        if job not in known:
+            known[job] = _admitted(context, partition, job)
+        return known[job]
 
     head = standing.next(lambda instance: _room(context, standing, instance), admitted, context.now)
     if head is None:

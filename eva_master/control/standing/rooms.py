@@ -32,7 +32,7 @@ class Rooms:
     """Members by what is free on them; those that are alike are looked at once."""
 
     def __init__(self) -> None:
-        self._of: dict[InstanceId, Room] = {}
+        self._of: dict[InstanceId, tuple[Room, _Size]] = {}
         self._alike: dict[str, dict[_Size, dict[InstanceId, None]]] = {}
 
     def __contains__(self, instance: InstanceId) -> bool:
@@ -40,24 +40,26 @@ class Rooms:
 
     def get(self, instance: InstanceId) -> Room | None:
         """What is free on a member; `None` if it takes nobody."""
-        return self._of.get(instance)
+        known = self._of.get(instance)
+        return None if known is None else known[0]
 
     def put(self, instance: InstanceId, room: Room) -> None:
         """Add a member, or say what is free on it now."""
         before, size = self._of.get(instance), _size(room)
         if before is not None:
-            if before.pool == room.pool and _size(before) == size:
+            if before[1] == size and before[0].pool == room.pool:
                 return
             self.drop(instance)
-        self._of[instance] = room
+        self._of[instance] = room, size
         self._alike.setdefault(room.pool, {}).setdefault(size, {})[instance] = None
 
     def drop(self, instance: InstanceId) -> None:
         """Remove a member; harmless if it is not there."""
-        room = self._of.pop(instance, None)
-        if room is None:
+        known = self._of.pop(instance, None)
+        if known is None:
             return
-        alike, size = self._alike[room.pool], _size(room)
+        room, size = known
+        alike = self._alike[room.pool]
         there = alike[size]
         del there[instance]
         if not there:
@@ -89,9 +91,11 @@ class Rooms:
         """As `find`, of some members alone."""
         needs = dict(shape)
         found = (
-            (pools.index(room.pool), _size(room), member)
+            (pools.index(known[0].pool), known[1], member)
             for member in members
-            if (room := self._of.get(member)) and room.pool in pools and room.fits(needs)
+            if (known := self._of.get(member)) is not None
+            and known[0].pool in pools
+            and _has_room(known[1], needs)
         )
         best = min(found, default=None)
         return None if best is None else best[2]

@@ -118,32 +118,34 @@ class JobTasks:
 
     def follow(self, old: TaskRun | None, new: TaskRun) -> None:
         """A task run was replaced, maybe for the first time; an extra run may be new (`None`)."""
-        before, after = None if old is None else old.state, new.state
+        before, after, name = None if old is None else old.state, new.state, new.id
         if before is not after:
             if before is not None:
                 self.counts[before] -= 1
             self.counts[after] += 1
+        over, waits = after in _TERMINAL, after is RunState.WAITING
         # A task that was not touched may be over, by what became of its job.
-        fresh = before is not after or new.id not in self.touched
-        if after in _TERMINAL and fresh and not new.extra:
+        fresh = before is not after or name not in self.touched
+        if over and fresh and not new.extra:
             insort(self._ended, (new.history[-1][1], new.index))
             del self._ended[:-_ENDED_LAST]
-        self.touched[new.id] = None
-        if after in TERMINAL_RUN:
-            self.unsettled.pop(new.id, None)
+        self.touched[name] = None
+        if over:
+            self.unsettled.pop(name, None)
         else:
-            self.unsettled[new.id] = None
+            self.unsettled[name] = None
         if self._done is not None:
             (self._done.add if after is RunState.SUCCEEDED else self._done.discard)(new.index)
-        self._headed += _headed(new) - _headed(old)
+        if waits or before is RunState.WAITING:
+            self._headed += _headed(new) - _headed(old)
         self.gpu_ms += new.gpu_ms - (0 if old is None else old.gpu_ms)
         if new.suspension is not None or (old is not None and old.suspension is not None):
             self._suspended += _rests(new) - _rests(old)
         if new.in_hand:
-            self.in_hand[new.id] = new.index
+            self.in_hand[name] = new.index
         else:
-            self.in_hand.pop(new.id, None)
-        waits = after is RunState.WAITING and new.target is None
+            self.in_hand.pop(name, None)
+        waits = waits and new.target is None
         if new.replicas or new.extra:
             self.doubled.follow(new)
             waits = self.doubled.waits(new.index)

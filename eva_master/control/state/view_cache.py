@@ -193,7 +193,7 @@ class ViewCache:
 
     def put_job(self, job: JobId, view: JobView | None, runs: Sequence[RunView]) -> None:
         """Replace the views of a job and of its task runs; `None` if it is not to be seen."""
-        self.made += len(runs) + (view is not None)
+        self.made += view is not None
         old, before = self.jobs.get(job), self.revision
         seen = {run.id: run for run in runs}
         if view != old:
@@ -211,7 +211,10 @@ class ViewCache:
 
     def _put_run(self, id_: RunId, view: RunView | None) -> None:
         old = self.runs.get(id_)
-        if view is old or view == old:
+        if view is old:
+            return
+        self.made += view is not None
+        if view == old:
             return
         self.revision += view is None or old is None or _lasting(view) != _lasting(old)
         before = None if old is None else old.instance

@@ -143,7 +143,8 @@ def held_back(context: Context, job: JobId) -> bool:
 
     They are tried one at a time then, as those are that instances are bought for.
     """
-    streak = context.state.boots.streaks.get(lost_scope(job))
+    streaks = context.state.boots.streaks
+    streak = streaks.get(lost_scope(job)) if streaks else None
     if streak is None:
         return False
     if streak.until_ms > context.now:

@@ -39,10 +39,11 @@ class OwnNodes:
 
     def hold(self, runs: Sequence[RunView]) -> bool:
         """Whether they would hold all of some task runs at once if nobody else were there."""
-        needs = sameness(*(run.task for run in runs))
-        if needs not in self._known:
-            self._known[needs] = self._hold(runs)
-        return self._known[needs]
+        needs = sameness(*[run.task for run in runs])
+        known = self._known.get(needs)
+        if known is None:
+            known = self._known[needs] = self._hold(runs)
+        return known
 
     def _hold(self, runs: Sequence[RunView]) -> bool:
         taken: dict[InstanceId, Resources] = {}

@@ -44,6 +44,8 @@ class FixedSizes:
 
 def fixed_sizes(snapshot: Snapshot) -> tuple[Resize, ...]:
     """The sizes of the gangs that have no place and another size now."""
+    if all(job.elastic is None for job in snapshot.jobs):
+        return ()
     placed = {run.job for run in snapshot.runs if run.instance is not None}
     return tuple(
         Resize(job.id, members, _REASON)

@@ -399,9 +399,12 @@ class _LendableViews:
     ) -> Lendable:
         kind, amounts = view.offering.type, self._amounts
         there = [runs[run] for run in view.residents if run in runs]
-        own = _needed((it.task for it in there if it.long or it.id not in guests), kind.family)
-        others = _needed((it.task for it in there if not it.long and it.id in guests), kind.family)
-        free = kind.capacity - own - others
+        visiting = [it.task for it in there if it.id in guests and not it.long]
+        staying = [it.task for it in there if it.id not in guests or it.long]
+        own = _needed(staying, kind.family)
+        free = kind.capacity - own
+        if visiting:
+            free = free - _needed(visiting, kind.family)
         free, own = amounts.setdefault(free, free), amounts.setdefault(own, own)
         return Lendable(view.id, view.offering, free, own)
 

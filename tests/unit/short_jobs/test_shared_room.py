@@ -114,6 +114,25 @@ def test_it_can_be_switched_off() -> None:
     assert [pool.name for pool in plan.pools] == ["short.steady"]
 
 
+def test_what_is_lent_follows_who_comes_and_goes() -> None:
+    splitter, front, _ = pair()
+
+    def free(snapshot: Snapshot) -> list[int]:
+        splitter.plan(snapshot, None)
+        assert front.seen is not None
+        return [it.free.milli_cpus for it in front.seen.beside.instances]
+
+    long = Cluster(BOX).instance("i1", "box").job("long", HALF, on=["i1"])
+    alone = long.snapshot()
+    assert free(alone) == [4_000]
+    assert free(alone) == [4_000], "nothing has changed"
+    visited = carried_out(mixed(3), pair()[0].plan(mixed(3), None)[0])
+    assert free(visited) == [1_000], "three guests have come"
+    assert free(alone) == [4_000], "they have gone"
+    both = long.job("other", task("other", any=(0, 3, 4)), on=["i1"]).snapshot()
+    assert free(both) == [1_000], "another job of the other policy has come"
+
+
 def test_an_instance_whose_own_jobs_have_gone_is_lent_no_more() -> None:
     splitter, front, _ = pair()
     cluster = Cluster(BOX).instance("i1", "box")

@@ -8,6 +8,7 @@ from fractions import Fraction
 from hypothesis import given
 from hypothesis import strategies as st
 
+from eva_master.control.standing.claim import Claim
 from eva_master.control.standing.queue import Queue, Shape
 from eva_master.control.standing.rooms import Room
 from eva_master.control.standing.standing import Standing
@@ -184,3 +185,18 @@ def test_what_becomes_free_is_looked_at_by_the_lines_of_its_member_alone() -> No
     members.end(("a", 7), again=False)
     assert members.fill() == [("a", 500, "m007")]
     assert set(looked) == {"m007"}
+
+
+@given(held=st.tuples(st.integers(0, 10**6), st.integers(0, 10**6)), data=st.data())
+def test_lines_of_one_rank_compare_what_they_hold_for_their_weights(
+    held: tuple[int, int], data: st.DataObject
+) -> None:
+    weights = [data.draw(st.integers(1, 2**63)) for _ in held]
+    claims = [
+        Claim(it, Line(("p",), (), weight_ppm=weight), {}) for it, weight in enumerate(weights)
+    ]
+    for claim, count in zip(claims, held, strict=True):
+        claim.held = count
+    shares = [Fraction(count, weight) for count, weight in zip(held, weights, strict=True)]
+    first, second = claims
+    assert (first.order < second.order) == (shares[0] <= shares[1])
