@@ -44,9 +44,7 @@ def test_both_rules_are_what_they_are_said_to_be(seed: int) -> None:
     times = drawn_times(seed, 1 + seed * 7)
     known = values(*times)
     assert known.usual_ms(Estimates.POINT) == pytest.approx(median(times), rel=2e-5, abs=1)
-    assert known.usual_ms(Estimates.THREE_SIGMA) == pytest.approx(
-        useful_ms(times), rel=2e-4, abs=1
-    )
+    assert known.usual_ms(Estimates.THREE_SIGMA) == pytest.approx(useful_ms(times), rel=2e-4, abs=1)
 
 
 @pytest.mark.parametrize(
@@ -102,9 +100,7 @@ def test_the_last_values_stay() -> None:
 
 
 def test_the_mean_of_a_job_s_tasks_is_its_value() -> None:
-    times = RunTimes().observe(
-        "me", TRAITS, NONE_FINISHED.plus(1_000).plus(9_000), Millis(0), KEPT
-    )
+    times = RunTimes().observe("me", TRAITS, NONE_FINISHED.plus(1_000).plus(9_000), Millis(0), KEPT)
     assert {it.last.logs for it in times.of("me").spreads.values()} == {(log_ppm(5_000),)}
 
 
