@@ -68,8 +68,8 @@ class OwnNodes:
         places = {view.id: view.offering.type.family for view in self.views}
         for run in beside:
             if run.instance in places:
-                need = run.task.demand_on(places[run.instance]) or NOTHING
-                taken[run.instance] = taken.get(run.instance, NOTHING) + need
+                held = run.task.demand_on(places[run.instance]) or NOTHING
+                taken[run.instance] = taken.get(run.instance, NOTHING) + held
         for run in runs:
             for view in self.views:
                 need = run.task.demand_on(view.offering.type.family)

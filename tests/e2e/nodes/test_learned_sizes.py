@@ -1,4 +1,4 @@
-"""Two arrays on a node of the operator's: pilots tell which one has less to do, and it goes first."""
+"""Two arrays on an owned node: pilots tell which one has less to do, and it goes first."""
 
 from __future__ import annotations
 

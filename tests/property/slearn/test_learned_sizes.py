@@ -174,10 +174,5 @@ def test_no_run_time_and_no_clock_breaks_a_round(
         waiting = {run.job for run in seen.runs if run.instance is None}
         lined = {job for line in plan.lines for job in line.jobs}
         assert waiting <= lined, "each stands in a line"
-        whole = {
-            job
-            for line in plan.lines
-            for job in line.jobs
-            if job not in dict(line.chosen)
-        }
+        whole = {job for line in plan.lines for job in line.jobs if job not in dict(line.chosen)}
         assert waiting <= whole, "and so do all of its tasks"

@@ -1,4 +1,4 @@
-"""Whatever fails, dies or is cancelled: every job leaves sampling, and no slot is idle meanwhile."""
+"""Whatever fails, dies or is cancelled, every job leaves sampling and no slot is idle."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tasks that a line names go first, and a plan follows when as many have succeeded as it waits for."""
+"""Tasks that a line names go first, and a plan follows when those have succeeded."""
 
 from __future__ import annotations
 

@@ -21,8 +21,17 @@ JOB = JobId("job-1")
 
 @pytest.mark.parametrize(
     ("tasks", "ratio", "pilots"),
-    [(3, THREE, 1), (33, THREE, 1), (66, THREE, 1), (67, THREE, 2), (100, THREE, 3), (150, FIVE, 7)]
-    + [(10_000, ONE, 100), (1, FIVE, 1), (7, 1_000_000, 7)],
+    [
+        (3, THREE, 1),
+        (33, THREE, 1),
+        (66, THREE, 1),
+        (67, THREE, 2),
+        (100, THREE, 3),
+        (150, FIVE, 7),
+        (10_000, ONE, 100),
+        (1, FIVE, 1),
+        (7, 1_000_000, 7),
+    ],
 )
 def test_a_job_has_its_share_of_pilots_and_one_at_least(
     tasks: int, ratio: int, pilots: int
