@@ -233,7 +233,8 @@ class Cycle:
         self._in_flight = None
         if context.closing_down:
             return
-        self._milestones = dict(event.plan.milestones)
+        there = self._state.tasks
+        self._milestones = {job: count for job, count in event.plan.milestones if job in there}
         self.ended(tuple(self._milestones))
         self._again_ms = event.plan.again_ms
         if self._again_ms is not None:

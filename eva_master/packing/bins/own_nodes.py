@@ -7,8 +7,9 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from eva_master.model.catalog import Purchase
-from eva_master.model.ids import InstanceId
-from eva_master.model.planning.snapshot import InstanceView, RunView
+from eva_master.model.ids import InstanceId, JobId
+from eva_master.model.job import JobKind
+from eva_master.model.planning.snapshot import RunView, Snapshot
 from eva_master.model.planning.standing import Pool
 from eva_master.model.resources import NOTHING, Resources
 from eva_master.model.values import sameness
@@ -23,30 +24,53 @@ class OwnNodes:
     """Those of a snapshot.
 
     Args:
-        instances: All of the snapshot's.
+        snapshot: The cluster.
 
     Attributes:
-        views: Those that are the operator's own.
+        views: Those instances that are the operator's own.
     """
 
-    def __init__(self, instances: Iterable[InstanceView]) -> None:
-        self.views = tuple(it for it in instances if it.offering.purchase is Purchase.OWNED)
+    def __init__(self, snapshot: Snapshot) -> None:
+        there = snapshot.instances
+        self.views = tuple(it for it in there if it.offering.purchase is Purchase.OWNED)
         self._known: dict[tuple[int, ...], bool] = {}
+        self._members: dict[JobId, list[RunView]] = {}
+        """Of gangs of several: their task runs that have a place."""
+        gangs = {it.id for it in snapshot.jobs if it.kind is JobKind.GANG and len(it.runs) > 1}
+        for run in snapshot.runs if gangs else ():
+            if run.job in gangs and run.instance is not None:
+                self._members.setdefault(run.job, []).append(run)
 
     def pool(self, reason: str) -> Pool:
         """All of them as a pool."""
         return Pool(NODES, tuple(view.id for view in self.views), reason)
 
     def hold(self, runs: Sequence[RunView]) -> bool:
-        """Whether they would hold all of some task runs at once if nobody else were there."""
+        """Whether they would hold all of some task runs at once if nobody else were there.
+
+        Members of the same gang that have a place are: they will not leave it before the others
+        have one.
+
+        Args:
+            runs: Of one job.
+        """
+        members = self._members.get(runs[0].job, ()) if runs else ()
+        if members:
+            asked = {run.id for run in runs}
+            return self._hold(runs, [it for it in members if it.id not in asked])
         needs = sameness(*[run.task for run in runs])
         known = self._known.get(needs)
         if known is None:
             known = self._known[needs] = self._hold(runs)
         return known
 
-    def _hold(self, runs: Sequence[RunView]) -> bool:
+    def _hold(self, runs: Sequence[RunView], beside: Iterable[RunView] = ()) -> bool:
         taken: dict[InstanceId, Resources] = {}
+        places = {view.id: view.offering.type.family for view in self.views}
+        for run in beside:
+            if run.instance in places:
+                held = run.task.demand_on(places[run.instance]) or NOTHING
+                taken[run.instance] = taken.get(run.instance, NOTHING) + held
         for run in runs:
             for view in self.views:
                 need = run.task.demand_on(view.offering.type.family)

@@ -56,7 +56,7 @@ class Fifo:
         self, snapshot: Snapshot, memory: PolicyMemory | None
     ) -> tuple[Plan, PolicyMemory | None]:
         """State the line; place who does not stand in it."""
-        home = OwnNodes(snapshot.instances)
+        home = OwnNodes(snapshot)
         queued: list[PlacementGroup] = []
         others: list[PlacementGroup] = []
         behind: list[PlacementGroup] = []

@@ -47,7 +47,13 @@ class Memory:
         """That of the round before; an empty one if there is none that can be read."""
         if memory is None or memory.policy != NAME or memory.version != _VERSION:
             return Memory()
-        data = memory.data
+        try:
+            return Memory._of(memory.data)
+        except (TypeError, ValueError):
+            return Memory()
+
+    @staticmethod
+    def _of(data: Mapping[str, Json]) -> Memory:
         sampled, placed, scores = (_pairs(data, it) for it in ("sampled", "placed", "scores"))
         return Memory(
             {

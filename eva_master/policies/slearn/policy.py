@@ -53,7 +53,7 @@ class SLearn:
     ) -> tuple[Plan, PolicyMemory | None]:
         """State the queues; place who does not stand in them."""
         config, now = self._config, snapshot.now_ms
-        nodes = OwnNodes(snapshot.instances)
+        nodes = OwnNodes(snapshot)
         runs: dict[JobId, list[RunView]] = {}
         for run in snapshot.runs:
             runs.setdefault(run.job, []).append(run)

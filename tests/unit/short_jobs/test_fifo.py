@@ -88,6 +88,23 @@ def test_what_fits_no_node_is_bought_for() -> None:
     assert plan.lines[0].jobs == ("small",), "it holds up nobody"
 
 
+def test_the_rest_of_a_gang_does_not_wait_for_room_that_its_own_members_hold() -> None:
+    # Five members of two slots: four fit the nodes at a time, and one of these is there.
+    half = task("w", any=(0, 2, 2))
+    places = ["n1", None, None, None, None]
+    cluster = home().job("gang", *[half] * 5, on=places, running=False)
+    snapshot = by_arrival(cluster, "gang")
+    plan = planned(snapshot)
+    assert placed(snapshot, plan) == {f"gang/{number}" for number in range(5)}
+    assert [launch.offering.type.name for launch in plan.launches] == ["c.16"]
+    # One that fits beside its members waits for the nodes.
+    full = home().job("there", LARGE, on=["n2"])
+    full.job("gang", *[half] * 4, on=[*places[:4]], running=False)
+    plan = planned(by_arrival(full, "there", "gang"))
+    assert plan.launches == ()
+    assert len([entry for entry in plan.entries if isinstance(entry, Hold)]) == 3
+
+
 def test_without_nodes_the_cheapest_instances_with_room_are_bought() -> None:
     cluster = Cluster(CLOUD, offer("c.4", (0, 4, 4), 0.4)).job("a", *[SMALL] * 6)
     plan = planned(cluster)
