@@ -13,7 +13,6 @@ from typing import Any, Literal
 
 import eva_master
 from eva_master.adapters.traces.recipes import FileRecipe, Recipe, TasksRecipe, WorkloadsRecipe
-from eva_master.app.config import policy_config
 from eva_master.app.experiment.fixed import ClusterSection
 from eva_master.app.experiment.packing import BOUND
 from eva_master.app.experiment.schema import (
@@ -29,7 +28,7 @@ from eva_master.app.experiment.schema import (
 from eva_master.app.policy_registry import policies
 from eva_master.app.sections.base import OnePolicySection
 from eva_master.app.sections.partitions import PartitionSection
-from eva_master.app.sections.policies import estimates_of
+from eva_master.app.sections.policies import asked_by
 from eva_master.model.errors import InvalidTrace
 from eva_master.model.planning.estimate import Estimates
 
@@ -199,8 +198,7 @@ def _drawn(recipe: Recipe, seed: int) -> tuple[Recipe, int]:
 def _asked(entry: PolicyEntry) -> Estimates:
     """What a policy asks run times to be estimated from."""
     section = OnePolicySection(name=entry.spec, options=entry.options)
-    kind = policies()[section.name]
-    return estimates_of(kind, policy_config(section, kind))
+    return asked_by(section) or Estimates.POSTERIOR
 
 
 def _packing_cells(section: PackingSection, point: Point) -> Iterator[Cell]:

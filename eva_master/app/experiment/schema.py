@@ -34,7 +34,7 @@ from eva_master.app.policy_registry import current_name
 from eva_master.app.sections.base import ShortSection
 from eva_master.app.sections.partitions import MOST_PARTITIONS, PartitionName, PartitionSection
 from eva_master.app.sections.simulated import problems_of as partition_problems
-from eva_master.app.simulate import named_policy
+from eva_master.app.simulate import named_policy, require_possible
 from eva_master.model.errors import EvaError, InvalidConfig, Problem
 from eva_master.model.planning.estimate import Estimates
 
@@ -370,6 +370,8 @@ def _policy_problems(experiment: Experiment, document: Document) -> Iterator[Pro
             yield document.problem(place, f"a second {entry.title!r}", "give it a label")
         try:
             named_policy(entry.spec, entry.options)
+            if not experiment.tells(entry):
+                require_possible(entry.spec, entry.options)
         except EvaError as error:
             yield document.problem(place, error.message, error.hint)
         if entry.short is not None and (why := short_problem(entry.short, experiment.cluster)):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -229,6 +229,17 @@ class _PolicySpec:
         """What run times are to be estimated from."""
         assert isinstance(config, Config)
         return config.mode
+
+    def refusals(self, config: Any) -> Iterator[tuple[str, str, str]]:
+        """Why it cannot decide where nobody says how long jobs take."""
+        assert isinstance(config, Config)
+        if config.estimator == "oracle":
+            yield (
+                "estimator",
+                "oracle knows how long every task takes, and nobody says that here",
+                "have estimator: posterior, which learns it; oracle is for simulations in which "
+                "durations are stated",
+            )
 
 
 POLICY = _PolicySpec()
