@@ -26,6 +26,7 @@ from eva_master.policies.slearn.memory import NAME, Memory, Sampled
 from eva_master.policies.slearn.queues import PILOTS_QUEUE, Queued, lines
 from eva_master.policies.slearn.sampling import chosen, pilots_of
 from eva_master.policies.slearn.sizes import Work, outgrows_ms, queue_of, work_of
+from eva_master.policies.slearn.telling import explained
 
 _LOOKED_AT_PART = 20
 """A job's place is looked at again once one in so many of its tasks that were left has ended."""
@@ -65,7 +66,8 @@ class SLearn:
         standing = [it for it in queued if it.job.id in lined and it.job.id not in behind]
         if nodes.views:
             pool = nodes.pool("the operator's own nodes, whose room is given by queue")
-            plan = replace(plan, pools=(pool,), lines=lines(config, standing))
+            stated = lines(config, standing)
+            plan = replace(plan, pools=(pool,), lines=explained(config, stated, standing))
         plan = replace(
             plan,
             again_ms=self._again_ms(standing, now),
