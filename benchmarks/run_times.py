@@ -51,7 +51,6 @@ from eva_master.simulation.results.run_times import WatchedEstimates, accuracy
 from eva_master.simulation.run import Setup, Simulation
 
 _ORACLE = "oracle"
-_BEFOREHAND = (Estimates.HISTORY, Estimates.THREE_SIGMA, Estimates.POINT)
 _PER_CENT = 100
 _ROUNDED = 2
 
@@ -102,8 +101,7 @@ def simulated(
     outcome = Simulation(setup).run()
     cpu_s = time.thread_time() - start
     took = sorted(job.jct_ms / 1_000 for job in outcome.record.jobs)
-    at_first = stated or mode in _BEFOREHAND
-    found = accuracy(policy.at_first if at_first else policy.after_pilots, trace.jobs)
+    found = accuracy(policy.decisive(mode, stated=stated), trace.jobs)
     return {
         "policy": name,
         "estimates": "stated" if stated else mode.value,

@@ -232,9 +232,9 @@ class MasterConfig(BaseConfig):
         profile: Whether one task of a workload whose standalone throughput is neither stated nor
             known runs alone until it is. If not, all may be packed at once, as if company cost them
             little.
-        estimates: What run times are estimated from where no job states them: `history` for the
-            owner's earlier jobs, `pilots` for finished tasks of the same job, `posterior` for both,
-            `off` for nothing.
+        estimates: What run times are estimated from where no job states them: `history`, `3sigma`
+            and `point` for the owner's earlier jobs, `pilots` for finished tasks of the same job,
+            `posterior` for both, `off` for nothing; `None` for what the policy asks for.
         upload_interval: From one upload of logs, outputs and checkpoints to the next.
         gang_ports: Ports on which the members of gangs meet, such as 20000-29999. Workers must
             reach each other on them.
@@ -274,7 +274,7 @@ class MasterConfig(BaseConfig):
     agent_certificate_lifetime: Period = _DAY_MS
     throughput_window: Period = 60_000
     profile: bool = True
-    estimates: Estimates = Estimates.POSTERIOR
+    estimates: Estimates | None = None
     upload_interval: Period = 30_000
     gang_ports: Ports = (20_000, 29_999)
     history_kept: Duration = 7 * _DAY_MS

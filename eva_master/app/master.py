@@ -49,7 +49,14 @@ from eva_master.app.config import LimitsSection, MasterConfig
 from eva_master.app.nodes.settings import owned_nodes
 from eva_master.app.operator import write_client_file
 from eva_master.app.policy_registry import policies
-from eva_master.app.sections.policies import doubts, round_grid_ms, shown, source
+from eva_master.app.sections.policies import (
+    doubts,
+    estimate_doubts,
+    estimates_in,
+    round_grid_ms,
+    shown,
+    source,
+)
 from eva_master.app.shutdown import Shutdown, Tell
 from eva_master.app.state_dir import make_state, require_state
 from eva_master.control.loop import Loop
@@ -98,7 +105,7 @@ def control_settings(config: MasterConfig) -> Settings:
         worker_resend_ms=config.resend_interval,
         window_ms=config.throughput_window,
         profile=config.profile,
-        estimates=config.estimates,
+        estimates=estimates_in(config),
         partitions=partitions_of(config),
         gang_ports=config.gang_ports,
         history_kept_ms=config.history_kept,
@@ -188,7 +195,7 @@ class Master:
             config.cluster,
             shown(config.policy),
             version("eva-scheduler"),
-            json.dumps(config.shown()),
+            json.dumps({**config.shown(), "estimates": estimates_in(config)}),
         )
         archive = SqlArchive(self._journal.engine)
         return MasterServer(
@@ -258,7 +265,8 @@ class Master:
         for name, fault in policies().faults().items():
             log.warning("a policy cannot be used", policy=name, reason=fault.message)
         for name, section in config.policy_sections.items():
-            for doubt in doubts(section, self._catalog):
+            used = estimates_in(config)
+            for doubt in (*doubts(section, self._catalog), *estimate_doubts(section, used)):
                 log.warning("is that meant?", partition=name, policy=shown(section), doubt=doubt)
         return ports
 

@@ -19,7 +19,7 @@ from eva_master.app.layers import Layers
 from eva_master.app.nodes.settings import clashes, contradictions, owned_nodes
 from eva_master.app.sections.partitions import contradictions as contradicting_partitions
 from eva_master.app.sections.partitions import unsold
-from eva_master.app.sections.policies import policy_problems
+from eva_master.app.sections.policies import live_problems
 from eva_master.model.accounting.tenants import claimed_twice
 from eva_master.model.errors import Problem
 from eva_master.model.planning.suspension import Preemption
@@ -58,7 +58,7 @@ def load_master_config(
     layers = Layers(master_model(), file=file, flags=flags or {}, defaults=defaults or {})
     layers.refuse_unknown_variables()
     config = layers.settings()
-    problems = policy_problems(("policy",), config.policy, policies, layers.document)
+    problems = live_problems(("policy",), config.policy, policies, layers.document)
     problems += _cloud_problems(config, layers.document)
     problems += _input_problems(config, layers.document)
     problems += _tenant_problems(config, layers.document)
@@ -142,7 +142,7 @@ def _partition_problems(
     for name, section in config.partitions.items():
         if section.policy is not None:
             path = ("partitions", name, "policy")
-            problems += policy_problems(path, section.policy, policies, document)
+            problems += live_problems(path, section.policy, policies, document)
     return problems
 
 

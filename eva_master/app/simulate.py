@@ -20,11 +20,13 @@ from eva_master.adapters.traces import (
 )
 from eva_master.app.config import policy_config
 from eva_master.app.policy_registry import current_name, policies
-from eva_master.app.sections.base import PolicySection
+from eva_master.app.sections.base import OnePolicySection, PolicySection
 from eva_master.app.sections.building import current_options, presets_of
+from eva_master.app.sections.policies import asked_by, refusals
 from eva_master.model.catalog import Catalog
 from eva_master.model.errors import InvalidConfig
 from eva_master.model.ids import MILLION, Workload, base_of
+from eva_master.model.planning.estimate import Estimates
 from eva_master.model.trace import Trace
 from eva_master.packing.elastic.fixed import built
 from eva_master.ports import Policy, PolicyKind
@@ -124,6 +126,22 @@ def named_policy(text: str, options: Mapping[str, Any] | None = None) -> tuple[P
         told = f"{where}: " if where else ""
         raise InvalidConfig(f"policy {kind.name}: {told}{wording(first)}") from error
     return built(kind, config), getattr(config, "round_gap_s", ROUND_GAP_S)
+
+
+def require_possible(name: str, options: Mapping[str, Any]) -> None:
+    """Check that a policy can decide where jobs do not say how long they take.
+
+    Args:
+        name: ``NAME`` or ``NAME:PRESET``, of a policy that there is.
+        options: Of the policy's own.
+
+    Raises:
+        InvalidConfig: It cannot.
+    """
+    section = OnePolicySection(name=name, options=dict(options))
+    kind = policies()[section.name]
+    for _, message, hint in refusals(kind, policy_config(section, kind)):
+        raise InvalidConfig(f"policy {name}: {message}", hint=hint)
 
 
 def _named(text: str) -> tuple[str, str | None]:
@@ -263,6 +281,7 @@ def compare(
     rhythm: int | None = None,
     reference: bool = True,
     division: Division | None = None,
+    estimates: Estimates | None = None,
     watch: Callable[[str, RunProgress], None] = lambda _name, _so: None,
 ) -> Comparison:
     """Run policies on one trace, one after another.
@@ -274,12 +293,21 @@ def compare(
             preference of each.
         reference: Whether to compute the lower bound; there is none where there are owned nodes.
         division: Divides the cluster into partitions; the references are for an undivided one.
+        estimates: What run times are estimated from; `None` for what each policy asks for.
         watch: Called with the policy's name and its progress.
 
     Raises:
-        EvaError: See `eva_master.simulation.run.simulate`.
+        EvaError: See `eva_master.simulation.run.simulate`; or a policy cannot do without the run
+            times that are hidden.
     """
-    runs = {one.name: _timed(one, setup, rhythm, watch, division) for one in policies_}
+    if not setup.durations:
+        for one in policies_:
+            require_possible(one.name, one.options)
+    runs = {}
+    for one in policies_:
+        section = OnePolicySection(name=one.name, options=dict(one.options))
+        own = replace(setup, estimates=estimates or asked_by(section) or Estimates.POSTERIOR)
+        runs[one.name] = _timed(one, own, rhythm, watch, division)
     # The reference does not depend on faults and options, so that it is always the same.
     alone = None if division else runs.get(NO_PACKING)
     alone = alone or _timed(Chosen(NO_PACKING, {}), setup, rhythm, watch)

@@ -213,8 +213,10 @@ class PolicyKind(Protocol):
     elastic gangs, which are gangs of a fixed size to all others; ``shares``, true if its tasks may
     use room on instances of the policy that it stands in front of; ``doubts``, a method that is
     given a config and the catalog and yields what an operator may not have meant; ``estimates``, a
-    method that is given a config and returns what run times are to be estimated from in an
-    experiment, or `None` if it does not mind; and its config a field
+    method that is given a config and returns what run times are to be estimated from where nobody
+    states it, or `None` if it does not mind; ``refusals``, a method that is given a config and
+    yields what keeps it from deciding where nobody says how long jobs take, as in a live master:
+    the option, why, and what to do; and its config a field
     ``round_gap_s``: the seconds at whose multiples it likes to plan, `None` for whenever something
     happens. The config of one that time-shares has a field ``lease_s``: for so many seconds a task
     that was given a place keeps it.

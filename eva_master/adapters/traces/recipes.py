@@ -244,17 +244,25 @@ class HawkRecipe(_Recipe):
 class TasksRecipe(_Recipe):
     """Arrays with a duration of each task, after past jobs that teach how long jobs take.
 
-    A file does not depend on a seed. A task takes the whole of a slot.
+    A seed matters only where the file's name has a place for it. A task takes the whole of a slot.
     """
 
     kind: Literal["tasks"]
-    file: Path = Field(description="past jobs and jobs, one a line, compressed with gzip or not")
+    file: Path = Field(
+        description="past jobs and jobs, one a line, compressed with gzip or not; {seed} in its "
+        "name stands for the seed"
+    )
     jobs: _Count | None = Field(default=None, description="only so many of its jobs")
 
+    def of_seed(self, seed: int) -> TasksRecipe:
+        """The same with the file of a seed."""
+        name = self.file.name.replace("{seed}", str(seed))
+        return self.model_copy(update={"file": self.file.with_name(name)})
+
     def trace(self, seed: int, catalog: Catalog) -> Trace:  # noqa: ARG002
-        """Read the trace of a file."""
-        found = read_tasks(self.file)
-        name = self.file.name.partition(".")[0]
+        """Read the trace of a seed's file."""
+        file = self.of_seed(seed).file
+        found, name = read_tasks(file), file.name.partition(".")[0]
         found = replace(found, jobs=found.jobs[: self.jobs])
         return slowed(_recurring(name, found), self.delay_factor)
 

@@ -105,6 +105,9 @@ def experiment(
         print_json(summary.shape())
     else:
         console().print(table(summary))
+        if any(row.speed_ups for row in summary.rows):
+            console().print()
+            console().print(table_of_speed_ups(summary))
         if any(row.tenants for row in summary.rows):
             console().print()
             console().print(table_of_tenants(summary))
@@ -182,6 +185,9 @@ _COLUMNS = (
     ("NODES", "instances_launched", ".0f", 1.0),
     ("TASKS", "tasks_per_instance", ".2f", 1.0),
     ("PLANNING", "planning_mean_s", ".3fs", 1.0),
+    ("WAIT", "wait_share", ".2f", 1.0),
+    ("ERROR", "estimate_error_p50", ".1f%", 100.0),
+    ("RIGHT QUEUE", "right_queue", ".1f%", 100.0),
 )
 
 
@@ -205,6 +211,25 @@ def table(summary: Summary) -> RenderableType:
             *(plain(str(value)) for _, value in row.values),
             plain(row.label),
             *(_figure(row, key, form, factor) for _, key, form, factor in columns),
+        )
+    return drawn
+
+
+def table_of_speed_ups(summary: Summary) -> RenderableType:
+    """How much longer jobs take under each other policy than under that of the line."""
+    varied = [key.rpartition(".")[2].upper() for key in summary.plan.experiment.vary]
+    rivals = summary.plan.experiment.labels
+    heads = [f"OVER {plain(name)}" for name in rivals]
+    drawn = grid("TRACE", *varied, "POLICY", *heads, right=heads)
+    for row in summary.rows:
+        drawn.add_row(
+            plain(row.trace),
+            *(plain(str(value)) for _, value in row.values),
+            plain(row.label),
+            *(
+                _estimate(one, ".2f", 1.0) if (one := row.speed_ups.get(it)) else "-"
+                for it in rivals
+            ),
         )
     return drawn
 

@@ -120,10 +120,9 @@ _POSITIVE = click.FloatRange(0)
 @click.option(
     "--estimates",
     type=click.Choice([it.value for it in Estimates]),
-    default=Estimates.POSTERIOR.value,
-    show_default=True,
-    help="What run times that are hidden are estimated from: earlier jobs (history), finished "
-    "tasks of the same job (pilots), or both.",
+    help="What run times that are hidden are estimated from: earlier jobs (history; 3sigma and "
+    "point by the rules of others), finished tasks of the same job (pilots), or both (posterior).  "
+    "[default: what each policy asks for, else posterior]",
 )
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of the faults.")
 @click.option(
@@ -257,7 +256,6 @@ def _with_options(setup: Setup, options: Mapping[str, Any]) -> Setup:
         setup,
         accounting=Accounting(options["accounting"]),
         durations=not options["hide_durations"],
-        estimates=Estimates(options["estimates"]),
         seed=options["seed"],
         preemption=Preemption(options["preemption"]),
         keep_record=options["out"] is not None,
@@ -282,6 +280,7 @@ def _compare(chosen: Sequence[Chosen], setup: Setup, options: Mapping[str, Any])
             rhythm=gap_of(options["round_gap"]),
             reference=not options["no_reference"],
             division=_division(setup, options["partition_file"]),
+            estimates=None if (mode := options["estimates"]) is None else Estimates(mode),
             watch=watch,
         )
 

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from eva_master.adapters.catalog import load_catalog
+from eva_master.app.experiment import learned
 from eva_master.app.experiment.fixed import Pair, curves_of, figures_of
 from eva_master.app.experiment.packing import packed
 from eva_master.app.experiment.runs import Result, Run, code_version
@@ -22,11 +23,13 @@ from eva_master.model.errors import EvaError
 from eva_master.model.ids import MILLION, MILLIS_PER_HOUR, Workload, base_of
 from eva_master.model.planning.estimate import Estimates
 from eva_master.model.planning.snapshot import ThroughputTable
+from eva_master.model.trace import Trace
 from eva_master.simulation.cluster.delays import Accounting
 from eva_master.simulation.cluster.fault_injector import Faults
 from eva_master.simulation.cluster.truth import Truth
 from eva_master.simulation.results.lower_bound import reference_bound
 from eva_master.simulation.results.metrics import InstanceFigures, Outcome
+from eva_master.simulation.results.run_times import WatchedEstimates
 from eva_master.simulation.run import Setup, Simulation
 
 _BINS = 400
@@ -72,18 +75,17 @@ def _reference(run: Run) -> Result:
     return {"figures": {"cost_usd": bound / MILLIS_PER_HOUR / MILLION}}
 
 
-def _simulated(run: Run, entry: PolicyEntry) -> Result:
+def _setup(run: Run, entry: PolicyEntry) -> Setup:
     catalog = load_catalog(run.catalog.file, run.catalog.only)
     if run.cluster is not None:
         catalog = run.cluster.fixed.catalog
-    truth = truth_of(run.interference.file, run.interference.pairwise)
     everything = Setup(
         run.recipe.trace(run.seed, catalog),
         catalog,
         named_policy(NO_PACKING)[0],
         nodes=() if run.cluster is None else run.cluster.fixed.nodes,
         round_gap_ms=run.round_gap_ms,
-        truth=truth,
+        truth=truth_of(run.interference.file, run.interference.pairwise),
         accounting=Accounting(run.accounting),
         durations=run.stated_durations,
         estimates=Estimates(run.estimates),
@@ -99,26 +101,49 @@ def _simulated(run: Run, entry: PolicyEntry) -> Result:
     setup = prepared(Chosen(entry.spec, entry.options), everything)
     if run.cluster is not None:
         setup = _on_fixed(setup, entry)
-    if run.partitions:
-        setup = division(dict(run.partitions))(setup, None)
+    return division(dict(run.partitions))(setup, None) if run.partitions else setup
+
+
+def _simulated(run: Run, entry: PolicyEntry) -> Result:
+    setup = _setup(run, entry)
+    cluster, trace, watched = run.cluster, setup.trace, None
+    if _recurs(run, trace):
+        watched = WatchedEstimates(setup.policy, trace.jobs)
+        setup, cluster = replace(setup, policy=watched), None
     simulation = Simulation(setup)
     outcome = simulation.run()
-    cluster, trace = run.cluster, setup.trace
     planning = {f"planning_{name}": value for name, value in asdict(outcome.planning).items()}
     return {
         "figures": outcome.row()
         | planning
         | _of_partitions(outcome)
-        | ({} if cluster is None else figures_of(outcome, trace, cluster)),
+        | ({} if cluster is None else figures_of(outcome, trace, cluster))
+        | ({} if watched is None else _learned_figures(run, watched, outcome, trace)),
         **({"tenants": [asdict(one) for one in of]} if (of := outcome.tenants) else {}),
         "curves": {
             "uptime_h": _quantiles([one.gone_ms - one.up_ms for one in outcome.record.instances]),
             "jct_h": _quantiles([job.jct_ms for job in outcome.record.jobs]),
             "instances": over_time(outcome.record.instances),
             **({} if cluster is None else curves_of(outcome.record, trace, cluster.cutoff)),
+            **({} if watched is None else learned.curves_of(watched, trace)),
         },
-        "learned": _learned(simulation.cluster.state.throughput, truth),
+        "learned": _learned(simulation.cluster.state.throughput, setup.truth),
     }
+
+
+def _recurs(run: Run, trace: Trace) -> bool:
+    """Whether a run is about learned run times, and not about room for short jobs."""
+    entry, cluster = run.policy, run.cluster
+    short = entry is not None and entry.short is not None
+    room = short or run.partitions or (cluster is not None and cluster.short)
+    return bool(trace.past) and not room
+
+
+def _learned_figures(
+    run: Run, watched: WatchedEstimates, outcome: Outcome, trace: Trace
+) -> dict[str, float]:
+    mode, stated = Estimates(run.estimates), run.stated_durations
+    return learned.figures_of(watched, outcome.record, trace, mode, stated=stated)
 
 
 def _on_fixed(setup: Setup, entry: PolicyEntry) -> Setup:

@@ -26,7 +26,9 @@ from eva_master.app.experiment.schema import (
     Value,
 )
 from eva_master.app.policy_registry import policies
+from eva_master.app.sections.base import OnePolicySection
 from eva_master.app.sections.partitions import PartitionSection
+from eva_master.app.sections.policies import asked_by
 from eva_master.model.errors import InvalidTrace
 from eva_master.model.planning.estimate import Estimates
 
@@ -141,8 +143,8 @@ class Cell:
 
 
 def _policy(entry: PolicyEntry) -> Any:
-    """What a policy's entry says, but for its label; runs from before know of no short jobs."""
-    unsaid = {"label"} if entry.short is not None else {"label", "short"}
+    """What a policy's entry says of it alone; runs from before know of no short jobs."""
+    unsaid = {"label", "stated_durations"} | ({"short"} if entry.short is None else set())
     return entry.model_dump(mode="json", exclude=unsaid)
 
 
@@ -160,9 +162,9 @@ def _cells_of(point: Point) -> list[Cell]:
     found = []
     if experiment.packing is not None:
         return list(_packing_cells(experiment.packing, point))
-    for name, recipe in experiment.traces.items():
+    for name, named in experiment.traces.items():
         for seed in experiment.seeds:
-            own = 0 if isinstance(recipe, FileRecipe | TasksRecipe) else seed
+            recipe, own = _drawn(named, seed)
             bound = Run(recipe, own, experiment.catalog)
             runs = [("reference", bound)] if experiment.reference else []
             for policy in experiment.policies:
@@ -173,8 +175,8 @@ def _cells_of(point: Point) -> list[Cell]:
                     policy,
                     experiment.interference,
                     experiment.accounting,
-                    experiment.stated_durations,
-                    experiment.estimates,
+                    experiment.tells(policy),
+                    experiment.estimates or _asked(policy),
                     experiment.faults,
                     0 if experiment.faults == FaultsSection() else seed,
                     partitions=tuple(experiment.partitions.items()),
@@ -184,6 +186,19 @@ def _cells_of(point: Point) -> list[Cell]:
                 runs.append((policy.title, run))
             found += [Cell(name, point.values, label, seed, run, run.digest) for label, run in runs]
     return found
+
+
+def _drawn(recipe: Recipe, seed: int) -> tuple[Recipe, int]:
+    """The recipe of a seed's trace, and the seed as far as that still makes a difference."""
+    if isinstance(recipe, TasksRecipe):
+        return recipe.of_seed(seed), 0
+    return recipe, 0 if isinstance(recipe, FileRecipe) else seed
+
+
+def _asked(entry: PolicyEntry) -> Estimates:
+    """What a policy asks run times to be estimated from."""
+    section = OnePolicySection(name=entry.spec, options=entry.options)
+    return asked_by(section) or Estimates.POSTERIOR
 
 
 def _packing_cells(section: PackingSection, point: Point) -> Iterator[Cell]:

@@ -34,8 +34,9 @@ from eva_master.app.policy_registry import current_name
 from eva_master.app.sections.base import ShortSection
 from eva_master.app.sections.partitions import MOST_PARTITIONS, PartitionName, PartitionSection
 from eva_master.app.sections.simulated import problems_of as partition_problems
-from eva_master.app.simulate import named_policy
+from eva_master.app.simulate import named_policy, require_possible
 from eva_master.model.errors import EvaError, InvalidConfig, Problem
+from eva_master.model.planning.estimate import Estimates
 
 KeyPath = tuple[str | int, ...]
 
@@ -61,6 +62,7 @@ class PolicyEntry(_Section):
     Attributes:
         label: Its name in tables and figures; by default its name and preset.
         short: The policy for short jobs in front of it, as in a master's settings.
+        stated_durations: Whether jobs tell it how long they take, if not as in the other runs.
     """
 
     name: str = Field(min_length=1)
@@ -68,6 +70,7 @@ class PolicyEntry(_Section):
     options: dict[str, Any] = Field(default_factory=dict)
     label: str = ""
     short: ShortSection | None = None
+    stated_durations: bool | None = None
 
     @property
     def title(self) -> str:
@@ -148,7 +151,8 @@ class Experiment(_Section):
         accounting: See `eva_master.simulation.cluster.delays.Accounting`.
         faults: The faults to inject; none by default.
         stated_durations: Whether jobs tell the scheduler how long they take.
-        estimates: What run times are estimated from where jobs do not state them.
+        estimates: What run times are estimated from where jobs do not state them; by default what
+            each policy asks for.
         partitions: Divides the cluster, as in a master's settings; a partition that names no policy
             has the one that is compared.
         cluster: A fixed cluster in place of a catalog.
@@ -171,7 +175,7 @@ class Experiment(_Section):
     catalog: CatalogSection = CatalogSection()
     faults: FaultsSection = FaultsSection()
     stated_durations: bool = True
-    estimates: Literal["posterior", "pilots", "history", "3sigma", "point", "off"] = "posterior"
+    estimates: Estimates | None = None
     partitions: dict[PartitionName, PartitionSection] = Field(
         default_factory=dict, max_length=MOST_PARTITIONS
     )
@@ -186,6 +190,11 @@ class Experiment(_Section):
         if self.packing is not None:
             return list(self.packing.planners)
         return [entry.title for entry in self.policies]
+
+    def tells(self, entry: PolicyEntry) -> bool:
+        """Whether jobs tell a policy how long they take."""
+        own = entry.stated_durations
+        return self.stated_durations if own is None else own
 
 
 Value = str | int | float | bool | None
@@ -361,6 +370,8 @@ def _policy_problems(experiment: Experiment, document: Document) -> Iterator[Pro
             yield document.problem(place, f"a second {entry.title!r}", "give it a label")
         try:
             named_policy(entry.spec, entry.options)
+            if not experiment.tells(entry):
+                require_possible(entry.spec, entry.options)
         except EvaError as error:
             yield document.problem(place, error.message, error.hint)
         if entry.short is not None and (why := short_problem(entry.short, experiment.cluster)):

@@ -55,6 +55,8 @@ class Row:
         results: The results behind them, by seed.
         tenants: By name the same by the names of
             `eva_master.simulation.results.metrics.TenantFigures`; empty where no job has a tenant.
+        speed_ups: By the label of each other policy its mean completion time over that of this
+            one, on the same traces; empty unless the cluster is fixed.
     """
 
     trace: str
@@ -63,6 +65,7 @@ class Row:
     figures: Mapping[str, Estimate]
     results: tuple[Result, ...] = field(repr=False, default=())
     tenants: Mapping[str, Mapping[str, Estimate]] = field(default_factory=dict)
+    speed_ups: Mapping[str, Estimate] = field(default_factory=dict)
 
     def shape(self) -> dict[str, Any]:
         """The content as JSON has it."""
@@ -72,6 +75,7 @@ class Row:
             "policy": self.label,
             "runs": max(one.count for one in self.figures.values()),
             "figures": _shape(self.figures),
+            **({"speed_ups": _shape(self.speed_ups)} if self.speed_ups else {}),
             **(
                 {"tenants": {name: _shape(of) for name, of in of_all.items()}}
                 if (of_all := self.tenants)
@@ -129,7 +133,8 @@ def summarise(plan: Plan, cells: Sequence[Cell], results: Results) -> Summary:
     by_place: dict[RowKey, dict[int, Cell]] = {}
     for cell in cells:
         by_place.setdefault((cell.trace, cell.values, cell.label), {})[cell.seed] = cell
-    known = _Known(by_place, kept, plan.experiment.baseline)
+    rivals = () if plan.experiment.cluster is None else plan.experiment.labels
+    known = _Known(by_place, kept, plan.experiment.baseline, rivals)
     rows = tuple(
         row for place in by_place if place[2] != REFERENCE and (row := known.row(place)) is not None
     )
@@ -157,10 +162,12 @@ class _Known:
         cells: Mapping[RowKey, Mapping[int, Cell]],
         results: Mapping[str, Result | None],
         baseline: str,
+        rivals: Sequence[str],
     ) -> None:
         self._cells = cells
         self._results = results
         self._baseline = baseline
+        self._rivals = rivals
 
     def bounds(self, place: tuple[str, Values]) -> Iterator[tuple[float, float | None]]:
         """Reference bounds in dollars, and over the baseline's cost on the same trace."""
@@ -194,7 +201,21 @@ class _Known:
         if not results:
             return None
         estimates = {name: Estimate.of(values) for name, values in samples.items()}
-        return Row(*place, estimates, tuple(results), _tenants(results))
+        return Row(*place, estimates, tuple(results), _tenants(results), self._speed_ups(place))
+
+    def _speed_ups(self, place: RowKey) -> dict[str, Estimate]:
+        """How much longer jobs took under each other policy, where both were run."""
+        found: dict[str, Estimate] = {}
+        for rival in self._rivals:
+            ratios = []
+            for cell in self._distinct(place):
+                own = self._figure(place, cell.seed, "jct_mean_h")
+                other = self._figure((*place[:2], rival), cell.seed, "jct_mean_h")
+                if own and other and rival != place[2]:
+                    ratios.append(other / own)
+            if ratios:
+                found[rival] = Estimate.of(ratios)
+        return found
 
     def _distinct(self, place: RowKey) -> list[Cell]:
         """One cell per run: seeds that share one are one sample."""

@@ -25,6 +25,13 @@ _COLUMNS = (
     ("instances_launched", "instances", ",.0f", 1.0),
     ("full_share", "full, %", ".1f", 100.0),
     ("planning_mean_s", "planning, ms", ".1f", 1000.0),
+    ("jct_median_h", "JCT p50, h", ".3f", 1.0),
+    ("jct_p90_h", "JCT p90, h", ".2f", 1.0),
+    ("wait_share", "wait / task time", ".2f", 1.0),
+    ("estimate_error_p50", "error, %", ".1f", 100.0),
+    ("estimate_error_p90", "error p90, %", ".0f", 100.0),
+    ("right_queue", "right queue, %", ".1f", 100.0),
+    ("estimated_jobs", "estimated", ",.0f", 1.0),
     ("short_wait_mean_s", "short wait, s", ",.2f", 1.0),
     ("short_wait_p50_s", "p50", ",.1f", 1.0),
     ("short_wait_p90_s", "p90", ",.1f", 1.0),
@@ -111,6 +118,7 @@ def _page(summary: Summary, pictures: Sequence[Picture]) -> str:
 <p class="note">{_notes(summary)}</p>
 <h2>Figures of each policy</h2>
 <div class="wide">{_table(summary)}</div>
+{_speed_ups(summary)}
 {_partitions(summary)}
 {_tenants(summary)}{sections}
 </body>
@@ -161,6 +169,32 @@ def _table(summary: Summary) -> str:
         lines.append(f"<tr{' class=first' if first else ''}>{cells}</tr>")
     body = "\n".join(lines)
     return f"<table><thead><tr>{head}</tr></thead><tbody>\n{body}\n</tbody></table>"
+
+
+def _speed_ups(summary: Summary) -> str:
+    """How much longer jobs take under each other policy; empty unless the cluster is fixed."""
+    rows = [row for row in summary.rows if row.speed_ups]
+    if not rows:
+        return ""
+    experiment = summary.plan.experiment
+    varied = [key.rpartition(".")[2] for key in experiment.vary]
+    head = "".join(f'<th class="name">{escape(name)}</th>' for name in ("trace", *varied, "policy"))
+    head += "".join(f"<th>over {escape(name)}</th>" for name in experiment.labels)
+    lines = []
+    for row in rows:
+        names = (row.trace, *(str(value) for _, value in row.values), row.label)
+        cells = "".join(f'<td class="name">{escape(name)}</td>' for name in names)
+        for name in experiment.labels:
+            one = row.speed_ups.get(name)
+            cells += f"<td>{'-' if one is None else ''.join(_number(one, '.2f', 1.0))}</td>"
+        lines.append(f"<tr>{cells}</tr>")
+    body = "\n".join(lines)
+    return f"""<h2>Speed-ups</h2>
+<p class="note">Mean completion time of jobs under the column's policy over that under the row's, on
+the same trace.</p>
+<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>
+{body}
+</tbody></table></div>"""
 
 
 def _partitions(summary: Summary) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields
 from math import gcd
 from typing import Any
@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from eva_master.adapters.text import yamlfile
 from eva_master.adapters.text.yamlfile import Document
-from eva_master.app.config import policy_config
+from eva_master.app.config import MasterConfig, policy_config
 from eva_master.app.policy_registry import policies
 from eva_master.app.sections.base import OnePolicySection, PolicySection
 from eva_master.app.sections.building import (
@@ -29,7 +29,7 @@ from eva_master.ports import Policy, PolicyKind
 def estimates_of(
     kind: PolicyKind, config: Any, default: Estimates = Estimates.POSTERIOR
 ) -> Estimates:
-    """What a policy wants run times estimated from, in an experiment that leaves that to it.
+    """What a policy wants run times estimated from, where that is left to it.
 
     Args:
         kind: The policy.
@@ -38,6 +38,57 @@ def estimates_of(
     """
     asked: Estimates | None = getattr(kind, "estimates", lambda _: None)(config)
     return default if asked is None else asked
+
+
+def asked_by(section: OnePolicySection) -> Estimates | None:
+    """What the policy of a section wants run times estimated from; `None` if it does not mind."""
+    kind = policies()[section.name]
+    found: Estimates | None = getattr(kind, "estimates", lambda _: None)(
+        policy_config(section, kind)
+    )
+    return found
+
+
+def estimates_in(config: MasterConfig) -> Estimates:
+    """What a master estimates run times from.
+
+    That is what its settings state, or else what the policy asks for where jobs go by default.
+    """
+    if config.estimates is not None:
+        return config.estimates
+    usual = next((name for name, it in config.partitions.items() if it.default), None)
+    section = config.policy if usual is None else config.policy_sections[usual]
+    return asked_by(section) or Estimates.POSTERIOR
+
+
+def estimate_doubts(section: PolicySection, used: Estimates) -> Iterator[str]:
+    """What an operator may not have meant about what run times are estimated from.
+
+    Args:
+        section: The policies.
+        used: What they are estimated from.
+    """
+    for one in (section, section.short):
+        asked = None if one is None else asked_by(one)
+        if one is not None and asked not in (None, used):
+            yield (
+                f"the policy {one.name} asks for estimates: {asked}, and run times are estimated "
+                f"from {used}: leave the setting `estimates` out, unless another partition needs it"
+            )
+
+
+def refusals(kind: PolicyKind, config: Any) -> Iterator[tuple[str, str, str]]:
+    """What keeps a policy from deciding where nobody says how long jobs take.
+
+    Args:
+        kind: The policy.
+        config: Its options.
+
+    Returns:
+        The option, why, and what to do.
+    """
+    found: Iterable[tuple[str, str, str]] = getattr(kind, "refusals", lambda _: ())(config)
+    yield from found
 
 
 def doubts(section: PolicySection, catalog: Catalog) -> Iterator[str]:
@@ -113,6 +164,43 @@ def policy_problems(
     if section.short is not None:
         problems += _problems((*path, "short"), section.short, known, document)
     return problems
+
+
+def live_problems(
+    path: tuple[str, ...],
+    section: PolicySection,
+    known: Mapping[str, PolicyKind],
+    document: Document,
+) -> list[Problem]:
+    """What is wrong with a section on policies of a live master, where run times are not known.
+
+    Args:
+        path: Where it is in the document.
+        section: The section.
+        known: All policies.
+        document: The settings.
+    """
+    if problems := policy_problems(path, section, known, document):
+        return problems
+    found = []
+    for where, one in ((path, section), ((*path, "short"), section.short)):
+        kind = None if one is None else known[one.name]
+        if one is None or kind is None:
+            continue
+        for option, message, hint in refusals(kind, policy_config(one, kind)):
+            place = _said_at(where, option, one, document)
+            found.append(document.problem(place, f"policy {one.name!r}: {message}", hint))
+    return found
+
+
+def _said_at(
+    path: tuple[str, ...], option: str, section: OnePolicySection, document: Document
+) -> tuple[str, ...]:
+    """Where a section says what an option is: itself, or by its preset."""
+    if option in section.options:
+        return (*path, "options", option)
+    preset = (*path, "preset")
+    return preset if preset in document.marks else (*path, "name")
 
 
 def _problems(

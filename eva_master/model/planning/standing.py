@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from eva_master.model.fleet.partitions import ShortJobs
 from eva_master.model.ids import MILLION, InstanceId, JobId
@@ -76,6 +76,8 @@ class Line:
             took, since so long ago, and has had none since, is offered room first; `None` for
             never.
         by_arrival: Whether a job that comes later stands behind, unless it is more urgent.
+        reason: What the line is, for users. Like `notes` it does not count when lines are compared.
+        notes: Why jobs stand in it, for their users; some of the jobs, or none.
     """
 
     pools: tuple[str, ...]
@@ -88,6 +90,8 @@ class Line:
     patience_ms: int | None = None
     by_arrival: bool = False
     open_to: Newcomers | None = None
+    reason: str = field(default="", compare=False)
+    notes: tuple[tuple[JobId, str], ...] = field(default=(), compare=False)
 
 
 @dataclass(frozen=True, slots=True)

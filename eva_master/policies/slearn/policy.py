@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -27,6 +27,7 @@ from eva_master.policies.slearn.memory import NAME, Memory, Sampled
 from eva_master.policies.slearn.queues import PILOTS_QUEUE, Queued, lines
 from eva_master.policies.slearn.sampling import chosen, pilots_of
 from eva_master.policies.slearn.sizes import Work, outgrows_ms, queue_of, work_of
+from eva_master.policies.slearn.telling import explained
 
 _LOOKED_AT_PART = 20
 """A job's place is looked at again once one in so many of its tasks that were left has ended."""
@@ -66,7 +67,8 @@ class SLearn:
         standing = [it for it in queued if it.job.id in lined and it.job.id not in behind]
         if nodes.views:
             pool = nodes.pool("the operator's own nodes, whose room is given by queue")
-            plan = replace(plan, pools=(pool,), lines=lines(config, standing))
+            stated = lines(config, standing)
+            plan = replace(plan, pools=(pool,), lines=explained(config, stated, standing))
         plan = replace(
             plan,
             again_ms=self._again_ms(standing, now),
@@ -231,6 +233,17 @@ class _PolicySpec:
         """What run times are to be estimated from."""
         assert isinstance(config, Config)
         return config.mode
+
+    def refusals(self, config: Any) -> Iterator[tuple[str, str, str]]:
+        """Why it cannot decide where nobody says how long jobs take."""
+        assert isinstance(config, Config)
+        if config.estimator == "oracle":
+            yield (
+                "estimator",
+                "oracle knows how long every task takes, and nobody says that here",
+                "have estimator: posterior, which learns it; oracle is for simulations in which "
+                "durations are stated",
+            )
 
 
 POLICY = _PolicySpec()

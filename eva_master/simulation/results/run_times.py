@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from eva_master.model.ids import MILLION, JobId
+from eva_master.model.planning.estimate import Estimates
 from eva_master.model.planning.plan import Plan, PolicyMemory
 from eva_master.model.planning.snapshot import JobView, Snapshot
 from eva_master.model.trace import TraceJob
@@ -20,6 +21,7 @@ PILOTS_PPM = 30_000
 _FIRST_QUEUE_MS = 1_000_000
 _GROWTH = 10
 """Jobs are sorted by their work into queues: up to 1,000 s, up to ten times that, and so on."""
+_BEFOREHAND = (Estimates.HISTORY, Estimates.THREE_SIGMA, Estimates.POINT)
 
 
 def queue_of(work_ms: float) -> int:
@@ -90,6 +92,17 @@ class WatchedEstimates:
             if job.id not in self._noted:
                 self._look_at(job)
         return self._policy.plan(snapshot, memory)
+
+    def decisive(self, mode: Estimates, *, stated: bool) -> Mapping[str, int]:
+        """By job, the estimate by which the policy could first sort it.
+
+        That is the first one where finished tasks change nothing, else the one after the pilots.
+
+        Args:
+            mode: What run times were estimated from.
+            stated: Whether jobs told how long they take.
+        """
+        return self.at_first if stated or mode in _BEFOREHAND else self.after_pilots
 
     def _look_at(self, view: JobView) -> None:
         # The master numbers jobs: the id is the name in the trace and a number.

@@ -29,6 +29,8 @@ BOUND = (
     "latest_start_ms",
     "no_bound",
     "others_first",
+    "reason",
+    "note",
 )
 """What `test_line_outlooks` is about."""
 
@@ -91,6 +93,21 @@ def test_a_job_that_waits_is_told_its_place_in_each_line() -> None:
         "only": [],
         **{name: second[name] for name in BOUND},
     }
+
+
+def test_a_job_is_told_what_the_policy_says_of_a_line() -> None:
+    state, jobs = cluster()
+    pool = Pool("small", (InstanceId("i-1"), InstanceId("i-2")), "two are kept")
+    notes = ((jobs[1], "5 h of work are left"),)
+    line = Line(("small",), tuple(jobs), reason="queue 3 of 10", notes=notes)
+    state.membership.state("", (pool,), (line,))
+    message = explained(state, jobs[1])
+    assert "    queue 3 of 10: 5 h of work are left" in told(message)
+    (shown,) = explanation.shape(message)["lines"]
+    assert (shown["reason"], shown["note"]) == ("queue 3 of 10", "5 h of work are left")
+    other = explained(state, jobs[0])
+    assert "    queue 3 of 10" in told(other), "that is all there is to say"
+    assert explanation.shape(other)["lines"][0]["note"] is None
 
 
 def test_who_has_ended_is_before_nobody_and_who_runs_waits_for_nothing() -> None:

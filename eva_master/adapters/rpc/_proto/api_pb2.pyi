@@ -2149,6 +2149,8 @@ class LinePlace(google.protobuf.message.Message):
     LATEST_START_MS_FIELD_NUMBER: builtins.int
     NO_BOUND_FIELD_NUMBER: builtins.int
     OTHERS_FIRST_FIELD_NUMBER: builtins.int
+    REASON_FIELD_NUMBER: builtins.int
+    NOTE_FIELD_NUMBER: builtins.int
     rank: builtins.int
     """Lines of a lower rank are offered room first."""
     before: builtins.int
@@ -2173,6 +2175,9 @@ class LinePlace(google.protobuf.message.Message):
     """Why there is none, for the user."""
     others_first: builtins.bool
     """Others that come later may go first, and that would be later then."""
+    reason: builtins.str
+    """What the line is, and why the job stands in it, as the policy says; empty if it does not."""
+    note: builtins.str
     @property
     def pools(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """The preferred ones first."""
@@ -2199,9 +2204,11 @@ class LinePlace(google.protobuf.message.Message):
         latest_start_ms: builtins.int | None = ...,
         no_bound: builtins.str = ...,
         others_first: builtins.bool = ...,
+        reason: builtins.str = ...,
+        note: builtins.str = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_at_most", b"_at_most", "_latest_start_ms", b"_latest_start_ms", "_work_ms", b"_work_ms", "at_most", b"at_most", "latest_start_ms", b"latest_start_ms", "work_ms", b"work_ms"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_at_most", b"_at_most", "_latest_start_ms", b"_latest_start_ms", "_work_ms", b"_work_ms", "at_most", b"at_most", "before", b"before", "first", b"first", "latest_start_ms", b"latest_start_ms", "more_only", b"more_only", "no_bound", b"no_bound", "only", b"only", "others_first", b"others_first", "pools", b"pools", "rank", b"rank", "slots", b"slots", "tasks_before", b"tasks_before", "work_ms", b"work_ms"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_at_most", b"_at_most", "_latest_start_ms", b"_latest_start_ms", "_work_ms", b"_work_ms", "at_most", b"at_most", "before", b"before", "first", b"first", "latest_start_ms", b"latest_start_ms", "more_only", b"more_only", "no_bound", b"no_bound", "note", b"note", "only", b"only", "others_first", b"others_first", "pools", b"pools", "rank", b"rank", "reason", b"reason", "slots", b"slots", "tasks_before", b"tasks_before", "work_ms", b"work_ms"]) -> None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_at_most", b"_at_most"]) -> typing.Literal["at_most"] | None: ...
     @typing.overload

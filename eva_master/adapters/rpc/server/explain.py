@@ -170,6 +170,8 @@ def _line(model: ReadModel, job: JobId, place: LinePlace, ahead: LineOutlook) ->
         latest_start_ms=ahead.latest_ms,
         no_bound=ahead.no_bound,
         others_first=ahead.others_first,
+        reason=line.reason,
+        note=dict(line.notes).get(job, ""),
     )
 
 

@@ -148,6 +148,8 @@ def _pool(message: StandingPool) -> str:
 def _lines(message: Explanation) -> Iterator[str]:
     for line in message.lines:
         yield _line(line)
+        if line.reason or line.note:
+            yield f"    {plain(': '.join(filter(None, (line.reason, line.note))))}"
         yield _ahead(line, message.now_ms)
     if message.more_lines:
         yield f"  and in {count(message.more_lines, 'more line')}"
@@ -340,6 +342,8 @@ def _line_shape(message: LinePlace) -> dict[str, Any]:
         "latest_start_ms": message.latest_start_ms if bounded else None,
         "no_bound": message.no_bound or None,
         "others_first": message.others_first,
+        "reason": message.reason or None,
+        "note": message.note or None,
     }
 
 

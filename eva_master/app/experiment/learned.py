@@ -1,0 +1,73 @@
+"""Experiments with jobs that recur: how well run times were estimated, and what that came to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from eva_master.model.ids import MILLIS_PER_HOUR, RunId, job_of
+from eva_master.model.planning.estimate import Estimates
+from eva_master.model.trace import Trace, TraceJob
+from eva_master.simulation.results.metrics import Record, quantile
+from eva_master.simulation.results.run_times import WatchedEstimates, accuracy, wide
+from eva_master.simulation.scenario.submission import work_ms
+
+
+def figures_of(
+    watched: WatchedEstimates, record: Record, trace: Trace, mode: Estimates, *, stated: bool
+) -> dict[str, float]:
+    """The figures of estimates, and of completion times that the outcome of a run has not.
+
+    Args:
+        watched: Has the estimates that the policy was given.
+        record: Of the run.
+        trace: What was run.
+        mode: What run times were estimated from.
+        stated: Whether jobs told how long they take.
+
+    Returns:
+        By name; what is about estimates is left out if there were none.
+    """
+    found = accuracy(watched.decisive(mode, stated=stated), trace.jobs)
+    known = {
+        "estimate_error_p50": found.p50,
+        "estimate_error_p90": found.p90,
+        "right_queue": found.right_queue,
+    }
+    return {
+        "jct_p90_h": quantile([job.jct_ms / MILLIS_PER_HOUR for job in record.jobs], 0.9),
+        "wait_share": _waited_ms(record) / sum(map(_whole_ms, trace.jobs)),
+        "wide_jobs": float(found.jobs),
+        "estimated_jobs": float(found.estimated),
+        **(known if found.estimated else {}),
+    }
+
+
+def curves_of(watched: WatchedEstimates, trace: Trace) -> dict[str, Any]:
+    """Pairs of a true and an estimated run time in seconds, a pair per wide job."""
+    return {
+        "estimated_at_first_s": _pairs(watched.at_first, trace.jobs),
+        "estimated_after_pilots_s": _pairs(watched.after_pilots, trace.jobs),
+    }
+
+
+def _pairs(estimates: Mapping[str, int], jobs: Iterable[TraceJob]) -> list[tuple[float, float]]:
+    known = wide(jobs)
+    return [
+        (round(_whole_ms(known[name]) / len(known[name].tasks)) / 1_000, mean_ms / 1_000)
+        for name, mean_ms in estimates.items()
+    ]
+
+
+def _whole_ms(job: TraceJob) -> float:
+    """The work of all tasks of a job."""
+    return sum(work_ms(job, index) for index in range(len(job.tasks)))
+
+
+def _waited_ms(record: Record) -> int:
+    """For how long all tasks together waited, from the arrival of a job to their first start."""
+    arrivals = {job.id: job.submitted_ms for job in record.jobs}
+    starts: dict[RunId, int] = {}
+    for one in record.occupancies:
+        starts[one.run] = min(one.from_ms, starts.get(one.run, one.from_ms))
+    return sum(at - arrivals[job_of(run)] for run, at in starts.items())

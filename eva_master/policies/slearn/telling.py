@@ -1,0 +1,86 @@
+"""What users are told of the queues, and of why their job stands in one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from math import expm1
+
+from eva_master.model.ids import MILLION, MILLIS_PER_HOUR
+from eva_master.model.planning.standing import Line
+from eva_master.policies.slearn.config import Config
+from eva_master.policies.slearn.queues import Queued
+
+SPARE = "room that no queue wants, for other tasks of jobs whose pilots have not finished"
+_PER_CENT = 100
+_WIDEST = 9.0
+"""Above this a spread is no longer a number that tells anybody anything."""
+
+
+def explained(
+    config: Config, stated: tuple[Line, ...], standing: Sequence[Queued]
+) -> tuple[Line, ...]:
+    """The same lines with what users are told of them; as they are if reasons are not wanted.
+
+    Args:
+        config: Of the policy.
+        stated: The lines, as `eva_master.policies.slearn.queues.lines` states them.
+        standing: Who stands in them.
+    """
+    if not config.explained:
+        return stated
+    by_name = {it.job.id: it for it in standing}
+    found = []
+    for line in stated:
+        there = [by_name[job] for job in line.jobs]
+        spare = bool(line.rank % 2)
+        reason = SPARE if spare else queue(config, there[0].queue)
+        notes = () if spare else tuple((it.job.id, note(config, it)) for it in there)
+        found.append(replace(line, reason=reason, notes=notes))
+    return tuple(found)
+
+
+def queue(config: Config, number: int) -> str:
+    """Which queue this is, and for which jobs."""
+    name = f"queue {number + 1} of {config.queues}"
+    if config.estimator == "fifo":
+        return f"{name}, by arrival"
+    what = "work done" if config.estimator == "las" else "work"
+    first = config.first_queue_s * 1_000
+    from_ms = first * config.growth ** (number - 1) if number else 0
+    if number == config.queues - 1:
+        return f"{name}, for jobs with {_hours(from_ms)} of {what} or more"
+    to = f"less than {_hours(first * config.growth**number)} of {what}"
+    if number:
+        to = f"{_hours(from_ms)} to {to}"
+    return f"{name}, for jobs with {to}"
+
+
+def note(config: Config, queued: Queued) -> str:
+    """Why a job stands in its queue."""
+    job, work = queued.job, queued.work
+    if config.estimator == "fifo":
+        return "every job stands in it"
+    if config.estimator == "las":
+        return f"its tasks have had {_hours(work.had_ms)}"
+    if queued.pilots:
+        those = f"{len(queued.pilots)} of its {job.tasks} tasks run first"
+        return f"{those}: how long they take tells how much work it has"
+    if config.thin_first and job.tasks < config.thin:
+        return f"it has fewer than {config.thin} tasks, so that none of them runs first"
+    if work.left_ms is None or job.estimate is None:
+        return "nothing is known of how long its tasks take"
+    known = job.estimate
+    each = f"a task takes {_hours(known.mean_ms)}{_give_or_take(known.spread_ppm)}"
+    return f"{_hours(work.left_ms)} of work are left by estimate; {each}"
+
+
+def _give_or_take(spread_ppm: int) -> str:
+    share = expm1(min(spread_ppm / MILLION, _WIDEST))
+    return f", give or take {_PER_CENT * share:.0f} %" if share else ""
+
+
+def _hours(ms: int) -> str:
+    """A time as hours, or as seconds if it is less than six minutes."""
+    hours = ms / MILLIS_PER_HOUR
+    return f"{hours:,.1f} h" if hours >= 0.1 else f"{ms / 1_000:,.0f} s"
