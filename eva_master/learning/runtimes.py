@@ -252,11 +252,16 @@ class OwnerTimes:
             What is known of its value, and how far off that is expected to be, squared; `None` if
             nothing is known of any.
         """
-        found = [(_variance(name, it), it) for name, it in self._known(traits)]
-        if not found:
+        feature = self.telling_feature(traits)
+        if feature is None:
             return None
-        variance, spread = min(found, key=itemgetter(0))
-        return spread, variance
+        spread = self.spreads[feature, dict(traits.values())[feature]]
+        return spread, _variance(feature, spread)
+
+    def telling_feature(self, traits: Traits) -> Feature | None:
+        """Which feature that is."""
+        found = [(_variance(name, it), name) for name, it in self._known(traits)]
+        return min(found, key=itemgetter(0))[1] if found else None
 
     def _known(self, traits: Traits) -> list[tuple[Feature, Spread]]:
         return [

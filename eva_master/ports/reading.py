@@ -14,7 +14,7 @@ from eva_master.model.events import CloudTrouble
 from eva_master.model.fleet.partitions import Partitions
 from eva_master.model.ids import Exact, Family, InstanceId, JobId, Millis, RunId, Workload
 from eva_master.model.job import JobSpec
-from eva_master.model.planning.estimate import Estimate, Estimates
+from eva_master.model.planning.estimate import Estimate, Estimates, Evidence
 from eva_master.model.planning.plan import PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.planning.standing import LinePlace
@@ -412,6 +412,10 @@ class ReadModel(Protocol):
 
     def contradicted(self, job: Job) -> Contradicted | None:
         """Why a job's stated duration is not believed; `None` if it is, or if there is none."""
+        ...
+
+    def evidence(self, job: Job) -> Evidence | None:
+        """What a job's run time is estimated from where it is not stated; `None` if nothing is."""
         ...
 
     def normalised(self, run: TaskRun) -> float | None:

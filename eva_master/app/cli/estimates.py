@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from math import expm1
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -16,7 +15,7 @@ from eva_master.app.cli.session import (
     print_json,
 )
 from eva_master.app.cli.views.tables import grid
-from eva_master.app.cli.views.words import ago, plain, span
+from eva_master.app.cli.views.words import ago, give_or_take, plain, span
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -84,7 +83,7 @@ def _value(one: LearnedTime) -> str:
 
 def _percent(deviation: float) -> str:
     """A standard deviation of logarithms as a part of the run time; ``-`` if there is none yet."""
-    return f"±{100 * expm1(min(deviation, 9.0)):,.0f}%" if deviation else "-"
+    return f"±{give_or_take(deviation)}" if deviation else "-"
 
 
 def shape(message: LearnedTimes) -> dict[str, Any]:

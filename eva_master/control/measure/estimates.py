@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from math import isqrt
 
 from eva_master.control.state.finished import Kind, kind_of
 from eva_master.control.state.records import Records
 from eva_master.learning.run_times.posterior import NONE_FINISHED, Finished
 from eva_master.learning.runtimes import UNKNOWN, OwnerTimes, Traits
-from eva_master.model.ids import Millis, Workload
+from eva_master.model.ids import MILLION, Millis, Workload
 from eva_master.model.job import JobKind, JobSpec, TaskSpec
-from eva_master.model.planning.estimate import LONGEST_MS, Estimate, Estimates, Source
-from eva_master.model.planning.fixed_point import log_ppm
+from eva_master.model.planning.estimate import (
+    LONGEST_MS,
+    Estimate,
+    Estimates,
+    Evidence,
+    Source,
+)
+from eva_master.model.planning.fixed_point import exp_of_ppm, log_ppm
 from eva_master.model.records import Job
 from eva_master.model.resources import NOTHING
 
@@ -102,6 +109,28 @@ class JobEstimates:
         if not took or self.of(tasks) is None:
             return None
         return Contradicted(workload, stated, took)
+
+    def evidence(self, tasks: Sequence[TaskSpec]) -> Evidence:
+        """What the estimate of tasks that progress together has behind it."""
+        kind, mode = _kind(tasks), self.mode
+        found = Evidence()
+        own = self.finished.get(kind, NONE_FINISHED)
+        if own.tasks and mode in (Estimates.PILOTS, Estimates.POSTERIOR):
+            found = Evidence(own.tasks, own.total_ms // own.tasks)
+        workload, demand = kind
+        traits = Traits(workload, self.spec.name, self.submitted_ms, demand)
+        feature, told = self.known.telling_feature(traits), self.known.most_telling(traits)
+        if feature is None or told is None or mode in (Estimates.PILOTS, Estimates.OFF):
+            return found
+        spread, variance = told
+        return replace(
+            found,
+            feature=feature.value,
+            value=dict(traits.values())[feature],
+            jobs=spread.jobs,
+            jobs_ms=exp_of_ppm(spread.log),
+            spread_ppm=isqrt(variance * MILLION),
+        )
 
     def _of(self, kind: Kind) -> Estimate | None:
         mode = self.mode

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from operator import itemgetter
 from typing import Literal
 
 from eva_master.control.measure.estimates import Contradicted, JobEstimates, groups
@@ -22,7 +23,7 @@ from eva_master.learning.delays import two_digits
 from eva_master.learning.run_times.posterior import Finished
 from eva_master.model.ids import MILLION, Millis, RunId, run_id
 from eva_master.model.job import JobSpec, TaskSpec
-from eva_master.model.planning.estimate import LONGEST_MS, Estimate
+from eva_master.model.planning.estimate import LONGEST_MS, Estimate, Evidence
 from eva_master.model.planning.snapshot import PREVIEW, RemainingWork, RunTime
 from eva_master.model.records import Job, TaskRun
 from eva_master.model.states import TERMINAL_JOB, TERMINAL_RUN, RunState
@@ -240,6 +241,22 @@ def contradicted(state: Records, job: Job) -> Contradicted | None:
     kinds = {kind_of(job.spec.tasks[group[0]]): group for group in groups(job.spec)}
     found = (estimates.contradicted([job.spec.tasks[it] for it in one]) for one in kinds.values())
     return next((it for it in found if it is not None), None)
+
+
+def evidence(state: Records, job: Job) -> Evidence | None:
+    """What a job's run time is estimated from where nothing is stated; `None` if it cannot be.
+
+    Of tasks that differ it is that of those that are expected to take longest.
+    """
+    if job.state in TERMINAL_JOB:
+        return None
+    estimates, spec = JobEstimates.of_job(state, job), job.spec
+    kinds = {kind_of(spec.tasks[group[0]]): group for group in groups(spec)}
+    alike = [[spec.tasks[number] for number in group] for group in kinds.values()]
+    known = [(it.mean_ms, tasks) for tasks in alike if (it := estimates.of(tasks)) is not None]
+    if not known:
+        return None
+    return estimates.evidence(max(known, key=itemgetter(0))[1])
 
 
 def outlooks(

@@ -37,7 +37,7 @@ from eva_master.model.events import CloudTrouble
 from eva_master.model.fleet.partitions import Partitions
 from eva_master.model.ids import Exact, InstanceId, JobId, Millis, RunId
 from eva_master.model.job import JobSpec, Stragglers, TaskSpec
-from eva_master.model.planning.estimate import Estimates
+from eva_master.model.planning.estimate import Estimates, Evidence
 from eva_master.model.planning.fixed_point import exp_of_ppm
 from eva_master.model.planning.plan import PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot, StandaloneRates, ThroughputTable
@@ -397,6 +397,10 @@ class ClusterModel:
     def contradicted(self, job: Job) -> Contradicted | None:
         """See `ReadModel.contradicted`."""
         return remaining.contradicted(self, job)
+
+    def evidence(self, job: Job) -> Evidence | None:
+        """See `ReadModel.evidence`."""
+        return remaining.evidence(self, job)
 
     def reservation_price(self, run: TaskRun) -> int:
         """See `ReadModel.reservation_price`."""

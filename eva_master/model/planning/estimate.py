@@ -97,6 +97,30 @@ class Estimate:
         return exceeds_ppm(log_ppm(time_ms) - self.log, self.scale, self.freedom)
 
 
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What an estimate has behind it, each source by itself.
+
+    Attributes:
+        pilots: Finished tasks of the same job.
+        pilots_ms: What they took on average; 0 if there are none.
+        feature: What the job has in common with earlier ones of its owner, of all such things the
+            one that has told best; empty if there are no such jobs.
+        value: Its value.
+        jobs: How many of these are remembered.
+        jobs_ms: The median of what a task of them took.
+        spread_ppm: How far off that is expected to be: the standard deviation of its logarithm.
+    """
+
+    pilots: int = 0
+    pilots_ms: int = 0
+    feature: str = ""
+    value: str = ""
+    jobs: int = 0
+    jobs_ms: int = 0
+    spread_ppm: int = 0
+
+
 def mean_ms(log: int, variance: int) -> int:
     """The mean of a log-normal run time, in milliseconds.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from math import log
 from pathlib import Path
 
 import pytest
@@ -118,7 +119,7 @@ def test_json_has_the_documented_shape(eva: Run, api: FakeApi) -> None:
     assert shown.keys() == {
         *("kind", "subject", "now_ms", "round", "at_ms", "partition", "job", "instances"),
         *("moved_in_round", "moved_ms", "exchanges", "weighing", "instance", "lines", "pools"),
-        *("latency", "more_lines"),
+        *("latency", "more_lines", "evidence"),
     }
     assert len(shown["instances"]) == 23
     assert shown["instances"][0]["tasks"][0] == {
@@ -168,6 +169,32 @@ def test_it_is_said_why_a_task_of_unknown_throughput_is_alone(eva: Run, api: Fak
     assert "a-1/2 runs alone" not in words
     shown = json.loads(eva("explain", "a-1", "--json").stdout)
     assert [each["tasks"][0]["profiled"] for each in shown["instances"]] == [True, False]
+
+
+def test_a_job_is_told_what_each_source_of_its_run_time_says(eva: Run, api: FakeApi) -> None:
+    known = pb.RunTimeEstimate(mean_ms=50_000, least_ms=40_000, most_ms=60_000, source="posterior")
+    behind = pb.RunTimeEvidence(
+        pilots=5,
+        pilots_ms=41_000,
+        feature="workload",
+        value="etl",
+        jobs=64,
+        jobs_ms=55_000,
+        spread=log(1.6),
+    )
+    job = pb.Job(id="a-1", state="running", estimate=known)
+    api.explanation = pb.Explanation(kind="job", now_ms=NOW_MS, job=job, evidence=behind)
+    assert eva("explain", "a-1").stdout.splitlines()[2:4] == [
+        "    5 finished tasks took 41s each",
+        "    64 earlier jobs of workload etl took 55s a task, give or take 60%",
+    ]
+    shown = json.loads(eva("explain", "a-1", "--json").stdout)["evidence"]
+    assert (shown["pilots"], shown["pilots_ms"], shown["jobs"]) == (5, 41_000, 64)
+    behind = pb.RunTimeEvidence(feature="memory", value="2560", jobs=1, jobs_ms=1_000)
+    api.explanation.evidence.CopyFrom(behind)
+    text = eva("explain", "a-1").stdout
+    assert "1 earlier job with 2.5 GiB took 1s a task, give or take 0%" in text
+    assert "finished" not in text
 
 
 def suspended(by: str, reason: str, tasks: list[pb.Task]) -> pb.Explanation:

@@ -294,6 +294,22 @@ def test_plan(eva: Run, api: FakeApi, tmp_path: Path) -> None:
     assert answer["alone_usd_per_hour"] == 0.714
     assert answer["placements"][2]["waiting_for"] == "the limit of p3.2xlarge"
     assert api.of("Plan")[0].request.job_yaml == JOB
+    assert "run time" not in text
+    assert answer["estimate"] is None
+
+
+def test_plan_tells_how_long_a_task_runs_unless_its_file_does(
+    eva: Run, api: FakeApi, tmp_path: Path
+) -> None:
+    file = tmp_path / "job.yaml"
+    file.write_text(JOB)
+    known = {"mean_ms": 60_000, "least_ms": 40_000, "most_ms": 90_000, "source": "history"}
+    api.plan.estimate.CopyFrom(pb.RunTimeEstimate(**known))
+    told = "run time: ~1m 0s a task, 40s to 1m 30s in two of three cases, by the owner's earlier"
+    assert told in eva("plan", str(file)).stdout
+    assert read(eva("plan", str(file), "--json"))["estimate"] == {**known, "tasks": 0}
+    api.plan.estimate.source = "stated"
+    assert "run time" not in eva("plan", str(file)).stdout
 
 
 def test_top_draws_once_into_a_pipe(eva: Run) -> None:

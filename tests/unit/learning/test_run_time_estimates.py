@@ -18,7 +18,7 @@ from eva_master.learning.runtimes import Traits
 from eva_master.model.changes import Changes
 from eva_master.model.events import CancelRequested, Phase
 from eva_master.model.ids import MILLION, JobId, Millis, RunId
-from eva_master.model.planning.estimate import Estimate, Estimates, Source
+from eva_master.model.planning.estimate import Estimate, Estimates, Evidence, Source
 from eva_master.model.planning.fixed_point import exp_of_ppm
 from eva_master.model.resources import Resources
 from tests.fakes.hand_driven import CATALOG, JOB, PACED, SETTINGS, SLOW, Cluster
@@ -385,3 +385,52 @@ def test_a_preview_has_an_estimate() -> None:
     (view,) = (job for job in seen.jobs if job.id == PREVIEW)
     assert view.estimate is not None
     assert view.estimate.source is Source.HISTORY
+
+
+# -- what is behind it ---------------------------------------------------------------------------
+
+
+def evidence(cluster: Cluster, job: str) -> Evidence:
+    found = remaining.evidence(cluster.state, cluster.state.jobs[JobId(job)])
+    assert found is not None
+    return found
+
+
+def test_each_source_says_what_it_knows_by_itself() -> None:
+    cluster = Cluster()
+    ended(cluster, 600, 640, 700)
+    cluster.submit(W, name="new", at=NEW)
+    found = evidence(cluster, "new-4")
+    assert (found.pilots, found.pilots_ms) == (0, 0)
+    assert (found.feature, found.value, found.jobs) == ("workload", "w", 3)
+    # The geometric mean of the three.
+    assert found.jobs_ms == pytest.approx((600 * 640 * 700) ** (1 / 3) * 1_000, rel=1e-3)
+    assert 50_000 < found.spread_ppm < 1_000_000
+
+
+@pytest.mark.parametrize(
+    ("mode_", "pilots", "jobs"),
+    [
+        (Estimates.POSTERIOR, 2, 3),
+        (Estimates.PILOTS, 2, 0),
+        (Estimates.HISTORY, 0, 3),
+        (Estimates.POINT, 0, 3),
+    ],
+)
+def test_what_is_not_used_is_not_told(mode_: Estimates, pilots: int, jobs: int) -> None:
+    cluster = mode(mode_)
+    ended(cluster, 600, 640, 700)
+    cluster.start(ARRAY, name="new", at=NEW)
+    for index, took in ((0, 100_000), (1, 140_000)):
+        exited(cluster, f"new-4/{index}", at=NEW + took)
+    found = evidence(cluster, "new-4")
+    assert (found.pilots, found.jobs) == (pilots, jobs)
+    assert found.pilots_ms == (120_000 if pilots else 0)
+    assert found.feature == ("workload" if jobs else "")
+
+
+def test_nothing_is_behind_what_nobody_knows() -> None:
+    cluster = mode(Estimates.OFF)
+    ended(cluster, 600, 640, 700)
+    cluster.submit(W, name="new", at=NEW)
+    assert remaining.evidence(cluster.state, cluster.state.jobs[JobId("new-4")]) is None

@@ -36,6 +36,7 @@ from eva_master.model.errors import (
 )
 from eva_master.model.ids import InstanceId, JobId, Millis, RunId
 from eva_master.model.job import JobKind
+from eva_master.model.planning.estimate import Estimate
 from eva_master.model.planning.plan import Assign, Hold, NewInstance, Plan, Suspend
 from eva_master.model.records import Progress
 from eva_master.model.states import InstanceState, RunState
@@ -184,6 +185,14 @@ def test_a_preview_tells_why_a_task_would_wait(state: State) -> None:
     assert shown.placements[0].instance_type == ""
     # A suspended task run goes nowhere, and frees its instance.
     assert (shown.moves, shown.price_after_micro_usd_per_hour) == (0, 0)
+
+
+def test_a_preview_has_the_estimate_of_a_task(state: State) -> None:
+    assert not preview(state, Plan()).HasField("estimate")
+    whole = hypothetical(state, spec("new", kind=JobKind.ARRAY), Millis(5000), Settings())
+    jobs = tuple(replace(it, estimate=Estimate.stated(60_000)) for it in whole.jobs)
+    known = views.plan(replace(whole, jobs=jobs), Plan(), 111).estimate
+    assert (known.mean_ms, known.source) == (60_000, "stated")
 
 
 def test_placements_are_numbered_by_task_beyond_ten(state: State) -> None:

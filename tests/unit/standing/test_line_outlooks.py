@@ -91,6 +91,8 @@ def test_the_work_before_it_and_the_bound_by_hand() -> None:
         "latest_start_ms": NOW + 43_500,
         "no_bound": None,
         "others_first": False,
+        "reason": None,
+        "note": None,
     }
 
 

@@ -1031,6 +1031,47 @@ class RunTimeEstimate(google.protobuf.message.Message):
 global___RunTimeEstimate = RunTimeEstimate
 
 @typing.final
+class RunTimeEvidence(google.protobuf.message.Message):
+    """What an estimate has behind it, each source by itself."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    PILOTS_FIELD_NUMBER: builtins.int
+    PILOTS_MS_FIELD_NUMBER: builtins.int
+    FEATURE_FIELD_NUMBER: builtins.int
+    VALUE_FIELD_NUMBER: builtins.int
+    JOBS_FIELD_NUMBER: builtins.int
+    JOBS_MS_FIELD_NUMBER: builtins.int
+    SPREAD_FIELD_NUMBER: builtins.int
+    pilots: builtins.int
+    """Finished tasks of the same job, and what they took on average."""
+    pilots_ms: builtins.int
+    feature: builtins.str
+    """What the job has in common with earlier ones of its owner, as in LearnedTime; empty if there
+    are none.
+    """
+    value: builtins.str
+    jobs: builtins.int
+    """How many of these are remembered, and the median of what a task of them took."""
+    jobs_ms: builtins.int
+    spread: builtins.float
+    """Standard deviation of the natural logarithm that is expected of that."""
+    def __init__(
+        self,
+        *,
+        pilots: builtins.int = ...,
+        pilots_ms: builtins.int = ...,
+        feature: builtins.str = ...,
+        value: builtins.str = ...,
+        jobs: builtins.int = ...,
+        jobs_ms: builtins.int = ...,
+        spread: builtins.float = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["feature", b"feature", "jobs", b"jobs", "jobs_ms", b"jobs_ms", "pilots", b"pilots", "pilots_ms", b"pilots_ms", "spread", b"spread", "value", b"value"]) -> None: ...
+
+global___RunTimeEvidence = RunTimeEvidence
+
+@typing.final
 class ContradictedDuration(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -1910,6 +1951,7 @@ class PlanResponse(google.protobuf.message.Message):
     HOSTINGS_FIELD_NUMBER: builtins.int
     EXCHANGES_FIELD_NUMBER: builtins.int
     SUSPENDED_FIELD_NUMBER: builtins.int
+    ESTIMATE_FIELD_NUMBER: builtins.int
     price_before_micro_usd_per_hour: builtins.int
     price_after_micro_usd_per_hour: builtins.int
     alone_micro_usd_per_hour: builtins.int
@@ -1928,6 +1970,10 @@ class PlanResponse(google.protobuf.message.Message):
     def suspended(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Preempted]:
         """Tasks that would be suspended."""
 
+    @property
+    def estimate(self) -> global___RunTimeEstimate:
+        """How long a task of it runs, of several kinds the one that takes longest; absent if unknown."""
+
     def __init__(
         self,
         *,
@@ -1939,8 +1985,10 @@ class PlanResponse(google.protobuf.message.Message):
         hostings: collections.abc.Iterable[global___Hosting] | None = ...,
         exchanges: collections.abc.Iterable[global___Exchange] | None = ...,
         suspended: collections.abc.Iterable[global___Preempted] | None = ...,
+        estimate: global___RunTimeEstimate | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["alone_micro_usd_per_hour", b"alone_micro_usd_per_hour", "exchanges", b"exchanges", "hostings", b"hostings", "moves", b"moves", "placements", b"placements", "price_after_micro_usd_per_hour", b"price_after_micro_usd_per_hour", "price_before_micro_usd_per_hour", b"price_before_micro_usd_per_hour", "suspended", b"suspended"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["estimate", b"estimate"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["alone_micro_usd_per_hour", b"alone_micro_usd_per_hour", "estimate", b"estimate", "exchanges", b"exchanges", "hostings", b"hostings", "moves", b"moves", "placements", b"placements", "price_after_micro_usd_per_hour", b"price_after_micro_usd_per_hour", "price_before_micro_usd_per_hour", b"price_before_micro_usd_per_hour", "suspended", b"suspended"]) -> None: ...
 
 global___PlanResponse = PlanResponse
 
@@ -2060,6 +2108,7 @@ class Explanation(google.protobuf.message.Message):
     POOLS_FIELD_NUMBER: builtins.int
     PARTITION_FIELD_NUMBER: builtins.int
     LATENCY_FIELD_NUMBER: builtins.int
+    EVIDENCE_FIELD_NUMBER: builtins.int
     kind: builtins.str
     """job, instance, round or pools"""
     subject: builtins.str
@@ -2104,6 +2153,10 @@ class Explanation(google.protobuf.message.Message):
     def pools(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___StandingPool]:
         """Of pools, and of the newest round: why instances stay though they are empty."""
 
+    @property
+    def evidence(self) -> global___RunTimeEvidence:
+        """Of a job alone: what its estimate has behind it; absent if it has none, or one that is stated."""
+
     def __init__(
         self,
         *,
@@ -2124,9 +2177,10 @@ class Explanation(google.protobuf.message.Message):
         pools: collections.abc.Iterable[global___StandingPool] | None = ...,
         partition: builtins.str = ...,
         latency: builtins.str = ...,
+        evidence: global___RunTimeEvidence | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["instance", b"instance", "job", b"job", "weighing", b"weighing"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["at_ms", b"at_ms", "exchanges", b"exchanges", "hostings", b"hostings", "instance", b"instance", "job", b"job", "kind", b"kind", "latency", b"latency", "lines", b"lines", "more_lines", b"more_lines", "moved_in_round", b"moved_in_round", "moved_ms", b"moved_ms", "now_ms", b"now_ms", "partition", b"partition", "pools", b"pools", "round", b"round", "subject", b"subject", "weighing", b"weighing"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["evidence", b"evidence", "instance", b"instance", "job", b"job", "weighing", b"weighing"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["at_ms", b"at_ms", "evidence", b"evidence", "exchanges", b"exchanges", "hostings", b"hostings", "instance", b"instance", "job", b"job", "kind", b"kind", "latency", b"latency", "lines", b"lines", "more_lines", b"more_lines", "moved_in_round", b"moved_in_round", "moved_ms", b"moved_ms", "now_ms", b"now_ms", "partition", b"partition", "pools", b"pools", "round", b"round", "subject", b"subject", "weighing", b"weighing"]) -> None: ...
 
 global___Explanation = Explanation
 

@@ -12,7 +12,8 @@ from eva_master.adapters.rpc.server import reasons, views
 from eva_master.adapters.store.journal import ROUNDS_EXPLAINED
 from eva_master.model.changes import Round
 from eva_master.model.errors import NotFound
-from eva_master.model.ids import InstanceId, JobId, Millis, job_of, number_of
+from eva_master.model.ids import MILLION, InstanceId, JobId, Millis, job_of, number_of
+from eva_master.model.planning.estimate import Evidence, Source
 from eva_master.model.planning.reasons import Exchange, Hosting, Reasons
 from eva_master.model.planning.standing import LinePlace, full_name
 from eva_master.model.records import Instance, TaskRun
@@ -43,6 +44,7 @@ class Subject:
         moved: Whether a move concerns it; `None` if there were none.
         partition: Where it belongs; empty if the cluster is not divided.
         latency: Whether a job counts as short, and why; empty where that makes no difference.
+        evidence: What a job's estimate has behind it.
     """
 
     kind: str
@@ -56,6 +58,7 @@ class Subject:
     lines: tuple[pb.LinePlace, ...] = ()
     more_lines: int = 0
     latency: str = ""
+    evidence: pb.RunTimeEvidence | None = None
 
 
 def find(
@@ -135,6 +138,25 @@ def _job(model: ReadModel, record: JobRecord, now: Millis) -> Subject:
         lines=lines,
         more_lines=more,
         latency=latency,
+        evidence=_evidence(model.evidence(job)) if _estimated(shown) else None,
+    )
+
+
+def _estimated(job: pb.Job) -> bool:
+    return job.HasField("estimate") and job.estimate.source != Source.STATED
+
+
+def _evidence(found: Evidence | None) -> pb.RunTimeEvidence | None:
+    if found is None:
+        return None
+    return pb.RunTimeEvidence(
+        pilots=found.pilots,
+        pilots_ms=found.pilots_ms,
+        feature=found.feature,
+        value=found.value,
+        jobs=found.jobs,
+        jobs_ms=found.jobs_ms,
+        spread=found.spread_ppm / MILLION,
     )
 
 
@@ -242,6 +264,7 @@ def _subject(history: RoundHistory, subject: Subject, now: Millis) -> pb.Explana
         lines=subject.lines,
         more_lines=subject.more_lines,
         latency=subject.latency,
+        evidence=subject.evidence,
     )
     hosted, moved = subject.hosted, subject.moved
     for record, why in _rounds(history, subject.since_ms):

@@ -13,6 +13,7 @@ from eva_master.model.catalog import Offering
 from eva_master.model.changes import InstanceAccount
 from eva_master.model.ids import InstanceId, JobId, Millis, RunId, micro_usd, run_id
 from eva_master.model.job import TaskSpec
+from eva_master.model.planning.estimate import Estimate
 from eva_master.model.planning.plan import Assign, Hold, Plan, Suspend
 from eva_master.model.planning.sizes import with_sizes
 from eva_master.model.planning.snapshot import PREVIEW, Snapshot
@@ -85,7 +86,7 @@ def job(model: ReadModel, record: JobRecord, now: Millis, pause: Pause | None = 
         pause=None if known.state in TERMINAL_JOB else _pause(pause),
         eta_earliest_ms=whole.earliest_ms,
         eta_latest_ms=whole.latest_ms,
-        estimate=_estimate(whole),
+        estimate=_estimate(whole.estimate),
         contradicted=_contradicted(model, known),
         suspension=_suspension(suspension),
         replicas_micro_usd=micro_usd(account.replicas),
@@ -120,9 +121,8 @@ def _why_others_wait(model: ReadModel, record: JobRecord, now: Millis) -> list[s
     return list(dict.fromkeys(told))[:_REASONS]
 
 
-def _estimate(outlook: Outlook) -> pb.RunTimeEstimate | None:
+def _estimate(known: Estimate | None) -> pb.RunTimeEstimate | None:
     """How long a task runs in all, if that is known."""
-    known = outlook.estimate
     if known is None:
         return None
     return pb.RunTimeEstimate(
@@ -493,8 +493,10 @@ def plan(snapshot: Snapshot, decided: Plan, alone: int) -> pb.PlanResponse:
         **{new.key: new.offering for new in decided.launches},
     }
     kept = set(places.values())
-    runs = next(view.runs for view in snapshot.jobs if view.id == PREVIEW)
+    job = next(view for view in snapshot.jobs if view.id == PREVIEW)
+    runs = job.runs
     return pb.PlanResponse(
+        estimate=_estimate(job.estimate),
         placements=[
             _placement(index, run, places, waiting, offerings) for index, run in enumerate(runs)
         ],

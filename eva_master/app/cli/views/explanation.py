@@ -11,7 +11,16 @@ from rich.table import Table
 
 from eva_master.app.cli.views import shapes
 from eva_master.app.cli.views.tables import grid, number, run_time
-from eva_master.app.cli.views.words import ago, count, money, plain, price, span
+from eva_master.app.cli.views.words import (
+    ago,
+    count,
+    give_or_take,
+    money,
+    of_feature,
+    plain,
+    price,
+    span,
+)
 from eva_master.model.ids import MILLION, MILLIS_PER_HOUR
 
 if TYPE_CHECKING:
@@ -25,6 +34,7 @@ if TYPE_CHECKING:
         LinePlace,
         Move,
         Occupant,
+        RunTimeEvidence,
         StandingPool,
         Suspension,
         Task,
@@ -46,7 +56,7 @@ def told(message: Explanation) -> RenderableType:
     """The lines of an explanation as text."""
     parts: list[RenderableType] = []
     if message.kind == "job":
-        parts += _job(message.job, message.hostings, message.now_ms)
+        parts += _job(message)
         if message.latency:
             parts.append(f"  {plain(message.latency)}")
         parts += _lines(message)
@@ -145,6 +155,19 @@ def _pool(message: StandingPool) -> str:
     return f"pool {plain(message.name)} ({shown}{more}): {plain(message.reason)}"
 
 
+def _evidence(message: RunTimeEvidence) -> Iterator[str]:
+    """What each source of a run time says by itself."""
+    if message.pilots:
+        told = f"{count(message.pilots, 'finished task')} took {span(message.pilots_ms)}"
+        yield f"    {told}{' each' if message.pilots > 1 else ''}"
+    if message.feature:
+        common = of_feature(message.feature, message.value)
+        yield (
+            f"    {count(message.jobs, 'earlier job')} {plain(common)} took "
+            f"{span(message.jobs_ms)} a task, give or take {give_or_take(message.spread)}"
+        )
+
+
 def _lines(message: Explanation) -> Iterator[str]:
     for line in message.lines:
         yield _line(line)
@@ -187,12 +210,15 @@ def _ahead(message: LinePlace, now_ms: int) -> str:
     )
 
 
-def _job(message: Job, hosted: Iterable[Hosting], now_ms: int) -> Iterator[str]:
+def _job(explanation: Explanation) -> Iterator[str]:
+    message, now_ms = explanation.job, explanation.now_ms
     yield f"{message.id} is {message.state}" + (
         f": {plain(message.reason)}" if message.reason else ""
     )
     for label, line in run_time(message):
         yield f"  {label}: {plain(line)}"
+    if explanation.HasField("evidence"):
+        yield from _evidence(explanation.evidence)
     if message.partition:
         yield f"  it runs in partition {plain(message.partition)}"
     if message.HasField("suspension"):
@@ -205,7 +231,7 @@ def _job(message: Job, hosted: Iterable[Hosting], now_ms: int) -> Iterator[str]:
         if len(message.waits_for) > _MOST_JOBS:
             yield f"    ... and {len(message.waits_for) - _MOST_JOBS:,} more; --json has them all"
         return
-    yield from _tasks(message, hosted, now_ms)
+    yield from _tasks(message, explanation.hostings, now_ms)
 
 
 def _tasks(message: Job, hosted: Iterable[Hosting], now_ms: int) -> Iterator[str]:
@@ -316,6 +342,7 @@ def shape(message: Explanation) -> dict[str, Any]:
         "moved_ms": message.moved_ms or None,
         "exchanges": [exchange_shape(one) for one in message.exchanges],
         "latency": message.latency or None,
+        "evidence": _evidence_shape(message.evidence) if message.HasField("evidence") else None,
         "lines": [_line_shape(one) for one in message.lines],
         "more_lines": message.more_lines,
         "pools": [
@@ -323,6 +350,18 @@ def shape(message: Explanation) -> dict[str, Any]:
             for one in message.pools
         ],
         "weighing": _weighing_shape(message.weighing) if message.HasField("weighing") else None,
+    }
+
+
+def _evidence_shape(message: RunTimeEvidence) -> dict[str, Any]:
+    return {
+        "pilots": message.pilots,
+        "pilots_ms": message.pilots_ms or None,
+        "feature": message.feature or None,
+        "value": message.value or None,
+        "jobs": message.jobs,
+        "jobs_ms": message.jobs_ms or None,
+        "log_deviation": message.spread or None,
     }
 
 

@@ -122,7 +122,7 @@ def _outlook(message: Job | Task) -> Shape:
     }
 
 
-def _estimate(message: Job) -> Shape | None:
+def _estimate(message: Job | PlanResponse) -> Shape | None:
     """How long the job's longest task runs alone."""
     if not message.HasField("estimate"):
         return None
@@ -295,6 +295,7 @@ def plan(message: PlanResponse) -> Shape:
         **hourly("price_before", message.price_before_micro_usd_per_hour),
         **hourly("price_after", message.price_after_micro_usd_per_hour),
         **hourly("alone", message.alone_micro_usd_per_hour),
+        "estimate": _estimate(message),
     }
 
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         Job,
         Node,
         PlanResponse,
+        RunTimeEstimate,
         Task,
         Token,
     )
@@ -291,18 +292,19 @@ def run_time(message: Job) -> list[tuple[str, str]]:
                 f"{found.workload} took {took}; correct it in the job file",
             )
         )
-    known = message.estimate
-    if message.HasField("estimate") and known.source != "stated":
-        sources = [f"{known.tasks:,} finished tasks"] if known.tasks else []
-        sources += ["the owner's earlier jobs"] if known.source != "pilots" else []
-        lines.append(
-            (
-                "run time",
-                f"~{span(known.mean_ms)} a task, {span(known.least_ms)} to {span(known.most_ms)} "
-                f"in two of three cases, by {' and '.join(sources)}",
-            )
-        )
+    if message.HasField("estimate") and message.estimate.source != "stated":
+        lines.append(("run time", estimated(message.estimate)))
     return lines
+
+
+def estimated(known: RunTimeEstimate) -> str:
+    """How long a task runs by an estimate, and what that comes from."""
+    sources = [f"{known.tasks:,} finished tasks"] if known.tasks else []
+    sources += ["the owner's earlier jobs"] if known.source != "pilots" else []
+    return (
+        f"~{span(known.mean_ms)} a task, {span(known.least_ms)} to {span(known.most_ms)} "
+        f"in two of three cases, by {' and '.join(sources)}"
+    )
 
 
 def eta(message: Job | Task, now: int) -> str:
@@ -446,10 +448,13 @@ def plan(message: PlanResponse) -> RenderableType:
         for one in message.suspended
     ]
     more = message.price_after_micro_usd_per_hour - message.price_before_micro_usd_per_hour
+    known = message.estimate
+    told = message.HasField("estimate") and known.source != "stated"
     return Group(
         table,
         Text(),
         *preempted,
+        *([f"run time: {estimated(known)}"] if told else []),
         f"the cluster would go from {price(message.price_before_micro_usd_per_hour)} to "
         f"{price(message.price_after_micro_usd_per_hour)} ({'+' if more >= 0 else '-'}"
         f"{price(abs(more))}); on instances of its own the job would take "

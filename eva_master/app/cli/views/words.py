@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import expm1
+
 from eva_master.model.ids import MILLION
 
 
@@ -45,6 +47,28 @@ def share(part: float, whole: float) -> str:
 def count(number: int, thing: str) -> str:
     """Write a number with its noun in singular or plural."""
     return f"{number:,} {thing}" if number == 1 else f"{number:,} {thing}s"
+
+
+def give_or_take(deviation: float) -> str:
+    """A standard deviation of logarithms of times, as a share of a time."""
+    return f"{100 * expm1(min(deviation, 9.0)):,.0f}%"
+
+
+def of_feature(feature: str, value: str) -> str:
+    """What jobs have in common that have one value of a feature."""
+    match feature:
+        case "owner":
+            return "of the owner"
+        case "hour":
+            return f"submitted between {int(value):02}:00 and {int(value):02}:59 UTC"
+        case "cpus":
+            return f"with {int(value) / 1000:g} CPUs"
+        case "memory":
+            return f"with {int(value) / 1024:g} GiB"
+        case "gpus":
+            return f"with {value} GPUs"
+        case _:
+            return f"of {feature} {value}"
 
 
 def plain(text: str) -> str:
