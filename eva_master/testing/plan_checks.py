@@ -80,6 +80,10 @@ def _check_standing(snapshot: Snapshot, plan: Plan) -> None:
         assert line.weight_ppm >= 1
         assert len(line.jobs) == len(set(line.jobs)), "a job stands in a line once"
         assert {job for job, _ in line.at_most} <= set(line.jobs)
+        for job, indexes in line.chosen:
+            assert job in line.jobs, "tasks are chosen of jobs that stand in the line"
+            assert len(indexes) == len(set(indexes)), "a task is chosen once"
+            assert all(0 <= it < jobs[job].tasks for it in indexes), "the job has that task"
         for job in line.jobs:
             gang = jobs[job].kind is JobKind.GANG and len(jobs[job].runs) > 1
             assert not gang, "gangs of several are placed by plans alone"

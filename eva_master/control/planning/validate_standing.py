@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from eva_master.model.catalog import Offering, Purchase, tally
-from eva_master.model.ids import InstanceId, OfferingId, RunId
+from eva_master.model.ids import InstanceId, JobId, OfferingId, RunId
 from eva_master.model.planning.plan import Assign, Plan, Suspend, pooled
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.planning.standing import Line, Pool
@@ -49,7 +49,7 @@ def stated(now: Snapshot, plan: Plan, ordered: Collection[InstanceId], used: set
     pools = _pools(plan.pools, allowed, lendable)
     members: set[Where] = {it for pool in pools for it in pool.members}
     names = {pool.name for pool in pools}
-    jobs = {view.id for view in now.jobs if view.stands_in_line}
+    jobs = {view.id: view.tasks for view in now.jobs if view.stands_in_line}
     lines = []
     for line in plan.lines:
         only = tuple(it for it in line.only if it in members)
@@ -58,9 +58,25 @@ def stated(now: Snapshot, plan: Plan, ordered: Collection[InstanceId], used: set
         claimed = tuple(name for name in line.pools if name in names)
         waiting = tuple(job for job in line.jobs if job in jobs)
         if claimed and (waiting or line.open_to is not None):
-            lines.append(replace(line, pools=claimed, jobs=waiting, only=only))
+            chosen = _chosen(line, jobs) if line.chosen else ()
+            lines.append(replace(line, pools=claimed, jobs=waiting, only=only, chosen=chosen))
     bought = {it for it in members if isinstance(it, int)} - used
     return Stated(pools, tuple(lines), frozenset(bought))
+
+
+def _chosen(line: Line, tasks: Mapping[JobId, int]) -> tuple[tuple[JobId, tuple[int, ...]], ...]:
+    """Those of a line's chosen tasks that there are.
+
+    Args:
+        line: As it is stated.
+        tasks: How many tasks each job has that may stand in a line.
+    """
+    there = tasks.keys() & set(line.jobs)
+    return tuple(
+        (job, tuple(it for it in indexes if 0 <= it < tasks[job]))
+        for job, indexes in line.chosen
+        if job in there
+    )
 
 
 def _pools(

@@ -242,11 +242,17 @@ class CapriciousLines:
         rng.shuffle(names)
         members = [it for pool in pools for it in pool.members]
         capped: list[JobId] = [job for job in jobs if rng.random() < 0.3]
+        tasks = {job.id: job.tasks for job in snapshot.jobs}
+        pilots: list[JobId] = [job for job in jobs if rng.random() < 0.2]
         return Line(
             tuple(names[: rng.randrange(1, 3)]),
             tuple(jobs),
             rank=rng.randrange(2),
             weight_ppm=rng.choice([1, MILLION, 3 * MILLION]),
             at_most=tuple((job, rng.randrange(3)) for job in capped),
+            chosen=tuple(
+                (job, tuple(rng.sample(range(tasks[job]), rng.randrange(tasks[job] + 1))))
+                for job in pilots
+            ),
             only=tuple(it for it in members if rng.random() < 0.5) if rng.random() < 0.3 else (),
         )

@@ -65,6 +65,12 @@ def _has_cap_left(state: State, line: Line, job: Job) -> bool:
     return most is None or left < most
 
 
+def _standing_in(state: State, line: Line, job: Job) -> list[TaskRun]:
+    """The waiting tasks of a job that stand in a line."""
+    chosen = dict(line.chosen).get(job.id, range(len(job.spec.tasks)))
+    return [it for it in state.members(job.id) if _waits(state, it) and it.index in chosen]
+
+
 def _check_lines(world: ChaoticWorld) -> int:
     """No waiting head fits on a member; returns how many members were looked at."""
     standings = world.machine._context.standings
@@ -92,7 +98,7 @@ def _check_partition(world: ChaoticWorld, partition: str, standing: Standing) ->
                         continue
                     if not _within(state, job) or availability.held_back(context, job.id):
                         continue
-                    for run in filter(lambda it: _waits(state, it), state.members(job.id)):
+                    for run in _standing_in(state, line, job):
                         if run.not_before_ms > context.now:
                             continue
                         need = state.task(run).demand_on(instance.offering.type.family)
