@@ -259,7 +259,7 @@ class OwnerTimes:
         return spread, _variance(feature, spread)
 
     def telling_feature(self, traits: Traits) -> Feature | None:
-        """Which feature of the job that is."""
+        """Which feature `most_telling` goes by; `None` if nothing is known."""
         found = [(_variance(name, it), name) for name, it in self._known(traits)]
         return min(found, key=itemgetter(0))[1] if found else None
 
