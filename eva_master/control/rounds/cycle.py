@@ -233,8 +233,7 @@ class Cycle:
         self._in_flight = None
         if context.closing_down:
             return
-        there = self._state.tasks
-        self._milestones = {job: count for job, count in event.plan.milestones if job in there}
+        self._milestones = self._ahead(event.plan.milestones)
         self.ended(tuple(self._milestones))
         self._again_ms = event.plan.again_ms
         if self._again_ms is not None:
@@ -264,6 +263,16 @@ class Cycle:
         self._state.put_round(self._round(event.round, event.plan, decision, reasons))
         if decision.dropped and not put_off:  # else there is a plan once it is known who boots
             self.want(insists=True)
+
+    def _ahead(self, milestones: Iterable[tuple[JobId, int]]) -> dict[JobId, int]:
+        """Those of jobs that are there, and that the policy did not see reached when it planned.
+
+        Else one that states what it has seen would be asked again and again.
+        """
+        there, reserved = self._state.tasks, self._reserved
+        seen = () if reserved is None else reserved.snapshot.jobs
+        had = {view.id: view.succeeded for view in seen}
+        return {job: it for job, it in milestones if job in there and it > had.get(job, 0)}
 
     def _more_are_ready(self, decision: Decision) -> bool:
         """Whether an array of which tasks were placed has more of them than a plan is shown.

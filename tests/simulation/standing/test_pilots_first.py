@@ -160,6 +160,24 @@ def test_a_milestone_that_was_reached_while_the_plan_was_made_is_not_missed() ->
     assert asked[2] - asked[1] == 100_000, "at once"
 
 
+def test_a_milestone_that_the_policy_saw_reached_causes_no_plan() -> None:
+    class Content(Named):
+        """It waits for what it sees that there is."""
+
+        def plan(
+            self, snapshot: Snapshot, memory: PolicyMemory | None
+        ) -> tuple[Plan, PolicyMemory | None]:
+            plan, memory = super().plan(snapshot, memory)
+            there = tuple((job.id, job.succeeded) for job in snapshot.jobs)
+            return replace(plan, milestones=there), memory
+
+    policy = Content()
+    world = World(policy, slots=2)
+    world.submit("job", 60, 120, 60)
+    world.until_over("job")
+    assert [job.succeeded for _, job in policy.seen] == [0]
+
+
 # -- the policy ------------------------------------------------------------------------------------
 
 LEARN = POLICY.config(estimator="pilots", ratio_ppm=50_000)
