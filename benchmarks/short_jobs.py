@@ -31,7 +31,13 @@ from rich.table import Table
 
 from eva_master.adapters.loop.collector import spare_lasting_values
 from eva_master.adapters.traces.recipes import Bootstrap, HawkRecipe
-from eva_master.app.experiment.fixed import ClusterSection, Pair, figures_of, short_problem
+from eva_master.app.experiment.fixed import (
+    ClusterSection,
+    Pair,
+    figures_of,
+    saved_share,
+    short_problem,
+)
 from eva_master.app.sections.base import ShortSection
 from eva_master.model.ids import MILLION
 from eva_master.model.planning.estimate import Estimates
@@ -100,8 +106,7 @@ def simulated(
     outcome = Simulation(setup).run()
     cpu_s = time.thread_time() - start
     figures = figures_of(outcome, trace, cluster)
-    replaced = cluster.short * chosen.transient_share
-    saved = 1 - figures["transients_normalised"] / replaced if replaced else 0.0
+    saved = saved_share(figures["transients_normalised"], cluster, chosen.transient_share)
     return {
         "policy": policy,
         **{name: round(value, _ROUNDED) for name, value in figures.items()},

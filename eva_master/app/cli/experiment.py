@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -105,6 +106,9 @@ def experiment(
         print_json(summary.shape())
     else:
         console().print(table(summary))
+        if any("short_wait_mean_s" in row.figures for row in summary.rows):
+            console().print()
+            console().print(table(summary, OF_SHORT))
         if any(row.speed_ups for row in summary.rows):
             console().print()
             console().print(table_of_speed_ups(summary))
@@ -174,7 +178,8 @@ def _write(summary: Summary, folder: Path) -> None:
         note(f"wrote {page}")
 
 
-_COLUMNS = (
+_Column = tuple[str, str, str, float]
+_COLUMNS: tuple[_Column, ...] = (
     ("COST", "cost_usd", "$,.0f", 1.0),
     ("OF BASE", "cost_share", ".1f%", 100.0),
     ("OF BOUND", "reference_share", ".3f", 1.0),
@@ -191,6 +196,22 @@ _COLUMNS = (
 )
 
 
+OF_SHORT = (
+    ("SHORT WAIT", "short_wait_mean_s", ",.2fs", 1.0),
+    ("P50", "short_wait_p50_s", ",.1fs", 1.0),
+    ("P90", "short_wait_p90_s", ",.1fs", 1.0),
+    ("P99", "short_wait_p99_s", ",.1fs", 1.0),
+    ("MAX", "short_wait_max_s", ",.0fs", 1.0),
+    ("LONG WAIT", "long_wait_mean_s", ",.1fs", 1.0),
+    ("TRANSIENT", "transients_mean", ",.1f", 1.0),
+    ("PEAK", "transients_peak", ",.0f", 1.0),
+    ("NORMALISED", "transients_normalised", ",.2f", 1.0),
+    ("SAVED", "saved_share", ".1f%", 100.0),
+    ("LIFE", "transient_life_mean_h", ".2fh", 1.0),
+    ("LONGEST", "transient_life_max_h", ".1fh", 1.0),
+    ("RERUNS", "reruns", ",.0f", 1.0),
+)
+"""Of experiments on room for short tasks: their waits, and the servers on the spot market."""
 _OF_TENANTS = (
     ("JOBS", "jobs", ",.0f"),
     ("COST", "cost_usd", "$,.2f"),
@@ -199,10 +220,15 @@ _OF_TENANTS = (
 )
 
 
-def table(summary: Summary) -> RenderableType:
-    """One line per policy, trace and choice of what is varied."""
+def table(summary: Summary, choice: Sequence[_Column] = _COLUMNS) -> RenderableType:
+    """One line per policy, trace and choice of what is varied.
+
+    Args:
+        summary: Of the experiment.
+        choice: The columns to show of those of which there is a figure.
+    """
     varied = [key.rpartition(".")[2].upper() for key in summary.plan.experiment.vary]
-    columns = [one for one in _COLUMNS if any(one[1] in row.figures for row in summary.rows)]
+    columns = [one for one in choice if any(one[1] in row.figures for row in summary.rows)]
     figures = [name for name, _, _, _ in columns]
     drawn = grid("TRACE", *varied, "POLICY", *figures, right=figures)
     for row in summary.rows:

@@ -13,10 +13,18 @@ import numpy.typing as npt
 
 from eva_master.adapters.catalog import load_catalog
 from eva_master.app.experiment import learned
-from eva_master.app.experiment.fixed import Pair, curves_of, figures_of
+from eva_master.app.experiment.fixed import (
+    ClusterSection,
+    Pair,
+    curves_of,
+    figures_of,
+    replaced_share,
+    saved_share,
+)
 from eva_master.app.experiment.packing import packed
 from eva_master.app.experiment.runs import Result, Run, code_version
 from eva_master.app.experiment.schema import PolicyEntry
+from eva_master.app.sections.base import ShortSection
 from eva_master.app.sections.simulated import division
 from eva_master.app.simulate import NO_PACKING, Chosen, named_policy, prepared, truth_of
 from eva_master.model.errors import EvaError
@@ -117,7 +125,7 @@ def _simulated(run: Run, entry: PolicyEntry) -> Result:
         "figures": outcome.row()
         | planning
         | _of_partitions(outcome)
-        | ({} if cluster is None else figures_of(outcome, trace, cluster))
+        | ({} if cluster is None else _short_figures(cluster, entry, outcome, trace))
         | ({} if watched is None else _learned_figures(run, watched, outcome, trace)),
         **({"tenants": [asdict(one) for one in of]} if (of := outcome.tenants) else {}),
         "curves": {
@@ -129,6 +137,16 @@ def _simulated(run: Run, entry: PolicyEntry) -> Result:
         },
         "learned": _learned(simulation.cluster.state.throughput, setup.truth),
     }
+
+
+def _short_figures(
+    cluster: ClusterSection, entry: PolicyEntry, outcome: Outcome, trace: Trace
+) -> dict[str, float]:
+    found = figures_of(outcome, trace, cluster)
+    share = 0.0 if entry.short is None else replaced_share(_pair(entry, entry.short))
+    if share:
+        found["saved_share"] = saved_share(found["transients_normalised"], cluster, share)
+    return found
 
 
 def _recurs(run: Run, trace: Trace) -> bool:
@@ -150,10 +168,12 @@ def _on_fixed(setup: Setup, entry: PolicyEntry) -> Setup:
     """A setup that plans whenever something happens, with the policy for short jobs."""
     if entry.short is None:
         return replace(setup, round_gap_s=None)
-    name = entry.short.name
-    front = f"{name}:{entry.short.preset}" if entry.short.preset else name
-    pair = Pair(front, entry.short.options, entry.spec, entry.options, entry.short.below)
-    return replace(setup, policy=pair.policy(), round_gap_s=None)
+    return replace(setup, policy=_pair(entry, entry.short).policy(), round_gap_s=None)
+
+
+def _pair(entry: PolicyEntry, short: ShortSection) -> Pair:
+    front = f"{short.name}:{short.preset}" if short.preset else short.name
+    return Pair(front, short.options, entry.spec, entry.options, short.below)
 
 
 def _of_partitions(outcome: Outcome) -> dict[str, float]:

@@ -168,6 +168,25 @@ def figures_of(outcome: Outcome, trace: Trace, cluster: ClusterSection) -> dict[
     }
 
 
+def saved_share(normalised: float, cluster: ClusterSection, share: float) -> float:
+    """Which part of the servers on demand is saved that transient ones replace; 0 if none are.
+
+    Args:
+        normalised: How many servers on demand the transient ones cost as much as, on average.
+        cluster: On what.
+        share: Of the servers for short tasks, those that are replaced.
+    """
+    replaced = cluster.short * share
+    return 1 - normalised / replaced if replaced else 0.0
+
+
+def replaced_share(pair: Pair) -> float:
+    """Which share of the servers for short tasks is replaced by transient ones; 0 if none is."""
+    section = OnePolicySection(name=pair.front, options=dict(pair.front_options))
+    config = policy_config(section, policies()[section.name])
+    return float(getattr(config, "transient_share_ppm", 0) / MILLION)
+
+
 def short_jobs(trace: Trace, cutoff_ms: int) -> frozenset[str]:
     """The names of the jobs whose tasks take less than the cut-off on average."""
     return frozenset(job.id for job in trace.jobs if job.duration_ms < cutoff_ms)

@@ -41,6 +41,7 @@ _COLUMNS = (
     ("transients_mean", "transient servers", ",.1f", 1.0),
     ("transients_peak", "peak", ",.0f", 1.0),
     ("transients_normalised", "r-normalised", ",.2f", 1.0),
+    ("saved_share", "saved, %", ".1f", 100.0),
     ("transient_life_mean_h", "life, h", ".2f", 1.0),
     ("transient_life_max_h", "longest, h", ".1f", 1.0),
     ("reruns", "reruns", ",.0f", 1.0),

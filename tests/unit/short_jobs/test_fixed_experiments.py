@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
+from eva_master.app.cli.experiment import OF_SHORT, table
 from eva_master.app.experiment.execution import execute
 from eva_master.app.experiment.runs import Results, cells
 from eva_master.app.experiment.schema import load_experiment
@@ -64,9 +67,19 @@ def test_the_report_has_the_waits_of_short_and_long_tasks(tmp_path: Path) -> Non
     assert alone["short_wait_mean_s"].mean > 100 > pair["short_wait_mean_s"].mean
     assert pair["transients_peak"].mean <= 6, "what two servers on demand cost"
     assert alone["transients_peak"].mean == 0
+    # Two of the four servers for short tasks are replaced, each by up to three.
+    saved = 1 - pair["transients_mean"].mean / 3 / 2
+    assert pair["saved_share"].mean == pytest.approx(saved)
+    assert "saved_share" not in alone
+    printed = Console(width=250, record=True, file=io.StringIO())
+    printed.print(table(summary, OF_SHORT))
+    told = printed.export_text()
+    for column in ("SHORT WAIT", "P99", "LONG WAIT", "NORMALISED", "SAVED", "LIFE", "RERUNS"):
+        assert column in told
+    assert f"{pair['short_wait_mean_s'].mean:,.2f}s" in told
     page = write_report(summary, tmp_path / "report").read_text()
-    for told in ("short wait, s", "r-normalised", "Waits of short tasks", "the long load"):
-        assert told in page
+    for text in ("short wait, s", "r-normalised", "Waits of short tasks", "the long load"):
+        assert text in page
 
 
 @pytest.mark.parametrize(
