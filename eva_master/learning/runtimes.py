@@ -198,8 +198,8 @@ class Spread:
         """
         if not isinstance(data, list) or not _FIELDS <= len(data) <= _FIELDS + 1:
             raise ValueError(f"not a spread of run times: {data!r}")
-        last = PastValues.from_json(data.pop()) if len(data) > _FIELDS else NO_VALUES
-        figures = [figure for figure in data if type(figure) is int and figure >= 0]
+        last = PastValues.from_json(data[_FIELDS]) if len(data) > _FIELDS else NO_VALUES
+        figures = [it for it in data[:_FIELDS] if type(it) is int and it >= 0]
         if len(figures) != _FIELDS or not all(figures[5:7]):
             raise ValueError(f"not a spread of run times: {data!r}")
         log, between, within, freedom, error, jobs, tasks, at = figures
@@ -276,8 +276,10 @@ class OwnerTimes:
         spreads = dict(self.spreads)
         for value in traits.values():
             before = spreads.pop(value, None)
-            fresh = Spread.of(finished, at, kept)
-            after = fresh if before is None else before.plus(finished, at, kept)
+            if before is None:
+                after = Spread.of(finished, at, kept)
+            else:
+                after = before.plus(finished, at, kept)
             spreads[value] = after
         while len(spreads) > VALUES_PER_OWNER:
             del spreads[next(iter(spreads))]

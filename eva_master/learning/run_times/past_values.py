@@ -51,7 +51,7 @@ class PastValues:
     def plus(self, log: int, kept: int) -> PastValues:
         """With one more, and the last so many of all; none if none are kept."""
         if not kept:
-            return self if not self.packed else NO_VALUES
+            return NO_VALUES
         return PastValues.of((*self.logs, max(0, log))[-kept:])
 
     def usual_ms(self, mode: Estimates) -> int:

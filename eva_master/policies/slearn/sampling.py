@@ -6,10 +6,13 @@ from hashlib import blake2b
 
 from eva_master.model.ids import MILLION, JobId
 
+MOST_PILOTS = 100
+"""More would hardly make a mean surer, and each is looked for whenever room becomes free."""
+
 
 def pilots_of(tasks: int, ratio_ppm: int) -> int:
-    """How many pilots a job has: the share of its tasks, rounded down, and one at least."""
-    return max(1, tasks * ratio_ppm // MILLION)
+    """How many pilots a job has: that share of its tasks, from one to `MOST_PILOTS`."""
+    return min(MOST_PILOTS, max(1, tasks * ratio_ppm // MILLION))
 
 
 def chosen(job: JobId, tasks: int, pilots: int, seed: int) -> tuple[int, ...]:

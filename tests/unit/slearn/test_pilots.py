@@ -39,6 +39,10 @@ def test_a_job_has_its_share_of_pilots_and_one_at_least(
     assert pilots_of(tasks, ratio) == pilots
 
 
+def test_an_array_of_a_hundred_thousand_has_a_hundred_pilots() -> None:
+    assert [pilots_of(tasks, 50_000) for tasks in (1_999, 2_000, 100_000)] == [99, 100, 100]
+
+
 def test_pilots_are_distinct_tasks_of_the_job() -> None:
     for tasks in range(1, 40):
         for pilots in (1, tasks // 2, tasks, tasks + 3):
