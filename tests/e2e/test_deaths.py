@@ -63,6 +63,7 @@ def test_tasks_outlive_their_agent(cluster: Cluster) -> None:
     assert cluster.job(job).failures == 0
 
 
+@pytest.mark.explore
 def test_a_dead_instance_is_replaced_once_the_cloud_says_it_is_gone(cluster: Cluster) -> None:
     job = cluster.submit("unlucky")
     cluster.until_running(job)
@@ -221,6 +222,7 @@ def stored(cluster: Cluster, job: str, index: int) -> set[str]:
     return {manifest.parent.name for manifest in checkpoints.glob("*/manifest.json")}
 
 
+@pytest.mark.explore
 def test_a_gang_restarts_whole(cluster: Cluster) -> None:
     job = cluster.submit("gang", tasks=2, retries=1)
     cluster.until_running(job)

@@ -40,6 +40,7 @@ def check_once(lines: list[Line]) -> None:
     assert not any(line.event == "overlap" for line in lines)
 
 
+@pytest.mark.explore
 @pytest.mark.waits
 def test_jobs_that_disturb_each_other_are_kept_on_different_hosts(make_hosts: Hosts) -> None:
     cluster = make_hosts(

@@ -70,6 +70,7 @@ def check_left_at_once(cluster: Cluster, run: str, instance: str) -> None:
     assert given_up == released
 
 
+@pytest.mark.explore
 def test_readers_on_one_instance_slow_each_other_down(make_cluster: Clusters) -> None:
     cluster = make_cluster(
         settings={

@@ -116,6 +116,7 @@ def test_the_demos_jobs_run_on_instances_that_boot_themselves(make_ec2: Ec2s) ->
     stop(cluster)
 
 
+@pytest.mark.explore
 @pytest.mark.waits
 def test_an_instance_that_never_registers_is_replaced(make_ec2: Ec2s) -> None:
     """And the instances boot an image that the project's recipe has made."""

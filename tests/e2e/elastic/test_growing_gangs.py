@@ -53,7 +53,7 @@ def test_a_gang_grows_into_room_that_is_paid_for_and_gives_it_up(make_cluster: C
         run=f'echo "nodes $NNODES"; exec {sys.executable} gang.py',
         tasks=document["tasks"],
         resources={"cpus": 1, "memory": "1GiB"},
-        envs={"STEPS": str(STEPS), "HIDDEN": "16", "BATCH": "64"},
+        envs={"STEPS": str(STEPS), "HIDDEN": "16", "BATCH": "64", "STEP_S": "0.3"},
     )
     until_size(cluster, gang, 1)
     shown = json.loads(cluster.eva("status", gang, "--json").stdout)

@@ -73,6 +73,7 @@ def test_engine_that_leaves_containers_alone(make_hosts: Hosts) -> None:
     matrix.stop(cluster)
 
 
+@pytest.mark.explore
 def test_engine_that_takes_containers_along(make_hosts: Hosts) -> None:
     cluster = make_hosts(settings=matrix.settings(), catalog=TWO_EACH, live_restore=False)
     (job,) = matrix.run(cluster, "job")
@@ -91,6 +92,7 @@ def test_engine_that_takes_containers_along(make_hosts: Hosts) -> None:
     matrix.stop(cluster)
 
 
+@pytest.mark.explore
 def test_master(make_hosts: Hosts) -> None:
     cluster = make_hosts(settings=matrix.settings(), catalog=TWO_EACH)
     ending, going_on = jobs = matrix.run(cluster, "ending", "going-on")

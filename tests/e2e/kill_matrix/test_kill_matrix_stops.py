@@ -67,6 +67,7 @@ def test_agent_that_is_waited_for(make_hosts: Hosts) -> None:
     check_same(cluster, jobs, containers)
 
 
+@pytest.mark.explore
 def test_agent_that_is_given_up(make_hosts: Hosts) -> None:
     cluster = make_hosts(settings=HASTY, catalog=TWO_EACH)
     (job,) = matrix.run(cluster, "job")
@@ -100,6 +101,7 @@ def test_engine(make_hosts: Hosts) -> None:
     check_same(cluster, jobs, {going_on: container})
 
 
+@pytest.mark.explore
 def test_master(make_hosts: Hosts) -> None:
     # Healthy workers were silent for longer than this when the master comes to itself.
     cluster = make_hosts(settings=matrix.settings(lost_worker_timeout="25s"), catalog=TWO_EACH)
@@ -153,6 +155,7 @@ def test_host_that_is_given_up(make_hosts: Hosts) -> None:
     matrix.stop(cluster)
 
 
+@pytest.mark.explore
 def test_container(make_hosts: Hosts) -> None:
     cluster = make_hosts(settings=HASTY, catalog=TWO_EACH)
     (job,) = jobs = matrix.run(cluster, "job")

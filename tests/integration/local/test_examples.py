@@ -29,7 +29,7 @@ from eva_master.model.states import JobState
 from eva_master.simulation.simulated_cluster import SimulatedCluster
 from tests.fakes.examples import EXAMPLES, JOB_FILES, SMALL, Agent, Attempt, Task, numbers
 
-TORCH = pytest.param("digits_torch", marks=pytest.mark.torch)
+TORCH = pytest.param("digits_torch", marks=[pytest.mark.torch, pytest.mark.explore])
 # What torchrun starts is tested as a gang.
 NAMES = sorted(SMALL.keys() - {"digits_ddp"})
 PROGRAMS = [TORCH if name == "digits_torch" else name for name in NAMES]

@@ -96,7 +96,9 @@ def test_members_that_nobody_stopped_do_not_pass_for_done(make_gang: MakeGang, f
     assert len(list(gang.members[0].checkpoints.iterdir())) == 1
 
 
-@pytest.mark.parametrize("killed", [0, pytest.param(1, marks=pytest.mark.explore), 2])
+@pytest.mark.parametrize(
+    "killed", [0, *(pytest.param(it, marks=pytest.mark.explore) for it in (1, 2))]
+)
 def test_members_end_when_one_is_lost(make_gang: MakeGang, killed: int) -> None:
     gang = make_gang(3)
     attempts = gang.run(hit=(killed,), number=signal.SIGKILL)
