@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
 from eva_master.model.catalog import Offering
@@ -123,6 +123,7 @@ class Servers:
         snapshot: The cluster.
         members: What stays, or is bought, for short tasks.
         shared: Instances of others.
+        released: Members that only finish what stands in their queues.
     """
 
     def __init__(
@@ -130,9 +131,10 @@ class Servers:
         snapshot: Snapshot,
         members: Iterable[tuple[Where, Offering]],
         shared: Sequence[Lendable],
+        released: Set[InstanceId] = frozenset(),
     ) -> None:
         self.shared = frozenset(it.id for it in shared)
-        self._all = list(_servers(snapshot, members, shared))
+        self._all = list(_servers(snapshot, members, shared, released))
         self._up: set[Where] = {view.id for view in snapshot.instances if view.ready}
         self._up |= self.shared
         self._known: dict[tuple[tuple[Family, Resources], ...], dict[Where, Server]] = {}
@@ -153,12 +155,16 @@ class Servers:
 
 
 def _servers(
-    snapshot: Snapshot, members: Iterable[tuple[Where, Offering]], shared: Sequence[Lendable]
+    snapshot: Snapshot,
+    members: Iterable[tuple[Where, Offering]],
+    shared: Sequence[Lendable],
+    released: Set[InstanceId],
 ) -> Iterator[tuple[Server, Offering]]:
     long = {run.instance for run in snapshot.runs if run.long}
     for name, offering in members:
         spot = is_spot(offering)
-        yield Server(name, TRANSIENT if spot else STEADY, spot, not spot, name in long), offering
+        pool = TRANSIENT if spot else STEADY
+        yield Server(name, pool, spot, not spot, name in long, name in released), offering
     for one in shared:
         yield Server(one.id, SHARED, long=one.own != NOTHING), one.offering
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from eva_master.model.ids import InstanceId, JobId, Millis
 from eva_master.model.planning.plan import Json, PolicyMemory
-from eva_master.policies.cloudcoaster.probes import Probes
+from eva_master.policies.cloudcoaster.probes import Probes, Where
 
 NAME = "cloudcoaster"
 _VERSION = 2
@@ -40,11 +41,13 @@ class Memory:
     Attributes:
         probes: What the jobs have asked of which tasks wait.
         at_ms: When that was so.
+        released: Transient members that finish what stands in their queues, and then go.
     """
 
     needs: Needs = Needs()
     probes: Probes = field(default_factory=dict)
     at_ms: Millis = Millis(0)
+    released: frozenset[InstanceId] = frozenset()
 
     @staticmethod
     def read(memory: PolicyMemory | None) -> Memory:
@@ -53,8 +56,10 @@ class Memory:
             return Memory()
         data = memory.data
         peaks, probes = data.get("needs", []), data.get("probes", {})
+        released = data.get("released", [])
         assert isinstance(peaks, list)
         assert isinstance(probes, dict)
+        assert isinstance(released, list)
         pairs = (one for one in peaks if isinstance(one, list))
         asked = ((job, those) for job, those in probes.items() if isinstance(those, dict))
         return Memory(
@@ -64,7 +69,12 @@ class Memory:
                 for job, those in asked
             },
             Millis(int(str(data.get("at", 0)))),
+            frozenset(InstanceId(str(it)) for it in released),
         )
+
+    def asked_by(self, jobs: Iterable[JobId]) -> frozenset[Where]:
+        """The servers in whose queues some jobs stand."""
+        return frozenset(it for job in dict.fromkeys(jobs) for it in self.probes.get(job, ()))
 
     def written(self) -> PolicyMemory | None:
         """The same for the next round."""
@@ -77,4 +87,6 @@ class Memory:
                 for job, it in self.probes.items()
             }
             data["at"] = self.at_ms
+        if self.released:
+            data["released"] = [*sorted(self.released)]
         return PolicyMemory(NAME, _VERSION, data) if data else None

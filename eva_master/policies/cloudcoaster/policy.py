@@ -71,10 +71,16 @@ class CloudCoaster:
         before = Memory.read(memory)
         needs = before.needs.after(snapshot.now_ms, filling.needed, config.hold_s * 1000)
         kept = self._staying(snapshot, instances, needs.most) | set(filling.taken)
-        rule = None
+        rule, finishing = None, set[int]()
         if config.resize == "published" and unit is not None:
-            rule = resized(config, snapshot, instances, filling.rows, unit)
+            names = enumerate(view.id for view in snapshot.instances)
+            going = {row for row, name in names if name in before.released}
+            rule = resized(config, snapshot, instances, filling.rows, unit, going)
             kept = {it for it in kept if not is_spot(instances.offerings[it])} | rule.kept
+            queued = before.asked_by(one.group.job.id for one in waits)
+            left = [row for row in filling.rows if row < instances.live and row not in kept]
+            finishing = {row for row in left if snapshot.instances[row].id in queued}
+            kept |= finishing
         if unit is not None:
             kept = within_budget(config, snapshot, instances, kept, unit)
         kept = _with_hosts(kept, filling, instances, waits)
@@ -85,8 +91,9 @@ class CloudCoaster:
         if config.transient_share_ppm and not any(map(is_spot, snapshot.catalog)):
             backlog += f"; {_NO_SPOT}"
         pools = stated.pools(backlog, "" if rule is None else f"; {rule.reason}")
+        released = frozenset(snapshot.instances[row].id for row in finishing & {*kept})
         if config.probes:
-            servers = Servers(snapshot, stated.members, filling.shared)
+            servers = Servers(snapshot, stated.members, filling.shared, released)
             lines = at_servers(snapshot, waits, servers, before, config)
         else:
             lines = one_line(waits, filling, pools, config)
@@ -97,7 +104,7 @@ class CloudCoaster:
             lines=lines.lines,
             again_ms=self._again_ms(snapshot.now_ms, needs, waits),
         )
-        return plan, Memory(needs, lines.probes, snapshot.now_ms).written()
+        return plan, Memory(needs, lines.probes, snapshot.now_ms, released).written()
 
     def _again_ms(self, now: Millis, needs: Needs, waits: Sequence[UnplacedGroup]) -> Millis | None:
         """When the size of the pools may have to be another though nobody has come."""

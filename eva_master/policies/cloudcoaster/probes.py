@@ -37,6 +37,7 @@ class Server:
         transient: Whether it is for short tasks alone, and the cloud may take it back.
         steady: Whether it is for short tasks alone, and stays.
         long: Whether a task of another job is on it.
+        released: Whether it only finishes what stands in its queue.
     """
 
     id: Where
@@ -44,6 +45,7 @@ class Server:
     transient: bool = False
     steady: bool = False
     long: bool = False
+    released: bool = False
 
 
 def asked(job: JobId, tasks: int, servers: Sequence[Server], seed: int = 1) -> tuple[Where, ...]:
@@ -126,7 +128,8 @@ def probed(waiting: Iterable[Waiting], before: Probes, seed: int) -> Probes:
         there = before.get(one.job.id, {})
         kept = {server: passed for server, passed in there.items() if server in one.servers}
         if not kept:
-            names = asked(one.job.id, one.tasks, tuple(one.servers.values()), seed)
+            open_ones = tuple(it for it in one.servers.values() if not it.released)
+            names = asked(one.job.id, one.tasks, open_ones, seed)
             kept = dict.fromkeys(names, 0)
         found[one.job.id] = kept
     return found

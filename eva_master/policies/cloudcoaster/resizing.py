@@ -77,6 +77,7 @@ def resized(
     instances: OpenInstances,
     rows: Sequence[int],
     task: TaskSpec,
+    released: Set[int] = frozenset(),
 ) -> Resized:
     """Have as many transient instances as the rule says.
 
@@ -86,9 +87,11 @@ def resized(
         instances: Its instances, with those that the plan buys anyway.
         rows: Of the members.
         task: A short task, which has the size of a slot.
+        released: The rows of members that were to go already. They cost what they cost.
     """
-    spot = [row for row in rows if is_spot(instances.offerings[row])]
-    steady = sum(_slots(instances, row, task) for row in rows if row not in set(spot))
+    every = [row for row in rows if is_spot(instances.offerings[row])]
+    steady = sum(_slots(instances, row, task) for row in rows if row not in set(every))
+    spot = [row for row in every if row not in released]
     there = [run for row in rows for run in instances.residents[row]]
     outlasting = sum(instances.runs[run].long for run in there)
     load = long_load(snapshot.beside.instances, steady, task, outlasting)

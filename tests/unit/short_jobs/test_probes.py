@@ -151,6 +151,21 @@ def test_a_queue_goes_with_its_server_and_nobody_stands_in_none():
     assert [(line.only, line.jobs) for line in plan.lines] == [(("s9",), ("a", "b"))]
 
 
+def test_a_server_that_is_released_finishes_what_stands_in_its_queue_and_takes_no_more():
+    _, memory = planned(jobs=("a",))
+    # Nobody holds a long task any more: the rule wants no transient server.
+    plan, memory = planned(memory, jobs=("a", "b"), held=0)
+    queues = {line.only[0]: line.jobs for line in plan.lines if line.only}
+    assert {name: queues[name] for name in ("t0", "t1", "t2", "t3")} == dict.fromkeys(
+        ("t0", "t1", "t2", "t3"), ("a",)
+    )
+    assert all("b" in queues[name] for name in ("s0", "s1", "s2", "s3"))
+    # Though there is a need again those that were released go; others are bought as money allows.
+    plan, memory = planned(memory, jobs=("b",))
+    members = next(pool.members for pool in plan.pools if pool.name == "transient")
+    assert not {"t0", "t1", "t2", "t3"} & {*members}
+
+
 def test_presets_say_how_the_papers_have_it():
     def config(preset: str, **options: object) -> Config:
         section = PolicySection(name=f"cloudcoaster:{preset}", options=options)
@@ -206,4 +221,6 @@ def test_what_is_carried_can_be_read():
         Needs(((Millis(7), 3),)), {JOB: {InstanceId("s0"): 4, InstanceId("s1"): 0}}, Millis(9)
     )
     assert Memory.read(memory.written()) == memory
+    released = Memory(released=frozenset({InstanceId("t1"), InstanceId("t0")}))
+    assert Memory.read(released.written()) == released
     assert Memory().written() is None
