@@ -75,7 +75,7 @@ class CloudCoaster:
         if config.resize == "published" and unit is not None:
             names = enumerate(view.id for view in snapshot.instances)
             going = {row for row, name in names if name in before.released}
-            rule = resized(config, snapshot, instances, filling.rows, unit, going)
+            rule = resized(config, snapshot, instances, filling.rows, unit, released=going)
             kept = {it for it in kept if not is_spot(instances.offerings[it])} | rule.kept
             queued = before.asked_by(one.group.job.id for one in waits)
             left = [row for row in filling.rows if row < instances.live and row not in kept]

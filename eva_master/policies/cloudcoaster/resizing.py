@@ -77,6 +77,7 @@ def resized(
     instances: OpenInstances,
     rows: Sequence[int],
     task: TaskSpec,
+    *,
     released: Set[int] = frozenset(),
 ) -> Resized:
     """Have as many transient instances as the rule says.
