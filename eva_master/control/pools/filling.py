@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from eva_master.control import converge
 from eva_master.control.alarms import Alarm
 from eva_master.control.context import Context
 from eva_master.control.planning import scope
@@ -91,8 +92,8 @@ def _leave(context: Context, instance: Instance) -> None:
 def fill(context: Context) -> bool:
     """Give a waiting task room that is free; returns whether there was one.
 
-    Its attempt is written down when its job converges, which is in the same turn. Until then
-    nothing else is filled, so that what it takes is known.
+    Its attempt is written down with it, or when its job converges, which is in the same turn. Until
+    then nothing else is filled, so that what it takes is known.
     """
     if context.closing_down:
         return False
@@ -114,7 +115,8 @@ def _fill(context: Context, partition: str, standing: Standing) -> bool:
     standing.taken.add(run.id)
     context.rooms_left[head.instance] -= 1
     pool = standing.pool_of[head.instance]
-    context.put_run(replace(run, target=head.instance, fetched=None, pool=pool))
+    run = replace(run, target=head.instance, fetched=None, pool=pool)
+    context.put_run(converge.placed(context, run))
     return True
 
 

@@ -142,6 +142,11 @@ class Runs(Mapping[RunId, TaskRun]):
         return sum(1 for _ in self)
 
 
+def coming_to(run: TaskRun) -> InstanceId | None:
+    """Where a task run will be, and is not yet."""
+    return run.target if run.target != run.instance else None
+
+
 def reindex(
     index: defaultdict[InstanceId, dict[RunId, None]],
     run: RunId,

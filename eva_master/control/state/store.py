@@ -19,7 +19,7 @@ from eva_master.control.state.job_tasks import JobTasks
 from eva_master.control.state.parts.policy_memories import document_name, document_of, memories_of
 from eva_master.control.state.records import total_demand
 from eva_master.control.state.restoring import knowledge, launch, submission
-from eva_master.control.state.runs import Runs, reindex
+from eva_master.control.state.runs import Runs, coming_to, reindex
 from eva_master.control.state.suspended import Suspended
 from eva_master.control.state.tally import Tally
 from eva_master.control.state.unwritten import Unpublished, Unwritten
@@ -99,7 +99,7 @@ class State:
         self.active: dict[JobId, None] = {}  # those that have not ended, in order of submission
         self.live: dict[InstanceId, None] = {}  # those that are not gone, in order of launch
         self._occupants: defaultdict[InstanceId, dict[RunId, None]] = defaultdict(dict)
-        self._targeting: defaultdict[InstanceId, dict[RunId, None]] = defaultdict(dict)
+        self._coming: defaultdict[InstanceId, dict[RunId, None]] = defaultdict(dict)
         self._moving: dict[RunId, None] = {}
         self.unplaced: dict[JobId, None] = {}  # of which a task run waits, and may have a place
         self._worth = Worth(lambda: JobValuation(self.catalog, self.standalone.known))
@@ -219,15 +219,15 @@ class State:
             self._unpublished.runs[run.id] = None
         task = job.spec.tasks[run.index]
         self.company.follow(run, task)
-        place, target = (None, None) if old is None else (old.instance, old.target)
+        place, came = (None, None) if old is None else (old.instance, coming_to(old))
         if place != run.instance:
             self.company.moved(place, run, task)
             reindex(self._occupants, run.id, place, run.instance)
             self.membership.moved(place, run.instance, self.view_cache.instance_changed)
             if self._unpublished is not None:
                 self._unpublished.moved(place, run.instance)
-        if target != run.target:
-            reindex(self._targeting, run.id, target, run.target)
+        if came != (coming := coming_to(run)):
+            reindex(self._coming, run.id, came, coming)
         self._note_unplaced(job)
         self.suspended.follow_run(old, run, job, self.tasks[run.job])
         if run.state is RunState.RUNNING and run.target not in (None, run.instance):
@@ -471,12 +471,12 @@ class State:
 
     def targeting(self, instance: InstanceId) -> tuple[TaskRun, ...]:
         """The task runs that are, or will be, on an instance."""
-        return tuple(map(self._touched.__getitem__, self._targeting.get(instance, ())))
+        there = (run for run in self.occupants(instance) if run.target == instance)
+        return (*there, *self.coming(instance))
 
     def coming(self, instance: InstanceId) -> list[TaskRun]:
         """The task runs that will be on an instance, and are not yet."""
-        there = self._occupants.get(instance, ())
-        return [self._touched[it] for it in self._targeting.get(instance, ()) if it not in there]
+        return [self._touched[it] for it in self._coming.get(instance, ())]
 
     def demand(self, runs: Iterable[TaskRun], on: Instance | Offering) -> Resources:
         """What task runs take together of an instance or an offering of its kind."""
