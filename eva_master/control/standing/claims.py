@@ -7,7 +7,8 @@ whose members, or whose jobs, have changed since nobody in them found room.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from heapq import heapify, heappop, heappush, heapreplace, merge
 from operator import attrgetter
 
@@ -70,6 +71,31 @@ class Claims:
                 claim.held += more
                 if claim.number in self._awake:
                     heappush(self._turns, (claim.order, claim.number))
+
+    def hold_all(
+        self, held: Mapping[tuple[JobId, InstanceId], int], pool_of: Mapping[InstanceId, str]
+    ) -> None:
+        """Count all tasks that are on members; nothing was counted before.
+
+        Args:
+            held: How many of each job are on each member.
+            pool_of: The pool of each member.
+        """
+        together: Counter[tuple[JobId, str]] = Counter()
+        for (job, instance), count in held.items():
+            together[job, pool_of[instance]] += count
+        for (job, pool), count in together.items():
+            for claim in self.open:
+                if pool in claim.line.pools and claim.has(job):
+                    claim.held += count
+        if not self._limited_to:
+            return
+        for (job, instance), count in held.items():
+            for claim in self._limited_to.get(instance, ()):
+                if pool_of[instance] in claim.line.pools and claim.has(job):
+                    claim.held += count
+        self._turns = [(self._all[it].order, it) for it in self._awake]
+        heapify(self._turns)
 
     # -- limited claims --------------------------------------------------------------------------
 

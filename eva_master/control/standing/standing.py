@@ -6,6 +6,7 @@ everything again.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
@@ -96,15 +97,22 @@ class Standing:
         self._claims = Claims([Claim(it, line, self._queues) for it, line in enumerate(lines)])
         stated = {claim.key for claim in self._claims} if self._due else ()
         self._due = {key: at for key, at in self._due.items() if key in stated}
-        self._counted = {}
-        for job in there:
-            for run in in_hand(job):
-                if run.target in self.pool_of:
-                    self.count(run)
+        self._count_all(run for job in there for run in in_hand(job))
         self._keep_rooms(before)
         self._all_new = True
         self._news.clear()
         self._jobs = {}
+
+    def _count_all(self, runs: Iterable[TaskRun]) -> None:
+        """Count what new claims hold; of task runs with an instance or a target."""
+        self._counted = {}
+        held: Counter[tuple[JobId, InstanceId]] = Counter()
+        for run in runs:
+            place = run.instance if run.instance is not None else run.target
+            if run.target in self.pool_of and place is not None and place in self.pool_of:
+                self._counted[run.id] = place
+                held[run.job, place] += 1
+        self._claims.hold_all(held, self.pool_of)
 
     def _keep_rooms(self, pool_of: Mapping[InstanceId, str]) -> None:
         """What is free is known of members that stay where they were.

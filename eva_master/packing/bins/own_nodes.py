@@ -64,13 +64,18 @@ class OwnNodes:
             known = self._known[needs] = self._hold(runs)
         return known
 
-    def _hold(self, runs: Sequence[RunView], beside: Iterable[RunView] = ()) -> bool:
+    def _taken(self, runs: Iterable[RunView]) -> dict[InstanceId, Resources]:
+        """What task runs take of the nodes that they are on."""
         taken: dict[InstanceId, Resources] = {}
         places = {view.id: view.offering.type.family for view in self.views}
-        for run in beside:
+        for run in runs:
             if run.instance in places:
                 held = run.task.demand_on(places[run.instance]) or NOTHING
                 taken[run.instance] = taken.get(run.instance, NOTHING) + held
+        return taken
+
+    def _hold(self, runs: Sequence[RunView], beside: Sequence[RunView] = ()) -> bool:
+        taken = self._taken(beside) if beside else {}
         for run in runs:
             for view in self.views:
                 need = run.task.demand_on(view.offering.type.family)
