@@ -9,6 +9,7 @@ from enum import StrEnum
 
 from eva_master.model.ids import Family, Millis, OfferingId, Price
 from eva_master.model.resources import Resources
+from eva_master.model.values import alike
 
 
 class Purchase(StrEnum):
@@ -110,10 +111,9 @@ def is_spot(family: Family) -> bool:
 def tally(offerings: Iterable[Offering]) -> Counter[OfferingId]:
     """How many of some offerings have each id."""
     every = list(offerings)
-    values = {id(it): it for it in every}  # thousands of machines share a few values
     counts: Counter[OfferingId] = Counter()
-    for value, count in Counter(map(id, every)).items():
-        counts[values[value].id] += count
+    for offering, count in alike(every, map(id, every)):
+        counts[offering.id] += count
     return counts
 
 

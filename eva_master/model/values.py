@@ -7,9 +7,13 @@ once and passed to the class by position.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections import Counter
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, TypeVar
 
-__all__ = ["replace", "sameness"]
+__all__ = ["alike", "replace", "sameness"]
+
+_Item = TypeVar("_Item")
 
 if TYPE_CHECKING:
     # To mypy this is the standard library's function, so that names and types are checked.
@@ -18,7 +22,7 @@ else:
     from collections.abc import Callable
     from dataclasses import fields
     from operator import attrgetter
-    from typing import Any, TypeVar
+    from typing import Any
 
     _Value = TypeVar("_Value")
     _Shape = tuple[Callable[[object], tuple[Any, ...]], dict[str, int]]
@@ -59,3 +63,18 @@ def sameness(*values: object) -> tuple[int, ...]:
     what it is the key of: within one call, as a rule.
     """
     return tuple(map(id, values))
+
+
+def alike(items: Sequence[_Item], keys: Iterable[Hashable]) -> Iterator[tuple[_Item, int]]:
+    """The last one of the items with each key, and how many there are.
+
+    Thousands of machines share a few values.
+
+    Args:
+        items: Some items.
+        keys: One of each, such as its `sameness`.
+    """
+    every = list(keys)
+    last = dict(zip(every, items, strict=True))
+    for key, count in Counter(every).items():
+        yield last[key], count

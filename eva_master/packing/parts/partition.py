@@ -34,16 +34,17 @@ def part(
         The part. The limit of an offering is what the live instances of others leave of it.
     """
     jobs = tuple(filter(belongs, snapshot.jobs))
-    instances = tuple(filter(belongs, snapshot.instances))
-    elsewhere = tally(it.offering for it in snapshot.instances)
-    elsewhere.subtract(tally(it.offering for it in instances))
+    instances, others = list[InstanceView](), list[InstanceView]()
+    for view in snapshot.instances:
+        (instances if belongs(view) else others).append(view)
+    elsewhere = tally(it.offering for it in others)
     names = {job.id for job in jobs}
     return replace(
         snapshot,
         catalog=lessened(tuple(filter(sells, snapshot.catalog)), elsewhere),
         jobs=jobs,
         runs=tuple(run for run in snapshot.runs if run.job in names),
-        instances=instances,
+        instances=tuple(instances),
         draining=tuple(filter(belongs, snapshot.draining)),
     )
 

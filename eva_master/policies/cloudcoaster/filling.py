@@ -15,7 +15,7 @@ from eva_master.model.ids import Family, RunId
 from eva_master.model.job import TaskSpec
 from eva_master.model.planning.snapshot import JobView, Lendable, Snapshot
 from eva_master.model.resources import Resources
-from eva_master.model.values import sameness
+from eva_master.model.values import alike, sameness
 from eva_master.packing.toolkit import (
     OpenInstances,
     PlacementGroup,
@@ -50,10 +50,10 @@ def _shared(config: Config, snapshot: Snapshot) -> tuple[Lendable, ...]:
 
 def _alike(instances: Sequence[Lendable]) -> Counter[tuple[Family, Resources]]:
     """How many instances have the same room free."""
-    rooms = {sameness(it.offering, it.free): it for it in instances}
     counts: Counter[tuple[Family, Resources]] = Counter()
-    for key, count in Counter(sameness(it.offering, it.free) for it in instances).items():
-        counts[rooms[key].offering.type.family, rooms[key].free] += count
+    rooms = (sameness(it.offering, it.free) for it in instances)
+    for one, count in alike(instances, rooms):
+        counts[one.offering.type.family, one.free] += count
     return counts
 
 

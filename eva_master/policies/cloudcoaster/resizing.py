@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from eva_master.model.catalog import Offering
 from eva_master.model.job import TaskSpec
 from eva_master.model.planning.snapshot import Lendable, Snapshot
+from eva_master.model.values import alike, sameness
 from eva_master.packing.toolkit import OpenInstances
 from eva_master.policies.cloudcoaster.config import Config
 from eva_master.policies.cloudcoaster.market import Market, is_spot, slots_in, slots_of
@@ -37,7 +38,7 @@ class LongLoad:
 
 
 def long_load(
-    shared: Iterable[Lendable], steady: int, task: TaskSpec, outlasting: int = 0
+    shared: Sequence[Lendable], steady: int, task: TaskSpec, outlasting: int = 0
 ) -> LongLoad:
     """What long tasks hold of the instances of others, and of those for short tasks.
 
@@ -48,11 +49,11 @@ def long_load(
         outlasting: Tasks of short jobs on instances for these that have turned out to be long.
     """
     held = static = 0
-    for one in shared:
+    for one, count in alike(shared, (sameness(it.offering, it.own) for it in shared)):
         need, whole = task.demand_on(one.offering.type.family), one.offering.type.capacity
         slots = slots_in(whole, need)
-        static += slots
-        held += slots - slots_in(whole - one.own, need)
+        static += slots * count
+        held += (slots - slots_in(whole - one.own, need)) * count
     return LongLoad(held + outlasting, static + steady)
 
 
