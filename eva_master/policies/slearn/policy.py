@@ -29,7 +29,7 @@ from eva_master.policies.slearn.sampling import chosen, pilots_of
 from eva_master.policies.slearn.sizes import Work, outgrows_ms, queue_of, work_of
 from eva_master.policies.slearn.telling import explained
 
-_LOOKED_AT_PART = 20
+_LOOKED_AT_PART = 10
 """A job's place is looked at again once one in so many of its tasks that were left has ended."""
 _SOONEST_MS = 1_000
 _BEHIND = "a gang that comes first waits for room"
