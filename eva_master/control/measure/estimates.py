@@ -8,6 +8,8 @@ from math import isqrt
 
 from eva_master.control.state.finished import Kind, kind_of
 from eva_master.control.state.records import Records
+from eva_master.control.state.view_cache import ToldEstimates
+from eva_master.learning.delays import two_digits
 from eva_master.learning.run_times.posterior import NONE_FINISHED, Finished
 from eva_master.learning.runtimes import UNKNOWN, OwnerTimes, Traits
 from eva_master.model.ids import MILLION, Millis, Workload
@@ -54,6 +56,8 @@ class JobEstimates:
         mode: What is estimated from.
         known: What its owner's earlier jobs tell.
         finished: Its own finished tasks, by kind.
+        told: What policies were told of it last. What is off by less than a twentieth is no news:
+            they are told the same again.
     """
 
     spec: JobSpec
@@ -61,13 +65,16 @@ class JobEstimates:
     mode: Estimates
     known: OwnerTimes
     finished: Mapping[Kind, Finished]
+    told: ToldEstimates | None = None
     _made: dict[Kind, Estimate | None] = field(default_factory=dict)
     _stated: dict[int, Estimate] = field(default_factory=dict)
 
     @staticmethod
-    def of_job(state: Records, job: Job) -> JobEstimates:
-        """Those of a job that has not ended."""
-        return JobEstimates.of_spec(state, job.spec, job.submitted_ms, state.telling(job))
+    def of_job(state: Records, job: Job, told: ToldEstimates | None = None) -> JobEstimates:
+        """Those of a job that has not ended; with `told`, as policies are to see them."""
+        known = state.learned.run_times.of(job.spec.owner)
+        finished = state.telling(job)
+        return JobEstimates(job.spec, job.submitted_ms, state.estimates, known, finished, told)
 
     @staticmethod
     def of_spec(
@@ -84,8 +91,18 @@ class JobEstimates:
         """The estimate of tasks that progress together; `None` if nothing is known."""
         kind = _kind(tasks)
         if kind not in self._made:
-            self._made[kind] = self._of(kind)
+            fresh = self._of(kind)
+            self._made[kind] = fresh if self.told is None else self.told.settled(kind, fresh)
         return self._made[kind]
+
+    def expected_ms(self, tasks: Sequence[TaskSpec]) -> int | None:
+        """How long tasks are expected to take that progress together, to two digits."""
+        estimate = self.of(tasks)
+        if estimate is None:
+            return None
+        if self.told is None:
+            return two_digits(estimate.mean_ms)
+        return self.told.settled_ms(_kind(tasks), estimate.mean_ms)
 
     def stated(self, whole_ms: int) -> Estimate:
         """A run time that is stated, in the form of an estimate."""

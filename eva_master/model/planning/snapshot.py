@@ -50,11 +50,30 @@ class RemainingWork:
         A task for which others only tell how long it takes is never said to be about to end: it
         is expected to go on for a quarter of the time for which it has run, at least.
         """
-        done = 0
-        if self.since_ms is not None:
-            done = max(0, now - self.since_ms) * self.pace_ppm // MILLION
+        done = self._done_ms(now)
         least = (self.ran_ms + done) // _OVERDUE_PART if self.estimated else 0
         return max(least, self.at_since_ms - done)
+
+    def ran_by_ms(self, now: Millis) -> int:
+        """Of an estimate: for how long it has run by `now`, as standalone time."""
+        return self.ran_ms + self._done_ms(now)
+
+    def longer(self, mean_ms: int, raised_ms: int) -> RemainingWork:
+        """The same if tasks turn out to take longer.
+
+        Args:
+            mean_ms: What they were expected to take.
+            raised_ms: What they are by now.
+        """
+        # What is left tells of the whole only as long as something is.
+        whole = self.at_since_ms + self.ran_ms if self.at_since_ms else mean_ms
+        left = max(0, whole * raised_ms // mean_ms - self.ran_ms)
+        return RemainingWork(left, self.since_ms, self.pace_ppm, self.estimated, self.ran_ms)
+
+    def _done_ms(self, now: Millis) -> int:
+        if self.since_ms is None:
+            return 0
+        return max(0, now - self.since_ms) * self.pace_ppm // MILLION
 
 
 @dataclass(frozen=True, slots=True)
