@@ -10,7 +10,7 @@ from eva_master.control.state.finished import Kind, kind_of
 from eva_master.control.state.records import Records
 from eva_master.control.state.view_cache import ToldEstimates
 from eva_master.learning.delays import two_digits
-from eva_master.learning.run_times.posterior import NONE_FINISHED, Finished
+from eva_master.learning.run_times.posterior import NONE_FINISHED, Finished, Prior
 from eva_master.learning.runtimes import UNKNOWN, OwnerTimes, Traits
 from eva_master.model.ids import MILLION, Millis, Workload
 from eva_master.model.job import JobKind, JobSpec, TaskSpec
@@ -157,7 +157,7 @@ class JobEstimates:
         traits = Traits(workload, self.spec.name, self.submitted_ms, demand)
         if mode in (Estimates.THREE_SIGMA, Estimates.POINT):
             return self._of_values(traits)
-        prior = None if mode is Estimates.PILOTS else self.known.prior(traits)
+        prior = None if mode is Estimates.PILOTS else self._prior(kind, traits)
         own = NONE_FINISHED if mode is Estimates.HISTORY else self.finished.get(kind, NONE_FINISHED)
         if own.tasks == 0 and prior is None:
             return None
@@ -165,6 +165,11 @@ class JobEstimates:
         if own.tasks == 0:
             source = Source.HISTORY
         return (prior or UNKNOWN).after(own).estimate(source, own)
+
+    def _prior(self, kind: Kind, traits: Traits) -> Prior | None:
+        if self.told is None:
+            return self.known.prior(traits)
+        return self.told.prior(kind, self.known, traits)
 
     def _of_values(self, traits: Traits) -> Estimate | None:
         """By the last values of the most telling feature alone."""

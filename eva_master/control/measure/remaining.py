@@ -84,12 +84,13 @@ class _Measured:
         """Standalone time that is done in the time that passes, in millionths."""
         return self.speed.numerator * company_ppm // self.speed.denominator
 
-    def longer(self, estimate: Estimate | None) -> _Measured:
-        """The same if tasks turn out to take longer than was estimated; `None` if they do not."""
-        if not self.left.estimated or estimate is None or estimate is self.estimate:
+    def longer(self, raised: Mapping[Estimate, Estimate]) -> _Measured:
+        """The same by estimates that were raised, each by what it was before."""
+        by_now = raised.get(self.estimate, self.estimate)
+        if not self.left.estimated or by_now is self.estimate:
             return self
-        work = self.work().longer(self.estimate.mean_ms, estimate.mean_ms)
-        return replace(self, left=replace(self.left, ms=work.at_since_ms), estimate=estimate)
+        work = self.work().longer(self.estimate.mean_ms, by_now.mean_ms)
+        return replace(self, left=replace(self.left, ms=work.at_since_ms), estimate=by_now)
 
     def eta_ms(self, now: Millis) -> Millis | None:
         """When it is over at the present pace; `None` past the end of a stated time."""
@@ -294,13 +295,12 @@ def outlooks(
         id(run): shared if job.is_gang else _measured(state, [run], estimates)
         for run in (*telling, *runs)
     }
-    raised = _raised(state, job, telling[:1] if job.is_gang else telling, measured, now)
+    raised = _raised(state, job, telling, measured, now)
     told: dict[int, Outlook] = {}
     for run in (*telling, *runs):
         if id(run) not in told:
             known = measured[id(run)]
-            longer = raised.get(kind_of(job.spec.tasks[run.index]))
-            told[id(run)] = _outlook(state, run, known and known.longer(longer), now)
+            told[id(run)] = _outlook(state, run, known and known.longer(raised), now)
     whole = _of_all([told[id(run)] for run in telling if run.state not in TERMINAL_RUN])
     return whole, [told[id(run)] for run in runs]
 
@@ -311,21 +311,21 @@ def _raised(
     telling: Sequence[TaskRun],
     measured: Mapping[int, _Measured | None],
     now: Millis,
-) -> dict[Kind, Estimate]:
-    """What tasks are expected to take by those that run for longer, by kind where there are any."""
-    ages: dict[Kind, list[int]] = {}
-    told: dict[Kind, Estimate] = {}
+) -> dict[Estimate, Estimate]:
+    """The estimates that tasks raise which run for longer, by what they were before."""
+    ages: dict[Estimate, list[int]] = {}
+    finished: dict[Estimate, int] = {}
+    known = {} if job.is_gang else state.finished(job)
     for run in telling:
-        known = measured[id(run)]
-        if run.state is RunState.RUNNING and known is not None and known.left.estimated:
-            kind = kind_of(job.spec.tasks[run.index])
-            ages.setdefault(kind, []).append(known.work().ran_by_ms(now))
-            told[kind] = known.estimate
-    finished = {} if job.is_gang else state.finished(job)
-    return {
-        kind: told[kind].raised(finished[kind].tasks if kind in finished else 0, those)
-        for kind, those in ages.items()
-    }
+        one = measured[id(run)]
+        if run.state is not RunState.RUNNING or one is None or not one.left.estimated:
+            continue
+        if one.estimate in ages and job.is_gang:
+            continue  # its members take equally long
+        ages.setdefault(one.estimate, []).append(one.work().ran_by_ms(now))
+        if (it := known.get(kind_of(job.spec.tasks[run.index]))) is not None:
+            finished[one.estimate] = it.tasks
+    return {told: told.raised(finished.get(told, 0), those) for told, those in ages.items()}
 
 
 def _outlook(state: Records, run: TaskRun, measured: _Measured | None, now: Millis) -> Outlook:

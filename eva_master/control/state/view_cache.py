@@ -12,7 +12,8 @@ from typing import Any, Generic, TypeVar
 
 from eva_master.control.state.finished import Kind
 from eva_master.learning.delays import two_digits
-from eva_master.learning.runtimes import OwnerTimes
+from eva_master.learning.run_times.posterior import Prior
+from eva_master.learning.runtimes import OwnerTimes, Traits
 from eva_master.model.catalog import Catalog, InstanceType, Offering
 from eva_master.model.ids import InstanceId, JobId, RunId
 from eva_master.model.planning.estimate import Estimate, near
@@ -81,6 +82,21 @@ class ToldEstimates:
         self._estimates: dict[Kind, Estimate] = {}
         self._times: dict[Kind, tuple[int, int]] = {}
         """What the tasks took on average, and the same to two digits."""
+        self._priors: dict[Kind, tuple[OwnerTimes, Prior | None]] = {}
+        """What earlier jobs tell, and those that tell it."""
+
+    def prior(self, kind: Kind, known: OwnerTimes, traits: Traits) -> Prior | None:
+        """What earlier jobs tell of tasks of a kind, worked out anew only if there is news of them.
+
+        Args:
+            kind: The tasks'.
+            known: What was learned of their owner's jobs.
+            traits: Theirs, which are always the same for the job's tasks of this kind.
+        """
+        before = self._priors.get(kind)
+        if before is None or before[0] is not known:
+            before = self._priors[kind] = known, known.prior(traits)
+        return before[1]
 
     def settled(self, kind: Kind, fresh: Estimate | None) -> Estimate | None:
         """What was told, if that still holds but for a twentieth; else what is known now."""

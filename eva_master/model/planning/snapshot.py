@@ -16,6 +16,8 @@ PREVIEW = JobId("preview")
 """The job that nobody has submitted, in a snapshot that is made to see what would happen to it."""
 
 _OVERDUE_PART = 4
+_ROUNDED_PART = 8
+"""A time that is told may be off from what it was made of by one part in so many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +67,11 @@ class RemainingWork:
             mean_ms: What they were expected to take.
             raised_ms: What they are by now.
         """
-        # What is left tells of the whole only as long as something is.
+        # What is left tells of the whole only as long as something is, and to two digits.
         whole = self.at_since_ms + self.ran_ms if self.at_since_ms else mean_ms
-        left = max(0, whole * raised_ms // mean_ms - self.ran_ms)
+        like = abs(whole - mean_ms) * _ROUNDED_PART <= mean_ms
+        longer = raised_ms if like else whole * raised_ms // mean_ms
+        left = max(self.at_since_ms, longer - self.ran_ms)
         return RemainingWork(left, self.since_ms, self.pace_ppm, self.estimated, self.ran_ms)
 
     def _done_ms(self, now: Millis) -> int:
