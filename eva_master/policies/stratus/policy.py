@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
-from eva_master.model.ids import RunId
+from eva_master.model.ids import MILLION, RunId
 from eva_master.model.planning.estimate import Estimate
 from eva_master.model.planning.plan import Plan, PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
@@ -21,6 +22,7 @@ from eva_master.policies.stratus.config import Config
 from eva_master.policies.stratus.packer import pack
 
 NAME = "stratus"
+_REMEMBERED = 4_096
 
 
 class Stratus:
@@ -61,19 +63,31 @@ class Stratus:
     def _left(self, snapshot: Snapshot) -> dict[RunId, int]:
         """How long each task run will still run, in milliseconds."""
         snapshot, assumed = by_now(snapshot), self._config.assumed_duration_s * 1000
-        sure = {job.id for job in snapshot.jobs if self._is_sure(job.estimate)}
+        counts = {job.id for job in snapshot.jobs if self._counts(job.estimate)}
         left: dict[RunId, int] = {}
         for run in snapshot.runs:
             known = run.remaining
-            if known is None or (known.estimated and run.job not in sure):
+            if known is None or (known.estimated and run.job not in counts):
                 left[run.id] = assumed
             else:
                 left[run.id] = known.left_ms(snapshot.now_ms)
         return left
 
-    def _is_sure(self, estimate: Estimate | None) -> bool:
+    def _counts(self, estimate: Estimate | None) -> bool:
         """Whether an estimate is worth more than the assumption that is the same for all jobs."""
-        return estimate is not None and estimate.spread_ppm < self._config.sure_ppm
+        config = self._config
+        if estimate is None:
+            return False
+        if estimate.spread_ppm < config.sure_ppm:
+            return True
+        longer = _longer_ppm(estimate, config.assumed_duration_s * 1000)
+        return min(longer, MILLION - longer) < config.unlikely_ppm
+
+
+@lru_cache(_REMEMBERED)
+def _longer_ppm(estimate: Estimate, time_ms: int) -> int:
+    """The probability that a task runs for longer than a given time, in millionths."""
+    return estimate.exceeds_ppm(time_ms)
 
 
 @dataclass(frozen=True, slots=True)
