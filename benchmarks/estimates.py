@@ -22,9 +22,15 @@ from benchmarks.harness import Figures, publish, surroundings
 from eva_master.control.measure.estimates import JobEstimates
 from eva_master.control.state.finished import FinishedTasks
 from eva_master.control.state.view_cache import ToldEstimates
-from eva_master.learning.run_times.past_values import kept_for
+from eva_master.learning.run_times.past_values import PastValues, kept_for
 from eva_master.learning.run_times.posterior import NONE_FINISHED, Finished
-from eva_master.learning.runtimes import VALUES_KEPT, VALUES_PER_OWNER, RunTimes, Traits
+from eva_master.learning.runtimes import (
+    VALUES_KEPT,
+    VALUES_PER_OWNER,
+    OwnerTimes,
+    RunTimes,
+    Traits,
+)
 from eva_master.model.ids import Family, JobId, Millis, Workload
 from eva_master.model.job import JobKind, JobSpec, Program, TaskSpec
 from eva_master.model.planning.estimate import Estimates
@@ -39,7 +45,7 @@ GOAL_US = 20.0
 GOAL_MIB = 8.0
 _TRIALS = 5
 _JOBS = 100
-_FEW = 20
+_FEW = 5
 _NEED = Resources(0, 1_000, 1_024)
 _TASK = TaskSpec(Workload("w"), Program("true"), ((Family("c"), _NEED),))
 _OWNER = "owner"
@@ -63,18 +69,17 @@ def _job(rng: Random) -> Finished:
 
 
 def _full(mode: Estimates, owners: int) -> RunTimes:
-    """As much as is kept, each value with as many past jobs as are kept of one."""
-    times = _taught(owners, mode, VALUES_KEPT)
-    kept, rng = kept_for(mode), Random(2)
-    jobs = [_job(rng) for _ in range(max(kept, _FEW))]
+    """As much as is kept, of some past jobs each."""
+    times, rng = _taught(owners, mode, VALUES_KEPT), Random(2)
+    jobs, size = [_job(rng) for _ in range(_FEW)], len(PastValues.of([0] * kept_for(mode)).packed)
     filled = {}
     for owner, known in times.owners.items():
         spreads = {}
         for value, spread in known.spreads.items():
             for finished in jobs:
-                spread = spread.plus(finished, Millis(0), kept)  # noqa: PLW2901
-            spreads[value] = spread
-        filled[owner] = type(known)(spreads, known.doubted)
+                spread = spread.plus(finished, Millis(0))  # noqa: PLW2901
+            spreads[value] = replace(spread, last=PastValues(rng.randbytes(size)))
+        filled[owner] = OwnerTimes(spreads, known.doubted)
     return RunTimes(filled)
 
 

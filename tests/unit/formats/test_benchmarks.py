@@ -7,7 +7,7 @@ import math
 
 import pytest
 
-from benchmarks import arrays, harness, lines, rounds
+from benchmarks import arrays, estimates, harness, lines, rounds
 from benchmarks.__main__ import main
 
 
@@ -89,3 +89,18 @@ def test_missed_goal_is_the_exit_code(
 ) -> None:
     assert harness.publish({"speed": 1, "missed": missed}, as_json=True) == code
     assert json.loads(capsys.readouterr().out) == {"speed": 1, "missed": missed}
+
+
+def test_an_estimate_costs_as_much_however_many_tasks_have_finished(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Counts of calls and bytes are the same on every machine, so these are judged."""
+
+    def calls(tasks: str) -> float:
+        estimates.main(["--json", "--tasks", tasks, "--owners", "8"])
+        figures = json.loads(capsys.readouterr().out)
+        assert {"us_per_task", "us_per_job"} <= figures.keys()
+        assert 0 < figures["mib"] < figures["mib_with_last_values"] < estimates.GOAL_MIB
+        return float(figures["calls_per_task"])
+
+    assert 0 < calls("400") <= 1.1 * calls("40")
