@@ -133,7 +133,13 @@ def _cpu_s(work: Callable[[], None]) -> float:
     return min(found)
 
 
-def _mib(mode: Estimates, owners: int) -> float:
+def calls_per_task(tasks: int) -> float:
+    """Calls of functions for each task of an array of so many."""
+    return round(_calls(_Array(tasks).finish) / tasks, 1)
+
+
+def mib(mode: Estimates, owners: int) -> float:
+    """Memory of what is learned of so many owners, as much as is kept."""
     tracemalloc.start()
     try:
         kept = _full(mode, owners)
@@ -161,10 +167,10 @@ def measure(tasks: int, owners: int) -> Figures:
 
     return {
         "us_per_task": round(_cpu_s(array.finish) / tasks * 1e6, 1),
-        "calls_per_task": round(_calls(array.finish) / tasks, 1),
+        "calls_per_task": calls_per_task(tasks),
         "us_per_job": round(_cpu_s(teach) / _JOBS * 1e6, 1),
-        "mib": round(_mib(Estimates.POSTERIOR, owners), 2),
-        "mib_with_last_values": round(_mib(Estimates.POINT, owners), 2),
+        "mib": round(mib(Estimates.POSTERIOR, owners), 2),
+        "mib_with_last_values": round(mib(Estimates.POINT, owners), 2),
     }
 
 
