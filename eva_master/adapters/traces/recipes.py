@@ -14,7 +14,7 @@ from eva_master.adapters.text.quantities import Duration
 from eva_master.adapters.traces.evajson import read_trace, steps_in
 from eva_master.adapters.traces.hawk import bootstrapped, denser, read_hawk
 from eva_master.adapters.traces.pods import read_pods
-from eva_master.adapters.traces.recurrent import FLAVOURS, recurring
+from eva_master.adapters.traces.recurrent import FLAVOURS, recurring, repeated
 from eva_master.adapters.traces.shapes import (
     Draw,
     Shape,
@@ -43,6 +43,7 @@ _MINUTE = 60_000
 
 _Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 _Count = Annotated[int, Field(ge=1, le=1_000_000, strict=True)]
+_Past = Annotated[int, Field(ge=0, le=1_000_000, strict=True)]
 _Gap = Annotated[Duration, Field(gt=0)]
 _Factor = Annotated[float, Field(ge=0, le=1_000, allow_inf_nan=False)]
 
@@ -77,9 +78,16 @@ class _Drawn(_Recipe):
         default=0.0, description="share of demands that run faster on some families than on others"
     )
 
-    def _trace(self, name: str, seed: int, shapes: Sequence[Shape], catalog: Catalog) -> Trace:
-        """Add arrivals, workloads and numbers of tasks to shapes."""
-        demands = [shape.demand for shape in shapes]
+    def _trace(
+        self,
+        name: str,
+        seed: int,
+        shapes: Sequence[Shape],
+        catalog: Catalog,
+        known: Sequence[Shape] = (),
+    ) -> Trace:
+        """Add arrivals, workloads and numbers of tasks to shapes; those of earlier ones count."""
+        demands = [shape.demand for shape in (*known, *shapes)]
         classes = assigned(seed, demands)
         speeds = family_speeds(seed, demands, self.family_speeds, catalog)
         sizes = gang_sizes(seed, len(shapes), self.multi_task)
@@ -151,6 +159,51 @@ class ProductionRecipe(_Drawn):
         if self.multi_gpu is not None:
             shapes = with_gpus(seed, shapes, self.multi_gpu, production_pool())
         return self._trace(f"production-{self.durations}-{seed}", seed, shapes, catalog)
+
+
+class RepeatedRecipe(_Drawn):
+    """Generated jobs as in a GPU cluster, each a run of something that is run again and again.
+
+    Runs of a group have name, user and demand in common, and take about as long. Earlier ones have
+    taught how long.
+    """
+
+    kind: Literal["repeated"]
+    jobs: _Count = Field(default=200, description="how many")
+    groups: _Count = Field(default=40, description="of so many groups of runs that are alike")
+    past: _Past = Field(default=400, description="how many have ended before")
+    spread: Annotated[float, Field(ge=0, le=10, allow_inf_nan=False)] = Field(
+        default=0.3, description="of the runs of a group, on the scale of natural logarithms"
+    )
+    durations: Literal["gavel", "short"] = Field(
+        default="gavel", description="of the groups: like Gavel's or like Alibaba's"
+    )
+
+    def trace(self, seed: int, catalog: Catalog) -> Trace:
+        """Make the trace of a seed."""
+        usual = production_shapes(seed, _DURATIONS[self.durations](seed, self.groups))
+        runs = repeated(seed, usual, self.past + self.jobs, self.spread)
+        earlier, rest = runs[: self.past], runs[self.past :]
+        name = f"repeated-{self.durations}-{seed}"
+        drawn = self._trace(name, seed, [shape for _, shape in rest], catalog, usual)
+        classes = assigned(seed, [shape.demand for shape in usual])
+        past = tuple(
+            EarlierJob(
+                owner=features.user,
+                name=f"{features.base}-{number}",
+                workload=classes[shape.demand][0],
+                demand=shape.demand,
+                mean_ms=shape.duration_ms,
+            )
+            for number, (features, shape) in enumerate(earlier, 1)
+        )
+        jobs = tuple(
+            replace(job, id=f"{features.base}-{number}", owner=features.user)
+            for number, ((features, _), job) in enumerate(
+                zip(rest, drawn.jobs, strict=True), self.past + 1
+            )
+        )
+        return Trace(name, jobs, past)
 
 
 class WorkloadsRecipe(_Recipe):
@@ -278,9 +331,7 @@ class RecurrentRecipe(_Recipe):
         default="2sigma", description="whose jobs they are like"
     )
     jobs: _Count = Field(default=1_250, description="how many")
-    past: Annotated[int, Field(ge=0, le=1_000_000, strict=True)] = Field(
-        default=5_000, description="how many have ended before"
-    )
+    past: _Past = Field(default=5_000, description="how many have ended before")
     slots: _Count = Field(default=150, description="tasks that run at a time in the cluster")
     load: Annotated[float, Field(gt=0, le=1_000, allow_inf_nan=False)] = Field(
         default=1.04, description="work that arrives, as a share of what the slots can do meanwhile"
@@ -350,6 +401,7 @@ Recipe = Annotated[
     FileRecipe
     | AlibabaRecipe
     | ProductionRecipe
+    | RepeatedRecipe
     | WorkloadsRecipe
     | RecurrentRecipe
     | HawkRecipe
@@ -361,10 +413,12 @@ Recipe = Annotated[
 _DURATIONS = {"gavel": gavel_durations, "short": short_durations}
 
 RECIPES: Mapping[
-    str, type[AlibabaRecipe | ProductionRecipe | WorkloadsRecipe | RecurrentRecipe]
+    str,
+    type[AlibabaRecipe | ProductionRecipe | RepeatedRecipe | WorkloadsRecipe | RecurrentRecipe],
 ] = {
     "alibaba": AlibabaRecipe,
     "production": ProductionRecipe,
+    "repeated": RepeatedRecipe,
     "workloads": WorkloadsRecipe,
     "recurrent": RecurrentRecipe,
 }

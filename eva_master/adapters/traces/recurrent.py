@@ -1,4 +1,4 @@
-"""Generates traces of jobs that recur, like those on which SLearn was evaluated.
+"""Generates jobs that recur: arrays like those on which SLearn was evaluated, and shapes of others.
 
 A group is the jobs of one name, which have a user and an application in common, too. How long a
 run of a group takes has a core and a tail: some runs take 2 to 12 times as long as usual.
@@ -20,19 +20,20 @@ the tail makes the runs of google2011 differ too much. All figures are in
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from eva_master.adapters.traces.shapes import Draw, generator
+from eva_master.adapters.traces.shapes import Draw, Shape, generator
 from eva_master.adapters.traces.tasks import EndedLine, Features, JobLine, Recurring
 
 MOST_WIDE = 150
 """Tasks of a job at most."""
 _GROUPS = 400
 _USERS = 60
+_FEW_USERS = 10
 _APPLICATIONS = 40
 _POPULARITY = 0.8
 """The group in place n has a share of all jobs that falls with n to this power."""
@@ -98,8 +99,7 @@ def recurring(seed: int, flavour: Flavour, past: int, jobs: int, work_rate: floa
     """
     groups = _groups(seed, flavour)
     rng = generator(seed, Draw.RUNS)
-    shares = np.arange(1, _GROUPS + 1) ** -_POPULARITY
-    picks = rng.choice(_GROUPS, past + jobs, p=shares / shares.sum())
+    picks = _picks(rng, _GROUPS, past + jobs)
     usual = groups.usual_s[picks] * np.exp(rng.normal(0, 1, past + jobs) * groups.core[picks])
     low, high = np.log(_TAIL_FACTORS)
     longer = np.exp(rng.uniform(low, high, past + jobs))
@@ -117,6 +117,36 @@ def recurring(seed: int, flavour: Flavour, past: int, jobs: int, work_rate: floa
             for group, at, times in running
         ),
     )
+
+
+def repeated(
+    seed: int, usual: Sequence[Shape], runs: int, spread: float
+) -> list[tuple[Features, Shape]]:
+    """Generate runs of jobs that are run again and again, each time for about as long.
+
+    Args:
+        seed: Of the trace.
+        usual: The shape of each group, with how long a run of it usually takes.
+        runs: How many there are.
+        spread: Standard deviation of the logarithm of a run's time over the runs of a group.
+    """
+    users = generator(seed, Draw.GROUPS).integers(_FEW_USERS, size=len(usual)).tolist()
+    rng = generator(seed, Draw.RUNS)
+    picks = _picks(rng, len(usual), runs).tolist()
+    longer = np.exp(rng.normal(0, spread, runs)).tolist()
+    found = []
+    for pick, times in zip(picks, longer, strict=True):
+        shape = usual[pick]
+        features = Features(f"group{pick}", f"user{users[pick]}", "")
+        took_ms = max(1, round(shape.duration_ms * times))
+        found.append((features, Shape(shape.demand, took_ms)))
+    return found
+
+
+def _picks(rng: np.random.Generator, groups: int, runs: int) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """The group of each run."""
+    shares = np.arange(1, groups + 1) ** -_POPULARITY
+    return rng.choice(groups, runs, p=shares / shares.sum())
 
 
 @dataclass(frozen=True, slots=True)

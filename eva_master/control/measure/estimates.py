@@ -8,7 +8,9 @@ from math import isqrt
 
 from eva_master.control.state.finished import Kind, kind_of
 from eva_master.control.state.records import Records
-from eva_master.learning.run_times.posterior import NONE_FINISHED, Finished
+from eva_master.control.state.view_cache import ToldEstimates
+from eva_master.learning.delays import two_digits
+from eva_master.learning.run_times.posterior import NONE_FINISHED, Finished, Prior
 from eva_master.learning.runtimes import UNKNOWN, OwnerTimes, Traits
 from eva_master.model.ids import MILLION, Millis, Workload
 from eva_master.model.job import JobKind, JobSpec, TaskSpec
@@ -54,6 +56,8 @@ class JobEstimates:
         mode: What is estimated from.
         known: What its owner's earlier jobs tell.
         finished: Its own finished tasks, by kind.
+        told: What policies were told of it last. What is off by less than a twentieth is no news:
+            they are told the same again.
     """
 
     spec: JobSpec
@@ -61,13 +65,16 @@ class JobEstimates:
     mode: Estimates
     known: OwnerTimes
     finished: Mapping[Kind, Finished]
+    told: ToldEstimates | None = None
     _made: dict[Kind, Estimate | None] = field(default_factory=dict)
     _stated: dict[int, Estimate] = field(default_factory=dict)
 
     @staticmethod
-    def of_job(state: Records, job: Job) -> JobEstimates:
-        """Those of a job that has not ended."""
-        return JobEstimates.of_spec(state, job.spec, job.submitted_ms, state.telling(job))
+    def of_job(state: Records, job: Job, told: ToldEstimates | None = None) -> JobEstimates:
+        """Those of a job that has not ended; with `told`, as policies are to see them."""
+        known = state.learned.run_times.of(job.spec.owner)
+        finished = state.telling(job)
+        return JobEstimates(job.spec, job.submitted_ms, state.estimates, known, finished, told)
 
     @staticmethod
     def of_spec(
@@ -84,8 +91,18 @@ class JobEstimates:
         """The estimate of tasks that progress together; `None` if nothing is known."""
         kind = _kind(tasks)
         if kind not in self._made:
-            self._made[kind] = self._of(kind)
+            fresh = self._of(kind)
+            self._made[kind] = fresh if self.told is None else self.told.settled(kind, fresh)
         return self._made[kind]
+
+    def expected_ms(self, tasks: Sequence[TaskSpec]) -> int | None:
+        """How long tasks are expected to take that progress together, to two digits."""
+        estimate = self.of(tasks)
+        if estimate is None:
+            return None
+        if self.told is None:
+            return two_digits(estimate.mean_ms)
+        return self.told.settled_ms(_kind(tasks), estimate.mean_ms)
 
     def stated(self, whole_ms: int) -> Estimate:
         """A run time that is stated, in the form of an estimate."""
@@ -140,7 +157,7 @@ class JobEstimates:
         traits = Traits(workload, self.spec.name, self.submitted_ms, demand)
         if mode in (Estimates.THREE_SIGMA, Estimates.POINT):
             return self._of_values(traits)
-        prior = None if mode is Estimates.PILOTS else self.known.prior(traits)
+        prior = None if mode is Estimates.PILOTS else self._prior(kind, traits)
         own = NONE_FINISHED if mode is Estimates.HISTORY else self.finished.get(kind, NONE_FINISHED)
         if own.tasks == 0 and prior is None:
             return None
@@ -148,6 +165,11 @@ class JobEstimates:
         if own.tasks == 0:
             source = Source.HISTORY
         return (prior or UNKNOWN).after(own).estimate(source, own)
+
+    def _prior(self, kind: Kind, traits: Traits) -> Prior | None:
+        if self.told is None:
+            return self.known.prior(traits)
+        return self.told.prior(kind, self.known, traits)
 
     def _of_values(self, traits: Traits) -> Estimate | None:
         """By the last values of the most telling feature alone."""

@@ -8,7 +8,11 @@ from fractions import Fraction
 from operator import itemgetter
 from typing import Literal
 
-from eva_master.control.measure.estimates import Contradicted, JobEstimates, groups
+from eva_master.control.measure.estimates import (
+    Contradicted,
+    JobEstimates,
+    groups,
+)
 from eva_master.control.measure.sizes import size_speed
 from eva_master.control.measure.throughput import (
     accompanied,
@@ -19,7 +23,7 @@ from eva_master.control.measure.throughput import (
 from eva_master.control.state.finished import Kind, kind_of
 from eva_master.control.state.records import PlanningRecords, Records, crew
 from eva_master.control.state.store import State
-from eva_master.learning.delays import two_digits
+from eva_master.control.state.view_cache import ToldEstimates
 from eva_master.learning.run_times.posterior import Finished
 from eva_master.model.ids import MILLION, Millis, RunId, run_id
 from eva_master.model.job import JobSpec, TaskSpec
@@ -80,6 +84,14 @@ class _Measured:
         """Standalone time that is done in the time that passes, in millionths."""
         return self.speed.numerator * company_ppm // self.speed.denominator
 
+    def longer(self, raised: Mapping[Estimate, Estimate]) -> _Measured:
+        """The same by estimates that were raised, each by what it was before."""
+        by_now = raised.get(self.estimate, self.estimate)
+        if not self.left.estimated or by_now is self.estimate:
+            return self
+        work = self.work().longer(self.estimate.mean_ms, by_now.mean_ms)
+        return replace(self, left=replace(self.left, ms=work.at_since_ms), estimate=by_now)
+
     def eta_ms(self, now: Millis) -> Millis | None:
         """When it is over at the present pace; `None` past the end of a stated time."""
         missing = self.work().left_ms(now)
@@ -134,15 +146,18 @@ class Told:
         return max(known) if known and len(known) == len(self.works) else None
 
 
-def of_job(state: Records, job: Job, runs: Sequence[TaskRun]) -> Told:
+def of_job(
+    state: Records, job: Job, runs: Sequence[TaskRun], before: ToldEstimates | None = None
+) -> Told:
     """What policies are told of a job.
 
     Args:
         state: Where it is looked up.
         job: The job.
         runs: All members of a gang; of an array those that policies can see.
+        before: What they were told of it before, which stands where it is off by little.
     """
-    estimates = JobEstimates.of_job(state, job)
+    estimates = JobEstimates.of_job(state, job, before)
     if job.is_gang:
         whole = _measured(state, runs, estimates)
         return Told(dict.fromkeys((run.id for run in runs), _work(whole)), _longest([whole]))
@@ -276,13 +291,41 @@ def outlooks(
         return Outlook(), [Outlook()] * len(runs)
     estimates = JobEstimates.of_job(state, job)
     shared = _measured(state, telling, estimates) if job.is_gang else None
+    measured = {
+        id(run): shared if job.is_gang else _measured(state, [run], estimates)
+        for run in (*telling, *runs)
+    }
+    raised = _raised(state, job, telling, measured, now)
     told: dict[int, Outlook] = {}
     for run in (*telling, *runs):
         if id(run) not in told:
-            known = shared if job.is_gang else _measured(state, [run], estimates)
-            told[id(run)] = _outlook(state, run, known, now)
+            known = measured[id(run)]
+            told[id(run)] = _outlook(state, run, known and known.longer(raised), now)
     whole = _of_all([told[id(run)] for run in telling if run.state not in TERMINAL_RUN])
     return whole, [told[id(run)] for run in runs]
+
+
+def _raised(
+    state: Records,
+    job: Job,
+    telling: Sequence[TaskRun],
+    measured: Mapping[int, _Measured | None],
+    now: Millis,
+) -> dict[Estimate, Estimate]:
+    """The estimates that tasks raise which run for longer, by what they were before."""
+    ages: dict[Estimate, list[int]] = {}
+    finished: dict[Estimate, int] = {}
+    known = {} if job.is_gang else state.finished(job)
+    for run in telling:
+        one = measured[id(run)]
+        if run.state is not RunState.RUNNING or one is None or not one.left.estimated:
+            continue
+        if one.estimate in ages and job.is_gang:
+            continue  # its members take equally long
+        ages.setdefault(one.estimate, []).append(one.work().ran_by_ms(now))
+        if (it := known.get(kind_of(job.spec.tasks[run.index]))) is not None:
+            finished[one.estimate] = it.tasks
+    return {told: told.raised(finished.get(told, 0), those) for told, those in ages.items()}
 
 
 def _outlook(state: Records, run: TaskRun, measured: _Measured | None, now: Millis) -> Outlook:
@@ -433,8 +476,8 @@ def _extent(
 ) -> Extent:
     """What is known of all the work of tasks that progress together."""
     stated = estimates.believed_ms(tasks)
-    expected = None if stated is not None or (total and rate) else estimates.of(tasks)
-    return Extent(stated, total, rate, None if expected is None else two_digits(expected.mean_ms))
+    expected = None if stated is not None or (total and rate) else estimates.expected_ms(tasks)
+    return Extent(stated, total, rate, expected)
 
 
 def _estimate(estimates: JobEstimates, tasks: Sequence[TaskSpec], extent: Extent) -> Estimate:

@@ -116,7 +116,7 @@ def _brought_up_to_date(state: PlanningRecords, now: Millis, settings: Settings)
                 seen = list(crew(state, name))
             else:
                 seen = [state.runs[run] for run in state.shown(name)]
-            told = remaining.of_job(state, job, seen)
+            told = remaining.of_job(state, job, seen, view_cache.told_estimates(name))
             runs = _views(state, job, seen, told)
             # If there are none, all that is left of it finishes on instances that are drained.
             view = _job_view(

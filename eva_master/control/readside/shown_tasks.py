@@ -25,6 +25,8 @@ _SOME = 20
 _TELLING = 100
 """So many tasks with a place tell how long a large job still takes: those of the highest indices,
 which began last."""
+_BEGAN_FIRST = 20
+"""So many of the lowest ones do so as well: they may have run for longer than was expected."""
 _KINDS = 100
 """So many kinds of waiting tasks do so as well."""
 
@@ -135,6 +137,9 @@ def telling(job: Job, runs: Runs, index: Index, counts: TaskCounts) -> list[Task
     if job.is_gang or len(job.spec.tasks) <= SMALL_JOB:
         return list(runs.of(job))
     found = _last(runs, index, job, _HOLDING, _TELLING)
+    bounds = _place(job.id, _HOLDING, 0), _place(job.id, _SUSPENDED, 0)
+    last = {run.id for run in found}
+    found += [it for it in _some(runs, index, *bounds, _BEGAN_FIRST) if it.id not in last]
     for rank in (_SUSPENDED, _RETRIED, _TARGETED):
         found += _last(runs, index, job, rank, _SOME)
     if counts.states.get(RunState.WAITING):

@@ -10,9 +10,13 @@ from itertools import islice
 from operator import attrgetter
 from typing import Any, Generic, TypeVar
 
-from eva_master.learning.runtimes import OwnerTimes
+from eva_master.control.state.finished import Kind
+from eva_master.learning.delays import two_digits
+from eva_master.learning.run_times.posterior import Prior
+from eva_master.learning.runtimes import OwnerTimes, Traits
 from eva_master.model.catalog import Catalog, InstanceType, Offering
 from eva_master.model.ids import InstanceId, JobId, RunId
+from eva_master.model.planning.estimate import Estimate, near
 from eva_master.model.planning.snapshot import InstanceView, JobView, RemainingWork, RunView
 from eva_master.model.records import Instance, TaskRun
 
@@ -71,6 +75,48 @@ class SortedValues(Generic[K, V]):
         return self._ordered
 
 
+class ToldEstimates:
+    """What policies were told of the run times of one job's tasks, by kind."""
+
+    def __init__(self) -> None:
+        self._estimates: dict[Kind, Estimate] = {}
+        self._times: dict[Kind, tuple[int, int]] = {}
+        """What the tasks took on average, and the same to two digits."""
+        self._priors: dict[Kind, tuple[OwnerTimes, Prior | None]] = {}
+        """What earlier jobs tell, and those that tell it."""
+
+    def prior(self, kind: Kind, known: OwnerTimes, traits: Traits) -> Prior | None:
+        """What earlier jobs tell of tasks of a kind, worked out anew only if there is news of them.
+
+        Args:
+            kind: The tasks'.
+            known: What was learned of their owner's jobs.
+            traits: Theirs, which are always the same for the job's tasks of this kind.
+        """
+        before = self._priors.get(kind)
+        if before is None or before[0] is not known:
+            before = self._priors[kind] = known, known.prior(traits)
+        return before[1]
+
+    def settled(self, kind: Kind, fresh: Estimate | None) -> Estimate | None:
+        """What was told, if that still holds but for a twentieth; else what is known now."""
+        if fresh is None:
+            self._estimates.pop(kind, None)
+            return None
+        before = self._estimates.get(kind)
+        if before is not None and before.near(fresh):
+            return before
+        self._estimates[kind] = fresh
+        return fresh
+
+    def settled_ms(self, kind: Kind, mean_ms: int) -> int:
+        """A time to two digits: what was told if that still holds but for a twentieth."""
+        before = self._times.get(kind)
+        if before is None or not near(before[0], mean_ms):
+            before = self._times[kind] = mean_ms, two_digits(mean_ms)
+        return before[1]
+
+
 class ViewCache:
     """What `planning.snapshot_builder` has made, and what of it may no longer be true.
 
@@ -110,6 +156,7 @@ class ViewCache:
         self._by_workload: dict[str, dict[JobId, int]] = {}
         """How many views of task runs of each job there are, by workload."""
         self._estimated: dict[JobId, OwnerTimes] = {}
+        self._told: dict[JobId, ToldEstimates] = {}
         self._jobs: dict[JobId, None] = {}
         self._instances: dict[InstanceId, None] = {}
 
@@ -147,6 +194,10 @@ class ViewCache:
         self._estimated.pop(job, None)
         if known is not None:
             self._estimated[job] = known
+
+    def told_estimates(self, job: JobId) -> ToldEstimates:
+        """What policies were told of how long the tasks of a job take, while it is to be seen."""
+        return self._told.setdefault(job, ToldEstimates())
 
     def oldest_estimates(self, at_most: int) -> list[tuple[JobId, OwnerTimes]]:
         """Jobs and what their views were made of, those first that were followed longest ago."""
@@ -194,6 +245,8 @@ class ViewCache:
     def put_job(self, job: JobId, view: JobView | None, runs: Sequence[RunView]) -> None:
         """Replace the views of a job and of its task runs; `None` if it is not to be seen."""
         self.made += view is not None
+        if view is None:
+            self._told.pop(job, None)
         old, before = self.jobs.get(job), self.revision
         seen = {run.id: run for run in runs}
         if view != old:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from math import isqrt
 
@@ -11,6 +12,10 @@ from eva_master.model.planning.fixed_point import exceeds_ppm, exp_of_ppm, log_p
 
 LONGEST_MS = 3_660 * 86_400_000
 """Ten years: no task is expected to take longer, whatever anybody says."""
+_NEWS_PART = 20
+"""What is off by less than one part in so many is no news."""
+_OLDER_FROM = 5, 4
+"""A task that is older than expected is expected to take this many times its age."""
 _WIDEST_PPM = MILLION
 """The part of the variance by which the mean may lie above the median: a factor of 1.65."""
 
@@ -88,6 +93,33 @@ class Estimate:
         """A run time one standard deviation of the logarithm above the median."""
         return max(1, min(LONGEST_MS, exp_of_ppm(self.log + self.spread_ppm)))
 
+    def near(self, other: Estimate) -> bool:
+        """Whether another estimate of as many tasks says much the same: all but a twentieth."""
+        spread = self.spread_ppm
+        return (
+            (self.source, self.tasks) == (other.source, other.tasks)
+            and near(self.mean_ms, other.mean_ms)
+            and abs(self.log - other.log) * _NEWS_PART <= MILLION
+            and near(spread, other.spread_ppm)
+        )
+
+    def raised(self, finished: int, ages_ms: Sequence[int]) -> Estimate:
+        """What it becomes by tasks that run already for longer.
+
+        What is stated stands.
+
+        Args:
+            finished: How many tasks have finished.
+            ages_ms: For how long each of those that run has run.
+        """
+        if self.source is Source.STATED:
+            return self
+        mean = min(LONGEST_MS, raised_ms(self.mean_ms, finished, ages_ms))
+        if mean == self.mean_ms:
+            return self
+        log = self.log + log_ppm(mean) - log_ppm(self.mean_ms)
+        return replace(self, mean_ms=mean, log=log)
+
     def exceeds_ppm(self, time_ms: int) -> int:
         """The probability that a task runs for longer than a given time, in millionths."""
         if self.source is Source.STATED:
@@ -119,6 +151,29 @@ class Evidence:
     jobs: int = 0
     jobs_ms: int = 0
     spread_ppm: int = 0
+
+
+def near(told: int, fresh: int) -> bool:
+    """Whether a figure is off by less than a twentieth of what was told."""
+    return abs(told - fresh) * _NEWS_PART <= told
+
+
+def raised_ms(mean_ms: int, finished: int, ages_ms: Sequence[int]) -> int:
+    """How long tasks take on average, given those that run and for how long they have.
+
+    Who runs for longer than expected is expected to take a quarter longer than it has run, and
+    counts for one task.
+
+    Args:
+        mean_ms: What was expected.
+        finished: How many have finished.
+        ages_ms: For how long each of those that run has run.
+    """
+    if not ages_ms or max(ages_ms) <= mean_ms:
+        return mean_ms
+    up, down = _OLDER_FROM
+    there = sum(age * up // down if age > mean_ms else mean_ms for age in ages_ms)
+    return (mean_ms * finished + there) // (finished + len(ages_ms))
 
 
 def mean_ms(log: int, variance: int) -> int:

@@ -16,6 +16,8 @@ PREVIEW = JobId("preview")
 """The job that nobody has submitted, in a snapshot that is made to see what would happen to it."""
 
 _OVERDUE_PART = 4
+_ROUNDED_PART = 8
+"""A time that is told may be off from what it was made of by one part in so many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +52,32 @@ class RemainingWork:
         A task for which others only tell how long it takes is never said to be about to end: it
         is expected to go on for a quarter of the time for which it has run, at least.
         """
-        done = 0
-        if self.since_ms is not None:
-            done = max(0, now - self.since_ms) * self.pace_ppm // MILLION
+        done = self._done_ms(now)
         least = (self.ran_ms + done) // _OVERDUE_PART if self.estimated else 0
         return max(least, self.at_since_ms - done)
+
+    def ran_by_ms(self, now: Millis) -> int:
+        """Of an estimate: for how long it has run by `now`, as standalone time."""
+        return self.ran_ms + self._done_ms(now)
+
+    def longer(self, mean_ms: int, raised_ms: int) -> RemainingWork:
+        """The same if tasks turn out to take longer.
+
+        Args:
+            mean_ms: What they were expected to take.
+            raised_ms: What they are by now.
+        """
+        # What is left tells of the whole only as long as something is, and to two digits.
+        whole = self.at_since_ms + self.ran_ms if self.at_since_ms else mean_ms
+        like = abs(whole - mean_ms) * _ROUNDED_PART <= mean_ms
+        longer = raised_ms if like else whole * raised_ms // mean_ms
+        left = max(self.at_since_ms, longer - self.ran_ms)
+        return RemainingWork(left, self.since_ms, self.pace_ppm, self.estimated, self.ran_ms)
+
+    def _done_ms(self, now: Millis) -> int:
+        if self.since_ms is None:
+            return 0
+        return max(0, now - self.since_ms) * self.pace_ppm // MILLION
 
 
 @dataclass(frozen=True, slots=True)

@@ -97,7 +97,8 @@ class Trial:
     def changes(self) -> int:
         """What the changes of size cost, in millionths of micro-dollars per hour."""
         before = self.question.problem(self.question.snapshot)
-        costs = MoveCosts(before, self.question.terms, self.question.latest).cost
+        terms = replace(self.question.terms, horizon_left=False)  # `_change` sees to it
+        costs = MoveCosts(before, terms, self.question.latest).cost
         return sum(self._change(job, costs) for job in self.seen.jobs if job.id in self.sizes)
 
     def _change(self, job: JobView, costs: Mapping[str, int]) -> int:

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 from eva_master.model.ids import MILLION, Exact, Millis, RunId
 from eva_master.model.job import JobKind
+from eva_master.model.planning.snapshot import RunView
 from eva_master.packing.configuration.build import Host
 from eva_master.packing.problem import Problem
 from eva_master.packing.valuation.migration_cost import expected_migration_cost
@@ -37,6 +38,8 @@ class Terms:
         moves_ppm: Weight of the cost of a move, in millionths.
         lasting_ppm: The next move of a task is to pay within this part of the time since its last
             one, in millionths, where that is shorter than the horizon.
+        horizon_left: Whether the move of a task is to pay within what it has left, if it is known
+            and shorter than the horizon.
     """
 
     horizon_ms: int = 3_600_000
@@ -44,6 +47,7 @@ class Terms:
     gang_lost_ppm: int = 1_000_000
     moves_ppm: int = 500_000
     lasting_ppm: int = 500_000
+    horizon_left: bool = False
 
     def pays_within_ms(self, since_ms: int) -> int:
         """Within which time the next move of a task is to pay.
@@ -53,6 +57,19 @@ class Terms:
         """
         lasting = since_ms * self.lasting_ppm // MILLION
         return min(max(lasting, _PLACES_LAST_MS), self.horizon_ms)
+
+    def move_pays_within_ms(self, run: RunView, moved_ms: Millis | None, now: Millis) -> int:
+        """Within which time the move of a task run is to pay.
+
+        Args:
+            run: Which runs.
+            moved_ms: When it was moved last; `None` if nobody remembers.
+            now: The time.
+        """
+        within = self.horizon_ms if moved_ms is None else self.pays_within_ms(now - moved_ms)
+        if not self.horizon_left or run.remaining is None:
+            return within
+        return min(within, max(run.remaining.left_ms(now), _PLACES_LAST_MS))
 
     def per_hour(self, cost: Exact) -> int:
         """Spread what is paid once over the horizon, in millionths of micro-dollars per hour."""
@@ -101,6 +118,7 @@ class MoveCosts:
         self.gang_of: dict[RunId, str] = {}
         self.home: dict[RunId, Host] = {}
         latest, idle, pays = latest or {}, dict[str, int](), dict[str, int]()
+        now = problem.snapshot.now_ms
         whole = {
             job.id for job in problem.snapshot.jobs if job.kind is JobKind.GANG and job.runs[1:]
         }
@@ -117,10 +135,7 @@ class MoveCosts:
                 job, number = problem.jobs[run.job], problem.class_of[run.id]
                 cost = expected_migration_cost(job, problem.classes[number].price)
                 idle[together] = idle.get(together, 0) + cost
-                moved = latest.get(run.id)
-                within = terms.horizon_ms
-                if moved is not None:
-                    within = terms.pays_within_ms(problem.snapshot.now_ms - moved)
+                within = terms.move_pays_within_ms(run, latest.get(run.id), now)
                 pays[together] = max(within, pays.get(together, 0))
         self.cost = {name: idle[name] * terms.moves_ppm // pays[name] for name in idle}
 

@@ -24,6 +24,7 @@ from eva_master.packing.toolkit import (
     waiting,
     without_interference,
 )
+from eva_master.packing.valuation.time_left import by_now
 from eva_master.policies.cloudcoaster.config import PRESETS, Config
 from eva_master.policies.cloudcoaster.filling import Filling, holds_short
 from eva_master.policies.cloudcoaster.lines import STEADY, TRANSIENT, Servers, at_servers, one_line
@@ -55,7 +56,7 @@ class CloudCoaster:
         self, snapshot: Snapshot, memory: PolicyMemory | None
     ) -> tuple[Plan, PolicyMemory | None]:
         """Fill the room that there is, add what is needed, and have the rest stand in line."""
-        config = self._config
+        config, snapshot = self._config, by_now(snapshot)
         instances = open_instances(snapshot, self._cache)
         unknown_ms = config.clear_within_s * 1000
         order = first_served(snapshot.runs, snapshot.now_ms, unknown_ms, config.age_cap)

@@ -33,6 +33,10 @@ class Config:
         moves_ppm: Weight of the cost of a move, in millionths; less moves more.
         lasting_ppm: The next move of a task is to pay within this part of the time since its last
             one, in millionths, where that is shorter than the horizon.
+        spare_ending: Leave a task where it is if stopping and starting it takes longer than it has
+            left.
+        horizon_left: The move of a task is to pay within what it has left, where that is shorter
+            than the horizon.
         iterations: How often per round something is taken apart.
         afresh_every: After so many arrivals and ends of jobs the round also begins with a packing
             of everything that may move; 0 for never.
@@ -52,6 +56,8 @@ class Config:
     gang_lost_ppm: Weight = 1_000_000
     moves_ppm: Weight = 500_000
     lasting_ppm: Weight = 500_000
+    spare_ending: bool = False
+    horizon_left: bool = False
     iterations: Count = 250
     afresh_every: Count = 0
     by_base: bool = True

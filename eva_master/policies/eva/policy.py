@@ -35,7 +35,9 @@ from eva_master.packing.reconfiguration.options import (
 )
 from eva_master.packing.reconfiguration.reasons import exchanges, hostings
 from eva_master.packing.reconfiguration.replan_trigger import ReplanTrigger
+from eva_master.packing.valuation.time_left import by_now
 from eva_master.policies.eva.config import NAME, Config
+from eva_master.policies.eva.ending import without_late_moves
 from eva_master.policies.eva.memory import Memory, load
 from eva_master.policies.eva.recent_moves import recalled
 
@@ -82,6 +84,7 @@ class Eva:
             gang_lost_ppm=config.gang_lost_ppm,
             moves_ppm=config.moves_ppm,
             lasting_ppm=config.lasting_ppm,
+            horizon_left=config.horizon_left,
         )
         self._valuation = Valuation(
             config.interference,
@@ -100,6 +103,11 @@ class Eva:
 
     def problem(self, snapshot: Snapshot) -> Problem:
         """The packing problem of a snapshot, as this policy sees it."""
+        config = self._config
+        if config.spare_ending or config.horizon_left:
+            snapshot = by_now(snapshot)
+        if config.spare_ending:
+            snapshot = without_late_moves(snapshot)
         return Problem(snapshot, self._valuation, self._cache)
 
     def plan(self, snapshot: Snapshot, memory: PolicyMemory | None) -> tuple[Plan, PolicyMemory]:

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from eva_master.model.ids import Millis
+from eva_master.model.planning.estimate import raised_ms
 from eva_master.model.planning.snapshot import JobView, RunView
 from eva_master.policies.slearn.config import Config
 
-_OLDER_FROM = 5, 4
-"""A task that is older than expected is expected to take this many times its age."""
+_GOES_ON_FOR_PART = 4
+"""A task that is older than expected is expected to go on for this part of its age."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,21 +51,11 @@ def work_of(job: JobView, runs: Sequence[RunView], now: Millis) -> Work:
     since = max(started, default=job.submitted_ms)
     if job.estimate is None:
         return Work(None, None, had, waiting, since)
-    each = _expected_ms(job.estimate.mean_ms, job.succeeded, ages)
-    up, down = _OLDER_FROM
-    running = sum(max(each - age, age * up // down - age) for age in ages)
+    each = raised_ms(job.estimate.mean_ms, job.succeeded, ages)
+    running = sum(max(each - age, age // _GOES_ON_FOR_PART) for age in ages)
     begun = len(runs) - idle - len(ages)
     left = running + each * (waiting + begun)
     return Work(each * max(job.tasks, 1), left, had, waiting, since)
-
-
-def _expected_ms(mean_ms: int, succeeded: int, ages: Sequence[int]) -> int:
-    """How long a task takes on average, given those that run and for how long they have."""
-    if not ages or max(ages) <= mean_ms:
-        return mean_ms
-    up, down = _OLDER_FROM
-    there = sum(age * up // down if age > mean_ms else mean_ms for age in ages)
-    return (mean_ms * succeeded + there) // (succeeded + len(ages))
 
 
 def queue_of(config: Config, work_ms: int) -> int:

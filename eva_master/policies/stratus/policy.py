@@ -4,21 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
-from eva_master.model.ids import RunId
+from eva_master.model.ids import MILLION, RunId
+from eva_master.model.planning.estimate import Estimate
 from eva_master.model.planning.plan import Plan, PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.packing.bins.placement_groups import PlacementGroup, place, waiting
 from eva_master.packing.bins.plan_builder import build_plan, without_interference
 from eva_master.packing.bins.replan_trigger import replan_due
 from eva_master.packing.planner_cache import PlannerCache
+from eva_master.packing.valuation.time_left import by_now
 from eva_master.policies.stratus.bins import Bins
 from eva_master.policies.stratus.clearing import clear
 from eva_master.policies.stratus.config import Config
 from eva_master.policies.stratus.packer import pack
 
 NAME = "stratus"
+_REMEMBERED = 4_096
 
 
 class Stratus:
@@ -58,12 +62,32 @@ class Stratus:
 
     def _left(self, snapshot: Snapshot) -> dict[RunId, int]:
         """How long each task run will still run, in milliseconds."""
-        assumed = self._config.assumed_duration_s * 1000
+        snapshot, assumed = by_now(snapshot), self._config.assumed_duration_s * 1000
+        counts = {job.id for job in snapshot.jobs if self._counts(job.estimate)}
         left: dict[RunId, int] = {}
         for run in snapshot.runs:
-            known = None if run.remaining is None else run.remaining.left_ms(snapshot.now_ms)
-            left[run.id] = assumed if known is None else known
+            known = run.remaining
+            if known is None or (known.estimated and run.job not in counts):
+                left[run.id] = assumed
+            else:
+                left[run.id] = known.left_ms(snapshot.now_ms)
         return left
+
+    def _counts(self, estimate: Estimate | None) -> bool:
+        """Whether an estimate is worth more than the assumption that is the same for all jobs."""
+        config = self._config
+        if estimate is None:
+            return False
+        if estimate.spread_ppm < config.sure_ppm:
+            return True
+        longer = _longer_ppm(estimate, config.assumed_duration_s * 1000)
+        return min(longer, MILLION - longer) < config.unlikely_ppm
+
+
+@lru_cache(_REMEMBERED)
+def _longer_ppm(estimate: Estimate, time_ms: int) -> int:
+    """The probability that a task runs for longer than a given time, in millionths."""
+    return estimate.exceeds_ppm(time_ms)
 
 
 @dataclass(frozen=True, slots=True)

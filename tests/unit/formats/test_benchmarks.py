@@ -7,7 +7,7 @@ import math
 
 import pytest
 
-from benchmarks import arrays, harness, lines, rounds
+from benchmarks import arrays, estimates, harness, lines, rounds
 from benchmarks.__main__ import main
 
 
@@ -89,3 +89,16 @@ def test_missed_goal_is_the_exit_code(
 ) -> None:
     assert harness.publish({"speed": 1, "missed": missed}, as_json=True) == code
     assert json.loads(capsys.readouterr().out) == {"speed": 1, "missed": missed}
+
+
+def test_an_estimate_costs_as_much_however_many_tasks_have_finished() -> None:
+    few, many = map(estimates.calls_per_task, (40, 400))
+    assert 0 < many <= 1.1 * few
+
+
+@pytest.mark.explore
+def test_what_is_learned_has_room_in_so_much_memory(capsys: pytest.CaptureFixture[str]) -> None:
+    estimates.main(["--json", "--tasks", "40", "--owners", "8"])
+    figures = json.loads(capsys.readouterr().out)
+    assert {"us_per_task", "us_per_job", "calls_per_task"} <= figures.keys()
+    assert 0 < figures["mib"] < figures["mib_with_last_values"] < estimates.GOAL_MIB
