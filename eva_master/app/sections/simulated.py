@@ -13,9 +13,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from eva_master.adapters.text import yamlfile
 from eva_master.adapters.text.unreadable import why_unreadable
 from eva_master.adapters.text.yamlfile import Document
+from eva_master.app.config import policy_config
 from eva_master.app.policy_registry import policies
 from eva_master.app.sections.base import OnePolicySection, PolicySection
-from eva_master.app.sections.building import shares
+from eva_master.app.sections.building import backed, shares
 from eva_master.app.sections.partitions import (
     MOST_PARTITIONS,
     PartitionName,
@@ -118,6 +119,10 @@ def division(sections: Mapping[str, PartitionSection]) -> Division:
 def _policy(section: PolicySection, setup: Setup) -> tuple[Policy, int | None]:
     """The policy of a section, and at multiples of how many seconds it plans."""
     back, gap = _one(section, setup)
+    if section.back is not None:
+        behind, gap = _one(section.back, setup)
+        kind = policies()[section.name]
+        back = backed(kind, policy_config(section, kind), behind)
     if section.short is None:
         return back, gap
     front, other = _one(section.short, setup)

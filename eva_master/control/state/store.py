@@ -439,7 +439,7 @@ class State:
 
     def shown(self, job: JobId) -> list[RunId]:
         """The tasks of an array that a plan is about, see `JobTasks.shown`."""
-        return self.tasks[job].shown(self.jobs[job])
+        return self.tasks[job].shown(self.jobs[job], self.finished_tasks.first(job, self.runs))
 
     def replicas_left(self, job: JobId) -> int | None:
         """How many more of its tasks may be given an extra run, see `JobTasks.replicas_left`."""

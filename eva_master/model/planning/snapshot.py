@@ -273,6 +273,22 @@ NOBODY = Beside()
 
 
 @dataclass(frozen=True, slots=True)
+class Leeway:
+    """How much more may be launched by the operator's limits and budgets; `None` for any amount.
+
+    Attributes:
+        instances: So many instances at most.
+        per_hour: Their prices together, in micro-dollars per hour.
+    """
+
+    instances: int | None = None
+    per_hour: int | None = None
+
+
+UNLIMITED = Leeway()
+
+
+@dataclass(frozen=True, slots=True)
 class Snapshot:
     """Everything that a policy may know. The control loop builds it; nothing changes it.
 
@@ -293,6 +309,8 @@ class Snapshot:
         beside: What the policy behind has; only for one in front that shares its instances.
         joined: Jobs that no plan was about so far and that stand in a line that is open to them;
             their tasks may run already.
+        leeway: What limits and budgets leave. What a plan launches beyond that is cut, so a policy
+            need not look at it unless it matters to it who goes first.
     """
 
     now_ms: Millis
@@ -308,3 +326,4 @@ class Snapshot:
     draining: tuple[InstanceView, ...] = ()
     beside: Beside = NOBODY
     joined: frozenset[JobId] = frozenset()
+    leeway: Leeway = UNLIMITED

@@ -56,6 +56,12 @@ def queue(config: Config, number: int) -> str:
     return f"{name}, for jobs with {to}"
 
 
+def behind_others(config: Config, queued: Queued) -> str:
+    """Why a job waits while others get room; it is the same as long as the queue is."""
+    reason = f"{queue(config, queued.queue)}: others come first"
+    return f"{reason}; {note(config, queued)}" if queued.pilots else reason
+
+
 def note(config: Config, queued: Queued) -> str:
     """Why a job stands in its queue."""
     job, work = queued.job, queued.work
