@@ -8,9 +8,10 @@ from math import gcd
 from typing import Any
 
 from pydantic import ValidationError
+from pydantic_core import ErrorDetails
 
 from eva_master.adapters.text import yamlfile
-from eva_master.adapters.text.yamlfile import Document
+from eva_master.adapters.text.yamlfile import Document, Path
 from eva_master.app.config import MasterConfig, policy_config
 from eva_master.app.policy_registry import policies
 from eva_master.app.sections.base import OnePolicySection, PolicySection
@@ -25,6 +26,7 @@ from eva_master.app.sections.building import (
 )
 from eva_master.model.catalog import Catalog
 from eva_master.model.errors import Problem
+from eva_master.model.option_types import Contradiction
 from eva_master.model.planning.estimate import Estimates
 from eva_master.ports import Policy, PolicyKind
 
@@ -162,7 +164,7 @@ def _named(section: OnePolicySection) -> str:
 
 
 def policy_problems(
-    path: tuple[str, ...],
+    path: Path,
     section: PolicySection,
     known: Mapping[str, PolicyKind],
     document: Document,
@@ -207,7 +209,7 @@ def back_problem(section: OnePolicySection, back: OnePolicySection) -> tuple[str
 
 
 def live_problems(
-    path: tuple[str, ...],
+    path: Path,
     section: PolicySection,
     known: Mapping[str, PolicyKind],
     document: Document,
@@ -231,9 +233,7 @@ def live_problems(
     return found
 
 
-def _said_at(
-    path: tuple[str, ...], option: str, section: OnePolicySection, document: Document
-) -> tuple[str, ...]:
+def _said_at(path: Path, option: str, section: OnePolicySection, document: Document) -> Path:
     """Where a section says what an option is: itself, or by its preset."""
     if option in section.options:
         return (*path, "options", option)
@@ -242,7 +242,7 @@ def _said_at(
 
 
 def _problems(
-    path: tuple[str, ...],
+    path: Path,
     section: OnePolicySection,
     kinds: Mapping[str, PolicyKind],
     document: Document,
@@ -275,7 +275,7 @@ def _problems(
             next(iter(current_options(kind, {name: None}))): name for name in section.options
         }
         for details in failure.errors(include_url=False):
-            option, *rest = details["loc"] or ("",)  # options that do not go together
+            option, *rest = details["loc"] or (_at_fault(details, written),)
             where = (
                 *path,
                 "options",
@@ -284,3 +284,10 @@ def _problems(
             )
             problems.append(document.problem(where, yamlfile.wording(details)))
     return problems
+
+
+def _at_fault(details: ErrorDetails, written: Mapping[str, str]) -> str:
+    """Which of the options that do not go together is to be another one, if it was stated."""
+    failure = details.get("ctx", {}).get("error")
+    option = failure.option if isinstance(failure, Contradiction) else ""
+    return option if option in written else ""

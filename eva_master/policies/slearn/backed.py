@@ -94,7 +94,8 @@ class Backed:
 
         first = fitting(order, Rooms(seen, every[0], goes), holds_up)
         shown = _names(first)
-        hidden = [it for it in order if it.runs[0].id not in shown]
+        # Who shares a gang with somebody who has a place is the policy's to complete, or to leave.
+        hidden = [it for it in order if it.runs[0].id not in shown and not _in_part(it)]
         if not hidden:
             return every, []
         some = self._back.plan(_without(seen, _names(hidden)), memory)
@@ -102,7 +103,7 @@ class Backed:
         if len(had) >= len(goes):
             return some, hidden
         # It had no use for all of the room: others get what is left, if nobody loses by that.
-        idle = [it for it in first if it.runs[0].id not in had]
+        idle = [it for it in first if it.runs[0].id not in had and not _in_part(it)]
         more = self._back.plan(_without(seen, _names(idle)), memory)
         have = affordable(more[0], order, seen.leeway)
         return (more, idle) if have.keys() > had.keys() else (some, hidden)
@@ -137,6 +138,11 @@ def _ranked(snapshot: Snapshot, order: Iterable[PlacementGroup]) -> Snapshot:
         return replace(job, submitted_ms=at, elastic=None)
 
     return replace(snapshot, jobs=tuple(map(ranked, snapshot.jobs)))
+
+
+def _in_part(group: PlacementGroup) -> bool:
+    """Whether some members of a gang wait, and others have a place."""
+    return group.job.kind is JobKind.GANG and len(group.runs) < len(group.job.runs)
 
 
 def _names(groups: Iterable[PlacementGroup]) -> set[RunId]:

@@ -41,8 +41,8 @@ def of(path: Path) -> Config:
 @pytest.mark.parametrize(
     ("options", "key", "line", "said"),
     [
-        ("queues: 1", "", 3, "queues: 1 leaves none"),  # options that do not go together
-        ("estimator: pilots\n    queues: 1", "", 3, "queues: 1 leaves none"),
+        ("queues: 1", "queues", 4, "queues: 1 leaves none"),  # options that do not go together
+        ("estimator: pilots\n    queues: 1", "queues", 5, "queues: 1 leaves none"),
         ("queues: 0", "queues", 4, "1 or more"),
         ("queues: 19", "queues", 4, "18 or less"),
         ("growth: 1", "growth", 4, "2 or more"),
@@ -65,6 +65,16 @@ def test_what_cannot_be_is_refused_with_line_and_key(
     (problem,) = refused.value.problems
     assert (problem.key, problem.line) == (".".join(filter(None, ("policy.options", key))), line)
     assert said in problem.message
+
+
+def test_one_queue_of_a_preset_is_refused_where_pilots_are_asked_for(tmp_path: Path) -> None:
+    path = tmp_path / "master.yaml"
+    path.write_text("policy:\n  name: slearn:fifo\n  options:\n    estimator: pilots\n")
+    with pytest.raises(InvalidConfig) as refused:
+        load(path)
+    (problem,) = refused.value.problems
+    assert (problem.key, problem.line) == ("policy.options", 3), "the key is not in the file"
+    assert "queues: 1 leaves none" in problem.message
 
 
 def test_one_queue_is_enough_for_those_without_pilots(tmp_path: Path) -> None:
