@@ -92,7 +92,7 @@ class Backed:
             gang = group.job.kind is JobKind.GANG and len(group.runs) > 1
             return gang and group.job.id in late and _possible(seen, group)
 
-        first = fitting(order, Rooms(seen, every[0], goes), holds_up)
+        first, kept = fitting(order, Rooms(seen, every[0], goes), holds_up)
         shown = _names(first)
         # Who shares a gang with somebody who has a place is the policy's to complete, or to leave.
         hidden = [it for it in order if it.runs[0].id not in shown and not _in_part(it)]
@@ -100,7 +100,7 @@ class Backed:
             return every, []
         some = self._back.plan(_without(seen, _names(hidden)), memory)
         had = affordable(some[0], order, seen.leeway)
-        if len(had) >= len(goes):
+        if kept or len(had) >= len(goes):
             return some, hidden
         # It had no use for all of the room: others get what is left, if nobody loses by that.
         idle = [it for it in first if it.runs[0].id not in had and not _in_part(it)]
@@ -163,17 +163,25 @@ def _without(seen: Snapshot, hidden: Collection[RunId]) -> Snapshot:
 
 
 def _possible(seen: Snapshot, group: PlacementGroup) -> bool:
-    """Whether the instances that there are would hold a group if nobody else were there."""
-    free = {view.id: view.offering.type.capacity for view in seen.instances}
-    families = {view.id: view.offering.type.family for view in seen.instances}
+    """Whether there would be room for a group if nobody else were there."""
+    rooms = [(view.offering.type, view.offering.type.capacity) for view in seen.instances]
+    used = Counter(view.offering.id for view in seen.instances)
+    most = len(group.runs) if seen.leeway.instances is None else seen.leeway.instances
+    for one in seen.catalog:
+        count = most if one.limit is None else min(most, one.limit - used[one.id])
+        if one.available(seen.now_ms):
+            rooms += [(one.type, one.type.capacity)] * max(0, min(count, len(group.runs)))
+    launched, live = 0, len(seen.instances)
     for run in group.runs:
-        needs = {name: run.task.demand_on(family) for name, family in families.items()}
-        fits = (name for name, it in needs.items() if it is not None and it.fits(free[name]))
-        place = next(fits, None)
-        if place is None:
+        for number, (kind, free) in enumerate(rooms):
+            need = run.task.demand_on(kind.family)
+            if need is not None and need.fits(free):
+                launched += number >= live and free == kind.capacity
+                rooms[number] = kind, free - need
+                break
+        else:
             return False
-        free[place] = free[place] - needs[place]  # type: ignore[operator]
-    return True
+    return launched <= most
 
 
 def _sorted(plan: Plan, order: Sequence[PlacementGroup]) -> list[PlanEntry]:

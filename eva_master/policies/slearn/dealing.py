@@ -174,18 +174,21 @@ def _fits(run: RunView, row: _Row) -> bool:
 
 def fitting(
     order: Sequence[PlacementGroup], rooms: Rooms, holds_up: Callable[[PlacementGroup], bool]
-) -> list[PlacementGroup]:
+) -> tuple[list[PlacementGroup], bool]:
     """Those who fit, each into what those before have left.
 
     Args:
         order: Those who wait.
         rooms: What there is.
         holds_up: Whether nobody is to take room before a group that does not fit.
+
+    Returns:
+        Them, and whether one holds up all others.
     """
     found = []
     for group in order:
         if rooms.put(group):
             found.append(group)
         elif holds_up(group):
-            break
-    return found
+            return found, True
+    return found, False

@@ -47,6 +47,7 @@ class Array:
     Attributes:
         slots: What each task takes, in quarters of an instance.
         each_s: What its tasks take, in seconds.
+        states: Whether it says so.
     """
 
     name: str
@@ -55,6 +56,7 @@ class Array:
     at_s: int = 0
     owner: str = "me"
     kind: JobKind = JobKind.ARRAY
+    states: bool = False
 
 
 ARRAYS = (
@@ -81,7 +83,13 @@ class World:
         for it in arrays:
             need = Resources(0, 1_000 * it.slots, 1_024 * it.slots)
             task = TaskSpec(Workload(it.name), Program("true"), ((CPU, need),))
-            spec = JobSpec(it.name, it.owner, (task,) * len(it.each_s), kind=it.kind)
+            spec = JobSpec(
+                it.name,
+                it.owner,
+                (task,) * len(it.each_s),
+                kind=it.kind,
+                duration_ms=it.each_s[0] * 1_000 if it.states else None,
+            )
             self.cluster.submit(spec, at=Millis(it.at_s * 1_000))
 
     def _work_of(self, run: RunId) -> Work:
@@ -228,7 +236,7 @@ def test_whoever_may_have_no_more_instances_holds_up_nobody_else() -> None:
 
 
 def test_a_gang_that_was_passed_over_for_long_gets_the_room_that_becomes_free() -> None:
-    gang = Array("gang", [60] * 2, slots=4, at_s=1, kind=JobKind.GANG)
+    gang = Array("gang", [60] * 2, slots=4, at_s=1, kind=JobKind.GANG, states=True)
     stream = [Array(f"s{it}", [90, 130] * 2, at_s=40 * it) for it in range(30)]
     config = POLICY.config(estimator="fifo", queues=1, age_cap=5)
     starved = replace(config, age_cap=0)
