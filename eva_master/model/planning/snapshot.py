@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from eva_master.model.accounting.tenants import DEFAULT_TENANT
@@ -163,8 +164,12 @@ class JobView:
             array a plan is shown a part.
         tasks: How many tasks it has in all.
         succeeded: How many of them have.
-        pilots_left: How many of those have not that a line has or had `chosen`; `None` if none has.
+        pilots_left: How many of those have not that a line has or had `chosen`, or that a plan has
+            named as pilots; `None` if none has.
         succeeded_ms: The standalone time that these took together; of an array alone.
+        pilots: How many of its tasks are to run first, to tell how long the others take, if its
+            user says so.
+        kinds: Of an array of several kinds of tasks: the indexes of those of each; else empty.
     """
 
     id: JobId
@@ -189,6 +194,8 @@ class JobView:
     succeeded: int = 0
     succeeded_ms: int = 0
     pilots_left: int | None = None
+    pilots: int | None = None
+    kinds: tuple[Sequence[int], ...] = ()
 
     @property
     def stands_in_line(self) -> bool:

@@ -21,7 +21,7 @@ class Sampled:
     """A job that has, or had, pilots.
 
     Attributes:
-        ratio_ppm: The share of its tasks that they are.
+        ratio_ppm: The share of its tasks that they are; 0 if its user says how many.
         submitted_ms: When it came.
         work_ms: What it was found to have to do; 0 before.
     """

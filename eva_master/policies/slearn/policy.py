@@ -27,8 +27,8 @@ from eva_master.policies.slearn.backed import Backed
 from eva_master.policies.slearn.config import PRESETS, Config
 from eva_master.policies.slearn.memory import NAME, Memory, Sampled
 from eva_master.policies.slearn.queues import PILOTS_QUEUE, Queued, lines
-from eva_master.policies.slearn.sampling import chosen, pilots_of
-from eva_master.policies.slearn.sizes import Work, outgrows_ms, queue_of, work_of
+from eva_master.policies.slearn.sampling import chosen_of
+from eva_master.policies.slearn.sizes import Work, is_thin, outgrows_ms, queue_of, work_of
 from eva_master.policies.slearn.telling import behind_others, explained
 from eva_master.ports import Policy
 
@@ -161,7 +161,7 @@ class _Sorting:
             return Queued(job, work, 0)
         if config.estimator == "las":
             return Queued(job, work, queue_of(config, work.had_ms))
-        if config.thin_first and job.tasks < config.thin:
+        if config.thin_first and is_thin(config, job):
             return Queued(job, work, 0)
         if pilots := self._pilots(job):
             return Queued(job, work, PILOTS_QUEUE, pilots)
@@ -177,19 +177,24 @@ class _Sorting:
     def _pilots(self, job: JobView) -> tuple[int, ...]:
         """The pilots of a job that waits for them."""
         config = self._config
-        if not (config.samples and job.stands_in_line) or job.tasks < max(config.thin, 2):
+        if not (config.samples and job.stands_in_line) or is_thin(config, job) or job.tasks < 2:
             return ()
         sampled = self._sampled.get(job.id)
         if sampled is None:
-            if job.succeeded or self._sure(job):
+            if job.succeeded or (job.pilots is None and self._sure(job)):
                 return ()
-            ratio = config.ratio_ppm or self._ratios.next()
-            self._ratios = self._ratios.begun()
-            sampled = self._sampled[job.id] = Sampled(ratio, job.submitted_ms)
-        pilots = pilots_of(job.tasks, sampled.ratio_ppm)
+            sampled = self._sampled[job.id] = Sampled(self._ratio(job), job.submitted_ms)
         if job.pilots_left == 0 or job.succeeded == job.tasks:
             return ()
-        return chosen(job.id, job.tasks, pilots, config.seed)
+        return chosen_of(job, sampled.ratio_ppm, config.seed)
+
+    def _ratio(self, job: JobView) -> int:
+        """The share of a job's tasks that its pilots are; 0 if its user says how many there are."""
+        if job.pilots is not None:
+            return 0
+        ratio = self._config.ratio_ppm or self._ratios.next()
+        self._ratios = self._ratios.begun()
+        return ratio
 
     def _sure(self, job: JobView) -> bool:
         known = job.estimate if self._config.estimator == "posterior" else None
@@ -200,7 +205,7 @@ class _Sorting:
         there = {job.id for job in jobs}
         ratios = self._ratios
         for name, it in self._sampled.items():
-            if name not in there and it.work_ms:
+            if name not in there and it.work_ms and it.ratio_ppm:
                 took_ms = now - it.submitted_ms
                 ratios = ratios.ended(it.ratio_ppm, took_ms * MILLION // it.work_ms)
         return Memory(
