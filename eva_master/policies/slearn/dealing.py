@@ -89,17 +89,21 @@ def affordable(plan: Plan, order: Sequence[PlacementGroup], leeway: Leeway) -> d
     """Where those who wait go by a plan, as far as limits and budgets let them, in their order."""
     goes = given(plan)
     prices = {launch.key: launch.offering.price for launch in plan.launches}
-    bought: set[Where] = set()
+    bought: set[int] = set()
+    cost = 0
     found: dict[RunId, Where] = {}
     for group in order:
         places = {run.id: goes[run.id] for run in group.runs if run.id in goes}
-        more = bought | {it for it in places.values() if isinstance(it, int)}
-        cost = sum(prices[it] for it in more if isinstance(it, int))
-        few = leeway.instances is None or len(more) <= leeway.instances
-        cheap = leeway.per_hour is None or cost <= leeway.per_hour
-        if len(places) == len(group.runs) and (more == bought or (few and cheap)):
-            bought = more
-            found.update(places)
+        if len(places) < len(group.runs):
+            continue
+        more = {it for it in places.values() if isinstance(it, int)} - bought
+        if more:
+            costs = cost + sum(prices[it] for it in more)
+            few = leeway.instances is None or len(bought) + len(more) <= leeway.instances
+            if not few or (leeway.per_hour is not None and costs > leeway.per_hour):
+                continue
+            bought, cost = bought | more, costs
+        found.update(places)
     return found
 
 
