@@ -125,6 +125,10 @@ def different(tasks: Sequence[TaskSpec]) -> Sequence[TaskSpec]:
     return tuple({id(task): task for task in tasks}.values())
 
 
+MOST_PILOTS = 100
+"""More would hardly make a mean surer, and each is looked for whenever room becomes free."""
+
+
 @dataclass(frozen=True, slots=True)
 class JobSpec:
     """A validated job.
@@ -153,6 +157,8 @@ class JobSpec:
             millionths, as (members, rate) in order.
         stragglers: What is done about late tasks of an array.
         latency: Whether it counts as short where a policy of its own serves short jobs.
+        pilots: How many tasks of an array are run first, so that they tell how long the others
+            take; `None` to leave it to the policy.
     """
 
     name: str
@@ -175,6 +181,7 @@ class JobSpec:
     partition: str = ""
     stragglers: Stragglers = Stragglers.KEEP
     latency: Latency = Latency.AUTO
+    pilots: int | None = None
 
     @property
     def stands_in_line(self) -> bool:

@@ -22,3 +22,16 @@ Seconds = Annotated[int, Interval(ge=1, le=100 * 365 * 86_400)]
 UsdPerHour = Annotated[float, Interval(gt=0, le=MILLION)]
 """Dollars per hour that are not none; who computes with them makes them micro-dollars first."""
 Count = Annotated[int, Ge(0)]
+
+
+class Contradiction(ValueError):
+    """Options of a policy that do not go together.
+
+    Args:
+        option: The one that is to be another.
+        message: Why, and what to do.
+    """
+
+    def __init__(self, option: str, message: str) -> None:
+        super().__init__(message)
+        self.option = option

@@ -73,6 +73,10 @@ def _check_standing(snapshot: Snapshot, plan: Plan) -> None:
         assert pool.reason, "users are told why instances stay"
         assert set(pool.closed) <= set(pool.members)
     jobs = {job.id: job for job in snapshot.jobs}
+    for job, indexes in plan.pilots:
+        assert jobs[job].stands_in_line, "gangs have no pilots"
+        assert len(indexes) == len(set(indexes)), "a task is a pilot once"
+        assert all(0 <= it < jobs[job].tasks for it in indexes), "the job has that task"
     for line in plan.lines:
         assert line.pools, "a line claims room somewhere"
         assert set(line.pools) <= set(names), "a line claims room in pools that are there"

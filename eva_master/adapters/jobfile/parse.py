@@ -157,6 +157,7 @@ def _spec(job: JobFile, tasks: tuple[TaskSpec, ...]) -> JobSpec:
         concurrency=job.concurrency,
         stragglers=Stragglers(job.stragglers),
         latency=Latency(job.latency),
+        pilots=job.pilots,
     )
 
 
@@ -323,8 +324,21 @@ def _job_problems(document: Document, job: JobFile, name: str | None) -> list[Pr
         message = "the tasks of a gang wait for each other, so none of them can run twice"
         hint = "write `kind: array`, or remove it"
         problems.append(document.problem(("stragglers",), message, hint))
+    problems += _pilots_problems(document, job)
     problems += after.self_problems(document, job, name or job.name or "")
     return problems
+
+
+def _pilots_problems(document: Document, job: JobFile) -> Iterator[Problem]:
+    if job.pilots is None:
+        return
+    tasks = len(job.tasks) if isinstance(job.tasks, list) else elastic.most_of(job)
+    if job.kind == "gang":
+        message = "the tasks of a gang run together, so none of them can run before the others"
+        yield document.problem(("pilots",), message, "write `kind: array`, or remove it")
+    elif job.pilots > tasks:
+        message = f"{job.pilots:,} tasks are to run first, and the job has {tasks:,}"
+        yield document.problem(("pilots",), message, f"write at most {tasks:,}, or remove it")
 
 
 def _family_problems(document: Document, job: JobFile, families: list[Family]) -> list[Problem]:

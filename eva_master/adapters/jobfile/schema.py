@@ -18,7 +18,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from eva_master.adapters.text.quantities import Duration, MilliCpus, Size
-from eva_master.model.job import MOST_MEMBERS, MOST_TASKS
+from eva_master.model.job import MOST_MEMBERS, MOST_PILOTS, MOST_TASKS
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _REFERENCE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -329,6 +329,13 @@ class JobFile(_Section):
         description=(
             "duplicate: a task of an array that runs for much longer than expected gets a second "
             "run where there is room; the first of the two to succeed counts."
+        ),
+    )
+    pilots: Annotated[Count, Field(ge=1, le=MOST_PILOTS)] | None = Field(
+        default=None,
+        description=(
+            "How many tasks of an array run first, where the cluster learns from some how long the "
+            "others take; by default that is up to it."
         ),
     )
     latency: Literal["auto", "short", "long"] = Field(

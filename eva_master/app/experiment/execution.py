@@ -25,7 +25,7 @@ from eva_master.app.experiment.packing import packed
 from eva_master.app.experiment.runs import Result, Run, code_version
 from eva_master.app.experiment.schema import PolicyEntry
 from eva_master.app.sections.base import ShortSection
-from eva_master.app.sections.simulated import division
+from eva_master.app.sections.simulated import division, policy_of
 from eva_master.app.simulate import NO_PACKING, Chosen, named_policy, prepared, truth_of
 from eva_master.model.errors import EvaError
 from eva_master.model.ids import MILLION, MILLIS_PER_HOUR, Workload, base_of
@@ -107,6 +107,9 @@ def _setup(run: Run, entry: PolicyEntry) -> Setup:
         stopwatch=time.perf_counter,
     )
     setup = prepared(Chosen(entry.spec, entry.options), everything)
+    if entry.section is not None:
+        policy, gap_s = policy_of(entry.section, everything)
+        setup = replace(setup, policy=policy, round_gap_s=gap_s)
     if run.cluster is not None:
         setup = _on_fixed(setup, entry)
     return division(dict(run.partitions))(setup, None) if run.partitions else setup

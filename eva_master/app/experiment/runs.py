@@ -113,6 +113,8 @@ class Run:
                 known["partitions"] = _divided(self.partitions)
             if code := policies().code_of(self.policy.kind):
                 known["policy_code"] = code
+            if self.policy.back is not None and (code := policies().code_of(self.policy.back.name)):
+                known["back_code"] = code
         return known
 
     @property
@@ -144,7 +146,8 @@ class Cell:
 
 def _policy(entry: PolicyEntry) -> Any:
     """What a policy's entry says of it alone; runs from before know of no short jobs."""
-    unsaid = {"label", "stated_durations"} | ({"short"} if entry.short is None else set())
+    unsaid = {"label", "stated_durations"}
+    unsaid |= {name for name in ("short", "back") if getattr(entry, name) is None}
     return entry.model_dump(mode="json", exclude=unsaid)
 
 
@@ -266,9 +269,12 @@ def _divided(partitions: Iterable[tuple[str, PartitionSection]]) -> dict[str, An
     """Partitions with the code of the plug-ins that they name."""
     known: dict[str, Any] = {}
     for name, section in partitions:
-        named = () if section.policy is None else (section.policy, section.policy.short)
-        codes = [policies().code_of(it.name) for it in named if it is not None]
-        known[name] = section.model_dump(mode="json") | ({"code": codes} if any(codes) else {})
+        named = () if section.policy is None else section.policy.parts
+        codes = [policies().code_of(it.name) for _, it in named]
+        told = section.model_dump(mode="json")
+        if section.policy is not None and section.policy.back is None:
+            del told["policy"]["back"]  # runs from before know of none
+        known[name] = told | ({"code": codes} if any(codes) else {})
     return known
 
 

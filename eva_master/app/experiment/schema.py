@@ -30,9 +30,10 @@ from eva_master.adapters.traces.recipes import (
     TasksRecipe,
 )
 from eva_master.app.experiment.fixed import ClusterSection, short_problem
-from eva_master.app.policy_registry import current_name
-from eva_master.app.sections.base import ShortSection
+from eva_master.app.policy_registry import current_name, policies
+from eva_master.app.sections.base import BackSection, PolicySection, ShortSection
 from eva_master.app.sections.partitions import MOST_PARTITIONS, PartitionName, PartitionSection
+from eva_master.app.sections.policies import policy_problems, shown
 from eva_master.app.sections.simulated import problems_of as partition_problems
 from eva_master.app.simulate import named_policy, require_possible
 from eva_master.model.errors import EvaError, InvalidConfig, Problem
@@ -62,6 +63,7 @@ class PolicyEntry(_Section):
     Attributes:
         label: Its name in tables and figures; by default its name and preset.
         short: The policy for short jobs in front of it, as in a master's settings.
+        back: The policy behind it, likewise.
         stated_durations: Whether jobs tell it how long they take, if not as in the other runs.
     """
 
@@ -70,17 +72,25 @@ class PolicyEntry(_Section):
     options: dict[str, Any] = Field(default_factory=dict)
     label: str = ""
     short: ShortSection | None = None
+    back: BackSection | None = None
     stated_durations: bool | None = None
 
     @property
     def title(self) -> str:
-        """The label, or else the name and preset."""
-        return self.label or self.spec
+        """The label, or else the name and preset, with those of the policy behind."""
+        return self.label or (self.spec if self.section is None else shown(self.section))
 
     @property
     def spec(self) -> str:
         """The policy as a command line names it."""
         return f"{self.name}:{self.preset}" if self.preset else self.name
+
+    @property
+    def section(self) -> PolicySection | None:
+        """The policy with the one behind it; `None` if there is none."""
+        if self.back is None:
+            return None
+        return PolicySection(name=self.spec, options=self.options, back=self.back)
 
     @property
     def kind(self) -> str:
@@ -372,6 +382,8 @@ def _policy_problems(experiment: Experiment, document: Document) -> Iterator[Pro
             named_policy(entry.spec, entry.options)
             if not experiment.tells(entry):
                 require_possible(entry.spec, entry.options)
+            if entry.section is not None:
+                yield from policy_problems(place, entry.section, policies(), document)
         except EvaError as error:
             yield document.problem(place, error.message, error.hint)
         if entry.short is not None and (why := short_problem(entry.short, experiment.cluster)):

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    model_validator,
+)
 
 from eva_master.adapters.text.quantities import Duration
 from eva_master.app.policy_registry import current_name
@@ -60,14 +67,34 @@ class ShortSection(OnePolicySection):
     spot: Annotated[bool, Field(strict=True)] = True
 
 
+def _named(section: Any) -> Any:
+    return {"name": section} if isinstance(section, str) else section
+
+
+BackSection = Annotated[OnePolicySection, BeforeValidator(_named)]
+"""The scheduler behind another one; a name alone is one with its default options."""
+
+
 class PolicySection(OnePolicySection):
     """Which scheduler decides.
 
     Attributes:
         short: Which one decides for short jobs; the same if absent.
+        back: Which one buys and packs instances, in the order of this one; this one if absent.
     """
 
     short: ShortSection | None = None
+    back: BackSection | None = None
+
+    @property
+    def parts(self) -> tuple[tuple[tuple[str, ...], OnePolicySection], ...]:
+        """All schedulers that it names, each with the keys under which it stands."""
+        found: list[tuple[tuple[str, ...], OnePolicySection]] = [((), self)]
+        if self.short is not None:
+            found.append((("short",), self.short))
+        if self.back is not None:
+            found.append((("back",), self.back))
+        return tuple(found)
 
     @property
     def short_jobs(self) -> ShortJobs | None:

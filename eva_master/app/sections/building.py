@@ -57,6 +57,41 @@ def build_policy(name: str, options: Mapping[str, Any]) -> Policy:
     return fixed.built(kind, config_of(kind, chosen, options))
 
 
+def build_backed(name: str, options: Mapping[str, Any]) -> Policy:  # noqa: ARG001
+    """Make a policy with another one behind it, likewise.
+
+    Args:
+        name: Of both, as users see it.
+        options: See `policies.source`.
+    """
+    stated, chosen = options["first"]
+    first, _, preset = stated.partition(":")
+    kind = policies()[current_name(first, preset or None)[0]]
+    return backed(kind, config_of(kind, preset or None, chosen), build_policy(*options["behind"]))
+
+
+def backed(kind: PolicyKind, config: Any, back: Policy) -> Policy:
+    """A policy that has another one buy and pack instances for it; sizes of gangs are fixed.
+
+    Args:
+        kind: The policy.
+        config: Its options.
+        back: The other one.
+    """
+    made: Policy = kind.backed(config, back)  # type: ignore[attr-defined]
+    return fixed.FixedSizes(made)
+
+
+def takes_back(kind: PolicyKind) -> bool:
+    """Whether a policy can have another one buy and pack instances for it."""
+    return hasattr(kind, "backed")
+
+
+def can_be_back(kind: PolicyKind) -> bool:
+    """Whether a policy can buy and pack instances for another one."""
+    return not getattr(kind, "gives_lines", False)
+
+
 def build_splitter(name: str, options: Mapping[str, Any]) -> Policy:  # noqa: ARG001
     """Make a policy for short jobs in front of another one, likewise.
 
@@ -64,7 +99,12 @@ def build_splitter(name: str, options: Mapping[str, Any]) -> Policy:  # noqa: AR
         name: Of both, as users see it.
         options: See `policies.source`.
     """
-    front, back = (build_policy(*options[which]) for which in ("front", "back"))
+    front = build_policy(*options["front"])
+    if "behind" in options:
+        pair = {"first": options["back"], "behind": options["behind"]}
+        back = build_backed(options["back"][0], pair)
+    else:
+        back = build_policy(*options["back"])
     of_front, _, _ = options["front"][0].partition(":")
     sharing = shares(policies()[of_front])
     return Splitter.of_short(front, back, options["below_ms"], shares=sharing)

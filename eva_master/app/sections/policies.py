@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import fields
 from math import gcd
 from typing import Any
 
 from pydantic import ValidationError
+from pydantic_core import ErrorDetails
 
 from eva_master.adapters.text import yamlfile
-from eva_master.adapters.text.yamlfile import Document
+from eva_master.adapters.text.yamlfile import Document, Path
 from eva_master.app.config import MasterConfig, policy_config
 from eva_master.app.policy_registry import policies
 from eva_master.app.sections.base import OnePolicySection, PolicySection
 from eva_master.app.sections.building import (
+    build_backed,
     build_policy,
     build_splitter,
+    can_be_back,
     current_options,
     presets_of,
+    takes_back,
 )
 from eva_master.model.catalog import Catalog
 from eva_master.model.errors import Problem
+from eva_master.model.option_types import Contradiction
 from eva_master.model.planning.estimate import Estimates
 from eva_master.ports import Policy, PolicyKind
 
@@ -68,9 +73,9 @@ def estimate_doubts(section: PolicySection, used: Estimates) -> Iterator[str]:
         section: The policies.
         used: What they are estimated from.
     """
-    for one in (section, section.short):
-        asked = None if one is None else asked_by(one)
-        if one is not None and asked not in (None, used):
+    for _, one in section.parts:
+        asked = asked_by(one)
+        if asked not in (None, used):
             yield (
                 f"the policy {one.name} asks for estimates: {asked}, and run times are estimated "
                 f"from {used}: leave the setting `estimates` out, unless another partition needs it"
@@ -98,37 +103,49 @@ def doubts(section: PolicySection, catalog: Catalog) -> Iterator[str]:
         section: The policies.
         catalog: What there is: what the cloud sells, and owned nodes.
     """
-    for one in (section, section.short):
-        kind = None if one is None else policies()[one.name]
-        if one is not None and (found := getattr(kind, "doubts", None)) is not None:
+    for _, one in section.parts:
+        if (found := getattr(policies()[one.name], "doubts", None)) is not None:
             yield from found(policy_config(one, policies()[one.name]), catalog)
 
 
 def source(section: PolicySection) -> tuple[dict[str, Any], str]:
     """What the planner's process makes a policy of: options, and the path of a function."""
-    if section.short is None:
-        return section.options, f"{build_policy.__module__}:{build_policy.__name__}"
-    options = {
-        "front": [_named(section.short), section.short.options],
-        "back": [_named(section), section.options],
-        "below_ms": section.short.below,
-    }
-    return options, f"{build_splitter.__module__}:{build_splitter.__name__}"
+    build, options = _made_by(section), section.options
+    behind = {} if section.back is None else {"behind": _spec(section.back)}
+    if section.short is not None:
+        options = {
+            "front": _spec(section.short),
+            "back": _spec(section),
+            "below_ms": section.short.below,
+            **behind,
+        }
+    elif behind:
+        options = {"first": _spec(section), **behind}
+    return options, f"{build.__module__}:{build.__name__}"
+
+
+def _made_by(section: PolicySection) -> Callable[[str, Mapping[str, Any]], Policy]:
+    if section.short is not None:
+        return build_splitter
+    return build_policy if section.back is None else build_backed
+
+
+def _spec(section: OnePolicySection) -> list[Any]:
+    return [_named(section), section.options]
 
 
 def built(section: PolicySection) -> Policy:
     """Make the policy of a section in this process."""
     options, _ = source(section)
-    return (build_policy if section.short is None else build_splitter)(shown(section), options)
+    return _made_by(section)(shown(section), options)
 
 
 def round_grid_ms(section: PolicySection) -> int:
     """At multiples of which time a policy likes to plan, 0 for whenever something happens."""
-    grid_ms = _grid_ms(section)
-    if section.short is None:
-        return grid_ms
-    short_ms = _grid_ms(section.short)
-    return gcd(grid_ms, short_ms) if grid_ms and short_ms else 0
+    grids = [_grid_ms(section if section.back is None else section.back)]
+    if section.short is not None:
+        grids.append(_grid_ms(section.short))
+    return gcd(*grids) if all(grids) else 0
 
 
 def _grid_ms(section: OnePolicySection) -> int:
@@ -137,9 +154,9 @@ def _grid_ms(section: OnePolicySection) -> int:
 
 
 def shown(section: PolicySection) -> str:
-    """``NAME`` or ``NAME:PRESET``; behind that of a policy for short jobs and a plus."""
-    front = "" if section.short is None else f"{_named(section.short)}+"
-    return front + _named(section)
+    """``NAME`` or ``NAME:PRESET`` of each policy, those in front first, with a plus between."""
+    there = (section.short, section, section.back)
+    return "+".join(_named(it) for it in there if it is not None)
 
 
 def _named(section: OnePolicySection) -> str:
@@ -147,7 +164,7 @@ def _named(section: OnePolicySection) -> str:
 
 
 def policy_problems(
-    path: tuple[str, ...],
+    path: Path,
     section: PolicySection,
     known: Mapping[str, PolicyKind],
     document: Document,
@@ -160,14 +177,39 @@ def policy_problems(
         known: All policies.
         document: The settings.
     """
-    problems = _problems(path, section, known, document)
-    if section.short is not None:
-        problems += _problems((*path, "short"), section.short, known, document)
+    problems: list[Problem] = []
+    for keys, one in section.parts:
+        problems += _problems((*path, *keys), one, known, document)
+    if section.back is not None and not problems and (why := back_problem(section, section.back)):
+        problems.append(document.problem((*path, "back"), *why))
     return problems
 
 
+def back_problem(section: OnePolicySection, back: OnePolicySection) -> tuple[str, str] | None:
+    """Why a policy cannot be behind another one, and what to do; `None` if it can.
+
+    Args:
+        section: The one in front; it is known, as is the other one.
+        back: The one behind.
+    """
+    known = policies()
+    if not takes_back(known[section.name]):
+        able = [name for name in known if takes_back(known[name])]
+        return (
+            f"policy {section.name!r} buys and packs instances itself",
+            f"leave 'back' out, or have one of: {', '.join(able)}",
+        )
+    if not can_be_back(known[back.name]):
+        able = [name for name in known if can_be_back(known[name])]
+        return (
+            f"policy {back.name!r} has lines that give its room away, whoever is to come first",
+            f"have one of: {', '.join(able)}",
+        )
+    return None
+
+
 def live_problems(
-    path: tuple[str, ...],
+    path: Path,
     section: PolicySection,
     known: Mapping[str, PolicyKind],
     document: Document,
@@ -183,19 +225,15 @@ def live_problems(
     if problems := policy_problems(path, section, known, document):
         return problems
     found = []
-    for where, one in ((path, section), ((*path, "short"), section.short)):
-        kind = None if one is None else known[one.name]
-        if one is None or kind is None:
-            continue
+    for keys, one in section.parts:
+        kind = known[one.name]
         for option, message, hint in refusals(kind, policy_config(one, kind)):
-            place = _said_at(where, option, one, document)
+            place = _said_at((*path, *keys), option, one, document)
             found.append(document.problem(place, f"policy {one.name!r}: {message}", hint))
     return found
 
 
-def _said_at(
-    path: tuple[str, ...], option: str, section: OnePolicySection, document: Document
-) -> tuple[str, ...]:
+def _said_at(path: Path, option: str, section: OnePolicySection, document: Document) -> Path:
     """Where a section says what an option is: itself, or by its preset."""
     if option in section.options:
         return (*path, "options", option)
@@ -204,7 +242,7 @@ def _said_at(
 
 
 def _problems(
-    path: tuple[str, ...],
+    path: Path,
     section: OnePolicySection,
     kinds: Mapping[str, PolicyKind],
     document: Document,
@@ -237,7 +275,7 @@ def _problems(
             next(iter(current_options(kind, {name: None}))): name for name in section.options
         }
         for details in failure.errors(include_url=False):
-            option, *rest = details["loc"] or ("",)  # options that do not go together
+            option, *rest = details["loc"] or (_at_fault(details, written),)
             where = (
                 *path,
                 "options",
@@ -246,3 +284,10 @@ def _problems(
             )
             problems.append(document.problem(where, yamlfile.wording(details)))
     return problems
+
+
+def _at_fault(details: ErrorDetails, written: Mapping[str, str]) -> str:
+    """Which of the options that do not go together is to be another one, if it was stated."""
+    failure = details.get("ctx", {}).get("error")
+    option = failure.option if isinstance(failure, Contradiction) else ""
+    return option if option in written else ""

@@ -15,7 +15,7 @@ from eva_master.adapters.text.unreadable import why_unreadable
 from eva_master.adapters.text.yamlfile import Document
 from eva_master.app.policy_registry import policies
 from eva_master.app.sections.base import OnePolicySection, PolicySection
-from eva_master.app.sections.building import shares
+from eva_master.app.sections.building import backed, config_of, shares
 from eva_master.app.sections.partitions import (
     MOST_PARTITIONS,
     PartitionName,
@@ -105,7 +105,7 @@ def division(sections: Mapping[str, PartitionSection]) -> Division:
         for name, section in sections.items():
             gap, told = setup.round_gap_s, setup.policy.name
             if section.policy is not None:
-                own[name], gap = _policy(section.policy, setup)
+                own[name], gap = policy_of(section.policy, setup)
                 told = shown(section.policy)
             gap = gap if rhythm is None else rhythm
             parts.append(section.partition(name, told, (gap or 0) * 1000))
@@ -115,9 +115,20 @@ def division(sections: Mapping[str, PartitionSection]) -> Division:
     return divide
 
 
-def _policy(section: PolicySection, setup: Setup) -> tuple[Policy, int | None]:
-    """The policy of a section, and at multiples of how many seconds it plans."""
+def policy_of(section: PolicySection, setup: Setup) -> tuple[Policy, int | None]:
+    """The policy of a section, and at multiples of how many seconds it plans; `None` for any time.
+
+    Args:
+        section: On a policy and those in front of it and behind it.
+        setup: What is to be simulated.
+    """
     back, gap = _one(section, setup)
+    if section.back is not None:
+        behind, gap = _one(section.back, setup)
+        kind = policies()[section.name]
+        options = {"explained": False, **section.options}  # as in `prepared`
+        config = config_of(kind, section.preset, options)
+        back = backed(kind, config, behind)
     if section.short is None:
         return back, gap
     front, other = _one(section.short, setup)

@@ -251,7 +251,7 @@ def _job_view(
     seen: list[TaskRun],
     runs: tuple[RunId, ...],
 ) -> JobView:
-    spec = job.spec
+    spec, kinds = job.spec, () if job.is_gang else state.by_kind(job.id)
     return JobView(
         id=job.id,
         kind=spec.kind,
@@ -277,6 +277,8 @@ def _job_view(
         succeeded=state.succeeded(job.id),
         pilots_left=state.pilots_left(job.id),
         succeeded_ms=sum(it.total_ms for it in state.finished(job).values()),
+        pilots=spec.pilots,
+        kinds=kinds if len(kinds) > 1 else (),
     )
 
 

@@ -10,7 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from eva_master.control.planning.validate_standing import stated
+from eva_master.control.planning.validate_standing import Chosen, pilots_there, stated
 from eva_master.model.catalog import Offering, Purchase
 from eva_master.model.ids import InstanceId, JobId, OfferingId, RunId
 from eva_master.model.job import JobKind
@@ -48,6 +48,7 @@ class Decision:
         sizes: Elastic gangs that get another number of members.
         duplicates: Tasks that get an extra run, with its place.
         retires: Extra runs that are to be stopped.
+        pilots: Tasks that tell how long the others of their jobs take, by their indexes.
     """
 
     launches: tuple[NewInstance, ...]
@@ -60,6 +61,7 @@ class Decision:
     sizes: tuple[Resize, ...] = ()
     duplicates: tuple[Duplicate, ...] = ()
     retires: tuple[Retire, ...] = ()
+    pilots: Chosen = ()
 
 
 def reconcile(now: Snapshot, plan: Plan, ordered: Collection[InstanceId] = ()) -> Decision:
@@ -113,6 +115,7 @@ def reconcile(now: Snapshot, plan: Plan, ordered: Collection[InstanceId] = ()) -
         lines=standing.lines,
         duplicates=duplicates,
         retires=check.lawful_retires(),
+        pilots=pilots_there(plan.pilots, now.jobs),
     )
 
 

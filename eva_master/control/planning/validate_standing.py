@@ -8,11 +8,13 @@ from dataclasses import dataclass, replace
 from eva_master.model.catalog import Offering, Purchase, tally
 from eva_master.model.ids import InstanceId, JobId, OfferingId, RunId
 from eva_master.model.planning.plan import Assign, Plan, Suspend, pooled
-from eva_master.model.planning.snapshot import Snapshot
+from eva_master.model.planning.snapshot import JobView, Snapshot
 from eva_master.model.planning.standing import Line, Pool
 
 Where = InstanceId | int
 """A live instance, or a new one by its key in the plan."""
+Chosen = tuple[tuple[JobId, tuple[int, ...]], ...]
+"""Some tasks of jobs, by their indexes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,24 +60,36 @@ def stated(now: Snapshot, plan: Plan, ordered: Collection[InstanceId], used: set
         claimed = tuple(name for name in line.pools if name in names)
         waiting = tuple(job for job in line.jobs if job in jobs)
         if claimed and (waiting or line.open_to is not None):
-            chosen = _chosen(line, jobs) if line.chosen else ()
+            there = {job: jobs[job] for job in waiting} if line.chosen else {}
+            chosen = _chosen(line.chosen, there)
             lines.append(replace(line, pools=claimed, jobs=waiting, only=only, chosen=chosen))
     bought = {it for it in members if isinstance(it, int)} - used
     return Stated(pools, tuple(lines), frozenset(bought))
 
 
-def _chosen(line: Line, tasks: Mapping[JobId, int]) -> tuple[tuple[JobId, tuple[int, ...]], ...]:
-    """Those of a line's chosen tasks that there are.
+def pilots_there(pilots: Chosen, jobs: Iterable[JobView]) -> Chosen:
+    """Those of a plan's pilots that there are.
 
     Args:
-        line: As it is stated.
-        tasks: How many tasks each job has that may stand in a line.
+        pilots: As the plan states them.
+        jobs: Those that there are.
     """
-    there = tasks.keys() & set(line.jobs)
+    if not pilots:
+        return ()
+    return _chosen(pilots, {view.id: view.tasks for view in jobs if view.stands_in_line})
+
+
+def _chosen(chosen: Chosen, tasks: Mapping[JobId, int]) -> Chosen:
+    """Those of some chosen tasks that there are.
+
+    Args:
+        chosen: As they are stated.
+        tasks: How many tasks each job has of which any may be chosen.
+    """
     return tuple(
         (job, tuple(it for it in indexes if 0 <= it < tasks[job]))
-        for job, indexes in line.chosen
-        if job in there
+        for job, indexes in chosen
+        if job in tasks
     )
 
 

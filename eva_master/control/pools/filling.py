@@ -54,10 +54,10 @@ def adopt(
     standing.state(pools, lines, waiting, context.state.in_hand)
     for line in lines:
         for job, indexes in line.chosen:
-            _choose(context, job, indexes)
+            choose(context, job, indexes)
 
 
-def _choose(context: Context, job: JobId, indexes: Collection[int]) -> None:
+def choose(context: Context, job: JobId, indexes: Collection[int]) -> None:
     """Some tasks of an array are to tell how long the others take."""
     state = context.state
     there = map(state.runs.__getitem__, state.tasks[job].touched)

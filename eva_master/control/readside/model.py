@@ -244,6 +244,10 @@ class ClusterModel:
         """Tasks of a job that differ, all its workloads and demands among them."""
         return self.tasks[job].kinds.tasks
 
+    def by_kind(self, job: JobId) -> tuple[Sequence[int], ...]:
+        """The indices of a job's tasks of each kind."""
+        return self.tasks[job].kinds.groups
+
     def task(self, run: TaskRun) -> TaskSpec:
         """The task that a task run carries out."""
         return self.jobs[run.job].spec.tasks[run.index]

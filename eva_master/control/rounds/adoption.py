@@ -72,4 +72,6 @@ def adopt(context: Context, decision: Decision, partition: str) -> dict[int, Ins
         target = names[double.on] if isinstance(double.on, int) else double.on
         settling.begin(context, state.runs[double.run], target, double.reason)
     filling.adopt(context, partition, decision.pools, decision.lines, names)
+    for job, indexes in decision.pilots:
+        filling.choose(context, job, indexes)
     return names

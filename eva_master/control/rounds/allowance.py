@@ -6,11 +6,12 @@ from dataclasses import dataclass, replace
 
 from eva_master.control.limits import Unit, held_back, units
 from eva_master.control.measure import ledger
+from eva_master.control.settings import NO_LIMIT, Limits
 from eva_master.control.state.store import State
-from eva_master.model.fleet.partitions import Partition, month_of
+from eva_master.model.fleet.partitions import Budget, Partition, month_of
 from eva_master.model.ids import MILLION, Millis, RunId, micro_usd
 from eva_master.model.planning.plan import Plan, left, pooled
-from eva_master.model.planning.snapshot import Snapshot
+from eva_master.model.planning.snapshot import UNLIMITED, Leeway, Snapshot
 from eva_master.model.records import Instance
 
 
@@ -65,6 +66,28 @@ def allowance(state: State, partition: Partition, now: Millis) -> Allowance:
         per_hour=sum(it.offering.price for it in ours),
         spent=spent_this_month(state, partition, now),
     )
+
+
+def leeway(state: State, limits: Limits, partition: Partition, now: Millis) -> Leeway:
+    """How much more may be launched in a partition.
+
+    Args:
+        state: Of the cluster.
+        limits: Of the cluster.
+        partition: Which; the whole of a cluster that is not divided.
+        now: The time.
+    """
+    left = [] if limits.instances >= NO_LIMIT else [limits.instances - len(state.live)]
+    own, budget = partition.limits.instances, partition.budget
+    if own is None and budget == Budget():
+        return Leeway(max(0, left[0])) if left else UNLIMITED
+    allowed = allowance(state, partition, now)
+    if own is not None:
+        left.append(own - allowed.instances)
+    if budget.per_month is not None and allowed.spent >= budget.per_month:
+        left.append(0)
+    rest = None if budget.per_hour is None else max(0, budget.per_hour - allowed.per_hour)
+    return Leeway(max(0, min(left)) if left else None, rest)
 
 
 def spent_this_month(state: State, partition: Partition, now: Millis) -> int:

@@ -17,7 +17,7 @@ from eva_master.control.planning.validate_sizes import lawful, reconciled, sizes
 from eva_master.control.planning.validate_standing import without
 from eva_master.control.pools import filling
 from eva_master.control.rounds.adoption import adopt
-from eva_master.control.rounds.allowance import afforded, allowance
+from eva_master.control.rounds.allowance import afforded, allowance, leeway
 from eva_master.control.rounds.withheld import withheld
 from eva_master.control.supply import availability
 from eva_master.model.actions import RequestPlan
@@ -28,7 +28,7 @@ from eva_master.model.ids import InstanceId, JobId, Millis, RunId, job_of
 from eva_master.model.planning.plan import Assign, Plan, PolicyMemory
 from eva_master.model.planning.reasons import Reasons
 from eva_master.model.planning.sizes import with_sizes
-from eva_master.model.planning.snapshot import InstanceView, JobView, Snapshot
+from eva_master.model.planning.snapshot import UNLIMITED, InstanceView, JobView, Snapshot
 from eva_master.packing import stragglers
 from eva_master.packing.reserving import Occasion, Reserved, reserve
 
@@ -132,8 +132,9 @@ class Cycle:
         self._refused = {what: at for what, at in self._refused.items() if at > since}
         self._withheld = {job: at for job, at in self._withheld.items() if at > since}
         seen = self._part(snapshot(self._state, context.now, context.settings))
-        if self._shown:
-            seen = replace(seen, joined=self._shown)
+        room = leeway(self._state, context.settings.limits, self.partition, context.now)
+        if self._shown or room is not UNLIMITED:
+            seen = replace(seen, joined=self._shown, leeway=room)
         ignored = {*availability.paused_jobs(context), *self._withheld}
         self._reserved = reserve(seen, self._refused, ignored, context.settings.preemption)
         shown, memory = self._reserved.snapshot, self._memory

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 
 from eva_master.learning.run_times.posterior import NONE_FINISHED, Finished
-from eva_master.model.ids import JobId, Workload
+from eva_master.model.ids import JobId, RunId, Workload, run_id
 from eva_master.model.job import TaskSpec
 from eva_master.model.records import Job, TaskRun
 from eva_master.model.resources import NOTHING, Resources
+from eva_master.model.states import RunState
 
 Kind = tuple[Workload, Resources]
 """Tasks of one job with one kind are expected to take equally long."""
@@ -77,6 +78,19 @@ class FinishedTasks:
         if pilots is None or sum(it.tasks for it in known.values()) >= _TELLING_WITHOUT_PILOTS:
             return known
         return pilots.finished
+
+    def first(self, job: JobId, runs: Mapping[RunId, TaskRun]) -> list[int]:
+        """The pilots of a job that wait for a place, by index.
+
+        Args:
+            job: Whose they are.
+            runs: The records of all task runs.
+        """
+        pilots = self._pilots.get(job)
+        if pilots is None:
+            return []
+        there = ((index, runs[run_id(job, index)]) for index in sorted(pilots.left))
+        return [it for it, run in there if run.state is RunState.WAITING and not run.in_hand]
 
     def pilots_left(self, job: JobId) -> int | None:
         """How many pilots of a job have not succeeded; `None` if it has none."""

@@ -206,14 +206,21 @@ class JobTasks:
             self.most_shown = SHOWN_AT_ONCE
         return before != (self.most_shown, self._reasons)
 
-    def shown(self, job: Job) -> list[RunId]:
+    def shown(self, job: Job, first: Sequence[int] = ()) -> list[RunId]:
         """The tasks of an array that a plan is about, by index.
 
         These are all that are in hand, and of those that wait the first ones that may be placed.
+
+        Args:
+            job: Whose they are.
+            first: The indexes of some that wait and come before all others.
         """
         assert self._waiting is not None
         room = min(self.most_shown, self.placeable(job))
         indices = self._waiting.first(room) if room > 0 else ()
+        if first and room > 0:
+            chosen = dict.fromkeys((*first[:room], *indices))
+            indices = sorted([*chosen][:room])
         held = sorted((index, run) for run, index in self.in_hand.items())
         waiting = ((index, run_id(job.id, index)) for index in indices)
         return [run for _, run in merge(held, waiting)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Protocol
 
@@ -196,6 +196,10 @@ class PlanningRecords(Records, Protocol):
 
     def unseen(self, job: JobId) -> int:
         """How many tasks of an array wait and might be placed beside those that are shown."""
+        ...
+
+    def by_kind(self, job: JobId) -> tuple[Sequence[int], ...]:
+        """The indices of a job's tasks of each kind."""
         ...
 
     def pilots_left(self, job: JobId) -> int | None:

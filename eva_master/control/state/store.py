@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from operator import itemgetter
@@ -105,21 +105,17 @@ class State:
         self._worth = Worth(lambda: JobValuation(self.catalog, self.standalone.known))
         self._commands, self._names = dict[_Owned, JobId](), dict[_Owned, JobId]()
         self.trouble = CloudTrouble(None)
-        self.view_cache = ViewCache()
-        self._tally = Tally()
+        self.view_cache, self._tally = ViewCache(), Tally()
         self.partition_tally = self._tally.partitions
-        self.active_load = ActiveLoad()
-        self.dependencies = Dependencies()
+        self.active_load, self.dependencies = ActiveLoad(), Dependencies()
         self.estimates = Estimates.POSTERIOR
         self.company = Company(self._touched, self._occupants, self.instances, self.task)
         self.groups, self.jobs_on = self.company.groups, self.company.jobs_on
         self.runs_on, self.has_extras = self.company.runs_on, self.company.has_extras
         self.pace, self.taken = self.company.ppm, self.company.taken
-        self.finished_tasks = FinishedTasks()
-        self.finished, self.telling = self.finished_tasks.of, self.finished_tasks.telling
-        self.pilots_left = self.finished_tasks.pilots_left
-        self.suspended = Suspended()
-        self.membership = Membership()
+        self.finished_tasks = done = FinishedTasks()
+        self.finished, self.telling, self.pilots_left = done.of, done.telling, done.pilots_left
+        self.suspended, self.membership = Suspended(), Membership()
         self._over: deque[_Over] = deque()
         self._unwritten = Unwritten()
         self._unpublished: Unpublished | None = None
@@ -439,7 +435,7 @@ class State:
 
     def shown(self, job: JobId) -> list[RunId]:
         """The tasks of an array that a plan is about, see `JobTasks.shown`."""
-        return self.tasks[job].shown(self.jobs[job])
+        return self.tasks[job].shown(self.jobs[job], self.finished_tasks.first(job, self.runs))
 
     def replicas_left(self, job: JobId) -> int | None:
         """How many more of its tasks may be given an extra run, see `JobTasks.replicas_left`."""
@@ -456,6 +452,10 @@ class State:
     def kinds(self, job: JobId) -> tuple[TaskSpec, ...]:
         """The first of a job's tasks of each kind, see `JobTasks.kinds`."""
         return self.tasks[job].kinds
+
+    def by_kind(self, job: JobId) -> tuple[Sequence[int], ...]:
+        """The indices of a job's tasks of each kind, see `Kinds.groups`."""
+        return self.tasks[job].by_kind.groups
 
     def task(self, run: TaskRun) -> TaskSpec:
         """What the task run is a task run of."""

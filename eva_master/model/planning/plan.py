@@ -139,6 +139,8 @@ class Plan:
             `None` if that does not matter.
         milestones: Jobs with how many of their tasks have succeeded when there is to be another
             plan, though a line gives away the room that they leave.
+        pilots: Tasks by their indexes that tell how long the others of their jobs take, where no
+            line has them `chosen`. Plans are shown those of them that wait before all others.
     """
 
     launches: tuple[NewInstance, ...] = ()
@@ -150,6 +152,7 @@ class Plan:
     sizes: tuple[Resize, ...] = ()
     again_ms: Millis | None = None
     milestones: tuple[tuple[JobId, int], ...] = ()
+    pilots: tuple[tuple[JobId, tuple[int, ...]], ...] = ()
 
 
 def pooled(plan: Plan) -> tuple[int, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from eva_master.model.accounting.tenants import DEFAULT_TENANT
@@ -186,8 +187,12 @@ class JobView:
             array a plan is shown a part.
         tasks: How many tasks it has in all.
         succeeded: How many of them have.
-        pilots_left: How many of those have not that a line has or had `chosen`; `None` if none has.
+        pilots_left: How many of those have not that a line has or had `chosen`, or that a plan has
+            named as pilots; `None` if none has.
         succeeded_ms: The standalone time that these took together; of an array alone.
+        pilots: How many of its tasks are to run first, to tell how long the others take, if its
+            user says so.
+        kinds: Of an array of several kinds of tasks: the indexes of those of each; else empty.
     """
 
     id: JobId
@@ -212,6 +217,8 @@ class JobView:
     succeeded: int = 0
     succeeded_ms: int = 0
     pilots_left: int | None = None
+    pilots: int | None = None
+    kinds: tuple[Sequence[int], ...] = ()
 
     @property
     def stands_in_line(self) -> bool:
@@ -296,6 +303,22 @@ NOBODY = Beside()
 
 
 @dataclass(frozen=True, slots=True)
+class Leeway:
+    """How much more may be launched by the operator's limits and budgets; `None` for any amount.
+
+    Attributes:
+        instances: So many instances at most.
+        per_hour: Their prices together, in micro-dollars per hour.
+    """
+
+    instances: int | None = None
+    per_hour: int | None = None
+
+
+UNLIMITED = Leeway()
+
+
+@dataclass(frozen=True, slots=True)
 class Snapshot:
     """Everything that a policy may know. The control loop builds it; nothing changes it.
 
@@ -316,6 +339,8 @@ class Snapshot:
         beside: What the policy behind has; only for one in front that shares its instances.
         joined: Jobs that no plan was about so far and that stand in a line that is open to them;
             their tasks may run already.
+        leeway: What limits and budgets leave. What a plan launches beyond that is cut, so a policy
+            need not look at it unless it matters to it who goes first.
     """
 
     now_ms: Millis
@@ -331,3 +356,4 @@ class Snapshot:
     draining: tuple[InstanceView, ...] = ()
     beside: Beside = NOBODY
     joined: frozenset[JobId] = frozenset()
+    leeway: Leeway = UNLIMITED

@@ -109,6 +109,7 @@ def merge(plans: Iterable[Plan]) -> Plan:
             (*merged.sizes, *plan.sizes),
             min((it.again_ms for it in said if it.again_ms is not None), default=None),
             (*merged.milestones, *plan.milestones),
+            (*merged.pilots, *plan.pilots),
         )
     return replace(merged, entries=tuple(sorted(merged.entries, key=lambda entry: entry.run)))
 

@@ -244,6 +244,7 @@ class _PolicySpec:
     config: type[Any] = Config
     presets: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: PRESETS)
     shares: bool = True
+    gives_lines: bool = True
 
     def build(self, config: Any) -> CloudCoaster:
         """Make the policy of a `Config`."""

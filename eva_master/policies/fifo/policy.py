@@ -107,6 +107,7 @@ def _jobs(groups: Iterable[PlacementGroup]) -> tuple[JobId, ...]:
 class _PolicySpec:
     name: str = NAME
     config: type[Any] = Config
+    gives_lines: bool = True
 
     def build(self, config: Any) -> Fifo:
         """Make the policy of a `Config`."""

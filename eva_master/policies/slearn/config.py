@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from annotated_types import Interval
 
 from eva_master.model.ids import MILLION
-from eva_master.model.option_types import Count, Seconds, Share
+from eva_master.model.option_types import Contradiction, Count, Seconds, Share
 from eva_master.model.planning.estimate import Estimates
 
 Estimator = Literal["posterior", "pilots", "3sigma", "3sigma-tl", "point", "las", "fifo", "oracle"]
@@ -68,9 +68,10 @@ class Config:
     def __post_init__(self) -> None:
         """Check that there is a queue for pilots."""
         if self.samples and self.queues < 2:
-            raise ValueError(
+            raise Contradiction(
+                "queues",
                 "pilots are in the second queue, and queues: 1 leaves none; have more queues, or "
-                "an estimator without pilots"
+                "an estimator without pilots",
             )
 
     @property

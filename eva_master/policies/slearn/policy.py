@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from eva_master.model.ids import MILLION, JobId, Millis
@@ -22,12 +23,14 @@ from eva_master.packing.toolkit import (
     waiting,
     without_interference,
 )
+from eva_master.policies.slearn.backed import Backed
 from eva_master.policies.slearn.config import PRESETS, Config
 from eva_master.policies.slearn.memory import NAME, Memory, Sampled
 from eva_master.policies.slearn.queues import PILOTS_QUEUE, Queued, lines
-from eva_master.policies.slearn.sampling import chosen, pilots_of
-from eva_master.policies.slearn.sizes import Work, outgrows_ms, queue_of, work_of
-from eva_master.policies.slearn.telling import explained
+from eva_master.policies.slearn.sampling import chosen_of
+from eva_master.policies.slearn.sizes import Work, is_thin, outgrows_ms, queue_of, work_of
+from eva_master.policies.slearn.telling import behind_others, explained
+from eva_master.ports import Policy
 
 _LOOKED_AT_PART = 10
 """A job's place is looked at again once one in so many of its tasks that were left has ended."""
@@ -41,20 +44,27 @@ class SLearn:
     The size of a job is learned: a few of its tasks, its pilots, run first. Gangs do not stand in
     lines: one that waits for room holds up all jobs behind it. For whoever fits no node the
     cheapest instances with room are bought.
+
+    With another policy behind it, that one buys and packs all instances, the operator's own nodes
+    among them; nobody stands in lines, and the queues say who gets room first.
+
+    Args:
+        config: The options.
+        back: The policy behind; `None` for none.
     """
 
     name = NAME
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, back: Policy | None = None) -> None:
         self._config = config
         self._cache = PlannerCache()
+        self._behind = None if back is None else Backed(config, back)
 
     def plan(
         self, snapshot: Snapshot, memory: PolicyMemory | None
     ) -> tuple[Plan, PolicyMemory | None]:
         """State the queues; place who does not stand in them."""
         config, now = self._config, snapshot.now_ms
-        nodes = OwnNodes(snapshot)
         runs: dict[JobId, list[RunView]] = {}
         for run in snapshot.runs:
             runs.setdefault(run.job, []).append(run)
@@ -62,6 +72,18 @@ class SLearn:
         sorting = _Sorting(config, before)
         there = [sorting.queued(it, work_of(it, runs.get(it.id, ()), now)) for it in snapshot.jobs]
         queued = sorted(there, key=lambda it: it.order(config, now))
+        after = replace(sorting.memory(snapshot.jobs, now), back=before.back)
+        if self._behind is not None:
+            plan, back, asked = self._behind.plan(
+                snapshot, queued, before.asked, before.back, partial(behind_others, config)
+            )
+            after = replace(after, back=back, asked=asked)
+            times = (plan.again_ms, self._again_ms(queued, now))
+            again = min((it for it in times if it is not None), default=None)
+            return replace(
+                plan, again_ms=again, milestones=_milestones(config, queued)
+            ), after.written()
+        nodes = OwnNodes(snapshot)
         lined = {it.job.id for it in queued if _lines_up(it.job, runs.get(it.job.id, ()), nodes)}
         plan, behind = self._placed(snapshot, queued, lined, nodes)
         standing = [it for it in queued if it.job.id in lined and it.job.id not in behind]
@@ -72,9 +94,9 @@ class SLearn:
         plan = replace(
             plan,
             again_ms=self._again_ms(standing, now),
-            milestones=tuple(_milestone(config, it) for it in standing if it.job.tasks > 1),
+            milestones=_milestones(config, standing),
         )
-        return plan, sorting.memory(snapshot.jobs, now).written()
+        return plan, after.written()
 
     def _placed(
         self,
@@ -139,7 +161,7 @@ class _Sorting:
             return Queued(job, work, 0)
         if config.estimator == "las":
             return Queued(job, work, queue_of(config, work.had_ms))
-        if config.thin_first and job.tasks < config.thin:
+        if config.thin_first and is_thin(config, job):
             return Queued(job, work, 0)
         if pilots := self._pilots(job):
             return Queued(job, work, PILOTS_QUEUE, pilots)
@@ -155,19 +177,24 @@ class _Sorting:
     def _pilots(self, job: JobView) -> tuple[int, ...]:
         """The pilots of a job that waits for them."""
         config = self._config
-        if not (config.samples and job.stands_in_line) or job.tasks < max(config.thin, 2):
+        if not (config.samples and job.stands_in_line) or is_thin(config, job) or job.tasks < 2:
             return ()
         sampled = self._sampled.get(job.id)
         if sampled is None:
-            if job.succeeded or self._sure(job):
+            if job.succeeded or (job.pilots is None and self._sure(job)):
                 return ()
-            ratio = config.ratio_ppm or self._ratios.next()
-            self._ratios = self._ratios.begun()
-            sampled = self._sampled[job.id] = Sampled(ratio, job.submitted_ms)
-        pilots = pilots_of(job.tasks, sampled.ratio_ppm)
+            sampled = self._sampled[job.id] = Sampled(self._ratio(job), job.submitted_ms)
         if job.pilots_left == 0 or job.succeeded == job.tasks:
             return ()
-        return chosen(job.id, job.tasks, pilots, config.seed)
+        return chosen_of(job, sampled.ratio_ppm, config.seed)
+
+    def _ratio(self, job: JobView) -> int:
+        """The share of a job's tasks that its pilots are; 0 if its user says how many there are."""
+        if job.pilots is not None:
+            return 0
+        ratio = self._config.ratio_ppm or self._ratios.next()
+        self._ratios = self._ratios.begun()
+        return ratio
 
     def _sure(self, job: JobView) -> bool:
         known = job.estimate if self._config.estimator == "posterior" else None
@@ -178,7 +205,7 @@ class _Sorting:
         there = {job.id for job in jobs}
         ratios = self._ratios
         for name, it in self._sampled.items():
-            if name not in there and it.work_ms:
+            if name not in there and it.work_ms and it.ratio_ppm:
                 took_ms = now - it.submitted_ms
                 ratios = ratios.ended(it.ratio_ppm, took_ms * MILLION // it.work_ms)
         return Memory(
@@ -194,6 +221,10 @@ def _lines_up(job: JobView, runs: Sequence[RunView], nodes: OwnNodes) -> bool:
         return False
     kinds = {sameness(run.task): run for run in runs}
     return all(nodes.hold((run,)) for run in kinds.values())
+
+
+def _milestones(config: Config, queued: Iterable[Queued]) -> tuple[tuple[JobId, int], ...]:
+    return tuple(_milestone(config, it) for it in queued if it.job.tasks > 1)
 
 
 def _milestone(config: Config, queued: Queued) -> tuple[JobId, int]:
@@ -223,11 +254,17 @@ class _PolicySpec:
     name: str = NAME
     config: type[Any] = Config
     presets: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: PRESETS)
+    gives_lines: bool = True
 
     def build(self, config: Any) -> SLearn:
         """Make the policy of a `Config`."""
         assert isinstance(config, Config)
         return SLearn(config)
+
+    def backed(self, config: Any, back: Policy) -> SLearn:
+        """Make the policy of a `Config`, with another one that buys and packs instances for it."""
+        assert isinstance(config, Config)
+        return SLearn(config, back)
 
     def estimates(self, config: Any) -> Estimates:
         """What run times are to be estimated from."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from hashlib import blake2b
+from itertools import chain, zip_longest
 
 from eva_master.model.ids import MILLION, JobId
-
-MOST_PILOTS = 100
-"""More would hardly make a mean surer, and each is looked for whenever room becomes free."""
+from eva_master.model.job import MOST_PILOTS
+from eva_master.model.planning.snapshot import JobView
 
 
 def pilots_of(tasks: int, ratio_ppm: int) -> int:
@@ -31,3 +32,22 @@ def chosen(job: JobId, tasks: int, pilots: int, seed: int) -> tuple[int, ...]:
         found[int.from_bytes(digest, "big") % tasks] = None
         draw += 1
     return tuple(found)
+
+
+def chosen_of(job: JobView, ratio_ppm: int, seed: int) -> tuple[int, ...]:
+    """The indexes of a job's pilots: some of each kind of its tasks, as far as they go round.
+
+    Args:
+        job: Whose.
+        ratio_ppm: The share of its tasks that they are, if its user does not say how many.
+        seed: Another one chooses others.
+    """
+    if not job.kinds:
+        return chosen(job.id, job.tasks, job.pilots or pilots_of(job.tasks, ratio_ppm), seed)
+    drawn: list[Sequence[int]] = []
+    for number, kind in enumerate(job.kinds):
+        count = len(kind) if job.pilots else pilots_of(len(kind), ratio_ppm)
+        name = JobId(f"{job.id}#{number}")
+        drawn.append([kind[it] for it in chosen(name, len(kind), min(MOST_PILOTS, count), seed)])
+    in_turn = [it for it in chain(*zip_longest(*drawn)) if it is not None]
+    return tuple(in_turn[: job.pilots or MOST_PILOTS])

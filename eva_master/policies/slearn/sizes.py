@@ -51,11 +51,29 @@ def work_of(job: JobView, runs: Sequence[RunView], now: Millis) -> Work:
     since = max(started, default=job.submitted_ms)
     if job.estimate is None:
         return Work(None, None, had, waiting, since)
+    if job.kinds:
+        left = _left_of_kinds(job, runs, now)
+        return Work(had + left, left, had, waiting, since)
     each = raised_ms(job.estimate.mean_ms, job.succeeded, ages)
     running = sum(max(each - age, age // _GOES_ON_FOR_PART) for age in ages)
     begun = len(runs) - idle - len(ages)
     left = running + each * (waiting + begun)
     return Work(each * max(job.tasks, 1), left, had, waiting, since)
+
+
+def _left_of_kinds(job: JobView, runs: Sequence[RunView], now: Millis) -> int:
+    """What is left of a job of several kinds of tasks: of each as long as its own kind takes."""
+    assert job.estimate is not None
+    usual = job.estimate.mean_ms
+    each = [usual if it.remaining is None else it.remaining.left_ms(now) for it in runs]
+    waits = [left for it, left in zip(runs, each, strict=True) if it.instance is None]
+    unseen = sum(waits) // len(waits) if waits else usual
+    return sum(each) + unseen * job.unseen
+
+
+def is_thin(config: Config, job: JobView) -> bool:
+    """Whether a job has too few tasks for pilots; not if its user says how many it has."""
+    return job.pilots is None and job.tasks < config.thin
 
 
 def queue_of(config: Config, work_ms: int) -> int:

@@ -10,6 +10,7 @@ from eva_master.model.ids import MILLION, MILLIS_PER_HOUR
 from eva_master.model.planning.standing import Line
 from eva_master.policies.slearn.config import Config
 from eva_master.policies.slearn.queues import Queued
+from eva_master.policies.slearn.sizes import is_thin
 
 SPARE = "room that no queue wants, for other tasks of jobs whose pilots have not finished"
 _PER_CENT = 100
@@ -56,6 +57,12 @@ def queue(config: Config, number: int) -> str:
     return f"{name}, for jobs with {to}"
 
 
+def behind_others(config: Config, queued: Queued) -> str:
+    """Why a job waits while others get room; it is the same as long as the queue is."""
+    reason = f"{queue(config, queued.queue)}: others come first"
+    return f"{reason}; {note(config, queued)}" if queued.pilots else reason
+
+
 def note(config: Config, queued: Queued) -> str:
     """Why a job stands in its queue."""
     job, work = queued.job, queued.work
@@ -66,7 +73,7 @@ def note(config: Config, queued: Queued) -> str:
     if queued.pilots:
         those = f"{len(queued.pilots)} of its {job.tasks} tasks run first"
         return f"{those}: how long they take tells how much work it has"
-    if config.thin_first and job.tasks < config.thin:
+    if config.thin_first and is_thin(config, job):
         return f"it has fewer than {config.thin} tasks, so that none of them runs first"
     if work.left_ms is None or job.estimate is None:
         return "nothing is known of how long its tasks take"

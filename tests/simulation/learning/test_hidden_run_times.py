@@ -13,6 +13,7 @@ from eva_master.model.planning.estimate import Estimates
 from eva_master.model.planning.plan import Plan, PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.trace import SLOT, EarlierJob, Trace, TraceJob, TraceTask
+from eva_master.policies.eva import POLICY as EVA
 from eva_master.policies.slearn import POLICY
 from eva_master.simulation.results.metrics import Outcome
 from eva_master.simulation.run import Setup, Simulation
@@ -34,8 +35,10 @@ class Watched:
     name = "slearn"
 
     def __init__(self, preset: str) -> None:
+        preset, _, back = preset.partition("+")
         config = POLICY.config(**POLICY.presets[preset]) if preset else POLICY.config()
-        self._inner = POLICY.build(config)
+        eva = EVA.build(EVA.config(explained=False))
+        self._inner = POLICY.backed(config, eva) if back else POLICY.build(config)
         self.mode = POLICY.estimates(config)
         self.decided: list[tuple[Millis, Plan, PolicyMemory | None]] = []
 
@@ -111,7 +114,9 @@ def before(policy: Watched, at: int) -> list[tuple[Millis, Plan, PolicyMemory | 
     return [it for it in policy.decided if it[0] <= at]
 
 
-@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize(
+    "preset", [*PRESETS, pytest.param("published+eva", marks=pytest.mark.explore)]
+)
 def test_what_tasks_take_that_have_not_ended_decides_nothing(preset: str) -> None:
     given = jobs(1)
     outcome, policy = run(given, preset)

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from eva_master.control.planning.snapshot_builder import snapshot
 from eva_master.control.settings import Settings
 from eva_master.model.catalog import InstanceType, Offering, Purchase
 from eva_master.model.events import CancelRequested
@@ -21,6 +22,7 @@ from eva_master.model.resources import Resources
 from eva_master.model.states import RunState
 from eva_master.policies.slearn import POLICY
 from eva_master.policies.slearn.sampling import chosen
+from eva_master.policies.slearn.sizes import work_of
 from eva_master.ports import Policy
 from eva_master.simulation.cluster.work import Work
 from eva_master.simulation.simulated_cluster import SimulatedCluster
@@ -86,8 +88,14 @@ class World:
 
     def submit(self, name: str, *seconds: int, at_s: int = 0) -> None:
         """An array, with what each of its tasks takes."""
+        self.submit_tasks(name, (TASK,) * len(seconds), *seconds, at_s=at_s)
+
+    def submit_tasks(
+        self, name: str, tasks: tuple[TaskSpec, ...], *seconds: int, at_s: int = 0
+    ) -> None:
+        """An array of tasks that may differ, likewise."""
         self._seconds[name] = list(seconds)
-        spec = JobSpec(name, "me", (TASK,) * len(seconds), kind=JobKind.ARRAY)
+        spec = JobSpec(name, "me", tasks, kind=JobKind.ARRAY)
         self.cluster.submit(spec, at=Millis(at_s * 1_000))
 
     @property
@@ -295,3 +303,29 @@ def test_what_policies_are_told_comes_from_pilots_alone_at_first() -> None:
     assert policy.first.estimate.source is Source.PILOTS
     assert policy.first.succeeded > policy.first.estimate.tasks
     assert policy.first.estimate.mean_ms == pytest.approx(300_000, rel=0.02)
+
+
+def test_of_several_workloads_each_has_pilots_and_is_known_by_them() -> None:
+    world = World(POLICY.build(LEARN), slots=2)
+    fast = replace(TASK, workload=Workload("fast"))
+    each = [200, 20] * 20
+    world.submit_tasks("job", (TASK, fast) * 20, *each)
+    left = world.cluster.state.pilots_left
+    assert world.cluster.run(lambda: left(JOB) == 0)
+    state = world.cluster.state
+    seen = snapshot(state, world.cluster.timeline.now(), SELDOM)
+    (job,) = seen.jobs
+    assert job.kinds == (tuple(range(0, 40, 2)), tuple(range(1, 40, 2)))
+    expected = {
+        it.task.workload: it.remaining.at_since_ms
+        for it in seen.runs
+        if it.remaining is not None and it.instance is None
+    }
+    assert expected == {
+        "w": pytest.approx(200_000, rel=0.05),
+        "fast": pytest.approx(20_000, rel=0.05),
+    }
+    work = work_of(job, seen.runs, seen.now_ms)
+    # Not forty times what the slow ones take: 4,400 s.
+    assert work.whole_ms == pytest.approx(4_400_000, rel=0.1)
+    world.until_over("job")

@@ -116,6 +116,39 @@ def test_an_array_may_have_late_tasks_run_twice() -> None:
     assert parse(text).stragglers is Stragglers.KEEP
 
 
+def test_an_array_may_say_how_many_of_its_tasks_run_first() -> None:
+    text = with_line("kind: array\ntasks: 9\n")
+    assert parse(f"{text}pilots: 9\n").pilots == 9
+    assert parse(text).pilots is None
+
+
+@pytest.mark.parametrize(
+    ("lines", "message", "hint"),
+    [
+        ("kind: array\ntasks: 9\npilots: 10", "10 tasks are to run first, and the job has 9", "9"),
+        (
+            "kind: array\ntasks: [{name: a}, {name: b}]\npilots: 3",
+            "3 tasks are to run first, and the job has 2",
+            "write at most 2",
+        ),
+        ("kind: gang\ntasks: 9\npilots: 2", "tasks of a gang run together", "write `kind: array`"),
+        ("kind: gang\ntasks: 1\npilots: 1", "tasks of a gang run together", "or remove it"),
+        ("tasks: {least: 1, most: 4}\nkind: gang\npilots: 1", "of a gang run together", "kind"),
+        ("kind: array\ntasks: 9\npilots: 0", "must be 1 or more", ""),
+        ("kind: array\ntasks: 900\npilots: 101", "must be 100 or less", ""),
+        ("kind: array\ntasks: 9\npilots: 1.5", "must be a whole number", ""),
+        ("kind: array\ntasks: 9\npilots: few", "must be a whole number", ""),
+    ],
+)
+def test_pilots_that_cannot_be_are_refused_with_line_and_key(
+    lines: str, message: str, hint: str
+) -> None:
+    problem = only_problem_of(with_line(lines))
+    assert (problem.key, problem.line) == ("pilots", 6)
+    assert message in problem.message
+    assert hint in problem.hint
+
+
 def test_variables_keep_their_spelling() -> None:
     assert parse(FULL).tasks[0].program.env == (("AMP", "no"), ("LR", "0.10"), ("NAME", "x y"))
 
@@ -202,6 +235,9 @@ def test_one_throughput_holds_for_all_families() -> None:
         ("max_duration: 0s", "max_duration", "more than zero", ""),
         ("duration: 0s", "duration", "more than zero", ""),
         ("duration: 11000d", "duration", "at most ten years", ""),
+        ("duration: 316224001s", "duration", "at most ten years", ""),
+        ("duration: -5s", "duration", "'-5s' is not a duration", "write 60s"),
+        ("duration: -5", "duration", "a duration needs a unit", ""),
         ("duration: 3600", "duration", "a duration needs a unit", "write 3600s"),
         ("max_duration: 0.5ms", "max_duration", "no whole number of milliseconds", ""),
         ("retries: -1", "retries", "must be 0 or more", ""),

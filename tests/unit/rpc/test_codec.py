@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 
 from eva_master.adapters.store import codec, task_specs
 from eva_master.model.errors import StorageError
+from eva_master.model.ids import Workload
+from eva_master.model.job import JobSpec, Program, TaskSpec
 from eva_master.model.records import Instance, Job, TaskRun
 
 
@@ -55,6 +57,14 @@ def test_documents_are_json_that_any_database_reads(run: TaskRun) -> None:
 @given(st.from_type(Job))
 def test_the_spec_is_no_part_of_a_job_s_own_document(job: Job) -> None:
     assert "spec" not in json.loads(codec.JOBS.encode(job))
+
+
+def test_a_document_from_before_jobs_could_state_pilots_is_read() -> None:
+    spec = JobSpec("a", "me", (TaskSpec(Workload("w"), Program("true"), ()),), pilots=7)
+    document = json.loads(codec.SPECS.encode(spec))
+    assert document.pop("pilots") == 7
+    (read,) = codec.SPECS.decode([json.dumps({**document, "tasks": []})])
+    assert read.pilots is None
 
 
 @pytest.mark.parametrize("document", ["{}", "not JSON", '{"id":"a","job":"b","index":"x"}'])

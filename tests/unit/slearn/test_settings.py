@@ -13,7 +13,7 @@ from eva_master.adapters.jobfile import check_job
 from eva_master.app.config import MasterConfig, policy_config
 from eva_master.app.nodes.settings import owned_nodes
 from eva_master.app.policy_registry import policies
-from eva_master.app.sections.policies import built, estimates_of
+from eva_master.app.sections.policies import built, estimates_of, shown
 from eva_master.app.settings import load_master_config
 from eva_master.model.errors import InvalidConfig
 from eva_master.model.job import JobKind
@@ -41,8 +41,8 @@ def of(path: Path) -> Config:
 @pytest.mark.parametrize(
     ("options", "key", "line", "said"),
     [
-        ("queues: 1", "", 3, "queues: 1 leaves none"),  # options that do not go together
-        ("estimator: pilots\n    queues: 1", "", 3, "queues: 1 leaves none"),
+        ("queues: 1", "queues", 4, "queues: 1 leaves none"),  # options that do not go together
+        ("estimator: pilots\n    queues: 1", "queues", 5, "queues: 1 leaves none"),
         ("queues: 0", "queues", 4, "1 or more"),
         ("queues: 19", "queues", 4, "18 or less"),
         ("growth: 1", "growth", 4, "2 or more"),
@@ -65,6 +65,16 @@ def test_what_cannot_be_is_refused_with_line_and_key(
     (problem,) = refused.value.problems
     assert (problem.key, problem.line) == (".".join(filter(None, ("policy.options", key))), line)
     assert said in problem.message
+
+
+def test_one_queue_of_a_preset_is_refused_where_pilots_are_asked_for(tmp_path: Path) -> None:
+    path = tmp_path / "master.yaml"
+    path.write_text("policy:\n  name: slearn:fifo\n  options:\n    estimator: pilots\n")
+    with pytest.raises(InvalidConfig) as refused:
+        load(path)
+    (problem,) = refused.value.problems
+    assert (problem.key, problem.line) == ("policy.options", 3), "the key is not in the file"
+    assert "queues: 1 leaves none" in problem.message
 
 
 def test_one_queue_is_enough_for_those_without_pilots(tmp_path: Path) -> None:
@@ -96,12 +106,18 @@ def _is_row(line: str, preset: str) -> bool:
 
 
 def test_the_page_shows_settings_and_a_job_that_are_accepted(tmp_path: Path) -> None:
-    settings, job = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
+    settings, job, behind = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
     path = tmp_path / "master.yaml"
     path.write_text(settings)
     assert of(path) == Config(), "these are the defaults"
     assert [it.name for it in owned_nodes(load(path).nodes).values()] == ["rack1"]
     check_job(job, file_name="job.yaml")
+    path.write_text(behind)
+    config = load(path)
+    assert (shown(config.policy), config.limits.instances) == ("slearn+eva", 20)
+    assert "horizon_s: 7200" in behind, "the other form"
+    path.write_text("policy: {name: slearn, back: {name: eva, options: {horizon_s: 7200}}}\n")
+    assert shown(load(path).policy) == "slearn+eva"
 
 
 def test_the_reference_has_every_option_with_its_default() -> None:

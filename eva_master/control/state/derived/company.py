@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Mapping
 
 from eva_master.model.ids import MILLION, InstanceId, JobId, RunId
 from eva_master.model.job import TaskSpec
+from eva_master.model.planning.estimate import LONGEST_MS
 from eva_master.model.records import Instance, TaskRun
 from eva_master.model.resources import NOTHING, Resources
 from eva_master.model.states import RunState
@@ -195,10 +196,14 @@ class Company:
         return worked // elapsed if elapsed else None
 
     def took(self, run: RunId, work_ms: int) -> int:
-        """Take what a task run would have taken alone, of which it ran for some time."""
+        """Take what a task run would have taken alone, of which it ran for some time.
+
+        It is from 1 ms to ten years, whatever clocks say.
+        """
         elapsed, worked = self._sum(run)
         self.forget(run)
-        return work_ms * worked // (elapsed * MILLION) if elapsed else work_ms
+        took = work_ms * worked // (elapsed * MILLION) if elapsed > 0 else work_ms
+        return min(max(1, took), LONGEST_MS)
 
     def forget(self, run: RunId) -> None:
         """Forget how fast a task run was, which begins anew or is over."""

@@ -42,7 +42,7 @@ class Kinds:
                     groups.append([])
             groups[number].append(index)
         self.tasks = tuple(tasks[group[0]] for group in groups)
-        self.groups = tuple(groups)
+        self.groups = tuple(map(tuple, groups))
 
     def of(self, task: TaskSpec) -> int:
         """The number of a task's kind. The task is one of the job's, not an equal one."""

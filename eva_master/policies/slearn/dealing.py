@@ -1,0 +1,198 @@
+"""In which order waiting tasks get room on instances that another policy buys, and who fits."""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from eva_master.model.catalog import Offering
+from eva_master.model.ids import InstanceId, JobId, RunId
+from eva_master.model.planning.plan import Assign, Plan
+from eva_master.model.planning.snapshot import Leeway, RunView, Snapshot
+from eva_master.model.resources import NOTHING, Resources
+from eva_master.model.values import sameness
+from eva_master.packing.toolkit import PlacementGroup
+from eva_master.policies.slearn.config import Config
+from eva_master.policies.slearn.queues import Queued
+
+Where = InstanceId | int
+"""A live instance, or a new one by its key in a plan."""
+
+
+def dealt(
+    config: Config,
+    queued: Sequence[Queued],
+    waiting: Mapping[JobId, Sequence[PlacementGroup]],
+    held: Mapping[JobId, int],
+    last: frozenset[JobId] = frozenset(),
+) -> list[PlacementGroup]:
+    """Those who wait, in the order in which they would be given room that becomes free.
+
+    The next one is the first of the queue that holds least for its weight, as in lines. The other
+    tasks of jobs whose pilots are not done come after all queues, by arrival. The more urgent come
+    before all others.
+
+    Args:
+        config: Weights.
+        queued: The jobs, in their order.
+        waiting: What waits of each job.
+        held: How many tasks of each job have a place.
+        last: Jobs that come after all others that are as urgent.
+    """
+    found: list[PlacementGroup] = []
+    for priority in sorted({it.job.priority for it in queued}, reverse=True):
+        there = [it for it in queued if it.job.priority == priority]
+        queues: dict[int, deque[PlacementGroup]] = {}
+        spare: list[PlacementGroup] = []
+        behind: list[PlacementGroup] = []
+        has = Counter[int]()
+        for it in there:
+            has[it.queue] += held.get(it.job.id, 0)
+            own = queues.setdefault(it.queue, deque())
+            for group in waiting.get(it.job.id, ()):
+                chosen = not it.pilots or index_of(group.runs[0].id) in it.pilots
+                into = behind if it.job.id in last else own if chosen else spare
+                into.append(group)
+        spare.sort(key=lambda it: (it.job.submitted_ms, it.job.id))
+        found += [*_shared(config, queues, has), *spare, *behind]
+    return found
+
+
+def _shared(
+    config: Config, queues: Mapping[int, deque[PlacementGroup]], has: Mapping[int, int]
+) -> Iterator[PlacementGroup]:
+    """What stands in queues, the queue that holds least for its weight always next."""
+    step = config.weight_step
+    line = [(has[queue] * step**queue, queue) for queue, there in queues.items() if there]
+    heapq.heapify(line)
+    while line:
+        holds, queue = heapq.heappop(line)
+        group = queues[queue].popleft()
+        yield group
+        if queues[queue]:
+            heapq.heappush(line, (holds + len(group.runs) * step**queue, queue))
+
+
+def index_of(run: RunId) -> int:
+    """The index of a task in its job."""
+    return int(run.rpartition("/")[2].partition("+")[0])
+
+
+def given(plan: Plan) -> dict[RunId, Where]:
+    """Where a plan has task runs go."""
+    return {entry.run: entry.on for entry in plan.entries if isinstance(entry, Assign)}
+
+
+def affordable(plan: Plan, order: Sequence[PlacementGroup], leeway: Leeway) -> dict[RunId, Where]:
+    """Where those who wait go by a plan, as far as limits and budgets let them, in their order."""
+    goes = given(plan)
+    prices = {launch.key: launch.offering.price for launch in plan.launches}
+    bought: set[int] = set()
+    cost = 0
+    found: dict[RunId, Where] = {}
+    for group in order:
+        places = {run.id: goes[run.id] for run in group.runs if run.id in goes}
+        if len(places) < len(group.runs):
+            continue
+        more = {it for it in places.values() if isinstance(it, int)} - bought
+        if more:
+            costs = cost + sum(prices[it] for it in more)
+            few = leeway.instances is None or len(bought) + len(more) <= leeway.instances
+            if not few or (leeway.per_hour is not None and costs > leeway.per_hour):
+                continue
+            bought, cost = bought | more, costs
+        found.update(places)
+    return found
+
+
+@dataclass(slots=True)
+class _Row:
+    """A place, with what is free there."""
+
+    offering: Offering
+    free: Resources
+
+
+class Rooms:
+    """What is free where a plan puts somebody who waits, before it does.
+
+    Elsewhere there is nothing for them: whoever made the plan was shown all of them.
+
+    Args:
+        seen: The snapshot of the plan.
+        plan: The plan.
+        goes: Where those who wait go by it.
+    """
+
+    def __init__(self, seen: Snapshot, plan: Plan, goes: Mapping[RunId, Where]) -> None:
+        self._goes = goes
+        used = set(goes.values())
+        there: dict[Where, Offering] = {view.id: view.offering for view in seen.instances}
+        there.update((launch.key, launch.offering) for launch in plan.launches)
+        self._rows: dict[Where | None, _Row] = {
+            name: _Row(it, it.type.capacity) for name, it in there.items() if name in used
+        }
+        moved = {run: on for run, on in given(plan).items() if run not in goes}
+        for run in seen.runs:
+            for place in {run.instance, moved.get(run.id)}:
+                if (row := self._rows.get(place)) is not None:
+                    row.free = row.free - _need(run, row)
+        self._full: set[object] = set()
+        """Kinds of tasks for which there is no room any more."""
+
+    def put(self, group: PlacementGroup) -> bool:
+        """Give all of a group room; returns whether there was enough."""
+        taken: list[tuple[_Row, Resources]] = []
+        for run in group.runs:
+            row = self._row_for(run)
+            if row is None:
+                for there, need in taken:
+                    there.free = there.free + need
+                if not taken:  # nothing was given back
+                    self._full.add(sameness(run.task))
+                return False
+            need = _need(run, row)
+            row.free = row.free - need
+            taken.append((row, need))
+        return True
+
+    def _row_for(self, run: RunView) -> _Row | None:
+        if sameness(run.task) in self._full:
+            return None
+        own = self._rows.get(self._goes[run.id]) if run.id in self._goes else None
+        if own is not None and _fits(run, own):
+            return own
+        return next((row for row in self._rows.values() if _fits(run, row)), None)
+
+
+def _need(run: RunView, row: _Row) -> Resources:
+    return run.task.demand_on(row.offering.type.family) or NOTHING
+
+
+def _fits(run: RunView, row: _Row) -> bool:
+    need = run.task.demand_on(row.offering.type.family)
+    return need is not None and need.fits(row.free)
+
+
+def fitting(
+    order: Sequence[PlacementGroup], rooms: Rooms, holds_up: Callable[[PlacementGroup], bool]
+) -> tuple[list[PlacementGroup], bool]:
+    """Those who fit, each into what those before have left.
+
+    Args:
+        order: Those who wait.
+        rooms: What there is.
+        holds_up: Whether nobody is to take room before a group that does not fit.
+
+    Returns:
+        Them, and whether one holds up all others.
+    """
+    found = []
+    for group in order:
+        if rooms.put(group):
+            found.append(group)
+        elif holds_up(group):
+            return found, True
+    return found, False

@@ -1,0 +1,59 @@
+"""The suite that every policy passes, over the queues of SLearn with other policies behind them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar
+
+from eva_master.app.policy_registry import policies
+from eva_master.policies.slearn import POLICY
+from eva_master.ports import Policy
+from eva_master.testing.policy_suite import PolicySuite, Variant, variants_of
+from tests.drawing import NEW
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """The options.
+
+    Attributes:
+        back: The policy behind.
+        estimator: That of the queues.
+        explained: Whether both give reasons.
+    """
+
+    back: str = "eva"
+    estimator: str = "posterior"
+    explained: bool = True
+
+
+class Kind:
+    """SLearn with another policy behind it, as the suite wants it."""
+
+    name = "slearn"
+    config = Config
+    presets: Mapping[str, Mapping[str, Any]] = {
+        "las+no_packing": {"estimator": "las", "back": "no_packing"},
+        **(
+            {
+                "pilots+stratus": {"estimator": "pilots", "back": "stratus"},
+                "fifo+synergy": {"estimator": "fifo", "back": "synergy"},
+                "posterior+eva_published": {"back": "eva_published"},
+            }
+            if NEW
+            else {}
+        ),
+    }
+
+    def build(self, config: Config) -> Policy:
+        """Make the two policies."""
+        kind = policies()[config.back]
+        known = {option.name for option in fields(kind.config)}
+        told = {"explained": config.explained} if "explained" in known else {}
+        own = POLICY.config(estimator=config.estimator, explained=config.explained)
+        return POLICY.backed(own, kind.build(kind.config(**told)))
+
+
+class TestBackedQueues(PolicySuite):
+    variants: ClassVar[Mapping[str, Variant]] = variants_of(Kind())
