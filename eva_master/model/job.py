@@ -153,6 +153,8 @@ class JobSpec:
             millionths, as (members, rate) in order.
         stragglers: What is done about late tasks of an array.
         latency: Whether it counts as short where a policy of its own serves short jobs.
+        dag: What the DAGs of one kind are labelled, of one of which it is a stage; empty if it is
+            none. Jobs of one owner and label that wait for each other are one DAG.
     """
 
     name: str
@@ -175,6 +177,7 @@ class JobSpec:
     partition: str = ""
     stragglers: Stragglers = Stragglers.KEEP
     latency: Latency = Latency.AUTO
+    dag: str = ""
 
     @property
     def stands_in_line(self) -> bool:

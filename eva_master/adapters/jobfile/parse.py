@@ -157,6 +157,7 @@ def _spec(job: JobFile, tasks: tuple[TaskSpec, ...]) -> JobSpec:
         concurrency=job.concurrency,
         stragglers=Stragglers(job.stragglers),
         latency=Latency(job.latency),
+        dag=job.dag or "",
     )
 
 

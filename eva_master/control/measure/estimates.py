@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from math import isqrt
 
-from eva_master.control.state.finished import Kind, kind_of
+from eva_master.control.measure.stages import Stage
+from eva_master.control.state.finished import Kind, kind_of_all
 from eva_master.control.state.records import Records
-from eva_master.learning.run_times.posterior import NONE_FINISHED, Finished
+from eva_master.learning.run_times.posterior import NONE_FINISHED, Finished, Prior
 from eva_master.learning.runtimes import UNKNOWN, OwnerTimes, Traits
 from eva_master.model.ids import MILLION, Millis, Workload
 from eva_master.model.job import JobKind, JobSpec, TaskSpec
@@ -21,12 +23,13 @@ from eva_master.model.planning.estimate import (
 )
 from eva_master.model.planning.fixed_point import exp_of_ppm, log_ppm
 from eva_master.model.records import Job
-from eva_master.model.resources import NOTHING
 
 _KINDS_LEARNED = 16
 """Kinds of tasks of one job that teach at most, those of its first tasks."""
-_LONGEST_WORKLOAD = 200
 _FREEDOM_LEAST = 3
+_OF_ITSELF = (Estimates.PILOTS, Estimates.POSTERIOR, Estimates.SLEARN_DAG)
+"""A job's own finished tasks count."""
+_AS_IT_IS = Fraction(1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +57,7 @@ class JobEstimates:
         mode: What is estimated from.
         known: What its owner's earlier jobs tell.
         finished: Its own finished tasks, by kind.
+        stage: What its DAG tells; `None` if it is no stage of one.
     """
 
     spec: JobSpec
@@ -61,13 +65,17 @@ class JobEstimates:
     mode: Estimates
     known: OwnerTimes
     finished: Mapping[Kind, Finished]
+    stage: Stage | None = None
     _made: dict[Kind, Estimate | None] = field(default_factory=dict)
     _stated: dict[int, Estimate] = field(default_factory=dict)
 
     @staticmethod
     def of_job(state: Records, job: Job) -> JobEstimates:
         """Those of a job that has not ended."""
-        return JobEstimates.of_spec(state, job.spec, job.submitted_ms, state.telling(job))
+        found = JobEstimates.of_spec(state, job.spec, job.submitted_ms, state.telling(job))
+        if job.spec.dag and (dag := state.dag(job)) is not None:
+            found.stage = Stage(state, job, dag)
+        return found
 
     @staticmethod
     def of_spec(
@@ -82,7 +90,7 @@ class JobEstimates:
 
     def of(self, tasks: Sequence[TaskSpec]) -> Estimate | None:
         """The estimate of tasks that progress together; `None` if nothing is known."""
-        kind = _kind(tasks)
+        kind = kind_of_all(tasks)
         if kind not in self._made:
             self._made[kind] = self._of(kind)
         return self._made[kind]
@@ -112,10 +120,10 @@ class JobEstimates:
 
     def evidence(self, tasks: Sequence[TaskSpec]) -> Evidence:
         """What the estimate of tasks that progress together has behind it."""
-        kind, mode = _kind(tasks), self.mode
+        kind, mode = kind_of_all(tasks), self.mode
         found = Evidence()
         own = self.finished.get(kind, NONE_FINISHED)
-        if own.tasks and mode in (Estimates.PILOTS, Estimates.POSTERIOR):
+        if own.tasks and mode in _OF_ITSELF:
             found = Evidence(own.tasks, own.total_ms // own.tasks)
         workload, demand = kind
         traits = Traits(workload, self.spec.name, self.submitted_ms, demand)
@@ -140,7 +148,11 @@ class JobEstimates:
         traits = Traits(workload, self.spec.name, self.submitted_ms, demand)
         if mode in (Estimates.THREE_SIGMA, Estimates.POINT):
             return self._of_values(traits)
-        prior = None if mode is Estimates.PILOTS else self.known.prior(traits)
+        later = None if self.stage is None else self.stage.scaled_by
+        if mode is Estimates.SLEARN_DAG and later is not None:
+            return self._of_values(traits, later)
+        of_itself = mode in (Estimates.PILOTS, Estimates.SLEARN_DAG)
+        prior = None if of_itself else self._prior(traits)
         own = NONE_FINISHED if mode is Estimates.HISTORY else self.finished.get(kind, NONE_FINISHED)
         if own.tasks == 0 and prior is None:
             return None
@@ -149,13 +161,23 @@ class JobEstimates:
             source = Source.HISTORY
         return (prior or UNKNOWN).after(own).estimate(source, own)
 
-    def _of_values(self, traits: Traits) -> Estimate | None:
-        """By the last values of the most telling feature alone."""
-        found = self.known.most_telling(traits)
-        if found is None or not found[0].last.packed:
+    def _prior(self, traits: Traits) -> Prior | None:
+        """What earlier jobs tell of a kind of tasks, and what other stages of the DAG do."""
+        own = self.known.prior(traits)
+        value = None if self.stage is None else self.stage.value
+        if value is None:
+            return own
+        within = (own or UNKNOWN).within
+        # The value of a stage is about a mean run time, and a prior about the mean of logarithms.
+        return replace(own or UNKNOWN, log=max(0, value.log - within // 2), between=value.variance)
+
+    def _of_values(self, traits: Traits, factor: Fraction = _AS_IT_IS) -> Estimate | None:
+        """By the last values of the most telling feature alone, times a factor."""
+        found, usual = self.known.most_telling(traits), self.known.usual_ms(traits, self.mode)
+        if found is None or usual is None:
             return None
         spread, variance = found
-        usual = min(LONGEST_MS, max(1, spread.last.usual_ms(self.mode)))
+        usual = min(LONGEST_MS, max(1, int(usual * factor)))
         freedom = spread.jobs + _FREEDOM_LEAST
         return Estimate(usual, log_ppm(usual), variance, freedom, Source.HISTORY)
 
@@ -171,22 +193,13 @@ def lessons(state: Records, job: Job) -> list[tuple[Traits, Finished]]:
         if not took or not all(took):
             return []
         whole = NONE_FINISHED.plus(sum(took) // len(took))
-        return [(_traits(job, _kind(spec.tasks)), whole)]
+        return [(_traits(job, kind_of_all(spec.tasks)), whole)]
     known = list(state.finished(job).items())[:_KINDS_LEARNED]
     return [(_traits(job, kind), finished) for kind, finished in known]
 
 
 def _traits(job: Job, kind: Kind) -> Traits:
     return Traits(kind[0], job.spec.name, job.submitted_ms, kind[1])
-
-
-def _kind(tasks: Sequence[TaskSpec]) -> Kind:
-    """The kind of a gang, or of one task: all workloads, and all that is needed."""
-    if len(tasks) == 1:
-        return kind_of(tasks[0])
-    kinds = [kind_of(task) for task in tasks]
-    together = " + ".join(sorted({workload for workload, _ in kinds}))
-    return Workload(together[:_LONGEST_WORKLOAD]), sum((need for _, need in kinds), NOTHING)
 
 
 def groups(spec: JobSpec) -> list[range]:

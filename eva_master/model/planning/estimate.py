@@ -28,6 +28,9 @@ class Estimates(StrEnum):
     """The same by the rule of 3Sigma: what is useful to know of the values of one feature."""
     POINT = "point"
     """The same as the median of the values of one feature."""
+    SLEARN_DAG = "slearn-dag"
+    """A job's own finished tasks; of later stages of a DAG 3Sigma's estimate, times as much as the
+    first stage took more than that of it."""
     OFF = "off"
     """None is estimated, and nothing is learned of run times."""
 

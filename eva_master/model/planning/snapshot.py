@@ -137,6 +137,30 @@ NO_GPU_TIME = GpuTime()
 
 
 @dataclass(frozen=True, slots=True)
+class DagView:
+    """What there is of the DAG of which a job is a stage, beside that job.
+
+    Attributes:
+        label: What DAGs of its kind are labelled.
+        first: The stage that was submitted first; all jobs of one DAG name the same.
+        submitted_ms: When the first of those that have not ended was submitted.
+        waiting: How many stages wait for others. Snapshots have no job of them.
+        waiting_ms: The work of these by estimate, in milliseconds of one task; those of which
+            nothing is known count nothing.
+        ended: How many stages have ended.
+        ended_ms: How long their tasks took together.
+    """
+
+    label: str
+    first: JobId
+    submitted_ms: Millis
+    waiting: int = 0
+    waiting_ms: int = 0
+    ended: int = 0
+    ended_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class JobView:
     """A job with at least one task run that is to be placed.
 
@@ -165,6 +189,7 @@ class JobView:
         succeeded: How many of them have.
         pilots_left: How many of those have not that a line has or had `chosen`; `None` if none has.
         succeeded_ms: The standalone time that these took together; of an array alone.
+        dag: What there is of its DAG besides; `None` if it is no stage of one.
     """
 
     id: JobId
@@ -189,6 +214,7 @@ class JobView:
     succeeded: int = 0
     succeeded_ms: int = 0
     pilots_left: int | None = None
+    dag: DagView | None = None
 
     @property
     def stands_in_line(self) -> bool:

@@ -23,6 +23,7 @@ from eva_master.packing.toolkit import (
     without_interference,
 )
 from eva_master.policies.slearn.config import PRESETS, Config
+from eva_master.policies.slearn.dags import is_later, whole
 from eva_master.policies.slearn.memory import NAME, Memory, Sampled
 from eva_master.policies.slearn.queues import PILOTS_QUEUE, Queued, lines
 from eva_master.policies.slearn.sampling import chosen, pilots_of
@@ -60,7 +61,10 @@ class SLearn:
             runs.setdefault(run.job, []).append(run)
         before = Memory.read(memory)
         sorting = _Sorting(config, before)
-        there = [sorting.queued(it, work_of(it, runs.get(it.id, ()), now)) for it in snapshot.jobs]
+        works = {it.id: work_of(it, runs.get(it.id, ()), now) for it in snapshot.jobs}
+        if config.whole_dags:
+            works = whole(snapshot.jobs, works)
+        there = [sorting.queued(it, works[it.id]) for it in snapshot.jobs]
         queued = sorted(there, key=lambda it: it.order(config, now))
         lined = {it.job.id for it in queued if _lines_up(it.job, runs.get(it.job.id, ()), nodes)}
         plan, behind = self._placed(snapshot, queued, lined, nodes)
@@ -113,7 +117,7 @@ class SLearn:
             due = it.overdue_ms(config)
             if due is not None and due > now:
                 times.append(due)
-            if config.estimator == "las" and (at := _demoted_ms(config, it, now)) is not None:
+            if config.by_attained and (at := _demoted_ms(config, it, now)) is not None:
                 times.append(at)
         return Millis(max(min(times), now + _SOONEST_MS)) if times else None
 
@@ -137,9 +141,10 @@ class _Sorting:
         config = self._config
         if config.estimator == "fifo":
             return Queued(job, work, 0)
-        if config.estimator == "las":
+        if config.by_attained:
             return Queued(job, work, queue_of(config, work.had_ms))
-        if config.thin_first and job.tasks < config.thin:
+        alone = job.dag is None or not config.whole_dags
+        if config.thin_first and alone and job.tasks < config.thin:
             return Queued(job, work, 0)
         if pilots := self._pilots(job):
             return Queued(job, work, PILOTS_QUEUE, pilots)
@@ -156,6 +161,8 @@ class _Sorting:
         """The pilots of a job that waits for them."""
         config = self._config
         if not (config.samples and job.stands_in_line) or job.tasks < max(config.thin, 2):
+            return ()
+        if config.estimator == "slearn-dag" and is_later(job):
             return ()
         sampled = self._sampled.get(job.id)
         if sampled is None:
@@ -202,7 +209,7 @@ def _milestone(config: Config, queued: Queued) -> tuple[JobId, int]:
     if queued.pilots:
         left = len(queued.pilots) if job.pilots_left is None else job.pilots_left
         return job.id, job.succeeded + max(1, left)
-    settled = not config.requeue or config.estimator in ("las", "fifo")
+    settled = not config.requeue or config.by_attained or config.estimator == "fifo"
     if settled or not queued.work.waiting:  # who has all that it wants stands in nobody's way
         return job.id, job.tasks
     left = job.tasks - job.succeeded
