@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from eva_master.control.measure import remaining
 from eva_master.control.measure.stages import expected_ms, keys_of, seen_of, times_of
 from eva_master.control.state.derived.dags import Dag
 from eva_master.control.state.records import Records
 from eva_master.control.state.store import State
 from eva_master.learning.run_times.dags import (
+    ENOUGH_DAGS,
     OF_DAGS,
     PREDECESSORS_KEPT,
     DagTimes,
@@ -20,6 +23,7 @@ from eva_master.model.planning.fixed_point import exp_of_ppm, log_ppm
 from eva_master.model.planning.snapshot import DagView
 from eva_master.model.records import Job
 from eva_master.model.states import JobState
+from eva_master.ports.reading import DagOutlook
 
 _LOOKED_AT = 64
 """Of the stages that wait, so many are estimated; the others count as these do on average."""
@@ -43,6 +47,32 @@ def of_job(state: Records, job: Job) -> DagView | None:
         waiting_ms=_work_ms(state, dag, waiting),
         ended=len(dag.ended),
         ended_ms=sum(ended[name].had_ms for name in dag.ended if name in ended),
+    )
+
+
+def outlook(state: Records, job: Job, tasks_left: Callable[[JobId], int]) -> DagOutlook | None:
+    """What users are told of a job's DAG; `None` if it is no stage of one, or has ended.
+
+    Args:
+        state: Where it is looked up.
+        job: The job.
+        tasks_left: Tells how many tasks of a job have not ended.
+    """
+    view, dag = of_job(state, job), state.dag(job)
+    if view is None or dag is None:
+        return None
+    there = [state.jobs[name] for name in dag.members if not state.jobs[name].waits]
+    each = [(remaining.mean_ms(state, stage), tasks_left(stage.id)) for stage in there]
+    known = [mean_ms * left for mean_ms, left in each if mean_ms is not None]
+    times = times_of(state, job, dag)
+    enough = state.estimates in OF_DAGS and times.dags and max(times.dags) >= ENOUGH_DAGS
+    return DagOutlook(
+        label=view.label,
+        stages=len(dag.members) + view.ended,
+        ended=view.ended,
+        waiting=view.waiting,
+        left_ms=sum(known) + view.waiting_ms if len(known) == len(each) else None,
+        earlier=max(times.dags) if enough else 0,
     )
 
 

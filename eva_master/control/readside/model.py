@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from operator import itemgetter
 
-from eva_master.control.measure import ledger, partition_sums, remaining, throughput
+from eva_master.control.measure import dags, ledger, partition_sums, remaining, throughput
 from eva_master.control.measure.estimates import Contradicted
 from eva_master.control.planning import partitioning
 from eva_master.control.planning.parts import part_of
@@ -56,6 +56,7 @@ from eva_master.packing.valuation.job_valuation import (
 from eva_master.ports.reading import (
     SHOWN,
     CostSums,
+    DagOutlook,
     InstanceRecord,
     JobRecord,
     LearnedTables,
@@ -409,6 +410,10 @@ class ClusterModel:
     def evidence(self, job: Job) -> Evidence | None:
         """See `ReadModel.evidence`."""
         return remaining.evidence(self, job)
+
+    def dag_outlook(self, job: Job) -> DagOutlook | None:
+        """See `ReadModel.dag_outlook`."""
+        return dags.outlook(self, job, lambda name: self.tasks[name].left)
 
     def reservation_price(self, run: TaskRun) -> int:
         """See `ReadModel.reservation_price`."""

@@ -9,7 +9,7 @@ are integers, in millionths, so that every machine comes to the same.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import isqrt
 
@@ -93,6 +93,36 @@ class Value:
     variance: int
 
 
+def conditioned(
+    logs: Sequence[int], covariances: Sequence[Sequence[int]], seen: Mapping[int, Seen]
+) -> tuple[list[int], list[list[int]]]:
+    """A Gaussian, given what some of its variables were seen to be.
+
+    It is conditioned on one after the other, which comes to the same as on all at once.
+
+    Args:
+        logs: Its means.
+        covariances: All of them, row by row.
+        seen: By place.
+
+    Returns:
+        The means and the covariances of all variables, those that were seen among them.
+    """
+    means, matrix = list(logs), [list(row) for row in covariances]
+    for place, told in seen.items():
+        column = [row[place] for row in matrix]
+        if column[place] <= 0:  # others have told all there is to know
+            continue
+        whole = max(_LEAST, column[place]) + told.variance
+        off = told.log - means[place]
+        means = [mean + it * off // whole for mean, it in zip(means, column, strict=True)]
+        matrix = [
+            [known - one * other // whole for known, other in zip(row, column, strict=True)]
+            for row, one in zip(matrix, column, strict=True)
+        ]
+    return means, matrix
+
+
 @dataclass(frozen=True, slots=True)
 class StageTimes:
     """The Gaussian of the DAGs of one label.
@@ -113,9 +143,11 @@ class StageTimes:
         """After one more DAG.
 
         Args:
-            seen: The values of its stages. Those beyond `STAGES_KEPT` are left out; of those that
-                it had not nothing is learned.
+            seen: The values of its stages. Of others nothing is learned; if there are too many of
+                them they are forgotten. Stages beyond `STAGES_KEPT` are left out.
         """
+        if len({*self.stages, *seen}) > STAGES_KEPT and not seen.keys() >= set(self.stages):
+            return self._without([it for it in self.stages if it not in seen]).plus(seen)
         fresh = [it for it in seen if it not in self.stages][: STAGES_KEPT - len(self.stages)]
         stages = (*self.stages, *fresh)
         dags = [*self.dags, *(0 for _ in fresh)]
@@ -142,27 +174,24 @@ class StageTimes:
             tuple(it for row in rows for it in row),
         )
 
+    def _without(self, stages: Collection[str]) -> StageTimes:
+        rows = self._rows(self.stages)
+        kept = [at for at, it in enumerate(self.stages) if it not in stages]
+        return StageTimes(
+            tuple(self.stages[at] for at in kept),
+            tuple(self.dags[at] for at in kept),
+            tuple(self.logs[at] for at in kept),
+            tuple(rows[at][1][before] for at in kept for before in kept if before <= at),
+        )
+
     def given(self, seen: Mapping[str, Seen]) -> dict[str, Value]:
         """What is expected of all stages, those that were seen among them.
-
-        The Gaussian is conditioned on one after the other, which comes to the same as on all.
 
         Args:
             seen: What is known of some stages.
         """
-        logs, matrix = list(self.logs), self._matrix()
-        for place, stage in enumerate(self.stages):
-            told = seen.get(stage)
-            if told is None:
-                continue
-            column = [row[place] for row in matrix]
-            whole = max(_LEAST, column[place]) + told.variance
-            off = told.log - logs[place]
-            logs = [log + it * off // whole for log, it in zip(logs, column, strict=True)]
-            matrix = [
-                [known - one * other // whole for known, other in zip(row, column, strict=True)]
-                for row, one in zip(matrix, column, strict=True)
-            ]
+        places = ((at, seen[it]) for at, it in enumerate(self.stages) if it in seen)
+        logs, matrix = conditioned(self.logs, self._matrix(), dict(places))
         return {
             stage: Value(min(_LARGEST, max(0, logs[at])), max(_LEAST, matrix[at][at]))
             for at, stage in enumerate(self.stages)
@@ -323,7 +352,8 @@ class DagTimes:
         ended = {job: it for job, it in known.ended.items() if job not in stages}
         labels = dict(known.labels)
         keys = stage_keys({job: it.name for job, it in stages.items()})
-        values = {keys[job]: it.log for job, it in stages.items() if it.log is not None}
+        logs = ((key, stages[job].log) for job, key in keys.items())
+        values = {key: log for key, log in logs if log is not None}
         if learns and values and len(values) == len(stages):
             label = next(iter(stages.values())).label
             labels[label] = labels.pop(label, _NO_TIMES).plus(values)
