@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from eva_master.model.ids import JobId, Millis
 from eva_master.model.planning.snapshot import JobView
+from eva_master.policies.slearn.config import Config
 from eva_master.policies.slearn.sizes import Work
 
 _Dag = tuple[str, JobId]
@@ -53,6 +54,12 @@ def _sum(times: Iterable[int | None]) -> int | None:
 def arrived_ms(job: JobView) -> Millis:
     """When a job came, of a stage its DAG."""
     return job.submitted_ms if job.dag is None else job.dag.submitted_ms
+
+
+def is_thin(config: Config, job: JobView) -> bool:
+    """Whether a job is in the first queue for its few tasks; a DAG may be large all the same."""
+    alone = job.dag is None or not config.whole_dags
+    return config.thin_first and alone and job.tasks < config.thin
 
 
 def is_later(job: JobView) -> bool:

@@ -23,7 +23,7 @@ from eva_master.packing.toolkit import (
     without_interference,
 )
 from eva_master.policies.slearn.config import PRESETS, Config
-from eva_master.policies.slearn.dags import is_later, whole
+from eva_master.policies.slearn.dags import is_later, is_thin, whole
 from eva_master.policies.slearn.memory import NAME, Memory, Sampled
 from eva_master.policies.slearn.queues import PILOTS_QUEUE, Queued, lines
 from eva_master.policies.slearn.sampling import chosen, pilots_of
@@ -143,8 +143,7 @@ class _Sorting:
             return Queued(job, work, 0)
         if config.by_attained:
             return Queued(job, work, queue_of(config, work.had_ms))
-        alone = job.dag is None or not config.whole_dags
-        if config.thin_first and alone and job.tasks < config.thin:
+        if is_thin(config, job):
             return Queued(job, work, 0)
         if pilots := self._pilots(job):
             return Queued(job, work, PILOTS_QUEUE, pilots)
