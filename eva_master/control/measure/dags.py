@@ -15,11 +15,12 @@ from eva_master.learning.run_times.dags import (
     PREDECESSORS_KEPT,
     DagTimes,
     EndedStage,
+    Value,
     base_of,
 )
 from eva_master.model.ids import JobId
-from eva_master.model.planning.estimate import LONGEST_MS, Estimates
-from eva_master.model.planning.fixed_point import exp_of_ppm, log_ppm
+from eva_master.model.planning.estimate import Estimates
+from eva_master.model.planning.fixed_point import log_ppm
 from eva_master.model.planning.snapshot import DagView
 from eva_master.model.records import Job
 from eva_master.model.states import JobState
@@ -39,12 +40,14 @@ def of_job(state: Records, job: Job) -> DagView | None:
         return None
     waiting = [name for name in dag.members if state.jobs[name].waits]
     ended = state.learned.dags.of(job.spec.owner).ended
+    expected_ms, likely_ms = _work_ms(state, dag, waiting)
     return DagView(
         label=dag.label,
         first=dag.first,
         submitted_ms=dag.submitted_ms,
         waiting=len(waiting),
-        waiting_ms=_work_ms(state, dag, waiting),
+        waiting_ms=expected_ms,
+        likely_ms=likely_ms,
         ended=len(dag.ended),
         ended_ms=sum(ended[name].had_ms for name in dag.ended if name in ended),
     )
@@ -62,8 +65,8 @@ def outlook(state: Records, job: Job, tasks_left: Callable[[JobId], int]) -> Dag
     if view is None or dag is None:
         return None
     there = [state.jobs[name] for name in dag.members if not state.jobs[name].waits]
-    each = [(remaining.mean_ms(state, stage), tasks_left(stage.id)) for stage in there]
-    known = [mean_ms * left for mean_ms, left in each if mean_ms is not None]
+    each = [(remaining.expected(state, stage), tasks_left(stage.id)) for stage in there]
+    known = [found.mean_ms * left for found, left in each if found is not None]
     times = times_of(state, job, dag)
     enough = state.estimates in OF_DAGS and times.dags and max(times.dags) >= ENOUGH_DAGS
     return DagOutlook(
@@ -76,26 +79,29 @@ def outlook(state: Records, job: Job, tasks_left: Callable[[JobId], int]) -> Dag
     )
 
 
-def _work_ms(state: Records, dag: Dag, waiting: list[JobId]) -> int:
-    """The work of stages that wait, as estimated."""
+def _work_ms(state: Records, dag: Dag, waiting: list[JobId]) -> tuple[int, int]:
+    """The work of stages that wait: what is expected, and what is likely."""
     if not waiting:
-        return 0
+        return 0, 0
     job = state.jobs[waiting[0]]
-    times, values, keys = times_of(state, job, dag), {}, {}
+    times, values, keys = times_of(state, job, dag), dict[str, Value](), dict[JobId, str]()
     if times.stages and state.estimates in OF_DAGS:
         keys = keys_of(state, dag)
         values = times.given(seen_of(state, dag, keys))
     looked_at = waiting[:_LOOKED_AT]
-    total = 0
+    expected = likely = 0
     for name in looked_at:
         record, key = state.jobs[name], keys.get(name, "")
         stated = record.spec.duration_ms or record.spec.total_steps
         if times.known(key) and not stated:
-            each = exp_of_ppm(values[key].log)
+            mean_ms, median_ms = values[key].mean_ms, values[key].median_ms
         else:
-            each = remaining.mean_ms(state, record) or 0
-        total += min(each, LONGEST_MS) * len(record.spec.tasks)
-    return total * len(waiting) // len(looked_at)
+            found = remaining.expected(state, record)
+            mean_ms, median_ms = (0, 0) if found is None else (found.mean_ms, found.median_ms)
+        expected += mean_ms * len(record.spec.tasks)
+        likely += median_ms * len(record.spec.tasks)
+    share = len(waiting), len(looked_at)
+    return expected * share[0] // share[1], likely * share[0] // share[1]
 
 
 def ended(state: State, job: Job) -> EndedStage | None:

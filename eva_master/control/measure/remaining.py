@@ -213,8 +213,8 @@ def of_spec(
     return Told(works, _longest(measured))
 
 
-def mean_ms(state: Records, job: Job) -> int | None:
-    """How long a task of a job takes alone on average, of several kinds of them the longest.
+def expected(state: Records, job: Job) -> Estimate | None:
+    """How long a task of a job takes alone, of several kinds the one that takes longest.
 
     Returns:
         `None` if nothing is known.
@@ -229,8 +229,8 @@ def mean_ms(state: Records, job: Job) -> int | None:
             rate = _rate_ppm(state, tasks, [reservations[number] for number in group])
         extent = _extent(estimates, tasks, spec.total_steps, rate)
         if left(extent) is not None:
-            found.append(_estimate(estimates, tasks, extent).mean_ms)
-    return max(found, default=None)
+            found.append(_estimate(estimates, tasks, extent))
+    return max(found, key=lambda it: it.mean_ms, default=None)
 
 
 def longest_ms(state: Records, job: Job) -> int | None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from math import isqrt
 
 from eva_master.model.ids import MILLION, JobId, job_order
-from eva_master.model.planning.estimate import LONGEST_MS, Estimates
+from eva_master.model.planning.estimate import LONGEST_MS, Estimates, mean_ms, median_ms
 from eva_master.model.planning.fixed_point import log_ppm
 from eva_master.model.planning.plan import Json
 
@@ -91,6 +91,16 @@ class Value:
 
     log: int
     variance: int
+
+    @property
+    def mean_ms(self) -> int:
+        """The mean run time of its tasks that is expected."""
+        return mean_ms(self.log, self.variance)
+
+    @property
+    def median_ms(self) -> int:
+        """Half of all DAGs take less."""
+        return median_ms(self.log)
 
 
 def conditioned(

@@ -82,6 +82,11 @@ class Estimate:
         return isqrt(self.scale * self.freedom * MILLION // (self.freedom - 2))
 
     @property
+    def median_ms(self) -> int:
+        """Half of such tasks take less; once some of the job have ended it is the mean."""
+        return self.mean_ms if self.tasks or not self.scale else median_ms(self.log)
+
+    @property
     def least_ms(self) -> int:
         """A run time one standard deviation of the logarithm below the median."""
         return max(1, min(LONGEST_MS, exp_of_ppm(self.log - self.spread_ppm)))
@@ -122,6 +127,11 @@ class Evidence:
     jobs: int = 0
     jobs_ms: int = 0
     spread_ppm: int = 0
+
+
+def median_ms(log: int) -> int:
+    """The median of a run time whose logarithm is symmetric around this, in milliseconds."""
+    return max(1, min(LONGEST_MS, exp_of_ppm(log)))
 
 
 def mean_ms(log: int, variance: int) -> int:

@@ -145,8 +145,9 @@ class DagView:
         first: The stage that was submitted first; all jobs of one DAG name the same.
         submitted_ms: When the first of those that have not ended was submitted.
         waiting: How many stages wait for others. Snapshots have no job of them.
-        waiting_ms: The work of these by estimate, in milliseconds of one task; those of which
+        waiting_ms: The work of these that is expected, in milliseconds of one task; those of which
             nothing is known count nothing.
+        likely_ms: The same where each stage takes its median, which heavy tails do not raise.
         ended: How many stages have ended.
         ended_ms: How long their tasks took together.
     """
@@ -156,6 +157,7 @@ class DagView:
     submitted_ms: Millis
     waiting: int = 0
     waiting_ms: int = 0
+    likely_ms: int = 0
     ended: int = 0
     ended_ms: int = 0
 

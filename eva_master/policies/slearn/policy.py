@@ -161,8 +161,9 @@ class _Sorting:
         config = self._config
         if not (config.samples and job.stands_in_line) or job.tasks < max(config.thin, 2):
             return ()
-        if config.estimator == "slearn-dag" and is_later(job):
-            return ()
+        told = job.estimate is not None or config.estimator == "slearn-dag"
+        if config.whole_dags and is_later(job) and told:
+            return ()  # by other stages; its DAG is not to wait again
         sampled = self._sampled.get(job.id)
         if sampled is None:
             if job.succeeded or self._sure(job):

@@ -6,8 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from eva_master.model.ids import JobId
-from eva_master.model.planning.estimate import Estimate, Estimates
-from eva_master.model.planning.fixed_point import exp_of_ppm
+from eva_master.model.planning.estimate import Estimates
 from eva_master.model.planning.plan import Plan, PolicyMemory
 from eva_master.model.planning.snapshot import JobView, Snapshot
 from eva_master.model.trace import TraceJob
@@ -38,8 +37,8 @@ class DagAccuracy:
 class WatchedDags:
     """Wraps a policy and notes what it was told of the work of whole DAGs.
 
-    The estimate of a DAG is what its stages that have ended took, and what is expected of the
-    others, of those that are there and of those that wait.
+    The estimate of a DAG is what its stages that have ended took, and the medians of what others
+    are expected to, those that are there and those that wait.
 
     Args:
         policy: The one that decides.
@@ -89,19 +88,14 @@ class WatchedDags:
             return
         if view.estimate is None:
             return
-        left_ms = _usual_ms(view.estimate) * (view.tasks - view.succeeded)
-        whole_ms = left_ms + view.succeeded_ms + dag.waiting_ms + dag.ended_ms
+        left_ms = view.estimate.median_ms * (view.tasks - view.succeeded)
+        whole_ms = left_ms + view.succeeded_ms + dag.likely_ms + dag.ended_ms
         if not dag.ended and dag.first not in self._seen:
             self._seen.add(dag.first)
             self.at_first[name] = whole_ms
         if dag.ended == 1:
             self._noted.add(dag.first)
             self.before_second[name] = whole_ms
-
-
-def _usual_ms(estimate: Estimate) -> int:
-    """What a task of a stage takes: the median until some have finished, as of stages that wait."""
-    return estimate.mean_ms if estimate.tasks else exp_of_ppm(estimate.log)
 
 
 def stages_of(jobs: Iterable[TraceJob]) -> dict[str, list[TraceJob]]:

@@ -239,8 +239,10 @@ def test_what_is_damaged_is_refused(row: object) -> None:
         DagTimes.from_json({"row": row})  # type: ignore[dict-item]
 
 
-def test_the_median_is_what_is_expected() -> None:
+def test_the_mean_is_above_the_median_as_that_of_a_log_normal_run_time_is() -> None:
     times = StageTimes()
-    for ms in (1_000, 10_000, 100_000):
+    for ms in (8_000, 10_000, 12_500) * 10:
         times = times.plus({"a": log_ppm(ms)})
-    assert times.given({})["a"].log / PPM == pytest.approx(log(10_000), abs=1e-3)
+    value = times.given({})["a"]
+    assert value.log / PPM == pytest.approx(log(10_000), abs=1e-2)
+    assert value.mean_ms == pytest.approx(10_000 * exp(value.variance / PPM / 2), rel=0.02)

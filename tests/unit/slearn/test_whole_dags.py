@@ -92,6 +92,13 @@ def test_only_the_first_stage_has_pilots_under_slearn_dag() -> None:
     assert chosen == {"a", "lone"}
 
 
+def test_a_later_stage_has_pilots_only_if_nothing_else_tells_of_it() -> None:
+    jobs = Jobs().add("unknown", dag=dag("other", ended=1))
+    jobs.add("known", dag=dag("third", ended=1), each_ms=MINUTE)
+    chosen = {job for line in jobs.plan(Config(sure_ppm=0)).lines for job, _ in line.chosen}
+    assert chosen == {"unknown"}
+
+
 def test_a_thin_stage_is_in_the_queue_of_its_dag() -> None:
     jobs = Jobs().add("thin", tasks=2, each_ms=MINUTE)
     jobs.add("stage", tasks=2, each_ms=MINUTE, dag=dag("stage", waiting=1, waiting_ms=90 * HOUR))

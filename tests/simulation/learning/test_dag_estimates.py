@@ -104,7 +104,7 @@ def test_what_waits_is_told_with_its_work_and_what_is_done_tells_of_it() -> None
     seen = run(dag(8))
     _, dag_ = seen.first("a")
     assert (dag_.label, dag_.first, dag_.waiting, dag_.ended) == ("etl", "a-100-1", 2, 0)
-    usual_ms = 3 * (60 + 5) * 2.8 * SECOND
+    usual_ms = 3 * (60 + 5) * 3.75 * SECOND
     assert dag_.waiting_ms == pytest.approx(usual_ms, rel=0.25)
     second, dag_ = seen.first("b")
     assert (dag_.first, dag_.waiting, dag_.ended) == ("a-100-1", 1, 1)
@@ -123,7 +123,8 @@ def test_pilots_of_the_first_stage_tell_before_it_is_done() -> None:
     views = [it for it in run(dag(8, tasks=12)).seen["a"] if it.dag is not None]
     before = next(it for it in views if it.succeeded == 0)
     after = next(it for it in views if it.succeeded)
-    assert after.dag.waiting_ms > 2 * before.dag.waiting_ms
+    assert after.dag.likely_ms > 2 * before.dag.likely_ms
+    assert after.dag.waiting_ms > 1.5 * before.dag.waiting_ms
 
 
 def test_with_little_history_each_stage_is_estimated_by_itself() -> None:
@@ -220,11 +221,8 @@ def test_jobs_of_a_trace_wait_only_for_those_before_them_of_their_owner() -> Non
     assert third.after == ("b-100",)
 
 
-@pytest.mark.parametrize("seed", [1])
-def test_where_stages_hang_together_a_gaussian_errs_least_and_3sigma_most(seed: int) -> None:
-    past, jobs = recurring_dags(
-        seed, FLAVOURS["2sigma"], 0.8, past=1_200, dags=40, work_rate=1_000.0
-    )
+def test_where_stages_hang_together_a_gaussian_errs_least_and_3sigma_most() -> None:
+    past, jobs = recurring_dags(1, FLAVOURS["2sigma"], 0.8, past=1_200, dags=40, work_rate=1_000.0)
     narrow = tuple(replace(it, tasks=it.tasks[:3]) for it in jobs)
     trace = Trace("t", narrow, past)
     cluster = ClusterSection(servers=200)
