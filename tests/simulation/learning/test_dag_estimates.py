@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from benchmarks.run_times import simulated
+from eva_master.adapters.rpc.server.explain import Subject, find
 from eva_master.adapters.traces.dags import recurring_dags
 from eva_master.adapters.traces.recurrent import FLAVOURS
 from eva_master.app.experiment.fixed import ClusterSection
@@ -186,6 +187,10 @@ def test_a_dag_teaches_once_it_is_over_and_a_restart_changes_nothing() -> None:
     assert (outlook.stages, outlook.ended, outlook.waiting, outlook.earlier) == (3, 1, 1, 20)
     assert outlook.left_ms is not None
     assert outlook.left_ms > 3 * 300 * SECOND
+    shown = find(model, None, "ana", names[1], now)  # type: ignore[arg-type]
+    assert isinstance(shown, Subject)
+    assert shown.dag is not None
+    assert (shown.dag.label, shown.dag.left_ms) == ("etl", outlook.left_ms)
     cluster.restart()
     again = cluster.state
     assert [again.dag(again.jobs[name]) for name in names[1:]] == told
