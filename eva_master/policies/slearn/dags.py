@@ -51,6 +51,13 @@ def _sum(times: Iterable[int | None]) -> int | None:
     return sum(found) if len(found) == len(known) else None
 
 
+def own_ms(job: JobView, whole_ms: int) -> int:
+    """The work of a job by itself, if that of it, or of its DAG, is so much."""
+    if job.dag is None or job.estimate is None:
+        return whole_ms
+    return job.estimate.mean_ms * job.tasks
+
+
 def arrived_ms(job: JobView) -> Millis:
     """When a job came, of a stage its DAG."""
     return job.submitted_ms if job.dag is None else job.dag.submitted_ms

@@ -23,7 +23,7 @@ from eva_master.packing.toolkit import (
     without_interference,
 )
 from eva_master.policies.slearn.config import PRESETS, Config
-from eva_master.policies.slearn.dags import is_later, is_thin, whole
+from eva_master.policies.slearn.dags import is_later, is_thin, own_ms, whole
 from eva_master.policies.slearn.memory import NAME, Memory, Sampled
 from eva_master.policies.slearn.queues import PILOTS_QUEUE, Queued, lines
 from eva_master.policies.slearn.sampling import chosen, pilots_of
@@ -150,7 +150,7 @@ class _Sorting:
         if work.whole_ms is None or work.left_ms is None:
             return Queued(job, work, min(PILOTS_QUEUE, config.queues - 1))
         if (sampled := self._sampled.get(job.id)) and not sampled.work_ms:
-            self._sampled[job.id] = replace(sampled, work_ms=work.whole_ms)
+            self._sampled[job.id] = replace(sampled, work_ms=own_ms(job, work.whole_ms))
         if config.requeue:
             return Queued(job, work, queue_of(config, work.left_ms))
         queue = self._placed.setdefault(job.id, queue_of(config, work.whole_ms))

@@ -179,6 +179,9 @@ def test_a_dag_teaches_once_it_is_over_and_a_restart_changes_nothing() -> None:
     assert cluster.run(lambda: cluster.idle or not cluster.state.unplaced)
     state, now = cluster.state, cluster.timeline.now()
     before = snapshot(state, now, settings).jobs
+    made = state.view_cache.made
+    assert snapshot(state, now, settings).jobs == before
+    assert state.view_cache.made == made, "a quiet round makes no view anew"
     assert names[0] in state.learned.dags.of("ana").ended
     told = [state.dag(state.jobs[name]) for name in names[1:]]
     model = Publisher(state, settings).publish(now)

@@ -99,6 +99,17 @@ def test_what_has_ended_is_remembered_until_all_of_it_has() -> None:
     assert jobs.held() == (0, 0)
 
 
+def test_a_stage_that_arrives_is_told_to_all_stages() -> None:
+    jobs = Followed()
+    outside, a = jobs.submit("outside", dag=""), jobs.submit("a")
+    b = jobs.submit("b", a, outside)
+    jobs.changed.clear()
+    jobs.dags.follow(jobs.jobs[b])
+    assert jobs.changed == [], "it waits as it did"
+    jobs.dags.follow(replace(jobs.jobs[b], released_ms=Millis(7)))
+    assert jobs.changed == [a, b]
+
+
 def test_a_task_that_finishes_is_told_to_all_stages() -> None:
     jobs = Followed()
     a = jobs.submit("a")

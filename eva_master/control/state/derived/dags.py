@@ -106,8 +106,10 @@ class Dags:
             if not group.members:
                 self._drop(group)
         else:
+            arrives = group.members[job.id].waits and not job.waits
             group.members[job.id] = job
-            return
+            if not arrives:
+                return
         group.dag = None
         for member in group.members:
             self._changed(member)
