@@ -16,13 +16,18 @@ from eva_master.app.policy_registry import policies
 from eva_master.control.planning.snapshot_builder import snapshot
 from eva_master.control.readside.publisher import Publisher
 from eva_master.control.settings import Settings
+from eva_master.control.state.store import State
+from eva_master.learning.knowledge import Knowledge
+from eva_master.learning.run_times.dags import DagTimes, EndedStage
+from eva_master.model.changes import Changes
 from eva_master.model.errors import InvalidTrace
 from eva_master.model.events import CancelRequested
-from eva_master.model.ids import JobId, Millis, Workload
+from eva_master.model.ids import JobId, Millis, RunId, Workload
 from eva_master.model.job import JobKind
 from eva_master.model.planning.estimate import Estimates
 from eva_master.model.planning.plan import Plan, PolicyMemory
 from eva_master.model.planning.snapshot import DagView, JobView, Snapshot
+from eva_master.model.states import RunState
 from eva_master.model.trace import SLOT, EarlierJob, Trace, TraceJob, TraceTask
 from eva_master.simulation.cluster.work import Work
 from eva_master.simulation.run import Setup, Simulation
@@ -150,15 +155,26 @@ def test_slearn_dag_scales_what_3sigma_says_by_how_much_longer_the_first_stage_t
     assert not [it for it in seen.seen["b"] if it.pilots_left is not None], "later ones have none"
 
 
-def cluster_of(*dags: Sequence[TraceJob]) -> SimulatedCluster:
-    """A cluster in the cloud that has learned of the past and to which these are submitted."""
+def cluster_of(*dags: Sequence[TraceJob], early: str = "") -> SimulatedCluster:
+    """A cluster in the cloud that has learned of the past and to which these are submitted.
+
+    Args:
+        dags: What is submitted.
+        early: A job whose first task takes half of the time.
+    """
     ids: dict[str, JobId] = {}
     took: dict[str, int] = {}
+
+    def work_of(run: RunId) -> Work:
+        job, _, index = run.rpartition("/")
+        part = 2 if job.startswith(early or "nobody") and index == "0" else 1
+        return Work(took[job] / part, tells_total=False)
+
     cluster = SimulatedCluster(
         CATALOG,
         Watched(),
         settings=Settings(),
-        work_of=lambda run: Work(took[run.rpartition("/")[0]], tells_total=False),
+        work_of=work_of,
     )
     state = cluster.state
     state.set_learned(taught(state.learned, PAST, Millis(0), Estimates.POSTERIOR))
@@ -207,11 +223,32 @@ def test_a_dag_teaches_once_it_is_over_and_a_restart_changes_nothing() -> None:
     assert times.labels["etl"].dags == (22, 22, 22)
 
 
+def test_a_stage_tells_of_one_that_runs_beside_it() -> None:
+    first, second, third = dag(8)
+    cluster = cluster_of([first, second, replace(third, after=(first.id,))], early="c")
+    running, beside = JobId("b-100-2"), JobId("c-100-3")
+    assert cluster.run(lambda: beside in cluster.state.jobs)
+    assert cluster.run(lambda: cluster.state.tasks[running].counts[RunState.RUNNING] == 3)
+    snapshot(cluster.state, cluster.timeline.now(), Settings())
+    assert cluster.run(lambda: cluster.state.succeeded(beside) > 0)
+    state, now = cluster.state, cluster.timeline.now()
+    told = {it.id: it for it in snapshot(state, now, Settings()).jobs}
+    assert {running, beside} == told.keys()
+    state.view_cache.job_changed(running)
+    assert told[running] in snapshot(state, now, Settings()).jobs, "it was up to date"
+
+
+def test_what_a_master_left_behind_of_a_dag_that_is_over_is_dropped_at_a_start() -> None:
+    left = DagTimes().ended("ana", JobId("z-9"), EndedStage("etl", "z", 5, 5))
+    documents = {"learned": Knowledge(dags=left).to_json()}
+    assert State.restored(CATALOG, Changes(values=documents)).learned.dags == DagTimes()
+
+
 def test_a_stage_that_fails_teaches_nothing_and_is_forgotten() -> None:
-    cluster = cluster_of(dag(1))
-    assert cluster.run(lambda: JobId("c-100-3") in cluster.state.jobs)
-    assert cluster.run(lambda: not cluster.state.jobs[JobId("b-100-2")].waits)
-    cluster.inbox.post(CancelRequested("x", JobId("b-100-2"), "ana"))
+    cluster, last = cluster_of(dag(1), early="c"), JobId("c-100-3")
+    assert cluster.run(lambda: last in cluster.state.jobs)
+    assert cluster.run(lambda: cluster.state.succeeded(last) > 0)
+    cluster.inbox.post(CancelRequested("x", last, "ana"))
     assert cluster.run(lambda: not cluster.state.active)
     known = cluster.state.learned.dags.of("ana")
     assert (known.ended, known.labels["etl"].dags) == ({}, (20, 20, 20))
