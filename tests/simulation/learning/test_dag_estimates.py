@@ -27,7 +27,6 @@ from eva_master.model.job import JobKind
 from eva_master.model.planning.estimate import Estimates
 from eva_master.model.planning.plan import Plan, PolicyMemory
 from eva_master.model.planning.snapshot import DagView, JobView, Snapshot
-from eva_master.model.states import RunState
 from eva_master.model.trace import SLOT, EarlierJob, Trace, TraceJob, TraceTask
 from eva_master.simulation.cluster.work import Work
 from eva_master.simulation.run import Setup, Simulation
@@ -228,9 +227,14 @@ def test_a_stage_tells_of_one_that_runs_beside_it() -> None:
     cluster = cluster_of([first, second, replace(third, after=(first.id,))], early="c")
     running, beside = JobId("b-100-2"), JobId("c-100-3")
     assert cluster.run(lambda: beside in cluster.state.jobs)
-    assert cluster.run(lambda: cluster.state.tasks[running].counts[RunState.RUNNING] == 3)
-    snapshot(cluster.state, cluster.timeline.now(), Settings())
-    assert cluster.run(lambda: cluster.state.succeeded(beside) > 0)
+
+    def done() -> bool:
+        if cluster.state.succeeded(beside):
+            return True
+        snapshot(cluster.state, cluster.timeline.now(), Settings())  # what is news by then is told
+        return False
+
+    assert cluster.run(done)
     state, now = cluster.state, cluster.timeline.now()
     told = {it.id: it for it in snapshot(state, now, Settings()).jobs}
     assert {running, beside} == told.keys()
