@@ -13,6 +13,9 @@ alone or are stated, else once 3 % of the job's tasks have finished. `right_queu
 these jobs for which that comes to the right power of ten of their work. `cpu_s` is processor time;
 but for that the same arguments give the same figures.
 
+Of DAGs, `dag_error` is the error of the work of a whole DAG before its second stage, at its arrival
+if estimates are from earlier jobs alone, and `dag_jct` is the time from its arrival to its end.
+
 A slot is a machine of its own: tasks of different workloads on one machine are assumed to slow each
 other down until that is measured, tasks of arrays of traces report nothing to measure it by, and so
 their run times would be taken to be shorter than they are.
@@ -46,7 +49,8 @@ from eva_master.model.errors import EvaError
 from eva_master.model.planning.estimate import Estimates
 from eva_master.model.trace import Trace
 from eva_master.packing.elastic.fixed import built
-from eva_master.simulation.results.metrics import quantile
+from eva_master.simulation.results.dags import WatchedDags, accuracy_of_dags, completion_ms
+from eva_master.simulation.results.metrics import Outcome, quantile
 from eva_master.simulation.results.run_times import WatchedEstimates, accuracy
 from eva_master.simulation.run import Setup, Simulation
 
@@ -85,7 +89,8 @@ def simulated(
     config = policy_config(section.model_copy(update={"options": options}), kind)
     if mode is None:
         mode = estimates_of(kind, config, default=Estimates.OFF if stated else Estimates.POSTERIOR)
-    policy = WatchedEstimates(built(kind, config), trace.jobs)
+    dags = WatchedDags(built(kind, config), trace.jobs)
+    policy = WatchedEstimates(dags, trace.jobs)
     setup = Setup(
         trace,
         (),
@@ -114,8 +119,28 @@ def simulated(
         "error_p50": round(_PER_CENT * found.p50, _ROUNDED) if found.estimated else None,
         "error_p90": round(_PER_CENT * found.p90, _ROUNDED) if found.estimated else None,
         "right_queue": round(_PER_CENT * found.right_queue, _ROUNDED) if found.estimated else None,
+        **_of_dags(dags, outcome, trace, mode, stated=stated),
         "rounds": outcome.rounds,
         "cpu_s": round(cpu_s, _ROUNDED),
+    }
+
+
+def _of_dags(
+    watched: WatchedDags, outcome: Outcome, trace: Trace, mode: Estimates, *, stated: bool
+) -> dict[str, Any]:
+    """The figures of whole DAGs; none if there are no DAGs."""
+    found = accuracy_of_dags(watched.decisive(mode, stated=stated), trace.jobs)
+    if not found.dags:
+        return {}
+    took = sorted(it / 1_000 for it in completion_ms(outcome.record.jobs, trace.jobs))
+    known = bool(found.estimated)
+    return {
+        "dags": found.dags,
+        "dag_jct_mean_s": round(sum(took) / len(took), _ROUNDED),
+        "dag_jct_p90_s": round(quantile(took, 0.9), _ROUNDED),
+        "dags_estimated": found.estimated,
+        "dag_error_p50": round(_PER_CENT * found.p50, _ROUNDED) if known else None,
+        "dag_error_p90": round(_PER_CENT * found.p90, _ROUNDED) if known else None,
     }
 
 

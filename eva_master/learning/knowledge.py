@@ -18,6 +18,7 @@ from eva_master.learning.colocation import (
 )
 from eva_master.learning.delays import Delays
 from eva_master.learning.estimate import Estimate, taken
+from eva_master.learning.run_times.dags import DagTimes
 from eva_master.learning.runtimes import RunTimes
 from eva_master.learning.speeds.scaling import ScalingTable
 from eva_master.learning.standalone import StandaloneTable
@@ -45,6 +46,7 @@ class Knowledge:
         delays: How long starts, stops and launches take.
         run_times: How long the tasks of each owner's jobs take.
         scaling: How fast elastic gangs are with some number of members.
+        dags: How the run times of the stages of each owner's DAGs hang together.
     """
 
     throughput: ThroughputTable = field(default_factory=ThroughputTable)
@@ -53,6 +55,7 @@ class Knowledge:
     delays: Delays = field(default_factory=Delays)
     run_times: RunTimes = field(default_factory=RunTimes)
     scaling: ScalingTable = field(default_factory=ScalingTable)
+    dags: DagTimes = field(default_factory=DagTimes)
 
     def in_company(self, members: Sequence[Key], observed_ppm: int, at: Millis) -> Knowledge:
         """After a window of a job of which at least one task shared its instance.
@@ -109,6 +112,7 @@ class Knowledge:
             # Releases that do not know them pass them over, so they take no new version.
             "runtimes": self.run_times.to_json(),
             **({"scaling": self.scaling.to_json()} if self.scaling.rates else {}),
+            **({"dags": self.dags.to_json()} if self.dags.owners else {}),
         }
 
     def _evidence(self, entry: Key, ppm: int) -> Estimate:
@@ -139,6 +143,7 @@ class Knowledge:
             delays=Delays.from_json(data.get("delays")),
             run_times=RunTimes.from_json(data.get("runtimes", [])),
             scaling=ScalingTable.from_json(data.get("scaling", [])),
+            dags=DagTimes.from_json(data.get("dags", [])),
         )
 
 

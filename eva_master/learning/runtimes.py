@@ -7,9 +7,11 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from operator import itemgetter
 
+from eva_master.learning.run_times.dags import base_of
 from eva_master.learning.run_times.past_values import NO_VALUES, PastValues
 from eva_master.learning.run_times.posterior import Finished, Prior
 from eva_master.model.ids import MILLION, MILLIS_PER_HOUR, Millis, Workload
+from eva_master.model.planning.estimate import LONGEST_MS, Estimates
 from eva_master.model.planning.fixed_point import log_ppm
 from eva_master.model.planning.plan import Json
 from eva_master.model.resources import Resources
@@ -35,7 +37,7 @@ _ALIKE = 250_000
 """Assumed variance over jobs of one workload or name: a spread of a factor of 1.65."""
 _UNLIKE = MILLION
 """Assumed variance over jobs that share less: a factor of 2.7."""
-_WITHIN = 62_500
+ASSUMED_WITHIN = 62_500
 """Assumed variance within a job: a spread of a quarter."""
 _ASSUMED_TASKS = 4
 """That assumption counts as so many tasks."""
@@ -50,7 +52,7 @@ _LEAST = 100
 """No variance is less: a spread of one per cent."""
 _FIELDS = 8
 _WEIGHT_UNIT = 10**24
-UNKNOWN = Prior(log_ppm(MILLIS_PER_HOUR), 9 * MILLION, _WITHIN, _ASSUMED_TASKS)
+UNKNOWN = Prior(log_ppm(MILLIS_PER_HOUR), 9 * MILLION, ASSUMED_WITHIN, _ASSUMED_TASKS)
 """What is believed of a job of which nothing is known: an hour, give or take a factor of twenty."""
 
 
@@ -91,13 +93,12 @@ class Traits:
 
     def values(self) -> tuple[Value, ...]:
         """Their values of all features that are known."""
-        base = self.name.rstrip("0123456789._-") or self.name
         hour: tuple[Value, ...] = ()
         if self.submitted_ms is not None:
             hour = ((Feature.HOUR, str(self.submitted_ms // MILLIS_PER_HOUR % 24)),)
         return (
             (Feature.WORKLOAD, self.workload),
-            (Feature.NAME, base),
+            (Feature.NAME, base_of(self.name)),
             (Feature.OWNER, ""),
             *hour,
             (Feature.GPUS, str(self.demand.gpus)),
@@ -239,10 +240,10 @@ class OwnerTimes:
         between //= whole
         inner = next((it for _, it in known if it.freedom), None)
         if inner is None:  # what jobs of one task are apart is what their tasks are
-            within = min(_WITHIN, between // 2)
+            within = min(ASSUMED_WITHIN, between // 2)
             return Prior(log, between - within, within, known[0][1].jobs + _ASSUMED_TASKS)
         freedom = inner.freedom + _ASSUMED_TASKS
-        within = (inner.within * inner.freedom + _WITHIN * _ASSUMED_TASKS) // freedom
+        within = (inner.within * inner.freedom + ASSUMED_WITHIN * _ASSUMED_TASKS) // freedom
         return Prior(log, between, within, freedom)
 
     def most_telling(self, traits: Traits) -> tuple[Spread, int] | None:
@@ -262,6 +263,21 @@ class OwnerTimes:
         """Which feature `most_telling` goes by; `None` if nothing is known."""
         found = [(_variance(name, it), name) for name, it in self._known(traits)]
         return min(found, key=itemgetter(0))[1] if found else None
+
+    def usual_ms(self, traits: Traits, mode: Estimates) -> int | None:
+        """What to expect of a task by the last values of the most telling feature alone.
+
+        Args:
+            traits: The task's.
+            mode: See `PastValues.usual_ms`.
+
+        Returns:
+            Milliseconds; `None` if no values are known.
+        """
+        found = self.most_telling(traits)
+        if found is None or not found[0].last.packed:
+            return None
+        return min(LONGEST_MS, max(1, found[0].last.usual_ms(mode)))
 
     def _known(self, traits: Traits) -> list[tuple[Feature, Spread]]:
         return [

@@ -159,6 +159,8 @@ class JobSpec:
         latency: Whether it counts as short where a policy of its own serves short jobs.
         pilots: How many tasks of an array are run first, so that they tell how long the others
             take; `None` to leave it to the policy.
+        dag: What the DAGs of one kind are labelled, of one of which it is a stage; empty if it is
+            none. Jobs of one owner and label that wait for each other are one DAG.
     """
 
     name: str
@@ -182,6 +184,7 @@ class JobSpec:
     stragglers: Stragglers = Stragglers.KEEP
     latency: Latency = Latency.AUTO
     pilots: int | None = None
+    dag: str = ""
 
     @property
     def stands_in_line(self) -> bool:

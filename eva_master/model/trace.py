@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from eva_master.model.accounting.tenants import DEFAULT_TENANT
@@ -78,6 +78,8 @@ class TraceJob:
         priority: Larger is more urgent.
         kind: Gang or array.
         concurrency: How many tasks of an array may have a place at a time; `None` for all.
+        dag: What the DAGs of its kind are labelled; empty if it is no stage of one.
+        after: Jobs before it in the trace, of the same owner, that have to succeed before it runs.
     """
 
     id: str
@@ -93,6 +95,8 @@ class TraceJob:
     priority: int = 0
     kind: JobKind = JobKind.GANG
     concurrency: int | None = None
+    dag: str = ""
+    after: tuple[str, ...] = ()
 
     @property
     def is_array(self) -> bool:
@@ -111,6 +115,8 @@ class EarlierJob:
         demand: What each of them needed.
         mean_ms: How long they took on average, at least 1. It counts as one finished task, since
             nothing is known of how far they were apart.
+        dag: What the DAGs of its kind are labelled; empty if it was no stage of one.
+        dag_number: Which of these it belonged to. Jobs of one DAG stand side by side.
     """
 
     owner: str
@@ -118,6 +124,8 @@ class EarlierJob:
     workload: Workload
     demand: Resources
     mean_ms: int
+    dag: str = ""
+    dag_number: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +141,22 @@ class Trace:
     name: str
     jobs: tuple[TraceJob, ...]
     past: tuple[EarlierJob, ...] = ()
+
+
+def misplaced(jobs: Iterable[TraceJob]) -> Iterator[tuple[str, str]]:
+    """Jobs that are to run after what cannot be waited for, and why.
+
+    Args:
+        jobs: Those of a trace, in its order.
+    """
+    owners: dict[str, str] = {}
+    for job in jobs:
+        for name in job.after:
+            if name not in owners:
+                yield job.id, f"no job {name!r} arrives before it"
+            elif owners[name] != job.owner:
+                yield job.id, f"the job {name!r} has another owner"
+        owners[job.id] = job.owner
 
 
 @dataclass(frozen=True, slots=True)

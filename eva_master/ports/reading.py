@@ -216,6 +216,29 @@ class LearnedTables:
 
 
 @dataclass(frozen=True, slots=True)
+class DagOutlook:
+    """What users are told of the DAG of which a job is a stage.
+
+    Attributes:
+        label: What DAGs of its kind are labelled.
+        stages: How many stages it has.
+        ended: How many of these have ended.
+        waiting: How many wait for others.
+        left_ms: How long all tasks that have not finished take together, by estimate; `None` if
+            nothing is known of a stage that does not wait.
+        earlier: How many earlier DAGs of the label tell how its stages hang together; 0 if these
+            are too few, so that each stage is estimated by itself.
+    """
+
+    label: str
+    stages: int
+    ended: int
+    waiting: int
+    left_ms: int | None
+    earlier: int
+
+
+@dataclass(frozen=True, slots=True)
 class LearnedTime:
     """How long the jobs of an owner took that have one value of a feature.
 
@@ -416,6 +439,10 @@ class ReadModel(Protocol):
 
     def evidence(self, job: Job) -> Evidence | None:
         """What a job's run time is estimated from where it is not stated; `None` if nothing is."""
+        ...
+
+    def dag_outlook(self, job: Job) -> DagOutlook | None:
+        """What is expected of a job's DAG; `None` if it is no stage of one, or has ended."""
         ...
 
     def normalised(self, run: TaskRun) -> float | None:

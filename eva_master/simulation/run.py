@@ -22,7 +22,7 @@ from eva_master.model.planning.plan import Plan, PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.planning.suspension import Preemption
 from eva_master.model.records import Job
-from eva_master.model.trace import Trace, TraceJob
+from eva_master.model.trace import Trace, TraceJob, misplaced
 from eva_master.ports import Policy
 from eva_master.simulation.cluster.attempt_log import RunMetrics
 from eva_master.simulation.cluster.clock import VirtualInbox
@@ -509,6 +509,8 @@ def _check(setup: Setup) -> None:
     for name, number in names.items():
         if number > 1:
             raise InvalidTrace(f"two jobs of the trace {setup.trace.name} are named {name}")
+    for name, message in misplaced(setup.trace.jobs):
+        raise InvalidTrace(f"job {name} of the trace {setup.trace.name} has to wait: {message}")
     families = {offering.type.family for offering in setup.offered}
     known: dict[object, bool] = {}
     for job in setup.trace.jobs:

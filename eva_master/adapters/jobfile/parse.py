@@ -158,6 +158,7 @@ def _spec(job: JobFile, tasks: tuple[TaskSpec, ...]) -> JobSpec:
         stragglers=Stragglers(job.stragglers),
         latency=Latency(job.latency),
         pilots=job.pilots,
+        dag=job.dag or "",
     )
 
 

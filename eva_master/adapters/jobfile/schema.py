@@ -380,3 +380,11 @@ class JobFile(_Section):
         default=[],
         description="Ids or names of jobs of yours that have to succeed before this one runs.",
     )
+    dag: Label | None = Field(
+        default=None,
+        description=(
+            "Label of the DAG of which this job is a stage, the same each time that it runs. "
+            "Stages that name each other in `after` are one DAG, whose run times are learned "
+            "together."
+        ),
+    )

@@ -2,7 +2,9 @@
 
 A file that ends in ``.jsonl`` has one job on each line instead, with its number as ``job``. Tasks
 that are alike may stand there once: an entry of ``tasks`` has a ``count``, or the ``durations`` of
-as many tasks of an array. A job that ended before the trace begins is marked ``past``.
+as many tasks of an array. A job that ended before the trace begins is marked ``past``. A stage of a
+DAG has its label as ``dag``; ``after`` names jobs that have to succeed before it, and of past ones
+``dag_number`` tells those of one DAG.
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ from eva_master.model.errors import InvalidTrace, Problem
 from eva_master.model.ids import MILLION, Family, Workload
 from eva_master.model.job import MOST_TASKS, JobKind, most_tasks
 from eva_master.model.resources import Resources
-from eva_master.model.trace import EarlierJob, Trace, TraceJob, TraceTask
+from eva_master.model.trace import EarlierJob, Trace, TraceJob, TraceTask, misplaced
 from eva_master.model.users import is_owner
 
 _ANY = "any"
@@ -114,6 +116,9 @@ class _Job(_Row):
     kind: Literal["gang", "array"] = "gang"
     concurrency: _Many | None = None
     past: bool = False
+    dag: Annotated[str, Field(max_length=200)] = ""
+    dag_number: Annotated[int, Field(ge=0, strict=True)] = 0
+    after: tuple[str, ...] = ()
 
 
 _JOBS: TypeAdapter[dict[str, _Job]] = TypeAdapter(dict[str, _Job])
@@ -128,6 +133,8 @@ def read_trace(path: Path) -> Trace:
     rows = _lines(path) if path.suffix == LINES else read_json(path)
     found = _parsed(rows, path)
     jobs = in_order(_job(number, row) for number, row in found.items() if not row.past)
+    if problems := [Problem(message, f"job {name}: after") for name, message in misplaced(jobs)]:
+        raise refusal(path, problems)
     past = tuple(_earlier(name, row) for name, row in found.items() if row.past)
     return Trace(path.stem, jobs, past)
 
@@ -237,7 +244,15 @@ def _earlier(name: str, row: _Job) -> EarlierJob:
     first, *_ = row.tasks.values()
     (need, *_) = (it for it in (first.demand.get(_ANY), *first.demand.values()) if it)
     duration_ms = max(1, _millis(row.duration))
-    return EarlierJob(row.owner, name, Workload(row.name), _resources(need), duration_ms)
+    return EarlierJob(
+        owner=row.owner,
+        name=name,
+        workload=Workload(row.name),
+        demand=_resources(need),
+        mean_ms=duration_ms,
+        dag=row.dag,
+        dag_number=row.dag_number,
+    )
 
 
 def _job(number: str, row: _Job) -> TraceJob:
@@ -258,6 +273,8 @@ def _job(number: str, row: _Job) -> TraceJob:
         priority=row.priority,
         kind=JobKind(row.kind),
         concurrency=row.concurrency,
+        dag=row.dag,
+        after=row.after,
     )
 
 
@@ -311,6 +328,7 @@ def _earlier_row(job: EarlierJob) -> dict[str, Any]:
         "arrival_time": 0,
         "duration": _seconds(job.mean_ms),
         "tasks": {"0": {"demand": {_ANY: _vector(job.demand)}}},
+        **({"dag": job.dag, "dag_number": job.dag_number} if job.dag else {}),
     }
 
 
@@ -333,6 +351,8 @@ def _row(job: TraceJob) -> dict[str, Any]:
         "full_throughput": job.steps_per_s / MILLION,
         "total_iters": job.total_steps,
         "tasks": dict(_task_rows(job)),
+        **({"dag": job.dag} if job.dag else {}),
+        **({"after": list(job.after)} if job.after else {}),
     }
 
 

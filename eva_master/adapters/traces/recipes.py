@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from eva_master.adapters.text.quantities import Duration
+from eva_master.adapters.traces.dags import recurring_dags
 from eva_master.adapters.traces.evajson import read_trace, steps_in
 from eva_master.adapters.traces.hawk import bootstrapped, denser, read_hawk
 from eva_master.adapters.traces.pods import read_pods
@@ -345,6 +346,43 @@ class RecurrentRecipe(_Recipe):
         return slowed(_recurring(name, made), self.delay_factor)
 
 
+class DagsRecipe(_Recipe):
+    """Generated DAGs that recur, of 2 to 5 stages, each an array; earlier ones have taught.
+
+    Their stages are like the jobs of `recurrent`, and run one after the other.
+    """
+
+    kind: Literal["dags"]
+    flavour: Literal["2sigma", "google2011", "google2019"] = Field(
+        default="google2019", description="whose jobs the stages are like"
+    )
+    correlation: _Share = Field(
+        default=0.5, description="share of a stage's spread that all stages of a DAG have in common"
+    )
+    dags: _Count = Field(default=900, description="how many")
+    past: Annotated[int, Field(ge=0, le=1_000_000, strict=True)] = Field(
+        default=1_500, description="how many have ended before"
+    )
+    slots: _Count = Field(default=150, description="tasks that run at a time in the cluster")
+    load: Annotated[float, Field(gt=0, le=1_000, allow_inf_nan=False)] = Field(
+        default=1.04, description="work that arrives, as a share of what the slots can do meanwhile"
+    )
+
+    def trace(self, seed: int, catalog: Catalog) -> Trace:  # noqa: ARG002
+        """Make the trace of a seed."""
+        rate = self.load * self.slots
+        past, jobs = recurring_dags(
+            seed,
+            FLAVOURS[self.flavour],
+            self.correlation,
+            past=self.past,
+            dags=self.dags,
+            work_rate=rate,
+        )
+        name = f"dags-{self.flavour}-{self.correlation:g}-{seed}"
+        return slowed(Trace(name, jobs, past), self.delay_factor)
+
+
 class _Arriving(Protocol):
     """A job of a line of a file."""
 
@@ -404,6 +442,7 @@ Recipe = Annotated[
     | RepeatedRecipe
     | WorkloadsRecipe
     | RecurrentRecipe
+    | DagsRecipe
     | HawkRecipe
     | TasksRecipe,
     Field(discriminator="kind"),
@@ -414,13 +453,21 @@ _DURATIONS = {"gavel": gavel_durations, "short": short_durations}
 
 RECIPES: Mapping[
     str,
-    type[AlibabaRecipe | ProductionRecipe | RepeatedRecipe | WorkloadsRecipe | RecurrentRecipe],
+    type[
+        AlibabaRecipe
+        | ProductionRecipe
+        | RepeatedRecipe
+        | WorkloadsRecipe
+        | RecurrentRecipe
+        | DagsRecipe
+    ],
 ] = {
     "alibaba": AlibabaRecipe,
     "production": ProductionRecipe,
     "repeated": RepeatedRecipe,
     "workloads": WorkloadsRecipe,
     "recurrent": RecurrentRecipe,
+    "dags": DagsRecipe,
 }
 """The recipes that generate traces, by kind."""
 

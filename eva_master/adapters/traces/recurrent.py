@@ -32,22 +32,22 @@ from eva_master.adapters.traces.tasks import EndedLine, Features, JobLine, Recur
 MOST_WIDE = 150
 """Tasks of a job at most."""
 _GROUPS = 400
-_USERS = 60
+USERS = 60
 _FEW_USERS = 10
-_APPLICATIONS = 40
-_POPULARITY = 0.8
+APPLICATIONS = 40
+POPULARITY = 0.8
 """The group in place n has a share of all jobs that falls with n to this power."""
-_TAIL_FACTORS = (2.0, 12.0)
-_CORE_VARIES = 0.5
+TAIL_FACTORS = (2.0, 12.0)
+CORE_VARIES = 0.5
 """Standard deviation over groups of the logarithm of the spread of their usual runs."""
-_CORE_MOST = 1.4
+CORE_MOST = 1.4
 """That spread is no larger."""
 _BURST = 8
 """Jobs of a burst on average."""
 _PAUSE = 35
 """A pause between bursts is on average so many gaps within one."""
 _SHORTEST_S = 0.5
-_FloatArray = np.ndarray[Any, np.dtype[np.float64]]
+FloatArray = np.ndarray[Any, np.dtype[np.float64]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,14 +101,14 @@ def recurring(seed: int, flavour: Flavour, past: int, jobs: int, work_rate: floa
     rng = generator(seed, Draw.RUNS)
     picks = _picks(rng, _GROUPS, past + jobs)
     usual = groups.usual_s[picks] * np.exp(rng.normal(0, 1, past + jobs) * groups.core[picks])
-    low, high = np.log(_TAIL_FACTORS)
+    low, high = np.log(TAIL_FACTORS)
     longer = np.exp(rng.uniform(low, high, past + jobs))
     means = usual * np.where(rng.random(past + jobs) < flavour.tail, longer, 1.0)
     features = [groups.features[pick] for pick in picks]
     ended = zip(features[:past], means[:past], strict=True)
-    tasks = _tasks(seed, flavour, means[past:])
+    tasks = tasks_of(seed, flavour, means[past:])
     work = sum(float(times.sum()) for times in tasks)
-    arrive = _arrivals(seed, jobs, work / work_rate)
+    arrive = arrivals_of(seed, jobs, work / work_rate)
     running = zip(features[past:], arrive, tasks, strict=True)
     return Recurring(
         tuple(EndedLine(group, max(1, round(1_000 * mean))) for group, mean in ended),
@@ -145,31 +145,31 @@ def repeated(
 
 def _picks(rng: np.random.Generator, groups: int, runs: int) -> np.ndarray[Any, np.dtype[np.int64]]:
     """The group of each run."""
-    shares = np.arange(1, groups + 1) ** -_POPULARITY
+    shares = np.arange(1, groups + 1) ** -POPULARITY
     return rng.choice(groups, runs, p=shares / shares.sum())
 
 
 @dataclass(frozen=True, slots=True)
 class _Groups:
     features: tuple[Features, ...]
-    usual_s: _FloatArray
-    core: _FloatArray
+    usual_s: FloatArray
+    core: FloatArray
 
 
 def _groups(seed: int, flavour: Flavour) -> _Groups:
     rng = generator(seed, Draw.GROUPS)
-    users = rng.integers(_USERS, size=_GROUPS).tolist()
-    applications = rng.integers(_APPLICATIONS, size=_GROUPS).tolist()
+    users = rng.integers(USERS, size=_GROUPS).tolist()
+    applications = rng.integers(APPLICATIONS, size=_GROUPS).tolist()
     features = tuple(
         Features(f"group{number}", f"user{user}", f"app{application}")
         for number, (user, application) in enumerate(zip(users, applications, strict=True))
     )
     usual = flavour.usual_s * np.exp(rng.normal(0, flavour.usual_spread, _GROUPS))
-    core = flavour.core * np.exp(rng.normal(0, _CORE_VARIES, _GROUPS))
-    return _Groups(features, usual, np.minimum(_CORE_MOST, core))
+    core = flavour.core * np.exp(rng.normal(0, CORE_VARIES, _GROUPS))
+    return _Groups(features, usual, np.minimum(CORE_MOST, core))
 
 
-def _tasks(seed: int, flavour: Flavour, means: _FloatArray) -> list[_FloatArray]:
+def tasks_of(seed: int, flavour: Flavour, means: FloatArray) -> list[FloatArray]:
     """Seconds that each task of each job takes."""
     rng = generator(seed, Draw.WIDTHS)
     drawn = np.exp(rng.normal(np.log(flavour.width), flavour.width_spread, len(means)))
@@ -187,7 +187,7 @@ def _tasks(seed: int, flavour: Flavour, means: _FloatArray) -> list[_FloatArray]
     ]
 
 
-def _arrivals(seed: int, jobs: int, span_s: float) -> list[float]:
+def arrivals_of(seed: int, jobs: int, span_s: float) -> list[float]:
     """Seconds at which jobs arrive, of which the last is `span_s`, if there are several."""
     rng = generator(seed, Draw.ARRIVALS)
     gaps = rng.exponential(1, jobs)

@@ -193,6 +193,8 @@ _COLUMNS: tuple[_Column, ...] = (
     ("WAIT", "wait_share", ".2f", 1.0),
     ("ERROR", "estimate_error_p50", ".1f%", 100.0),
     ("RIGHT QUEUE", "right_queue", ".1f%", 100.0),
+    ("DAG JCT", "dag_jct_mean_h", ".2fh", 1.0),
+    ("DAG ERROR", "dag_error_p50", ".1f%", 100.0),
 )
 
 

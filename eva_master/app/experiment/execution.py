@@ -35,6 +35,7 @@ from eva_master.model.trace import Trace
 from eva_master.simulation.cluster.delays import Accounting
 from eva_master.simulation.cluster.fault_injector import Faults
 from eva_master.simulation.cluster.truth import Truth
+from eva_master.simulation.results.dags import WatchedDags
 from eva_master.simulation.results.lower_bound import reference_bound
 from eva_master.simulation.results.metrics import InstanceFigures, Outcome
 from eva_master.simulation.results.run_times import WatchedEstimates
@@ -118,8 +119,9 @@ def _setup(run: Run, entry: PolicyEntry) -> Setup:
 def _simulated(run: Run, entry: PolicyEntry) -> Result:
     setup = _setup(run, entry)
     cluster, trace, watched = run.cluster, setup.trace, None
+    dags = WatchedDags(setup.policy, trace.jobs)
     if _recurs(run, trace):
-        watched = WatchedEstimates(setup.policy, trace.jobs)
+        watched = WatchedEstimates(dags, trace.jobs)
         setup, cluster = replace(setup, policy=watched), None
     simulation = Simulation(setup)
     outcome = simulation.run()
@@ -129,7 +131,7 @@ def _simulated(run: Run, entry: PolicyEntry) -> Result:
         | planning
         | _of_partitions(outcome)
         | ({} if cluster is None else _short_figures(cluster, entry, outcome, trace))
-        | ({} if watched is None else _learned_figures(run, watched, outcome, trace)),
+        | ({} if watched is None else _learned_figures(run, watched, dags, outcome, trace)),
         **({"tenants": [asdict(one) for one in of]} if (of := outcome.tenants) else {}),
         "curves": {
             "uptime_h": _quantiles([one.gone_ms - one.up_ms for one in outcome.record.instances]),
@@ -161,10 +163,11 @@ def _recurs(run: Run, trace: Trace) -> bool:
 
 
 def _learned_figures(
-    run: Run, watched: WatchedEstimates, outcome: Outcome, trace: Trace
+    run: Run, watched: WatchedEstimates, dags: WatchedDags, outcome: Outcome, trace: Trace
 ) -> dict[str, float]:
-    mode, stated = Estimates(run.estimates), run.stated_durations
-    return learned.figures_of(watched, outcome.record, trace, mode, stated=stated)
+    mode, stated, record = Estimates(run.estimates), run.stated_durations, outcome.record
+    figures = learned.figures_of(watched, record, trace, mode, stated=stated)
+    return figures | learned.figures_of_dags(dags, record, trace, mode, stated=stated)
 
 
 def _on_fixed(setup: Setup, entry: PolicyEntry) -> Setup:

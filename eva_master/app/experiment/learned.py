@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from statistics import fmean
 from typing import Any
 
 from eva_master.model.ids import MILLIS_PER_HOUR, RunId, job_of
 from eva_master.model.planning.estimate import Estimates
 from eva_master.model.trace import Trace, TraceJob
+from eva_master.simulation.results.dags import WatchedDags, accuracy_of_dags, completion_ms
 from eva_master.simulation.results.metrics import Record, quantile
 from eva_master.simulation.results.run_times import WatchedEstimates, accuracy, wide
 from eva_master.simulation.scenario.submission import work_ms
@@ -39,6 +41,29 @@ def figures_of(
         "wait_share": _waited_ms(record) / sum(map(_whole_ms, trace.jobs)),
         "wide_jobs": float(found.jobs),
         "estimated_jobs": float(found.estimated),
+        **(known if found.estimated else {}),
+    }
+
+
+def figures_of_dags(
+    watched: WatchedDags, record: Record, trace: Trace, mode: Estimates, *, stated: bool
+) -> dict[str, float]:
+    """The figures of whole DAGs; none if the trace has no DAGs of several stages.
+
+    Args:
+        watched: Has the estimates that the policy was given.
+        record: Of the run.
+        trace: What was run.
+        mode: What run times were estimated from.
+        stated: Whether jobs told how long they take.
+    """
+    found = accuracy_of_dags(watched.decisive(mode, stated=stated), trace.jobs)
+    if not found.dags:
+        return {}
+    took = completion_ms(record.jobs, trace.jobs)
+    known = {"dag_error_p50": found.p50, "dag_error_p90": found.p90}
+    return {
+        "dag_jct_mean_h": fmean(took) / MILLIS_PER_HOUR,
         **(known if found.estimated else {}),
     }
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from math import isqrt
 
-from eva_master.control.state.finished import Kind, kind_of
+from eva_master.control.measure.stages import Stage
+from eva_master.control.state.finished import Kind, kind_of_all
 from eva_master.control.state.records import Records
 from eva_master.control.state.view_cache import ToldEstimates
 from eva_master.learning.delays import two_digits
@@ -23,12 +25,13 @@ from eva_master.model.planning.estimate import (
 )
 from eva_master.model.planning.fixed_point import exp_of_ppm, log_ppm
 from eva_master.model.records import Job
-from eva_master.model.resources import NOTHING
 
 _KINDS_LEARNED = 16
 """Kinds of tasks of one job that teach at most, those of its first tasks."""
-_LONGEST_WORKLOAD = 200
 _FREEDOM_LEAST = 3
+_OF_ITSELF = (Estimates.PILOTS, Estimates.POSTERIOR, Estimates.SLEARN_DAG)
+"""A job's own finished tasks count."""
+_AS_IT_IS = Fraction(1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +61,7 @@ class JobEstimates:
         finished: Its own finished tasks, by kind.
         told: What policies were told of it last. What is off by less than a twentieth is no news:
             they are told the same again.
+        stage: What its DAG tells; `None` if it is no stage of one.
     """
 
     spec: JobSpec
@@ -66,6 +70,7 @@ class JobEstimates:
     known: OwnerTimes
     finished: Mapping[Kind, Finished]
     told: ToldEstimates | None = None
+    stage: Stage | None = None
     _made: dict[Kind, Estimate | None] = field(default_factory=dict)
     _stated: dict[int, Estimate] = field(default_factory=dict)
 
@@ -74,7 +79,10 @@ class JobEstimates:
         """Those of a job that has not ended; with `told`, as policies are to see them."""
         known = state.learned.run_times.of(job.spec.owner)
         finished = state.telling(job)
-        return JobEstimates(job.spec, job.submitted_ms, state.estimates, known, finished, told)
+        found = JobEstimates(job.spec, job.submitted_ms, state.estimates, known, finished, told)
+        if job.spec.dag and (dag := state.dag(job)) is not None:
+            found.stage = Stage(state, job, dag)
+        return found
 
     @staticmethod
     def of_spec(
@@ -89,7 +97,7 @@ class JobEstimates:
 
     def of(self, tasks: Sequence[TaskSpec]) -> Estimate | None:
         """The estimate of tasks that progress together; `None` if nothing is known."""
-        kind = _kind(tasks)
+        kind = kind_of_all(tasks)
         if kind not in self._made:
             fresh = self._of(kind)
             self._made[kind] = fresh if self.told is None else self.told.settled(kind, fresh)
@@ -102,7 +110,7 @@ class JobEstimates:
             return None
         if self.told is None:
             return two_digits(estimate.mean_ms)
-        return self.told.settled_ms(_kind(tasks), estimate.mean_ms)
+        return self.told.settled_ms(kind_of_all(tasks), estimate.mean_ms)
 
     def stated(self, whole_ms: int) -> Estimate:
         """A run time that is stated, in the form of an estimate."""
@@ -129,10 +137,10 @@ class JobEstimates:
 
     def evidence(self, tasks: Sequence[TaskSpec]) -> Evidence:
         """What the estimate of tasks that progress together has behind it."""
-        kind, mode = _kind(tasks), self.mode
+        kind, mode = kind_of_all(tasks), self.mode
         found = Evidence()
         own = self.finished.get(kind, NONE_FINISHED)
-        if own.tasks and mode in (Estimates.PILOTS, Estimates.POSTERIOR):
+        if own.tasks and mode in _OF_ITSELF:
             found = Evidence(own.tasks, own.total_ms // own.tasks)
         workload, demand = kind
         traits = Traits(workload, self.spec.name, self.submitted_ms, demand)
@@ -157,7 +165,11 @@ class JobEstimates:
         traits = Traits(workload, self.spec.name, self.submitted_ms, demand)
         if mode in (Estimates.THREE_SIGMA, Estimates.POINT):
             return self._of_values(traits)
-        prior = None if mode is Estimates.PILOTS else self._prior(kind, traits)
+        later = None if self.stage is None else self.stage.scaled_by
+        if mode is Estimates.SLEARN_DAG and later is not None:
+            return self._of_values(traits, later)
+        of_itself = mode in (Estimates.PILOTS, Estimates.SLEARN_DAG)
+        prior = None if of_itself else self._prior(kind, traits)
         own = NONE_FINISHED if mode is Estimates.HISTORY else self.finished.get(kind, NONE_FINISHED)
         if own.tasks == 0 and prior is None:
             return None
@@ -167,17 +179,23 @@ class JobEstimates:
         return (prior or UNKNOWN).after(own).estimate(source, own)
 
     def _prior(self, kind: Kind, traits: Traits) -> Prior | None:
-        if self.told is None:
-            return self.known.prior(traits)
-        return self.told.prior(kind, self.known, traits)
+        """What earlier jobs tell of a kind of tasks, and what other stages of the DAG do."""
+        told = self.told
+        own = self.known.prior(traits) if told is None else told.prior(kind, self.known, traits)
+        value = None if self.stage is None else self.stage.value
+        if value is None:
+            return own
+        within = (own or UNKNOWN).within
+        # The value of a stage is about a mean run time, and a prior about the mean of logarithms.
+        return replace(own or UNKNOWN, log=max(0, value.log - within // 2), between=value.variance)
 
-    def _of_values(self, traits: Traits) -> Estimate | None:
-        """By the last values of the most telling feature alone."""
-        found = self.known.most_telling(traits)
-        if found is None or not found[0].last.packed:
+    def _of_values(self, traits: Traits, factor: Fraction = _AS_IT_IS) -> Estimate | None:
+        """By the last values of the most telling feature alone, times a factor."""
+        found, usual = self.known.most_telling(traits), self.known.usual_ms(traits, self.mode)
+        if found is None or usual is None:
             return None
         spread, variance = found
-        usual = min(LONGEST_MS, max(1, spread.last.usual_ms(self.mode)))
+        usual = min(LONGEST_MS, max(1, int(usual * factor)))
         freedom = spread.jobs + _FREEDOM_LEAST
         return Estimate(usual, log_ppm(usual), variance, freedom, Source.HISTORY)
 
@@ -193,22 +211,13 @@ def lessons(state: Records, job: Job) -> list[tuple[Traits, Finished]]:
         if not took or not all(took):
             return []
         whole = NONE_FINISHED.plus(sum(took) // len(took))
-        return [(_traits(job, _kind(spec.tasks)), whole)]
+        return [(_traits(job, kind_of_all(spec.tasks)), whole)]
     known = list(state.finished(job).items())[:_KINDS_LEARNED]
     return [(_traits(job, kind), finished) for kind, finished in known]
 
 
 def _traits(job: Job, kind: Kind) -> Traits:
     return Traits(kind[0], job.spec.name, job.submitted_ms, kind[1])
-
-
-def _kind(tasks: Sequence[TaskSpec]) -> Kind:
-    """The kind of a gang, or of one task: all workloads, and all that is needed."""
-    if len(tasks) == 1:
-        return kind_of(tasks[0])
-    kinds = [kind_of(task) for task in tasks]
-    together = " + ".join(sorted({workload for workload, _ in kinds}))
-    return Workload(together[:_LONGEST_WORKLOAD]), sum((need for _, need in kinds), NOTHING)
 
 
 def groups(spec: JobSpec) -> list[range]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from eva_master.control.measure import estimates, sizes
+from eva_master.control.measure import dags, estimates, sizes
 from eva_master.control.measure.delays import Latency
 from eva_master.control.measure.throughput import accompanied, company, standalone_rate
 from eva_master.control.state.store import State
@@ -154,12 +154,16 @@ def from_end(state: State, run: TaskRun) -> None:
 
 def from_job_end(state: State, job: Job, now: Millis) -> None:
     """Learn how long jobs take from one that ends, if any of its tasks has finished."""
+    ended = dags.ended(state, job) if job.spec.dag else None
     after = state.learned.run_times
     for traits, finished in estimates.lessons(state, job):
         kept = kept_for(state.estimates)
         after = after.observe(job.spec.owner, traits, finished, now, kept)
     if after is not state.learned.run_times:
         state.set_learned(replace(state.learned, run_times=after))
+    if ended is not None:
+        known = dags.learned(state, job, ended)
+        state.set_learned(replace(state.learned, dags=known))
 
 
 def _running_members(state: State, run: TaskRun) -> list[TaskRun]:

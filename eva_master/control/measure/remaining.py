@@ -228,6 +228,26 @@ def of_spec(
     return Told(works, _longest(measured))
 
 
+def expected(state: Records, job: Job) -> Estimate | None:
+    """How long a task of a job takes alone, of several kinds the one that takes longest.
+
+    Returns:
+        `None` if nothing is known.
+    """
+    spec = job.spec if job.is_gang else replace(job.spec, tasks=state.kinds(job.id))
+    estimates = JobEstimates.of_job(state, job)
+    reservations = state.reservations_of(spec) if spec.total_steps else ()
+    found = []
+    for group in groups(spec):
+        tasks, rate = [spec.tasks[number] for number in group], 0
+        if reservations:
+            rate = _rate_ppm(state, tasks, [reservations[number] for number in group])
+        extent = _extent(estimates, tasks, spec.total_steps, rate)
+        if left(extent) is not None:
+            found.append(_estimate(estimates, tasks, extent))
+    return max(found, key=lambda it: it.mean_ms, default=None)
+
+
 def longest_ms(state: Records, job: Job) -> int | None:
     """How long a task of an array takes alone, of those that differ the one that takes longest.
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from operator import is_
 
-from eva_master.control.measure import attained, remaining, sizes
+from eva_master.control.measure import attained, dags, remaining, sizes
 from eva_master.control.measure.remaining import Told
 from eva_master.control.planning import owned, scope
 from eva_master.control.settings import Settings
@@ -279,6 +279,7 @@ def _job_view(
         succeeded_ms=sum(it.total_ms for it in state.finished(job).values()),
         pilots=spec.pilots,
         kinds=kinds if len(kinds) > 1 else (),
+        dag=dags.of_job(state, job),
     )
 
 

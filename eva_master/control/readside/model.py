@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from operator import itemgetter
 
-from eva_master.control.measure import ledger, partition_sums, remaining, throughput
+from eva_master.control.measure import dags, ledger, partition_sums, remaining, throughput
 from eva_master.control.measure.estimates import Contradicted
 from eva_master.control.planning import partitioning
 from eva_master.control.planning.parts import part_of
@@ -18,6 +18,7 @@ from eva_master.control.readside.persistent_map import PersistentMap
 from eva_master.control.settings import Settings
 from eva_master.control.standing.membership import Membership, Statement
 from eva_master.control.state.counters import Counters
+from eva_master.control.state.derived.dags import Dag
 from eva_master.control.state.derived.task_counts import TaskCounts
 from eva_master.control.state.finished import Kind
 from eva_master.control.state.job_tasks import JobTasks
@@ -55,6 +56,7 @@ from eva_master.packing.valuation.job_valuation import (
 from eva_master.ports.reading import (
     SHOWN,
     CostSums,
+    DagOutlook,
     InstanceRecord,
     JobRecord,
     LearnedTables,
@@ -141,6 +143,8 @@ class ClusterModel:
     queued: Mapping[JobId, tuple[LinePlace, ...]]
     stated: Mapping[str, Statement]
     """Pools and lines by partition, see `Membership`."""
+    dags: PersistentMap[JobId, Dag]
+    """Those of the jobs that are stages of one and have not ended."""
 
     # -- records ---------------------------------------------------------------------------------
 
@@ -178,6 +182,11 @@ class ClusterModel:
         """The finished tasks of an array that tell how long the others take, by kind."""
         known = self.tasks.get(job.id)
         return {} if known is None else known.telling
+
+    def dag(self, job: Job) -> Dag | None:
+        """The DAG of a job; `None` if it is no stage of one, or has ended."""
+        known: Dag | None = self.dags.get(job.id)
+        return known
 
     def finished(self, job: Job) -> Mapping[Kind, Finished]:
         """Those of them that are known here."""
@@ -405,6 +414,10 @@ class ClusterModel:
     def evidence(self, job: Job) -> Evidence | None:
         """See `ReadModel.evidence`."""
         return remaining.evidence(self, job)
+
+    def dag_outlook(self, job: Job) -> DagOutlook | None:
+        """See `ReadModel.dag_outlook`."""
+        return dags.outlook(self, job, lambda name: self.tasks[name].left)
 
     def reservation_price(self, run: TaskRun) -> int:
         """See `ReadModel.reservation_price`."""

@@ -10,6 +10,7 @@ from eva_master.control.readside.model import ClusterModel, ReadersValuation
 from eva_master.control.readside.persistent_map import PersistentMap
 from eva_master.control.readside.shown_tasks import empty_index, followed
 from eva_master.control.settings import Settings
+from eva_master.control.state.derived.dags import Dag
 from eva_master.control.state.derived.task_counts import TaskCounts
 from eva_master.control.state.store import State
 from eva_master.control.state.unwritten import Unpublished
@@ -85,8 +86,14 @@ class Publisher:
             "jobs": _updated(before.jobs, names, state.jobs),
             "active": _updated(before.active, names, state.jobs, state.active.__contains__),
             "job_accounts": _updated(before.job_accounts, names, state.job_accounts),
+            "dags": _updated(before.dags, names, self._dags(names)),
             "names": before.names.updated(newest, [key for key in dropped if key not in newest]),
         }
+
+    def _dags(self, names: Iterable[JobId]) -> dict[JobId, Dag]:
+        jobs, of = self._state.jobs, self._state.dag
+        found = ((name, of(jobs[name])) for name in names if name in jobs)
+        return {name: dag for name, dag in found if dag is not None}
 
     def _tasks(self, changed: Unpublished) -> PersistentMap[JobId, TaskCounts]:
         """What all tasks of each changed job do together."""
@@ -164,6 +171,7 @@ def _empty(state: State, settings: Settings) -> ClusterModel:
         pool_reasons={},
         queued={},
         stated={},
+        dags=PersistentMap(job_order),
     )
 
 

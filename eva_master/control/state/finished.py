@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from eva_master.learning.run_times.posterior import NONE_FINISHED, Finished
 from eva_master.model.ids import JobId, RunId, Workload, run_id
@@ -13,6 +13,7 @@ from eva_master.model.states import RunState
 
 Kind = tuple[Workload, Resources]
 """Tasks of one job with one kind are expected to take equally long."""
+_LONGEST_WORKLOAD = 200
 _KINDS_KEPT = 1_024
 """Of one job; tasks of more kinds tell nothing of each other."""
 _TELLING_WITHOUT_PILOTS = 10
@@ -22,6 +23,15 @@ _TELLING_WITHOUT_PILOTS = 10
 def kind_of(task: TaskSpec) -> Kind:
     """The kind of a task: its workload, and what it needs on the first family that it names."""
     return task.workload, task.demand[0][1] if task.demand else NOTHING
+
+
+def kind_of_all(tasks: Sequence[TaskSpec]) -> Kind:
+    """The kind of a gang, or of one task: all workloads, and all that is needed."""
+    if len(tasks) == 1:
+        return kind_of(tasks[0])
+    kinds = [kind_of(task) for task in tasks]
+    together = " + ".join(sorted({workload for workload, _ in kinds}))
+    return Workload(together[:_LONGEST_WORKLOAD]), sum((need for _, need in kinds), NOTHING)
 
 
 def finished_of(job: Job, members: Iterable[TaskRun]) -> dict[Kind, Finished]:

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from eva_master.control.standing.membership import Membership
 from eva_master.control.state.counters import Counters
+from eva_master.control.state.derived.dags import Dag
 from eva_master.control.state.finished import Kind
 from eva_master.control.state.runs import Runs
 from eva_master.control.state.view_cache import ViewCache
@@ -101,6 +102,10 @@ class Records(Protocol):
 
     def telling(self, job: Job) -> Mapping[Kind, Finished]:
         """Those of them that tell how long its other tasks take: see `FinishedTasks.telling`."""
+        ...
+
+    def dag(self, job: Job) -> Dag | None:
+        """The DAG of a job; `None` if it is no stage of one, or has ended."""
         ...
 
     def finished(self, job: Job) -> Mapping[Kind, Finished]:

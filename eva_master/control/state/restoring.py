@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
+from eva_master.control.state.derived.dags import Dags
 from eva_master.learning.knowledge import Knowledge
 from eva_master.model.errors import StorageError
 from eva_master.model.ids import job_order
@@ -11,14 +13,20 @@ from eva_master.model.planning.plan import Json
 from eva_master.model.records import Instance, Job
 
 
-def knowledge(document: Mapping[str, Json]) -> Knowledge:
+def knowledge(document: Mapping[str, Json], dags: Dags) -> Knowledge:
     """Read what was learned.
+
+    Args:
+        document: The journal's.
+        dags: Those of all jobs; they are told of their stages that have ended.
 
     Raises:
         StorageError: It is damaged.
     """
     try:
-        return Knowledge.from_json(document)
+        known = Knowledge.from_json(document)
+        stale = dags.restore({name: it.ended for name, it in known.dags.owners.items()})
+        return replace(known, dags=known.dags.without(stale)) if stale else known
     except ValueError as error:
         raise StorageError(
             f"the journal's record of what was learned cannot be read: {error}",

@@ -13,6 +13,7 @@ from eva_master.control.state.active_load import ActiveLoad
 from eva_master.control.state.counters import Counters
 from eva_master.control.state.dependencies import Dependencies
 from eva_master.control.state.derived.company import Company
+from eva_master.control.state.derived.dags import Dags
 from eva_master.control.state.derived.worth import Worth
 from eva_master.control.state.finished import FinishedTasks
 from eva_master.control.state.job_tasks import JobTasks
@@ -59,8 +60,7 @@ class State:
     and remember what has to be written to the journal. What is not journalled (sessions) is
     rebuilt from the world after a restart.
 
-    What is over is forgotten after a while, see `forget`; the journal still has it, and `totals`
-    still count it.
+    What is over is forgotten after a while (`forget`); the journal has it, and `totals` count it.
 
     Attributes:
         jobs: By id, in order of submission. runs: By id; untouched ones have no record.
@@ -71,8 +71,9 @@ class State:
         memories: Those of policies, by partition; the default one's under the empty name.
         learned: About workloads and types. interruptions: Of spot instances. boots: Failed ones.
         sizes: Memory of instance types. trouble: Whether the cloud does as asked; not journalled.
-        dependencies: Which jobs wait for which. suspended: Which are suspended. finished_tasks: Of
-            arrays. estimates: What run times are estimated from. company: Who runs where, how fast.
+        dependencies: Which jobs wait for which. dags: Which are stages of one DAG. suspended:
+            Which are. finished_tasks: Of arrays. estimates: What run times are estimated from.
+            company: Who runs where, how fast.
         groups: See `Records`, as for ``jobs_on``, ``runs_on``, ``finished`` and others.
         membership: Which instances stand in pools or are being drained.
         view_cache: What `control.picture` made of the records, and what of it may be out of date.
@@ -108,6 +109,8 @@ class State:
         self.view_cache, self._tally = ViewCache(), Tally()
         self.partition_tally = self._tally.partitions
         self.active_load, self.dependencies = ActiveLoad(), Dependencies()
+        self.dags = Dags(self._job_changed)
+        self.dag = self.dags.of
         self.estimates = Estimates.POSTERIOR
         self.company = Company(self._touched, self._occupants, self.instances, self.task)
         self.groups, self.jobs_on = self.company.groups, self.company.jobs_on
@@ -122,11 +125,9 @@ class State:
 
     @classmethod
     def restored(cls, catalog: Catalog, written: Changes) -> State:
-        """The state as the journal has it.
+        """The state as the journal has it: `Journal.load`'s answer, be what is over in it or not.
 
-        Args:
-            catalog: What is on sale now; remembered unavailability is applied to it.
-            written: `Journal.load`'s answer, which need not have what is over.
+        Remembered unavailability is applied to the catalog, which has what is on sale now.
         """
         state = cls(catalog)
         for job in sorted(written.jobs, key=submission):
@@ -154,7 +155,7 @@ class State:
             self._tally.partitions.restore(values, self._tally.totals())
         self.memories = memories_of(values)
         if isinstance(learned := values.get("learned"), dict):
-            self.set_learned(knowledge(learned))
+            self.set_learned(knowledge(learned, self.dags))
             self._learned_written = self.learned
         if isinstance(lives := values.get("interruptions"), dict):
             self.interruptions = Interruptions.from_json(lives)
@@ -172,7 +173,7 @@ class State:
         """Add or replace a job."""
         old = self.jobs.get(job.id)
         self.jobs[job.id] = job
-        self.view_cache.job_changed(job.id)
+        self._job_changed(job.id)
         self._unwritten.jobs[job.id] = None
         if old is None:
             self.tasks[job.id] = JobTasks(job)
@@ -181,10 +182,9 @@ class State:
         self._tally.job(old, job, self.tasks[job.id].untouched(job))
         self.active_load.follow(old, job)
         self.dependencies.follow(job, self.jobs)
+        self.dags.follow(job)
         self.suspended.follow(job, self.tasks[job.id])
         self._note_unplaced(job)
-        if self._unpublished is not None:
-            self._unpublished.jobs[job.id] = None
         if old is None:
             self._commands[job.spec.owner, job.command] = job.id
         key = (job.spec.owner, job.spec.name)
@@ -200,6 +200,11 @@ class State:
             self.active[job.id] = None
             self._names[key] = job.id
 
+    def _job_changed(self, job: JobId) -> None:
+        self.view_cache.job_changed(job)
+        if self._unpublished is not None:
+            self._unpublished.jobs[job] = None
+
     def put_run(self, run: TaskRun) -> None:
         """Add or replace a task run."""
         job = self.jobs[run.job]
@@ -211,6 +216,7 @@ class State:
         self._tally.run(old, run)
         if run.took_ms and run.job in self.active:
             self.finished_tasks.follow(old, run, self.jobs[run.job])
+            self.dags.told(job)
         if self._unpublished is not None:
             self._unpublished.runs[run.id] = None
         task = job.spec.tasks[run.index]
@@ -245,10 +251,8 @@ class State:
         if job.is_gang or run.id in self._touched:
             self.put_run(replace(run, waiting_for=reason))
         elif self.tasks[job.id].explain(job.spec.tasks[run.index], reason):
-            self.view_cache.job_changed(job.id)
+            self._job_changed(job.id)
             self._unwritten.explained[job.id] = None
-            if self._unpublished is not None:
-                self._unpublished.jobs[job.id] = None
 
     def put_progress(self, run: TaskRun, progress: Progress) -> None:
         """Replace the progress of a task run; that alone is neither journalled nor a new view."""
@@ -524,13 +528,9 @@ class State:
     # -- forgetting ------------------------------------------------------------------------------
 
     def forget(self, until: Millis, limit: int) -> None:
-        """Let go of jobs that have ended and of instances that are gone; totals stay as they are.
+        """Let go of `limit` jobs and instances at most that were over by then; totals stay as is.
 
         Only what is written may be forgotten, since `take_changes` looks the records up.
-
-        Args:
-            until: What was over by then is forgotten.
-            limit: At most so many jobs and instances, the oldest ones.
         """
         for _ in range(limit):
             if not self._over or self._over[0][0] > until:

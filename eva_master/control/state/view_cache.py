@@ -25,7 +25,10 @@ V = TypeVar("V")
 
 _RUNS_DOWN = frozenset({"remaining", "since_ms", "ran"})
 _REFINED = frozenset(
-    {"attained", "estimate", "lease_ms", "steps_left", "succeeded", "succeeded_ms", "pilots_left"}
+    {
+        *("attained", "dag", "estimate", "lease_ms", "steps_left"),
+        *("pilots_left", "succeeded", "succeeded_ms"),
+    }
 )
 
 

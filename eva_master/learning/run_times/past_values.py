@@ -23,11 +23,12 @@ _PPM = 2
 _LARGEST = log_ppm(LONGEST_MS)
 _RULES_REMEMBERED = 1_024
 _UNIT = 10**30
+_BY_VALUES = (Estimates.THREE_SIGMA, Estimates.POINT, Estimates.SLEARN_DAG)
 
 
 def kept_for(mode: Estimates) -> int:
     """Of how many jobs of a feature value a kind of estimates needs the run times."""
-    return KEPT if mode in (Estimates.THREE_SIGMA, Estimates.POINT) else 0
+    return KEPT if mode in _BY_VALUES else 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,6 +33,9 @@ class Estimates(StrEnum):
     """The same by the rule of 3Sigma: what is useful to know of the values of one feature."""
     POINT = "point"
     """The same as the median of the values of one feature."""
+    SLEARN_DAG = "slearn-dag"
+    """A job's own finished tasks; of later stages of a DAG 3Sigma's estimate, times as much as the
+    first stage took more than that of it."""
     OFF = "off"
     """None is estimated, and nothing is learned of run times."""
 
@@ -82,6 +85,11 @@ class Estimate:
     def spread_ppm(self) -> int:
         """Standard deviation of the logarithm, in millionths."""
         return isqrt(self.scale * self.freedom * MILLION // (self.freedom - 2))
+
+    @property
+    def median_ms(self) -> int:
+        """Half of such tasks take less; once some of the job have ended it is the mean."""
+        return self.mean_ms if self.tasks or not self.scale else median_ms(self.log)
 
     @property
     def least_ms(self) -> int:
@@ -174,6 +182,11 @@ def raised_ms(mean_ms: int, finished: int, ages_ms: Sequence[int]) -> int:
     up, down = _OLDER_FROM
     there = sum(age * up // down if age > mean_ms else mean_ms for age in ages_ms)
     return (mean_ms * finished + there) // (finished + len(ages_ms))
+
+
+def median_ms(log: int) -> int:
+    """The median of a run time whose logarithm is symmetric around this, in milliseconds."""
+    return max(1, min(LONGEST_MS, exp_of_ppm(log)))
 
 
 def mean_ms(log: int, variance: int) -> int:

@@ -161,6 +161,32 @@ NO_GPU_TIME = GpuTime()
 
 
 @dataclass(frozen=True, slots=True)
+class DagView:
+    """What there is of the DAG of which a job is a stage, beside that job.
+
+    Attributes:
+        label: What DAGs of its kind are labelled.
+        first: The stage that was submitted first; all jobs of one DAG name the same.
+        submitted_ms: When the first of those that have not ended was submitted.
+        waiting: How many stages wait for others. Snapshots have no job of them.
+        waiting_ms: The work of these that is expected, in milliseconds of one task; those of which
+            nothing is known count nothing.
+        likely_ms: The same where each stage takes its median, which heavy tails do not raise.
+        ended: How many stages have ended.
+        ended_ms: How long their tasks took together.
+    """
+
+    label: str
+    first: JobId
+    submitted_ms: Millis
+    waiting: int = 0
+    waiting_ms: int = 0
+    likely_ms: int = 0
+    ended: int = 0
+    ended_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class JobView:
     """A job with at least one task run that is to be placed.
 
@@ -193,6 +219,7 @@ class JobView:
         pilots: How many of its tasks are to run first, to tell how long the others take, if its
             user says so.
         kinds: Of an array of several kinds of tasks: the indexes of those of each; else empty.
+        dag: What there is of its DAG besides; `None` if it is no stage of one.
     """
 
     id: JobId
@@ -219,6 +246,7 @@ class JobView:
     pilots_left: int | None = None
     pilots: int | None = None
     kinds: tuple[Sequence[int], ...] = ()
+    dag: DagView | None = None
 
     @property
     def stands_in_line(self) -> bool:

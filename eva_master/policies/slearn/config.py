@@ -12,7 +12,20 @@ from eva_master.model.ids import MILLION
 from eva_master.model.option_types import Contradiction, Count, Seconds, Share
 from eva_master.model.planning.estimate import Estimates
 
-Estimator = Literal["posterior", "pilots", "3sigma", "3sigma-tl", "point", "las", "fifo", "oracle"]
+Estimator = Literal[
+    "posterior",
+    "pilots",
+    "3sigma",
+    "3sigma-tl",
+    "point",
+    "las",
+    "fifo",
+    "oracle",
+    "slearn-dag",
+    "3sigma-dag",
+    "point-dag",
+    "las-dag",
+]
 _MODES: Mapping[str, Estimates] = {
     "posterior": Estimates.POSTERIOR,
     "pilots": Estimates.PILOTS,
@@ -20,8 +33,14 @@ _MODES: Mapping[str, Estimates] = {
     "3sigma-tl": Estimates.THREE_SIGMA,
     "point": Estimates.POINT,
     "las": Estimates.PILOTS,  # else nothing is known of what finished tasks have had
+    "slearn-dag": Estimates.SLEARN_DAG,
+    "3sigma-dag": Estimates.THREE_SIGMA,
+    "point-dag": Estimates.POINT,
+    "las-dag": Estimates.PILOTS,
 }
-_THIN_FIRST = ("posterior", "pilots", "3sigma-tl")
+_WHOLE_DAGS = ("posterior", "oracle", "slearn-dag", "3sigma-dag", "point-dag", "las-dag")
+_BY_ATTAINED = ("las", "las-dag")
+_THIN_FIRST = ("posterior", "pilots", "3sigma-tl", "slearn-dag")
 _MOST_QUEUES = 18
 
 
@@ -33,7 +52,9 @@ class Config:
         estimator: What the size of a job is known from: its `pilots`, earlier jobs (`3sigma`,
             `point`), or both (`posterior`); `oracle` knows it, in simulations alone. `las` goes by
             the work that a job has had so far, and `fifo` by its arrival. `3sigma-tl` is `3sigma`
-            with `thin`.
+            with `thin`. `slearn-dag`, `3sigma-dag`, `point-dag` and `las-dag` take a stage for as
+            large as its whole DAG, as `posterior` and `oracle` do; of `slearn-dag` the first stage
+            has pilots, and later ones are as much longer than 3Sigma says as that one was.
         queues: How many queues there are for jobs by size; at most 18.
         first_queue_s: Jobs with less work than so many seconds of one task are in the first queue.
         growth: Each queue takes so many times as much work as the one before.
@@ -77,7 +98,17 @@ class Config:
     @property
     def samples(self) -> bool:
         """Whether some tasks of a job run first, so that its size is learned."""
-        return self.estimator in ("posterior", "pilots")
+        return self.estimator in ("posterior", "pilots", "slearn-dag")
+
+    @property
+    def whole_dags(self) -> bool:
+        """Whether a stage of a DAG counts as much as its whole DAG."""
+        return self.estimator in _WHOLE_DAGS
+
+    @property
+    def by_attained(self) -> bool:
+        """Whether jobs are sorted by what they have had."""
+        return self.estimator in _BY_ATTAINED
 
     @property
     def thin_first(self) -> bool:
@@ -99,5 +130,9 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
     "las": {"estimator": "las", "order": "arrival", "age_cap": 0},
     "fifo": {"estimator": "fifo", "queues": 1, **_AS_PUBLISHED},
     "oracle": {"estimator": "oracle", **_AS_PUBLISHED},
+    "slearn-dag": {"estimator": "slearn-dag", **_AS_PUBLISHED},
+    "3sigma-dag": {"estimator": "3sigma-dag", **_AS_PUBLISHED},
+    "point-dag": {"estimator": "point-dag", **_AS_PUBLISHED},
+    "las-dag": {"estimator": "las-dag", "order": "arrival", "age_cap": 0},
 }
 """SLearn and what its paper compares it with, as published."""

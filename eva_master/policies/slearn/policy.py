@@ -25,6 +25,7 @@ from eva_master.packing.toolkit import (
 )
 from eva_master.policies.slearn.backed import Backed
 from eva_master.policies.slearn.config import PRESETS, Config
+from eva_master.policies.slearn.dags import is_later, is_small, own_ms, whole
 from eva_master.policies.slearn.memory import NAME, Memory, Sampled
 from eva_master.policies.slearn.queues import PILOTS_QUEUE, Queued, lines
 from eva_master.policies.slearn.sampling import chosen_of
@@ -70,7 +71,10 @@ class SLearn:
             runs.setdefault(run.job, []).append(run)
         before = Memory.read(memory)
         sorting = _Sorting(config, before)
-        there = [sorting.queued(it, work_of(it, runs.get(it.id, ()), now)) for it in snapshot.jobs]
+        works = {it.id: work_of(it, runs.get(it.id, ()), now) for it in snapshot.jobs}
+        if config.whole_dags:
+            works = whole(snapshot.jobs, works)
+        there = [sorting.queued(it, works[it.id]) for it in snapshot.jobs]
         queued = sorted(there, key=lambda it: it.order(config, now))
         after = replace(sorting.memory(snapshot.jobs, now), back=before.back)
         if self._behind is not None:
@@ -135,7 +139,7 @@ class SLearn:
             due = it.overdue_ms(config)
             if due is not None and due > now:
                 times.append(due)
-            if config.estimator == "las" and (at := _demoted_ms(config, it, now)) is not None:
+            if config.by_attained and (at := _demoted_ms(config, it, now)) is not None:
                 times.append(at)
         return Millis(max(min(times), now + _SOONEST_MS)) if times else None
 
@@ -159,16 +163,16 @@ class _Sorting:
         config = self._config
         if config.estimator == "fifo":
             return Queued(job, work, 0)
-        if config.estimator == "las":
+        if config.by_attained:
             return Queued(job, work, queue_of(config, work.had_ms))
-        if config.thin_first and is_thin(config, job):
+        if is_small(config, job):
             return Queued(job, work, 0)
         if pilots := self._pilots(job):
             return Queued(job, work, PILOTS_QUEUE, pilots)
         if work.whole_ms is None or work.left_ms is None:
             return Queued(job, work, min(PILOTS_QUEUE, config.queues - 1))
         if (sampled := self._sampled.get(job.id)) and not sampled.work_ms:
-            self._sampled[job.id] = replace(sampled, work_ms=work.whole_ms)
+            self._sampled[job.id] = replace(sampled, work_ms=own_ms(job, work.whole_ms))
         if config.requeue:
             return Queued(job, work, queue_of(config, work.left_ms))
         queue = self._placed.setdefault(job.id, queue_of(config, work.whole_ms))
@@ -179,6 +183,9 @@ class _Sorting:
         config = self._config
         if not (config.samples and job.stands_in_line) or is_thin(config, job) or job.tasks < 2:
             return ()
+        told = job.estimate is not None or config.estimator == "slearn-dag"
+        if config.whole_dags and is_later(job) and told:
+            return ()  # by other stages; its DAG is not to wait again
         sampled = self._sampled.get(job.id)
         if sampled is None:
             if job.succeeded or (job.pilots is None and self._sure(job)):
@@ -233,7 +240,7 @@ def _milestone(config: Config, queued: Queued) -> tuple[JobId, int]:
     if queued.pilots:
         left = len(queued.pilots) if job.pilots_left is None else job.pilots_left
         return job.id, job.succeeded + max(1, left)
-    settled = not config.requeue or config.estimator in ("las", "fifo")
+    settled = not config.requeue or config.by_attained or config.estimator == "fifo"
     if settled or not queued.work.waiting:  # who has all that it wants stands in nobody's way
         return job.id, job.tasks
     left = job.tasks - job.succeeded

@@ -10,6 +10,7 @@ from eva_master.model.planning.snapshot import JobView
 from eva_master.model.planning.standing import Line
 from eva_master.packing.toolkit import NODES
 from eva_master.policies.slearn.config import Config
+from eva_master.policies.slearn.dags import arrived_ms
 from eva_master.policies.slearn.sizes import Work
 
 PILOTS_QUEUE = 1
@@ -39,7 +40,8 @@ class Queued:
         if config.order == "remaining" and not self.pilots:
             left = self.work.left_ms or 0
         over = self.passed_over_ms(config, now)
-        return (-self.job.priority, self.queue, -over, left, self.job.submitted_ms, self.job.id)
+        came = arrived_ms(self.job) if config.whole_dags else self.job.submitted_ms
+        return (-self.job.priority, self.queue, -over, left, came, self.job.id)
 
     def passed_over_ms(self, config: Config, now: Millis) -> int:
         """For how long no task of it was started, if that is too long; else 0."""

@@ -9,8 +9,8 @@ from math import expm1
 from eva_master.model.ids import MILLION, MILLIS_PER_HOUR
 from eva_master.model.planning.standing import Line
 from eva_master.policies.slearn.config import Config
+from eva_master.policies.slearn.dags import is_small
 from eva_master.policies.slearn.queues import Queued
-from eva_master.policies.slearn.sizes import is_thin
 
 SPARE = "room that no queue wants, for other tasks of jobs whose pilots have not finished"
 _PER_CENT = 100
@@ -46,7 +46,7 @@ def queue(config: Config, number: int) -> str:
     name = f"queue {number + 1} of {config.queues}"
     if config.estimator == "fifo":
         return f"{name}, by arrival"
-    what = "work done" if config.estimator == "las" else "work"
+    what = "work done" if config.by_attained else "work"
     first = config.first_queue_s * 1_000
     from_ms = first * config.growth ** (number - 1) if number else 0
     if number == config.queues - 1:
@@ -68,18 +68,22 @@ def note(config: Config, queued: Queued) -> str:
     job, work = queued.job, queued.work
     if config.estimator == "fifo":
         return "every job stands in it"
-    if config.estimator == "las":
-        return f"its tasks have had {_hours(work.had_ms)}"
+    if config.by_attained:
+        whose = "the tasks of its DAG" if config.whole_dags and job.dag else "its tasks"
+        return f"{whose} have had {_hours(work.had_ms)}"
     if queued.pilots:
         those = f"{len(queued.pilots)} of its {job.tasks} tasks run first"
         return f"{those}: how long they take tells how much work it has"
-    if config.thin_first and is_thin(config, job):
+    if is_small(config, job):
         return f"it has fewer than {config.thin} tasks, so that none of them runs first"
     if work.left_ms is None or job.estimate is None:
         return "nothing is known of how long its tasks take"
     known = job.estimate
     each = f"a task takes {_hours(known.mean_ms)}{_give_or_take(known.spread_ppm)}"
-    return f"{_hours(work.left_ms)} of work are left by estimate; {each}"
+    left = f"{_hours(work.left_ms)} of work are left by estimate"
+    if config.whole_dags and job.dag is not None:
+        left = f"{left} of its DAG, with {job.dag.waiting} more stages to come"
+    return f"{left}; {each}"
 
 
 def _give_or_take(spread_ppm: int) -> str:

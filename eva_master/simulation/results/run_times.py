@@ -21,7 +21,7 @@ PILOTS_PPM = 30_000
 _FIRST_QUEUE_MS = 1_000_000
 _GROWTH = 10
 """Jobs are sorted by their work into queues: up to 1,000 s, up to ten times that, and so on."""
-_BEFOREHAND = (Estimates.HISTORY, Estimates.THREE_SIGMA, Estimates.POINT)
+BEFOREHAND = (Estimates.HISTORY, Estimates.THREE_SIGMA, Estimates.POINT)
 
 
 def queue_of(work_ms: float) -> int:
@@ -102,7 +102,7 @@ class WatchedEstimates:
             mode: What run times were estimated from.
             stated: Whether jobs told how long they take.
         """
-        return self.at_first if stated or mode in _BEFOREHAND else self.after_pilots
+        return self.at_first if stated or mode in BEFOREHAND else self.after_pilots
 
     def _look_at(self, view: JobView) -> None:
         # The master numbers jobs: the id is the name in the trace and a number.

@@ -112,11 +112,15 @@ class TraceScript:
 
     def arrivals(self) -> Iterator[Arrival]:
         """See `Script.arrivals`."""
+        # As they will be: the simulated master counts from 1 on.
+        ids = {job.id: JobId(f"{job.id}-{n}") for n, job in enumerate(self._trace.jobs, 1)}
         for job in self._trace.jobs:
             spec, stated = spec_of(job, self._families), None
             if self._durations:
                 stated = round(job.duration_ms / min(self._alone_speeds(job)))
-            yield job.arrival_ms, _command(job.id), replace(spec, duration_ms=stated)
+            after = tuple(ids[one] for one in job.after)
+            spec = replace(spec, duration_ms=stated, depends_on=after)
+            yield job.arrival_ms, _command(job.id), spec
 
     def title(self, command: str) -> str:
         """See `Script.title`."""

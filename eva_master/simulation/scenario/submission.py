@@ -42,6 +42,7 @@ def spec_of(job: TraceJob, families: Iterable[Family]) -> JobSpec:
         launch_ms=starts,
         priority=job.priority,
         concurrency=job.concurrency,
+        dag=job.dag,
     )
 
 

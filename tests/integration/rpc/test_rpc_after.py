@@ -202,6 +202,24 @@ async def test_a_chain_runs_over_a_restart_of_the_master(tmp_path: Path) -> None
         assert not over.waits_for
 
 
+async def test_users_are_told_of_a_dag_before_and_after_a_restart(tmp_path: Path) -> None:
+    journal, cloud = MemoryJournal(), ObedientCloud()
+    async with real(tmp_path, journal, cloud) as first:
+        prep = pb.SubmitRequest(job_yaml=JOB_YAML.format(name="prep"))
+        for request in (prep, submission("train", "prep"), submission("report", "train")):
+            request.job_yaml += "dag: nightly\n"
+            await first.jobs.Submit(request)
+        told = (await first.cluster.Explain(pb.ExplainRequest(subject="report"))).dag
+        assert (told.label, told.stages, told.ended, told.waiting) == ("nightly", 3, 0, 2)
+        await Worker(first, cloud).work("prep-1", wpb.PHASE_EXITED, exit_code=0)
+    async with real(tmp_path, journal, cloud) as second:
+        for job in ("train", "report"):
+            told = (await second.cluster.Explain(pb.ExplainRequest(subject=job))).dag
+            assert (told.label, told.stages, told.ended, told.waiting) == ("nightly", 3, 1, 1)
+        over = await second.cluster.Explain(pb.ExplainRequest(subject="prep"))
+        assert not over.HasField("dag")
+
+
 async def test_a_cancelled_job_takes_those_after_it_along(tmp_path: Path) -> None:
     async with real(tmp_path, MemoryJournal(), ObedientCloud()) as running:
         await running.jobs.Submit(pb.SubmitRequest(job_yaml=JOB_YAML.format(name="prep")))

@@ -13,7 +13,7 @@ from eva_master.model.ids import JobId, Millis, RunId
 from eva_master.model.job import JobKind
 from eva_master.model.planning.estimate import LONGEST_MS, Estimate, Estimates, Source
 from eva_master.model.planning.fixed_point import log_ppm
-from eva_master.model.planning.snapshot import Snapshot
+from eva_master.model.planning.snapshot import DagView, Snapshot
 from eva_master.policies.slearn import POLICY
 from eva_master.policies.slearn.config import Config
 from eva_master.policies.slearn.memory import Memory
@@ -102,11 +102,27 @@ jobs = st.fixed_dictionaries(
         "since": offsets,
         "priority": st.integers(0, 1),
         "pilots_left": st.none() | st.integers(0, 2),
+        "dag": st.none()
+        | st.builds(
+            DagView,
+            label=st.just("x"),
+            first=st.sampled_from([JobId("j0"), JobId("j7")]),
+            submitted_ms=offsets.map(Millis),
+            waiting=st.integers(0, 3),
+            waiting_ms=st.sampled_from([0, 1, 10**6 * LONGEST_MS]),
+            ended=st.integers(0, 2),
+            ended_ms=st.sampled_from([0, 1, MONTH]),
+        ),
     }
 )
 configs = st.builds(
     Config,
-    estimator=st.sampled_from(["posterior", "pilots", "3sigma", "point", "las", "oracle"]),
+    estimator=st.sampled_from(
+        [
+            *("posterior", "pilots", "3sigma", "point", "las", "oracle"),
+            *("slearn-dag", "3sigma-dag", "point-dag", "las-dag"),
+        ]
+    ),
     queues=st.sampled_from([2, 10, 18]),
     first_queue_s=st.sampled_from([1, 1_000, 10**9]),
     growth=st.sampled_from([2, 1_000]),
@@ -140,7 +156,7 @@ def _snapshot(drawn_jobs: list[dict[str, object]], now: int) -> Snapshot:
             "tasks": tasks + done,
             "succeeded": done,
             "submitted_ms": Millis(now + int(str(drawn_job["submitted"]))),
-            **{key: drawn_job[key] for key in ("estimate", "succeeded_ms", "pilots_left")},
+            **{key: drawn_job[key] for key in ("estimate", "succeeded_ms", "pilots_left", "dag")},
         }
     seen = views.snapshot()
     runs = tuple(

@@ -23,10 +23,14 @@ SECOND, LATER = 1_000, 3_600_000
 NAMES = ("etl", "report", "scan")
 PAST = tuple(
     EarlierJob("ana", f"{name}-{number}", Workload(name), SLOT, (100 + 150 * kind) * SECOND)
-    for kind, name in enumerate(NAMES)
     for number in range(4)
+    for kind, name in enumerate(NAMES)
+)
+STAGES = tuple(
+    replace(one, dag="daily", dag_number=number // len(NAMES)) for number, one in enumerate(PAST)
 )
 PRESETS = ("", "published", "3sigma", "3sigma-tl", "point", "las", "fifo")
+OF_DAGS = ("", "slearn-dag", "3sigma-dag", "point-dag", "las-dag")
 
 
 class Watched:
@@ -72,11 +76,22 @@ def jobs(seed: int) -> tuple[TraceJob, ...]:
     return tuple(sorted(found, key=lambda it: it.arrival_ms))
 
 
+def staged(given: tuple[TraceJob, ...]) -> tuple[TraceJob, ...]:
+    """The same as DAGs of three stages, each after the one before and there as soon."""
+    found: list[TraceJob] = []
+    for number, job in enumerate(given):
+        before = found[-1] if number % 3 else None
+        after = () if before is None else (before.id,)
+        at = job.arrival_ms if before is None else before.arrival_ms
+        found.append(replace(job, dag="daily", after=after, arrival_ms=at))
+    return tuple(found)
+
+
 def run(given: tuple[TraceJob, ...], preset: str, **options: object) -> tuple[Outcome, Watched]:
     policy = Watched(preset)
     off = policy.mode is Estimates.OFF
     setup = Setup(
-        Trace("t", given, past=PAST),
+        Trace("t", given, past=STAGES if given[0].dag else PAST),
         (),
         policy,
         nodes=FixedCluster(servers=12, short=0).nodes,
@@ -127,6 +142,18 @@ def test_what_tasks_take_that_have_not_ended_decides_nothing(preset: str) -> Non
         assert len(before(policy, at)) > 5
         assert before(again, at) == before(policy, at)
         assert again.decided != policy.decided, "later it makes a difference"
+
+
+@pytest.mark.parametrize("preset", OF_DAGS)
+def test_nor_does_it_where_jobs_are_stages_of_dags(preset: str) -> None:
+    given, at = staged(jobs(1)), 1_400 * SECOND
+    outcome, policy = run(given, preset)
+    other, changed = exchanged(given, outcome, at)
+    assert changed > 20
+    assert len({it for plan in policy.decided for line in plan[1].lines for it in line.jobs}) == 12
+    _, again = run(other, preset)
+    assert before(again, at) == before(policy, at)
+    assert again.decided != policy.decided, "later it makes a difference"
 
 
 def test_the_net_catches_who_knows_beforehand() -> None:

@@ -119,7 +119,7 @@ def test_json_has_the_documented_shape(eva: Run, api: FakeApi) -> None:
     assert shown.keys() == {
         *("kind", "subject", "now_ms", "round", "at_ms", "partition", "job", "instances"),
         *("moved_in_round", "moved_ms", "exchanges", "weighing", "instance", "lines", "pools"),
-        *("latency", "more_lines", "evidence"),
+        *("latency", "more_lines", "evidence", "dag"),
     }
     assert len(shown["instances"]) == 23
     assert shown["instances"][0]["tasks"][0] == {
@@ -195,6 +195,39 @@ def test_a_job_is_told_what_each_source_of_its_run_time_says(eva: Run, api: Fake
     text = eva("explain", "a-1").stdout
     assert "1 earlier job with 2.5 GiB took 1s a task, give or take 0%" in text
     assert "finished" not in text
+
+
+@pytest.mark.parametrize(
+    ("told", "said"),
+    [
+        (
+            pb.DagOutlook(
+                label="etl", stages=4, ended=1, waiting=2, left_ms=3 * 3_600_000, earlier=14
+            ),
+            "it is a stage of the DAG etl, of which 1 of 4 stages has ended and 2 wait for others: "
+            "3h 0m of work left by estimate, from 14 earlier DAGs of this label",
+        ),
+        (
+            pb.DagOutlook(label="e\x1b[31m", stages=2, waiting=1, left_ms=60_000),
+            "it is a stage of the DAG e [31m, of which 0 of 2 stages have ended and 1 waits for "
+            "others: 1m 0s of work left by estimate, each stage by itself",
+        ),
+        (
+            pb.DagOutlook(label="etl", stages=1),
+            "it is a stage of the DAG etl, of which 0 of 1 stage have ended: nothing is known of "
+            "how much work is left",
+        ),
+    ],
+)
+def test_a_stage_is_told_what_its_dag_has_left(
+    eva: Run, api: FakeApi, told: pb.DagOutlook, said: str
+) -> None:
+    job = pb.Job(id="a-1", state="running")
+    api.explanation = pb.Explanation(kind="job", now_ms=NOW_MS, job=job, dag=told)
+    assert said in " ".join(eva("explain", "a-1").stdout.split())
+    shown = json.loads(eva("explain", "a-1", "--json").stdout)["dag"]
+    assert (shown["label"], shown["stages"]) == (told.label, told.stages)
+    assert shown["left_ms"] == (told.left_ms if told.HasField("left_ms") else None)
 
 
 def suspended(by: str, reason: str, tasks: list[pb.Task]) -> pb.Explanation:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
@@ -14,7 +16,7 @@ from eva_master.model.ids import Family, JobId, Price
 from eva_master.model.job import JobSpec
 from eva_master.model.resources import Resources
 
-CATALOG = (Offering(InstanceType("c.2", Family("c"), Resources(0, 2000, 4096)), Price(1)),)
+CATALOG = (Offering(InstanceType("c.8", Family("c"), Resources(0, 8000, 16384)), Price(1)),)
 
 
 def text(name: str, *after: str) -> str:
@@ -156,3 +158,38 @@ def test_a_name_that_stands_for_two_files_is_refused_where_it_is_used() -> None:
     with pytest.raises(InvalidJob) as caught:
         in_order(files)
     assert caught.value.problems[0].message == "2 of the files are named 'a'"
+
+
+# -- dag -------------------------------------------------------------------------------------------
+
+
+def test_a_stage_has_the_label_of_its_dag() -> None:
+    assert parsed(text("a") + "dag: nightly run\n").dag == "nightly run"
+    assert parsed(text("a")).dag == ""
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ("''", "must not be empty"),
+        ('"two\\nlines"', "must be one line of printable text"),
+        ('"\\e[31m"', "must be one line of printable text"),
+        ("[a]", "must be text"),
+        ("7", "must be text"),
+        ("x" * 201, "200"),
+    ],
+)
+def test_what_cannot_be_a_label_is_refused_with_line_and_key(value: str, message: str) -> None:
+    problem = problem_of(text("a") + f"dag: {value}\n")
+    assert (problem.key, problem.line) == ("dag", 4)
+    assert message in problem.message
+
+
+def test_the_guide_to_dags_has_jobs_that_are_accepted_and_hang_together() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "howto" / "dags.md").read_text()
+    blocks = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
+    specs = [parsed(block, load="load-1") for block in blocks]
+    assert [(it.name, it.dag, it.depends_on) for it in specs] == [
+        ("load", "nightly", ()),
+        ("train", "nightly", ("load-1",)),
+    ]

@@ -111,6 +111,7 @@ def test_what_is_estimated_from_must_be_known(tmp_path: Path) -> None:
 
 def test_there_is_a_file_for_each_table_that_is_repeated() -> None:
     assert [path.stem.removeprefix("slearn-") for path in OWN] == [
+        "dag",
         "figure-6",
         "table-10",
         "table-6",
@@ -122,7 +123,9 @@ def test_there_is_a_file_for_each_table_that_is_repeated() -> None:
 @pytest.mark.parametrize("path", OWN, ids=lambda path: path.stem)
 def test_those_that_come_with_eva_run(path: Path, tmp_path: Path) -> None:
     settings = ["trace.jobs=40", "seeds=[6]", "cluster.servers=8"]
-    if "recurrent" in path.read_text():
+    if path.stem == "slearn-dag":
+        settings = ["trace.dags=5", "trace.past=40", "trace.slots=20", "seeds=[6]"]
+    elif "recurrent" in path.read_text():
         settings = ["trace.jobs=8", "trace.past=40", "seeds=[6]"]
     else:
         (tmp_path / "t_6.txt").write_text(recurring(6))
@@ -135,4 +138,6 @@ def test_those_that_come_with_eva_run(path: Path, tmp_path: Path) -> None:
         rivals = set(plan.experiment.labels) - {row.label}
         assert row.speed_ups.keys() == rivals
         assert "wait_share" in row.figures
-        assert ("right_queue" in row.figures) is (row.label != "slearn:fifo")
+        unknown = ("slearn:fifo", "slearn:las-dag")
+        assert ("right_queue" in row.figures) >= (row.label not in unknown)
+        assert ("dag_jct_mean_h" in row.figures) is (path.stem == "slearn-dag")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -10,9 +11,10 @@ from hypothesis import strategies as st
 
 from eva_master.adapters.store import codec, task_specs
 from eva_master.model.errors import StorageError
-from eva_master.model.ids import Workload
+from eva_master.model.ids import JobId, Millis, Workload
 from eva_master.model.job import JobSpec, Program, TaskSpec
 from eva_master.model.records import Instance, Job, TaskRun
+from tests.fakes.jobs import job
 
 
 # By repr, since a diverged loss is NaN and NaN equals nothing.
@@ -27,6 +29,17 @@ def test_jobs_come_back_exactly(jobs: list[Job]) -> None:
         for job in jobs
     ]
     assert repr(codec.jobs(documents)) == repr(jobs)
+
+
+def test_a_spec_of_a_release_without_dags_is_read() -> None:
+    spec = replace(job("a", 1), dag="nightly")
+    document = json.loads(codec.SPECS.encode(spec))
+    assert document.pop("dag") == "nightly"
+    tasks = task_specs.encode(spec.tasks)
+    record = Job(JobId("a-1"), spec, Millis(1), (("pending", 1),))
+    stored = codec.JOBS.encode(record), codec.StoredSpec(json.dumps(document), tasks)
+    (read,) = codec.jobs([stored])
+    assert read == replace(record, spec=replace(spec, dag=""))
 
 
 @settings(deadline=None)

@@ -78,6 +78,7 @@ def test_values_are_kept_only_for_those_who_need_them() -> None:
     assert {mode for mode, kept in needs.items() if kept} == {
         Estimates.THREE_SIGMA,
         Estimates.POINT,
+        Estimates.SLEARN_DAG,
     }
     assert set(needs.values()) == {0, KEPT}
 

@@ -1072,6 +1072,47 @@ class RunTimeEvidence(google.protobuf.message.Message):
 global___RunTimeEvidence = RunTimeEvidence
 
 @typing.final
+class DagOutlook(google.protobuf.message.Message):
+    """The DAG of which a job is a stage, as long as the job has not ended."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    LABEL_FIELD_NUMBER: builtins.int
+    STAGES_FIELD_NUMBER: builtins.int
+    ENDED_FIELD_NUMBER: builtins.int
+    WAITING_FIELD_NUMBER: builtins.int
+    LEFT_MS_FIELD_NUMBER: builtins.int
+    EARLIER_FIELD_NUMBER: builtins.int
+    label: builtins.str
+    stages: builtins.int
+    """Its stages, those of them that have ended, and those that wait for others."""
+    ended: builtins.int
+    waiting: builtins.int
+    left_ms: builtins.int
+    """How long all tasks that have not finished take together, by estimate; absent if nothing is
+    known of a stage that does not wait.
+    """
+    earlier: builtins.int
+    """So many earlier DAGs of the label tell how its stages hang together; 0 if each stage is
+    estimated by itself.
+    """
+    def __init__(
+        self,
+        *,
+        label: builtins.str = ...,
+        stages: builtins.int = ...,
+        ended: builtins.int = ...,
+        waiting: builtins.int = ...,
+        left_ms: builtins.int | None = ...,
+        earlier: builtins.int = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["_left_ms", b"_left_ms", "left_ms", b"left_ms"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_left_ms", b"_left_ms", "earlier", b"earlier", "ended", b"ended", "label", b"label", "left_ms", b"left_ms", "stages", b"stages", "waiting", b"waiting"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_left_ms", b"_left_ms"]) -> typing.Literal["left_ms"] | None: ...
+
+global___DagOutlook = DagOutlook
+
+@typing.final
 class ContradictedDuration(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -2109,6 +2150,7 @@ class Explanation(google.protobuf.message.Message):
     PARTITION_FIELD_NUMBER: builtins.int
     LATENCY_FIELD_NUMBER: builtins.int
     EVIDENCE_FIELD_NUMBER: builtins.int
+    DAG_FIELD_NUMBER: builtins.int
     kind: builtins.str
     """job, instance, round or pools"""
     subject: builtins.str
@@ -2157,6 +2199,10 @@ class Explanation(google.protobuf.message.Message):
     def evidence(self) -> global___RunTimeEvidence:
         """Of a job alone: what its estimate has behind it; absent if it has none, or one that is stated."""
 
+    @property
+    def dag(self) -> global___DagOutlook:
+        """Of a job alone: what is expected of the DAG of which it is a stage; absent if it is none."""
+
     def __init__(
         self,
         *,
@@ -2178,9 +2224,10 @@ class Explanation(google.protobuf.message.Message):
         partition: builtins.str = ...,
         latency: builtins.str = ...,
         evidence: global___RunTimeEvidence | None = ...,
+        dag: global___DagOutlook | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["evidence", b"evidence", "instance", b"instance", "job", b"job", "weighing", b"weighing"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["at_ms", b"at_ms", "evidence", b"evidence", "exchanges", b"exchanges", "hostings", b"hostings", "instance", b"instance", "job", b"job", "kind", b"kind", "latency", b"latency", "lines", b"lines", "more_lines", b"more_lines", "moved_in_round", b"moved_in_round", "moved_ms", b"moved_ms", "now_ms", b"now_ms", "partition", b"partition", "pools", b"pools", "round", b"round", "subject", b"subject", "weighing", b"weighing"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["dag", b"dag", "evidence", b"evidence", "instance", b"instance", "job", b"job", "weighing", b"weighing"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["at_ms", b"at_ms", "dag", b"dag", "evidence", b"evidence", "exchanges", b"exchanges", "hostings", b"hostings", "instance", b"instance", "job", b"job", "kind", b"kind", "latency", b"latency", "lines", b"lines", "more_lines", b"more_lines", "moved_in_round", b"moved_in_round", "moved_ms", b"moved_ms", "now_ms", b"now_ms", "partition", b"partition", "pools", b"pools", "round", b"round", "subject", b"subject", "weighing", b"weighing"]) -> None: ...
 
 global___Explanation = Explanation
 

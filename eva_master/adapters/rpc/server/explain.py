@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from heapq import nsmallest
 
 from eva_master.adapters.rpc._proto import api_pb2 as pb
@@ -19,7 +19,7 @@ from eva_master.model.planning.standing import LinePlace, full_name
 from eva_master.model.records import Instance, TaskRun
 from eva_master.model.states import TERMINAL_JOB, RunState
 from eva_master.ports import RoundHistory
-from eva_master.ports.reading import Archive, JobRecord, LineOutlook, ReadModel
+from eva_master.ports.reading import Archive, DagOutlook, JobRecord, LineOutlook, ReadModel
 
 POOLS = "pools"
 """Asks for the pools in which instances stand, unless a job is named so."""
@@ -45,6 +45,7 @@ class Subject:
         partition: Where it belongs; empty if the cluster is not divided.
         latency: Whether a job counts as short, and why; empty where that makes no difference.
         evidence: What a job's estimate has behind it.
+        dag: What is expected of the DAG of which a job is a stage.
     """
 
     kind: str
@@ -59,6 +60,7 @@ class Subject:
     more_lines: int = 0
     latency: str = ""
     evidence: pb.RunTimeEvidence | None = None
+    dag: pb.DagOutlook | None = None
 
 
 def find(
@@ -139,6 +141,7 @@ def _job(model: ReadModel, record: JobRecord, now: Millis) -> Subject:
         more_lines=more,
         latency=latency,
         evidence=_evidence(model.evidence(job)) if _estimated(shown) else None,
+        dag=_dag(model.dag_outlook(job)) if job.spec.dag else None,
     )
 
 
@@ -158,6 +161,10 @@ def _evidence(found: Evidence | None) -> pb.RunTimeEvidence | None:
         jobs_ms=found.jobs_ms,
         spread=found.spread_ppm / MILLION,
     )
+
+
+def _dag(found: DagOutlook | None) -> pb.DagOutlook | None:
+    return None if found is None else pb.DagOutlook(**asdict(found))
 
 
 def _lines(
@@ -265,6 +272,7 @@ def _subject(history: RoundHistory, subject: Subject, now: Millis) -> pb.Explana
         more_lines=subject.more_lines,
         latency=subject.latency,
         evidence=subject.evidence,
+        dag=subject.dag,
     )
     hosted, moved = subject.hosted, subject.moved
     for record, why in _rounds(history, subject.since_ms):

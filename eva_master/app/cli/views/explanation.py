@@ -26,6 +26,7 @@ from eva_master.model.ids import MILLION, MILLIS_PER_HOUR
 if TYPE_CHECKING:
     from eva_master.adapters.rpc.messages import (
         Alternative,
+        DagOutlook,
         Exchange,
         Explanation,
         Hosting,
@@ -155,6 +156,24 @@ def _pool(message: StandingPool) -> str:
     return f"pool {plain(message.name)} ({shown}{more}): {plain(message.reason)}"
 
 
+def _dag(message: DagOutlook) -> str:
+    """What is expected of a DAG, in a sentence."""
+    told = f"  it is a stage of the DAG {plain(message.label)}, of which {message.ended} of "
+    told += count(message.stages, "stage") + f" {_have(message.ended)} ended"
+    if message.waiting:
+        told += f" and {message.waiting} {'waits' if message.waiting == 1 else 'wait'} for others"
+    if not message.HasField("left_ms"):
+        return f"{told}: nothing is known of how much work is left"
+    told += f": {span(message.left_ms)} of work left by estimate"
+    if message.earlier:
+        return f"{told}, from {count(message.earlier, 'earlier DAG')} of this label"
+    return f"{told}, each stage by itself"
+
+
+def _have(number: int) -> str:
+    return "has" if number == 1 else "have"
+
+
 def _evidence(message: RunTimeEvidence) -> Iterator[str]:
     """What each source of a run time says by itself."""
     if message.pilots:
@@ -219,6 +238,8 @@ def _job(explanation: Explanation) -> Iterator[str]:
         yield f"  {label}: {plain(line)}"
     if explanation.HasField("evidence"):
         yield from _evidence(explanation.evidence)
+    if explanation.HasField("dag"):
+        yield _dag(explanation.dag)
     if message.partition:
         yield f"  it runs in partition {plain(message.partition)}"
     if message.HasField("suspension"):
@@ -343,6 +364,7 @@ def shape(message: Explanation) -> dict[str, Any]:
         "exchanges": [exchange_shape(one) for one in message.exchanges],
         "latency": message.latency or None,
         "evidence": _evidence_shape(message.evidence) if message.HasField("evidence") else None,
+        "dag": _dag_shape(message.dag) if message.HasField("dag") else None,
         "lines": [_line_shape(one) for one in message.lines],
         "more_lines": message.more_lines,
         "pools": [
@@ -350,6 +372,17 @@ def shape(message: Explanation) -> dict[str, Any]:
             for one in message.pools
         ],
         "weighing": _weighing_shape(message.weighing) if message.HasField("weighing") else None,
+    }
+
+
+def _dag_shape(message: DagOutlook) -> dict[str, Any]:
+    return {
+        "label": message.label,
+        "stages": message.stages,
+        "ended": message.ended,
+        "waiting": message.waiting,
+        "left_ms": message.left_ms if message.HasField("left_ms") else None,
+        "earlier": message.earlier,
     }
 
 

@@ -1,0 +1,130 @@
+"""What the stages of a DAG tell of each other's run times."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+
+from eva_master.control.state.derived.dags import Dag
+from eva_master.control.state.finished import Kind, kind_of_all
+from eva_master.control.state.records import Records
+from eva_master.learning.run_times.dags import OF_DAGS, Seen, StageTimes, Value, base_of, stage_keys
+from eva_master.learning.run_times.posterior import Finished
+from eva_master.learning.runtimes import ASSUMED_WITHIN, Traits
+from eva_master.model.ids import JobId
+from eva_master.model.planning.estimate import Estimates
+from eva_master.model.planning.fixed_point import exp_of_ppm, log_ppm
+from eva_master.model.records import Job
+
+_ASSUMED_TASKS = 4
+"""The assumed spread of the tasks of a stage counts as so many tasks."""
+_NO_TIMES = StageTimes()
+_AS_IT_IS = Fraction(1)
+_FASTEST, _SLOWEST = Fraction(1, 1_000_000), Fraction(1_000_000)
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """A job as a stage of its DAG.
+
+    Attributes:
+        state: Where it is looked up.
+        job: The job, which has not ended.
+        dag: Its DAG.
+    """
+
+    state: Records
+    job: Job
+    dag: Dag
+
+    @property
+    def value(self) -> Value | None:
+        """What its DAG's other stages tell of it; `None` if too little is known of such DAGs."""
+        if self.state.estimates not in OF_DAGS:
+            return None
+        times, keys = times_of(self.state, self.job, self.dag), keys_of(self.state, self.dag)
+        own = keys.get(self.job.id, "")
+        if not times.known(own):
+            return None
+        seen = seen_of(self.state, self.dag, keys)
+        return times.given({key: it for key, it in seen.items() if key != own})[own]
+
+    @property
+    def scaled_by(self) -> Fraction | None:
+        """How many times longer its DAG's first stage took than 3Sigma expected of it.
+
+        Returns:
+            1 while that is not known, and `None` for the first stage itself.
+        """
+        first = self.dag.first
+        if first == self.job.id:
+            return None
+        known = self.state.learned.dags.of(self.job.spec.owner).ended.get(first)
+        if known is not None:
+            took = 0 if known.log is None else exp_of_ppm(known.log)
+            return _ratio(took, known.expected_ms)
+        other = self.state.jobs.get(first)
+        own = None if other is None else _together(self.state.telling(other))
+        if other is None or own is None:
+            return _AS_IT_IS
+        return _ratio(own.total_ms // own.tasks, expected_ms(self.state, other))
+
+
+def _ratio(took_ms: int, expected_ms: int) -> Fraction:
+    if not took_ms or not expected_ms:
+        return _AS_IT_IS
+    return min(_SLOWEST, max(_FASTEST, Fraction(took_ms, expected_ms)))
+
+
+def times_of(state: Records, job: Job, dag: Dag) -> StageTimes:
+    """What was learned of the DAGs of a job's owner and label."""
+    return state.learned.dags.of(job.spec.owner).labels.get(dag.label, _NO_TIMES)
+
+
+def keys_of(state: Records, dag: Dag) -> dict[JobId, str]:
+    """What the stages of a DAG are known by, those that have ended included."""
+    names = {job: base_of(state.jobs[job].spec.name) for job in dag.members}
+    owner = state.jobs[dag.members[0]].spec.owner
+    ended = state.learned.dags.of(owner).ended
+    return stage_keys(names | {job: ended[job].name for job in dag.ended if job in ended})
+
+
+def seen_of(state: Records, dag: Dag, keys: Mapping[JobId, str]) -> dict[str, Seen]:
+    """What is known of stages of a DAG from their own tasks.
+
+    Args:
+        state: Where it is looked up.
+        dag: The DAG.
+        keys: What its stages are known by.
+    """
+    ended = state.learned.dags.of(state.jobs[dag.members[0]].spec.owner).ended
+    found: dict[str, Seen] = {}
+    for name in dag.ended:
+        if (stage := ended.get(name)) is not None and stage.log is not None:
+            found[keys[name]] = Seen(stage.log)
+    for name in dag.members:
+        own = _together(state.telling(state.jobs[name]))
+        if own is not None:
+            freedom = own.tasks - 1 + _ASSUMED_TASKS
+            within = (own.deviation + ASSUMED_WITHIN * _ASSUMED_TASKS) // freedom
+            found[keys[name]] = Seen(log_ppm(own.total_ms // own.tasks), within // own.tasks)
+    return found
+
+
+def _together(finished: Mapping[Kind, Finished]) -> Finished | None:
+    """The finished tasks of a stage; `None` if there is none."""
+    known = list(finished.values())
+    if not known:
+        return None
+    sums = zip(*((it.tasks, it.total_ms, it.logs, it.squares) for it in known), strict=True)
+    return Finished(*map(sum, sums))
+
+
+def expected_ms(state: Records, job: Job) -> int:
+    """What 3Sigma expects of a task of a job by earlier ones alone; 0 if nothing is known."""
+    tasks = job.spec.tasks if job.is_gang else job.spec.tasks[:1]
+    workload, demand = kind_of_all(tasks)
+    traits = Traits(workload, job.spec.name, job.submitted_ms, demand)
+    known = state.learned.run_times.of(job.spec.owner)
+    return known.usual_ms(traits, Estimates.THREE_SIGMA) or 0

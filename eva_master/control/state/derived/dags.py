@@ -1,0 +1,164 @@
+"""Which jobs are stages of one DAG."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from eva_master.learning.run_times.dags import PREDECESSORS_KEPT, EndedStage
+from eva_master.model.ids import JobId, Millis, job_order
+from eva_master.model.records import Job
+from eva_master.model.states import TERMINAL_JOB
+
+MOST_STAGES = 256
+"""Of a DAG so many stages are followed that have not ended; the others are judged by themselves."""
+_Node = tuple[str, str, JobId]
+"""A job that a stage waits for, or is, with the owner and the label of that stage."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dag:
+    """Jobs of one owner and label that wait for each other.
+
+    Attributes:
+        label: Theirs.
+        members: Those that have not ended, in the order of their submission; there is one.
+        ended: The others of which anything is known: see `OwnerDags.ended`.
+        submitted_ms: When the first of its members was submitted.
+    """
+
+    label: str
+    members: tuple[JobId, ...]
+    ended: tuple[JobId, ...]
+    submitted_ms: Millis
+
+    @property
+    def first(self) -> JobId:
+        """The one of its stages that was submitted first."""
+        return min((*self.members, *self.ended), key=job_order)
+
+
+class _Group:
+    """The jobs of one DAG, as they come and go."""
+
+    __slots__ = ("dag", "ended", "members", "nodes")
+
+    def __init__(self, node: _Node) -> None:
+        self.nodes = {node}
+        self.members: dict[JobId, Job] = {}
+        self.ended: dict[JobId, None] = {}
+        self.dag: Dag | None = None
+
+    def made(self, label: str) -> Dag:
+        """The DAG as it is now."""
+        if self.dag is None:
+            members = sorted(self.members, key=job_order)
+            submitted = min(it.submitted_ms for it in self.members.values())
+            ended = tuple(sorted(self.ended, key=job_order))
+            self.dag = Dag(label, tuple(members), ended, submitted)
+        return self.dag
+
+
+class Dags:
+    """The DAGs that have not ended; it follows the records of jobs.
+
+    Two jobs of one owner and label are of one DAG if one waits for the other, if both wait for a
+    third, or if both are of one DAG with another one.
+
+    Args:
+        changed: Is told each job of whose DAG something else is known now.
+    """
+
+    def __init__(self, changed: Callable[[JobId], None]) -> None:
+        self._groups: dict[_Node, _Group] = {}
+        self._of: dict[JobId, _Group] = {}
+        self._changed = changed
+
+    def of(self, job: Job) -> Dag | None:
+        """The DAG of a job; `None` if it is no stage of one, or has ended."""
+        group = self._of.get(job.id)
+        return None if group is None else group.made(job.spec.dag)
+
+    def told(self, job: Job) -> None:
+        """A task of a job has finished, which tells how long other stages of its DAG take."""
+        if (group := self._of.get(job.id)) is not None:
+            for member in group.members:
+                self._changed(member)
+
+    def follow(self, job: Job) -> None:
+        """Take in the record of a job that was added or replaced."""
+        if not job.spec.dag:
+            return
+        over = job.state in TERMINAL_JOB
+        group = self._of.get(job.id)
+        if group is None:
+            if over:
+                return
+            group = self._joined(_nodes(job.spec.owner, job.spec.dag, job.id, job.spec.depends_on))
+            if len(group.members) >= MOST_STAGES:
+                return
+            group.members[job.id] = job
+            self._of[job.id] = group
+        elif over:
+            del group.members[job.id], self._of[job.id]
+            group.ended[job.id] = None
+            self._changed(job.id)
+            if not group.members:
+                self._drop(group)
+        else:
+            arrives = group.members[job.id].waits and not job.waits
+            group.members[job.id] = job
+            if not arrives:
+                return
+        group.dag = None
+        for member in group.members:
+            self._changed(member)
+
+    def restore(
+        self, owners: Mapping[str, Mapping[JobId, EndedStage]]
+    ) -> Iterable[tuple[str, JobId]]:
+        """Take in the stages that had ended before a restart; all jobs were followed.
+
+        Returns:
+            Those whose DAG has ended, too, each with its owner.
+        """
+        for owner, stages in owners.items():
+            for job, it in stages.items():
+                self._joined(_nodes(owner, it.label, job, it.after)).ended[job] = None
+        stale = []
+        for owner, stages in owners.items():
+            for job, it in stages.items():
+                group = self._groups.get((owner, it.label, job))
+                if group is None or not group.members:
+                    stale.append((owner, job))
+        for group in {id(it): it for it in self._groups.values()}.values():
+            group.dag = None
+            if not group.members:
+                self._drop(group)
+        return stale
+
+    def _joined(self, nodes: Iterable[_Node]) -> _Group:
+        """The group of some nodes, which are of one from now on."""
+        groups: dict[int, _Group] = {}
+        for node in nodes:
+            group = self._groups.get(node)
+            if group is None:
+                group = self._groups[node] = _Group(node)
+            groups[id(group)] = group
+        largest, *others = sorted(groups.values(), key=lambda it: -len(it.nodes))
+        for other in others:
+            largest.nodes |= other.nodes
+            largest.members |= other.members
+            largest.ended |= other.ended
+            self._groups.update(dict.fromkeys(other.nodes, largest))
+            self._of.update(dict.fromkeys(other.members, largest))
+        return largest
+
+    def _drop(self, group: _Group) -> None:
+        for node in group.nodes:
+            del self._groups[node]
+
+
+def _nodes(owner: str, label: str, job: JobId, after: Iterable[JobId]) -> list[_Node]:
+    before = list(after)[:PREDECESSORS_KEPT]
+    return [(owner, label, name) for name in (job, *before)]

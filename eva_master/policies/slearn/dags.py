@@ -1,0 +1,74 @@
+"""Stages of DAGs, which count as much as their whole DAG."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from eva_master.model.ids import JobId, Millis
+from eva_master.model.planning.snapshot import JobView
+from eva_master.policies.slearn.config import Config
+from eva_master.policies.slearn.sizes import Work, is_thin
+
+_Dag = tuple[str, JobId]
+
+
+def whole(jobs: Iterable[JobView], works: Mapping[JobId, Work]) -> dict[JobId, Work]:
+    """The work of jobs, that of a stage being the work of its DAG.
+
+    What a DAG has left is what its stages have left that are there, by estimate that of those that
+    wait for others, and nothing of those that have ended.
+
+    Args:
+        jobs: All jobs.
+        works: Of each job by itself.
+    """
+    found = dict(works)
+    dags: dict[_Dag, list[JobView]] = {}
+    for job in jobs:
+        if job.dag is not None:
+            dags.setdefault((job.owner, job.dag.first), []).append(job)
+    for stages in dags.values():
+        those = [works[job.id] for job in stages]
+        all_ms, left_ms = _sum(it.whole_ms for it in those), _sum(it.left_ms for it in those)
+        had_ms = sum(it.had_ms for it in those)
+        for job in stages:
+            dag = job.dag
+            assert dag is not None
+            found[job.id] = replace(
+                works[job.id],
+                whole_ms=None if all_ms is None else all_ms + dag.waiting_ms + dag.ended_ms,
+                left_ms=None if left_ms is None else left_ms + dag.waiting_ms,
+                had_ms=had_ms + dag.ended_ms,
+            )
+    return found
+
+
+def _sum(times: Iterable[int | None]) -> int | None:
+    """The sum of times that are known; `None` if that of one is not."""
+    known = list(times)
+    found = [it for it in known if it is not None]
+    return sum(found) if len(found) == len(known) else None
+
+
+def own_ms(job: JobView, whole_ms: int) -> int:
+    """The work of a job by itself, if that of it, or of its DAG, is so much."""
+    if job.dag is None or job.estimate is None:
+        return whole_ms
+    return job.estimate.mean_ms * job.tasks
+
+
+def arrived_ms(job: JobView) -> Millis:
+    """When a job came, of a stage its DAG."""
+    return job.submitted_ms if job.dag is None else job.dag.submitted_ms
+
+
+def is_small(config: Config, job: JobView) -> bool:
+    """Whether a job is in the first queue for its few tasks; a DAG may be large all the same."""
+    alone = job.dag is None or not config.whole_dags
+    return config.thin_first and alone and is_thin(config, job)
+
+
+def is_later(job: JobView) -> bool:
+    """Whether a job is a stage of a DAG, and not its first one."""
+    return job.dag is not None and job.dag.first != job.id
