@@ -84,6 +84,16 @@ class Estimate:
         return isqrt(self.scale * self.freedom * MILLION // (self.freedom - 2))
 
     @property
+    def usual_ms(self) -> int:
+        """The time that half of the tasks take less than, and half more; or what is stated.
+
+        Few tasks that take many times as long make the mean larger, and this hardly.
+        """
+        if self.source is Source.STATED:
+            return self.mean_ms
+        return max(1, min(LONGEST_MS, exp_of_ppm(self.log)))
+
+    @property
     def least_ms(self) -> int:
         """A run time one standard deviation of the logarithm below the median."""
         return max(1, min(LONGEST_MS, exp_of_ppm(self.log - self.spread_ppm)))
