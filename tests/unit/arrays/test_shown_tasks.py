@@ -137,6 +137,14 @@ def test_how_long_a_large_array_takes_is_told_by_one_that_waits() -> None:
     assert {task.remaining_ms for task in message.tasks if task.state == "running"} == {30_000}
 
 
+def test_of_a_large_array_those_tell_that_began_last_and_those_that_began_first() -> None:
+    """The first ones may have run for longer than was expected."""
+    array = Array(*[TASK] * 5_000, room=300)
+    array.begin(*range(300))
+    telling = [run.index for run in record(array).telling if run.state is RunState.RUNNING]
+    assert sorted(telling) == [*range(20), *range(200, 300)]
+
+
 @pytest.mark.parametrize("page", [TaskPage(), TaskPage(150, 20), TaskPage(0, 20, failed=True)])
 def test_reading_costs_the_same_in_an_array_of_any_size(page: TaskPage) -> None:
     costs = []
