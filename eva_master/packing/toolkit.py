@@ -32,6 +32,7 @@ from eva_master.packing.bins.replan_trigger import replan_due
 from eva_master.packing.planner_cache import PlannerCache
 from eva_master.packing.valuation.reservation_price import Speeds
 from eva_master.packing.valuation.task_classes import PricedShape
+from eva_master.packing.valuation.time_left import by_now
 
 __all__ = [
     "NODES",
@@ -45,6 +46,7 @@ __all__ = [
     "Speeds",
     "UnplacedGroup",
     "build_plan",
+    "by_now",
     "joint_move",
     "open_instances",
     "place",

@@ -97,7 +97,7 @@ def _work_ms(state: Records, dag: Dag, waiting: list[JobId]) -> tuple[int, int]:
             mean_ms, median_ms = values[key].mean_ms, values[key].median_ms
         else:
             found = remaining.expected(state, record)
-            mean_ms, median_ms = (0, 0) if found is None else (found.mean_ms, found.median_ms)
+            mean_ms, median_ms = (0, 0) if found is None else (found.mean_ms, found.likely_ms)
         expected += mean_ms * len(record.spec.tasks)
         likely += median_ms * len(record.spec.tasks)
     share = len(waiting), len(looked_at)

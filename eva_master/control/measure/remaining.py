@@ -145,6 +145,13 @@ class Told:
         known = [work.at_since_ms for work in self.works.values() if work is not None]
         return max(known) if known and len(known) == len(self.works) else None
 
+    @property
+    def usual_ms(self) -> int | None:
+        """How long half of the tasks take at most that take longest; `None` as in `longest_ms`."""
+        if self.longest_ms is None or self.estimate is None:
+            return None
+        return self.estimate.usual_ms
+
 
 def of_job(
     state: Records, job: Job, runs: Sequence[TaskRun], before: ToldEstimates | None = None
@@ -254,8 +261,22 @@ def longest_ms(state: Records, job: Job) -> int | None:
     Returns:
         `None` if that of one is not known.
     """
+    return _of_kinds(state, job).longest_ms
+
+
+def usual_ms(state: Records, job: Job) -> int | None:
+    """How long half of the tasks of an array take at most, of those that differ the longest.
+
+    Returns:
+        `None` if that of one is not known.
+    """
+    return _of_kinds(state, job).usual_ms
+
+
+def _of_kinds(state: Records, job: Job) -> Told:
+    """What policies would be told of an array that had one task of each kind."""
     different = replace(job.spec, tasks=state.kinds(job.id))
-    return of_spec(state, different, job.submitted_ms, state.telling(job)).longest_ms
+    return of_spec(state, different, job.submitted_ms, state.telling(job))
 
 
 def left_ms(state: Records, run: TaskRun, now: Millis) -> int | None:

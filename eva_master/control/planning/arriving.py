@@ -39,7 +39,7 @@ def join(context: Context, job: Job) -> bool:
     spec, standing = job.spec, _standing(context, job)
     if not any(line.open_to for line in standing.lines) or not spec.stands_in_line:
         return False
-    task_ms = remaining.longest_ms(context.state, job)
+    task_ms = remaining.usual_ms(context.state, job)
 
     def takes(newcomers: Newcomers) -> bool:
         return newcomers.take(spec.latency, task_ms)

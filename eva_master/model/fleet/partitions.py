@@ -165,8 +165,8 @@ class ShortJobs:
 
         Args:
             latency: What its user says.
-            task_ms: How long one of its tasks is expected to take; of one of which nothing is known
-                (`None`) nothing is assumed.
+            task_ms: How long half of its tasks are expected to take at most, or as stated; of one
+                of which nothing is known (`None`) nothing is assumed.
         """
         if latency is not Latency.AUTO:
             return latency is Latency.SHORT

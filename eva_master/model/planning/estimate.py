@@ -87,9 +87,17 @@ class Estimate:
         return isqrt(self.scale * self.freedom * MILLION // (self.freedom - 2))
 
     @property
-    def median_ms(self) -> int:
-        """Half of such tasks take less; once some of the job have ended it is the mean."""
-        return self.mean_ms if self.tasks or not self.scale else median_ms(self.log)
+    def usual_ms(self) -> int:
+        """The time that half of the tasks take less than, and half more; or what is stated.
+
+        Few tasks that take many times as long make the mean larger, and this hardly.
+        """
+        return self.mean_ms if self.source is Source.STATED else median_ms(self.log)
+
+    @property
+    def likely_ms(self) -> int:
+        """The median as well, but the mean once some tasks of the job have ended."""
+        return self.mean_ms if self.tasks or not self.scale else self.usual_ms
 
     @property
     def least_ms(self) -> int:

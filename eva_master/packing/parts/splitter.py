@@ -35,14 +35,14 @@ _FRONT = "short."
 
 
 def below(limit_ms: int) -> Callable[[JobView], bool]:
-    """Whether a job is short: its tasks are expected to take less than this, or its user says so.
+    """Whether a job is short: most of its tasks are expected to take less, or its user says so.
 
     A job of which nothing is known and nothing is said is not.
     """
     short = ShortJobs(limit_ms)
 
     def is_short(job: JobView) -> bool:
-        return short.has(job.latency, None if job.estimate is None else job.estimate.mean_ms)
+        return short.has(job.latency, None if job.estimate is None else job.estimate.usual_ms)
 
     return is_short
 

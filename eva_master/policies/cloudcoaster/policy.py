@@ -19,12 +19,12 @@ from eva_master.packing.toolkit import (
     PricedShape,
     UnplacedGroup,
     build_plan,
+    by_now,
     open_instances,
     place,
     waiting,
     without_interference,
 )
-from eva_master.packing.valuation.time_left import by_now
 from eva_master.policies.cloudcoaster.config import PRESETS, Config
 from eva_master.policies.cloudcoaster.filling import Filling, holds_short
 from eva_master.policies.cloudcoaster.lines import STEADY, TRANSIENT, Servers, at_servers, one_line

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from eva_master.adapters.rpc.server import views
+from eva_master.control.readside import shown_tasks
 from eva_master.control.readside.model import ClusterModel
 from eva_master.control.readside.publisher import Publisher
 from eva_master.control.settings import Settings
@@ -135,6 +136,20 @@ def test_how_long_a_large_array_takes_is_told_by_one_that_waits() -> None:
     message = views.job(model, model.record(JOB, now), now)
     assert (message.remaining_ms, message.HasField("eta_ms")) == (60_000, False)
     assert {task.remaining_ms for task in message.tasks if task.state == "running"} == {30_000}
+
+
+def test_of_a_large_array_those_tell_that_began_last_and_those_that_began_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The first ones may have run for longer than was expected."""
+    monkeypatch.setattr(shown_tasks, "_TELLING", 10)
+    monkeypatch.setattr(shown_tasks, "_BEGAN_FIRST", 5)
+    array = Array(*[TASK] * 5_000, room=300)
+    array.begin(*range(300))
+    telling = [run.index for run in record(array).telling if run.state is RunState.RUNNING]
+    running = [index for index in range(5_000) if array.run(index).state is RunState.RUNNING]
+    assert len(running) > 30
+    assert sorted(telling) == [*running[:5], *running[-10:]]
 
 
 @pytest.mark.parametrize("page", [TaskPage(), TaskPage(150, 20), TaskPage(0, 20, failed=True)])

@@ -14,6 +14,7 @@ from eva_master.model.planning.fixed_point import log_ppm
 from eva_master.model.planning.plan import Assign
 from eva_master.model.planning.snapshot import RemainingWork, Snapshot
 from eva_master.packing.local_search.cost_model import MoveCosts, Terms
+from eva_master.packing.parts.splitter import below
 from eva_master.packing.problem import Problem, Valuation
 from eva_master.policies import eva, stratus
 from eva_master.policies.cloudcoaster.order import first_served
@@ -132,6 +133,19 @@ def test_a_move_is_to_pay_within_what_is_left() -> None:
 
 
 # -- cloudcoaster ----------------------------------------------------------------------------------
+
+
+def test_a_job_is_short_if_most_of_its_tasks_are_expected_to_be() -> None:
+    """A few tasks that take many times as long make the mean larger than what is usual."""
+    job = Cluster(BOX).job("a", SMALL).snapshot().jobs[0]
+    mean, usual = 120_000, log_ppm(60_000)
+    known = Estimate(mean, usual, 600_000, 20, Source.HISTORY)
+    assert known.usual_ms == pytest.approx(60_000, abs=1)
+    assert below(90_000)(replace(job, estimate=known))
+    assert not below(50_000)(replace(job, estimate=known))
+    assert not below(90_000)(replace(job, estimate=Estimate.stated(mean)))
+    assert below(90_000)(replace(job, estimate=Estimate.stated(89_999)))
+    assert not below(90_000)(job), "nothing is known of it"
 
 
 def test_short_jobs_of_which_more_is_known_to_be_left_stand_further_back() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from heapq import nsmallest
+from math import isqrt
 
 from eva_master.adapters.rpc._proto import api_pb2 as pb
 from eva_master.adapters.rpc.errors import BadRequest
@@ -126,7 +127,7 @@ def _job(model: ReadModel, record: JobRecord, now: Millis) -> Subject:
     shown, latency = views.job(model, record, now), ""
     short = model.partitions.home(job.partition).short
     if short is not None and job.state not in TERMINAL_JOB:
-        task_ms = shown.estimate.mean_ms if shown.HasField("estimate") else None
+        task_ms = _usual_ms(shown.estimate) if shown.HasField("estimate") else None
         latency = short.told(job.spec.latency, task_ms)
     lines, more = _lines(model, record, now)
     return Subject(
@@ -143,6 +144,12 @@ def _job(model: ReadModel, record: JobRecord, now: Millis) -> Subject:
         evidence=_evidence(model.evidence(job)) if _estimated(shown) else None,
         dag=_dag(model.dag_outlook(job)) if job.spec.dag else None,
     )
+
+
+def _usual_ms(known: pb.RunTimeEstimate) -> int:
+    """See `Estimate.usual_ms`: it lies in the middle of the two, on the scale of logarithms."""
+    stated = known.source == Source.STATED
+    return known.mean_ms if stated else isqrt(known.least_ms * known.most_ms)
 
 
 def _estimated(job: pb.Job) -> bool:
