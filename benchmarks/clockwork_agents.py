@@ -55,7 +55,7 @@ class Machine:
         """How long a task run takes, by its id."""
         job, _, index = run.partition("/")
         known = self.tasks_ms.get(job.rpartition("-")[0])
-        return self.task_ms if known is None else known[int(index)]
+        return self.task_ms if known is None else known[int(index.partition("+")[0])]
 
     def resources(self) -> pb.Resources:
         """What it has for tasks."""
