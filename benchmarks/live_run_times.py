@@ -1,10 +1,11 @@
 """How long jobs take on a live master whose policy has to learn how long that is.
 
 Run as `python -m benchmarks.live_run_times FILE [--policy NAME ...] [--jobs N] [--faster N]
-[--slots N] [--results FOLDER] [--json]`, with a trace of jobs as for `benchmarks.run_times`; its
-past jobs are left out. The real master runs in a process of its own, with journal, planner and gRPC
-port. Agents from another process join as nodes of one slot each, and their tasks are timers. The
-trace is run as many times faster as is said, arrivals, tasks and the queues of `slearn` alike.
+[--slots N] [--with-past] [--results FOLDER] [--json]`, with a trace of jobs as for
+`benchmarks.run_times`. What its past jobs teach is in the journal from the start if it is asked
+for; else they are left out. The real master runs in a process of its own, with journal, planner and
+gRPC port. Agents from another process join as nodes of one slot each, and their tasks are timers.
+The trace is run as many times faster as is said, arrivals, tasks and the queues of `slearn` alike.
 Beside each figure is that of the same jobs, as fast, in a simulation.
 
 What has been run stays in the folder, a file per policy, and is not run again: a call that was
@@ -19,8 +20,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -37,16 +38,23 @@ from benchmarks.harness import (
     surroundings,
     wait_until,
 )
+from eva_master.adapters.loop.clock import SystemClock
 from eva_master.adapters.rpc.client.master import Client
+from eva_master.adapters.store.journal import SqlJournal
 from eva_master.adapters.traces.recipes import TasksRecipe
 from eva_master.app.config import policy_config
 from eva_master.app.experiment.fixed import ClusterSection
 from eva_master.app.policy_registry import policies
 from eva_master.app.sections.base import OnePolicySection
 from eva_master.app.sections.policies import estimates_of
+from eva_master.learning.knowledge import Knowledge
+from eva_master.model.changes import Changes
+from eva_master.model.resources import Resources
 from eva_master.model.trace import Trace, TraceJob
 from eva_master.packing.elastic.fixed import built
 from eva_master.simulation.run import Setup, Simulation
+from eva_master.simulation.scenario.earlier import taught
+from eva_master.simulation.scenario.submission import OWNER
 
 POLICIES = ("slearn", "slearn:published", "slearn:las", "slearn:fifo")
 _TYPE, _MIB = "bench.node", 64
@@ -56,14 +64,15 @@ _NODE: dict[str, Any] = {
     "usd_per_hour": 0,
     "fence_after": "2m",
 }
+_DEMAND = Resources(0, 1_000, _MIB)
 _TOKEN_MS = 3_600_000
 _FIRST_QUEUE_S = 1_000
 _LOOK_S = 1.0
 _ENDED = ("succeeded", "failed", "cancelled")
 
 
-def hastened(trace: Trace, faster: int) -> Trace:
-    """A trace in which everything takes so many times less time, without past jobs."""
+def hastened(trace: Trace, faster: int, *, past: bool = False) -> Trace:
+    """A trace in which everything takes so many times less time; without past jobs unless asked."""
 
     def job(one: TraceJob) -> TraceJob:
         tasks = tuple(
@@ -75,7 +84,8 @@ def hastened(trace: Trace, faster: int) -> Trace:
             one, arrival_ms=arrival, duration_ms=max(1, total // len(tasks)), tasks=tasks
         )
 
-    return replace(trace, jobs=tuple(map(job, trace.jobs)), past=())
+    earlier = (replace(it, mean_ms=max(1, it.mean_ms // faster)) for it in trace.past)
+    return replace(trace, jobs=tuple(map(job, trace.jobs)), past=tuple(earlier) if past else ())
 
 
 def section(name: str, faster: int) -> OnePolicySection:
@@ -121,14 +131,14 @@ def live(trace: Trace, chosen: OnePolicySection, slots: int) -> Figures:
         "round_min_interval": "1s",
         "policy": chosen.model_dump(mode="json"),
     }
-    with (
-        state_directory() as state_dir,
-        running_master(state_dir, settings) as master,
-        master.client() as client,
-        _agents(master, client, names, trace),
-    ):
+    with state_directory() as state_dir, ExitStack() as stack:
+        _teach(state_dir, trace, chosen)
+        master = stack.enter_context(running_master(state_dir, settings))
+        client = stack.enter_context(master.client())
+        users = _users(stack, master, client, trace)
+        stack.enter_context(_agents(master, client, names, trace))
         wait_until(lambda: client.describe().workers_connected == slots, "the connection of all")
-        late_s = _submit(client, trace)
+        late_s = _submit(users, trace)
         while not _over(client, len(trace.jobs)):
             time.sleep(_LOOK_S)
         jobs = [it for it in client.jobs(ended=True) if it.state in _ENDED]
@@ -142,7 +152,33 @@ def live(trace: Trace, chosen: OnePolicySection, slots: int) -> Figures:
         }
 
 
-def _submit(client: Client, trace: Trace) -> float:
+def _teach(state_dir: Path, trace: Trace, chosen: OnePolicySection) -> None:
+    """Write what past jobs teach into the master's journal, as it is before its first start."""
+    if not trace.past:
+        return
+    kind = policies()[chosen.name]
+    mode = estimates_of(kind, policy_config(chosen, kind))
+    past = (replace(it, demand=_DEMAND) for it in trace.past)
+    learned = taught(Knowledge(), past, SystemClock().now(), mode)
+    with SqlJournal.open(f"sqlite:///{state_dir / 'journal.db'}") as journal:
+        journal.commit(Changes(values={"learned": learned.to_json()}))
+
+
+def _users(
+    stack: ExitStack, master: RunningMaster, operator: Client, trace: Trace
+) -> dict[str, Client]:
+    """A connection of each user of a trace, by the name of the user."""
+    told = yaml.safe_load((master.state_dir / "client.yaml").read_text())
+    authorities = Path(told["ca_file"]).read_bytes()
+    found = {}
+    for owner in {job.owner or OWNER for job in trace.jobs}:
+        token = operator.create_token(owner, "user").secret
+        client = Client(master.address, authorities=authorities, token=token)
+        found[owner] = stack.enter_context(client)
+    return found
+
+
+def _submit(users: Mapping[str, Client], trace: Trace) -> float:
     """Submit jobs as they arrive; returns by how much the latest of them was late."""
     begin, late = time.monotonic(), 0.0
     for job in trace.jobs:
@@ -158,7 +194,8 @@ def _submit(client: Client, trace: Trace) -> float:
             "resources": {"cpus": 1, "memory": f"{_MIB}MiB"},
             "reports_steps": False,
         }
-        client.submit(yaml.safe_dump(keys), file_name=f"{job.id}.yaml")
+        user = users[job.owner or OWNER]
+        user.submit(yaml.safe_dump(keys), file_name=f"{job.id}.yaml")
     return late
 
 
@@ -194,12 +231,13 @@ def _agents(
 def measured(chosen: argparse.Namespace) -> Figures:
     """Run what has not been run yet; returns all figures."""
     recipe = TasksRecipe(kind="tasks", file=chosen.file, jobs=chosen.jobs or None)
-    trace = hastened(recipe.trace(1, ()), chosen.faster)
+    trace = hastened(recipe.trace(1, ()), chosen.faster, past=chosen.with_past)
     chosen.results.mkdir(parents=True, exist_ok=True)
     rows = []
     for name in chosen.policy or POLICIES:
         what = f"{chosen.file.name.partition('.')[0]}-{len(trace.jobs)}-{chosen.faster}"
-        kept = chosen.results / f"{what}-{chosen.slots}-{name.replace(':', '_')}.json"
+        past = "-past" if chosen.with_past else ""
+        kept = chosen.results / f"{what}{past}-{chosen.slots}-{name.replace(':', '_')}.json"
         if not kept.exists():
             policy = section(name, chosen.faster)
             row = {"policy": name, **surroundings(), **live(trace, policy, chosen.slots)}
@@ -227,6 +265,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--jobs", type=int, default=0, help="the first so many; default: all")
     parser.add_argument("--faster", type=int, default=200, help="default: 200")
     parser.add_argument("--slots", type=int, default=150, help="default: 150")
+    parser.add_argument("--with-past", action="store_true", help="past jobs have taught the master")
     parser.add_argument("--results", type=Path, default=Path("build/live-run-times"))
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     chosen = parser.parse_args(arguments)

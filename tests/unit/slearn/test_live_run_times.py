@@ -31,6 +31,8 @@ def file(folder: Path) -> Path:
 def test_everything_is_so_many_times_faster_and_the_past_is_left_out(tmp_path: Path) -> None:
     trace = hastened(TasksRecipe(kind="tasks", file=file(tmp_path)).trace(1, ()), 100)
     assert trace.past == ()
+    taught = hastened(TasksRecipe(kind="tasks", file=file(tmp_path)).trace(1, ()), 100, past=True)
+    assert [it.mean_ms for it in taught.past] == [500]
     assert [job.arrival_ms for job in trace.jobs] == [0, 200]
     assert [[it.duration_ms for it in job.tasks] for job in trace.jobs] == [
         [400, 500, 610],
@@ -74,7 +76,7 @@ def test_a_few_jobs_run_on_a_live_master(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     common = [str(file(tmp_path)), "--results", str(tmp_path / "r"), "--slots", "3", "--json"]
-    assert main([*common, "--policy", "slearn:published", "--faster", "20"]) == 0
+    assert main([*common, "--policy", "slearn:3sigma", "--faster", "20", "--with-past"]) == 0
     (row,) = json.loads(capsys.readouterr().out)["policies"]
     assert row["succeeded"] == 2
     assert row["jct_mean_s"] > 0.5 * row["simulated_jct_mean_s"]
