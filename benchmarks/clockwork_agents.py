@@ -1,9 +1,10 @@
 """Runs many agents of owned nodes in one process; their tasks are timers and no processes.
 
 Run as `python -m benchmarks.clockwork_agents REQUEST`, a JSON file with the `tokens` of the nodes,
-their `type`, `milli_cpus` and `memory_mib`, and `task_ms`, after which each task exits with 0. Each
-agent joins with its token, keeps its lease and speaks the whole protocol over a TLS connection of
-its own. They do so until SIGTERM.
+their `type`, `milli_cpus` and `memory_mib`, and `task_ms`, after which each task exits with 0; or
+`tasks_ms`, which has that of each task by the name of its job. Each agent joins with its token,
+keeps its lease and speaks the whole protocol over a TLS connection of its own. They do so until
+SIGTERM.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -41,12 +42,20 @@ class Machine:
     Attributes:
         type: As the master's settings name it.
         task_ms: How long a task takes.
+        tasks_ms: How long each takes, by the name of its job, for jobs that are named here.
     """
 
     type: str
     milli_cpus: int
     memory_mib: int
-    task_ms: int
+    task_ms: int = 1_000
+    tasks_ms: Mapping[str, Sequence[int]] = field(default_factory=dict)
+
+    def takes_ms(self, run: str) -> int:
+        """How long a task run takes, by its id."""
+        job, _, index = run.partition("/")
+        known = self.tasks_ms.get(job.rpartition("-")[0])
+        return self.task_ms if known is None else known[int(index.partition("+")[0])]
 
     def resources(self) -> pb.Resources:
         """What it has for tasks."""
@@ -128,7 +137,7 @@ class ClockworkAgent:
     def _start(self, key: Key) -> None:
         if key not in self._reports:
             self._note(key, pb.PHASE_RUNNING)
-            self._loop.call_later(self._machine.task_ms / 1_000, self._exit, key)
+            self._loop.call_later(self._machine.takes_ms(key[0]) / 1_000, self._exit, key)
         else:
             self._tell(key)
 

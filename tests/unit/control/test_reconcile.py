@@ -191,3 +191,12 @@ def test_reasons_for_waiting_are_passed_on() -> None:
     present = _snapshot(("a/0", 2, None))
     plan = Plan((), (Hold(RunId("a/0"), "no room"), Hold(RunId("x/0"), "unknown by now")))
     assert reconcile(present, plan).holds == (("a/0", "no room"),)
+
+
+def test_of_pilots_those_are_kept_that_there_are() -> None:
+    present = _snapshot(("a/0", 1, None), ("b/0", 1, None))
+    first, gang = present.jobs
+    array = replace(first, kind=JobKind.ARRAY, tasks=5)
+    present = replace(present, jobs=(array, replace(gang, runs=(*gang.runs, RunId("b/1")))))
+    named = ((JobId("a"), (4, 5, -1, 0)), (JobId("b"), (0,)), (JobId("gone"), (0,)))
+    assert reconcile(present, Plan(pilots=named)).pilots == ((JobId("a"), (4, 0)),)

@@ -59,6 +59,12 @@ def plan_of(names: str, offering: int, pool: str = "") -> Plan:
     )
 
 
+def test_merged_plans_keep_pilots() -> None:
+    one, two = (Plan(pilots=((JobId(name), (1, 2)),)) for name in "ab")
+    assert merge((one, two)).pilots == ((JobId("a"), (1, 2)), (JobId("b"), (1, 2)))
+    assert merge((Plan(), one)) is one, "to name pilots is to decide something"
+
+
 def test_merged_plans_keep_who_is_where() -> None:
     one, two = plan_of("ab", 0, "p"), plan_of("cd", 1, "q")
     merged = merge((one, two))

@@ -42,6 +42,7 @@ from eva_master.model.fleet.partitions import (
 from eva_master.model.ids import Family, InstanceId, JobId, Millis, Price, Workload
 from eva_master.model.job import JobKind, JobSpec, Program, TaskSpec
 from eva_master.model.planning.plan import Assign, NewInstance, Plan, PolicyMemory
+from eva_master.model.planning.snapshot import Leeway
 from eva_master.model.resources import Resources
 from eva_master.model.states import JobState, RunState
 from eva_master.simulation.cluster.journal import MemoryJournal
@@ -319,6 +320,35 @@ def test_a_budget_per_month_stops_launches_until_the_next_month_and_nothing_that
     cluster.handle(Tick(), after_ms=december - cluster.now)
     cluster.answer("main", cluster.one_each("main"))
     assert len(cluster.machine.state.live) == 3
+
+
+def test_policies_are_told_what_limits_and_budgets_leave() -> None:
+    budget = Budget(per_hour=2_500_000, per_month=3_000_000)
+    main = replace(MAIN, budget=budget, limits=PartitionLimits(instances=5))
+    cluster = Cluster(SHORT, main, limits=Limits(instances=4))
+
+    def left(name: str) -> Leeway:
+        return cluster.asked[name].snapshot.leeway
+
+    cluster.submit("quick", duration_ms=1_000)
+    assert left("short") == Leeway(4)
+    cluster.answer("short", cluster.one_each("short"))
+    cluster.submit("job", tasks=2)
+    assert left("main") == Leeway(3, 2_500_000)
+    cluster.answer("main", cluster.one_each("main"))
+    cluster.submit("more")
+    assert left("main") == Leeway(1, 500_000)
+    cluster.answer("main")
+    cluster.up()
+    cluster.handle(Tick(), after_ms=2 * HOUR)  # four instance hours
+    cluster.submit("later")
+    assert left("main") == Leeway(0, 500_000), "this month's budget is used up"
+
+
+def test_without_limits_there_is_nothing_to_tell() -> None:
+    cluster = Cluster(SHORT, MAIN)
+    cluster.submit("job")
+    assert cluster.asked["main"].snapshot.leeway == Leeway()
 
 
 class Walked(tuple[TaskSpec, ...]):

@@ -220,6 +220,29 @@ def test_policies_that_go_by_arrival_take_the_order_of_the_queues_for_it() -> No
     assert placed(plan) == {"short": 2, "long": 1}
 
 
+class Picky(Seen):
+    """It has no use for one job, wherever there is room."""
+
+    def plan(
+        self, snapshot: Snapshot, memory: PolicyMemory | None
+    ) -> tuple[Plan, PolicyMemory | None]:
+        """See `eva_master.ports.Policy`."""
+        jobs = tuple(it for it in snapshot.jobs if it.id != "shunned")
+        runs = tuple(it for it in snapshot.runs if it.job != "shunned")
+        plan, memory = super().plan(replace(snapshot, jobs=jobs, runs=runs), memory)
+        shunned = (Hold(it.id, "not here") for it in snapshot.runs if it.job == "shunned")
+        return replace(plan, entries=(*plan.entries, *shunned)), memory
+
+
+def test_room_for_which_those_who_come_first_have_no_use_is_for_others() -> None:
+    jobs = Jobs(limit=1).add("shunned", 4, 1_000, at=9).add("other", 6, 90 * MINUTE)
+    jobs.back = Picky()
+    plan = jobs.plan()
+    assert placed(plan) == {"other": 4}
+    assert {run.partition("/")[0] for run in held(plan)} == {"shunned", "other"}
+    assert len(jobs.back.shown) == 3
+
+
 def test_what_is_launched_for_those_who_come_first_is_stated_first() -> None:
     """So limits that the policy is not told of, such as those of a user, cut the others."""
     jobs = Jobs().add("long", 8, 90 * MINUTE, at=9).add("short", 4, 1_000)
