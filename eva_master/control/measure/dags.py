@@ -39,7 +39,8 @@ def of_job(state: Records, job: Job) -> DagView | None:
     if dag is None:
         return None
     waiting = [name for name in dag.members if state.jobs[name].waits]
-    ended = state.learned.dags.of(job.spec.owner).ended
+    known = state.learned.dags.of(job.spec.owner).ended
+    over = [known[name] for name in dag.ended if name in known]
     expected_ms, likely_ms = _work_ms(state, dag, waiting)
     return DagView(
         label=dag.label,
@@ -48,8 +49,8 @@ def of_job(state: Records, job: Job) -> DagView | None:
         waiting=len(waiting),
         waiting_ms=expected_ms,
         likely_ms=likely_ms,
-        ended=len(dag.ended),
-        ended_ms=sum(ended[name].had_ms for name in dag.ended if name in ended),
+        ended=len(over),
+        ended_ms=sum(it.had_ms for it in over),
     )
 
 

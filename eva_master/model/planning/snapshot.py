@@ -172,7 +172,7 @@ class DagView:
         waiting_ms: The work of these that is expected, in milliseconds of one task; those of which
             nothing is known count nothing.
         likely_ms: The same where each stage takes its median, which heavy tails do not raise.
-        ended: How many stages have ended.
+        ended: How many stages have ended of which anything is remembered.
         ended_ms: How long their tasks took together.
     """
 

@@ -218,6 +218,7 @@ async def test_users_are_told_of_a_dag_before_and_after_a_restart(tmp_path: Path
             assert (told.label, told.stages, told.ended, told.waiting) == ("nightly", 3, 1, 1)
         over = await second.cluster.Explain(pb.ExplainRequest(subject="prep"))
         assert not over.HasField("dag")
+        assert (await second.jobs.Get(pb.GetJobRequest(job="report"))).dag == "nightly"
 
 
 async def test_a_cancelled_job_takes_those_after_it_along(tmp_path: Path) -> None:

@@ -153,6 +153,15 @@ def test_it_is_shown_what_a_job_waits_for(eva: Run, api: FakeApi) -> None:
     assert "next round" not in explained
 
 
+def test_it_is_shown_of_which_dag_a_job_is_a_stage(eva: Run, api: FakeApi) -> None:
+    api.jobs["c-3"] = waiting(dag="nightly")
+    assert "dag        nightly" in eva("status", "c-3").stdout
+    assert json.loads(eva("status", "c-3", "--json").stdout)["dag"] == "nightly"
+    api.jobs["c-3"] = waiting()
+    assert "nightly" not in eva("status", "c-3").stdout
+    assert json.loads(eva("status", "c-3", "--json").stdout)["dag"] is None
+
+
 def test_a_thousand_are_counted(eva: Run, api: FakeApi) -> None:
     api.jobs["c-3"] = waiting(after=[f"j-{n}" for n in range(1_000)], waits_for=[])
     status = eva("status", "c-3").stdout

@@ -872,6 +872,7 @@ class Job(google.protobuf.message.Message):
     SUSPENSION_FIELD_NUMBER: builtins.int
     PARTITION_FIELD_NUMBER: builtins.int
     REPLICAS_MICRO_USD_FIELD_NUMBER: builtins.int
+    DAG_FIELD_NUMBER: builtins.int
     id: builtins.str
     name: builtins.str
     owner: builtins.str
@@ -910,6 +911,8 @@ class Job(google.protobuf.message.Message):
     """Where it runs, if the cluster is divided."""
     replicas_micro_usd: builtins.int
     """The part of its cost for extra runs of its tasks."""
+    dag: builtins.str
+    """The label of the DAG of which it is a stage; empty if it is none."""
     @property
     def tasks(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Task]:
         """All of them, those that were asked for, or those that matter: failed, ended last, with a place,
@@ -982,9 +985,10 @@ class Job(google.protobuf.message.Message):
         suspension: global___Suspension | None = ...,
         partition: builtins.str = ...,
         replicas_micro_usd: builtins.int = ...,
+        dag: builtins.str = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_eta_earliest_ms", b"_eta_earliest_ms", "_eta_latest_ms", b"_eta_latest_ms", "_eta_ms", b"_eta_ms", "_exit_code", b"_exit_code", "_remaining_ms", b"_remaining_ms", "contradicted", b"contradicted", "estimate", b"estimate", "eta_earliest_ms", b"eta_earliest_ms", "eta_latest_ms", b"eta_latest_ms", "eta_ms", b"eta_ms", "exit_code", b"exit_code", "pause", b"pause", "remaining_ms", b"remaining_ms", "suspension", b"suspension"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_eta_earliest_ms", b"_eta_earliest_ms", "_eta_latest_ms", b"_eta_latest_ms", "_eta_ms", b"_eta_ms", "_exit_code", b"_exit_code", "_remaining_ms", b"_remaining_ms", "after", b"after", "contradicted", b"contradicted", "cost_micro_usd", b"cost_micro_usd", "estimate", b"estimate", "eta_earliest_ms", b"eta_earliest_ms", "eta_latest_ms", b"eta_latest_ms", "eta_ms", b"eta_ms", "exit_code", b"exit_code", "failures", b"failures", "finished_ms", b"finished_ms", "id", b"id", "name", b"name", "no_packing_micro_usd", b"no_packing_micro_usd", "owner", b"owner", "partition", b"partition", "pause", b"pause", "priority", b"priority", "reason", b"reason", "remaining_estimated", b"remaining_estimated", "remaining_ms", b"remaining_ms", "replicas_micro_usd", b"replicas_micro_usd", "started_ms", b"started_ms", "state", b"state", "submitted_ms", b"submitted_ms", "suspension", b"suspension", "task_count", b"task_count", "tasks", b"tasks", "tasks_by_state", b"tasks_by_state", "tenant", b"tenant", "unmet", b"unmet", "unmet_origin", b"unmet_origin", "waiting_for", b"waiting_for", "waits_for", b"waits_for"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_eta_earliest_ms", b"_eta_earliest_ms", "_eta_latest_ms", b"_eta_latest_ms", "_eta_ms", b"_eta_ms", "_exit_code", b"_exit_code", "_remaining_ms", b"_remaining_ms", "after", b"after", "contradicted", b"contradicted", "cost_micro_usd", b"cost_micro_usd", "dag", b"dag", "estimate", b"estimate", "eta_earliest_ms", b"eta_earliest_ms", "eta_latest_ms", b"eta_latest_ms", "eta_ms", b"eta_ms", "exit_code", b"exit_code", "failures", b"failures", "finished_ms", b"finished_ms", "id", b"id", "name", b"name", "no_packing_micro_usd", b"no_packing_micro_usd", "owner", b"owner", "partition", b"partition", "pause", b"pause", "priority", b"priority", "reason", b"reason", "remaining_estimated", b"remaining_estimated", "remaining_ms", b"remaining_ms", "replicas_micro_usd", b"replicas_micro_usd", "started_ms", b"started_ms", "state", b"state", "submitted_ms", b"submitted_ms", "suspension", b"suspension", "task_count", b"task_count", "tasks", b"tasks", "tasks_by_state", b"tasks_by_state", "tenant", b"tenant", "unmet", b"unmet", "unmet_origin", b"unmet_origin", "waiting_for", b"waiting_for", "waits_for", b"waits_for"]) -> None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_eta_earliest_ms", b"_eta_earliest_ms"]) -> typing.Literal["eta_earliest_ms"] | None: ...
     @typing.overload

@@ -80,6 +80,7 @@ def job(model: ReadModel, record: JobRecord, now: Millis, pause: Pause | None = 
         remaining_estimated=whole.estimated,
         eta_ms=whole.eta_ms,
         after=known.spec.depends_on,
+        dag=known.spec.dag,
         waits_for=others,
         unmet="" if known.unmet is None else known.unmet.job,
         unmet_origin="" if known.unmet is None else known.unmet.origin,

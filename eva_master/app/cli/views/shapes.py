@@ -58,6 +58,7 @@ def job(message: Job) -> Shape:
         "after": list(message.after),
         "waits_for": list(message.waits_for),
         "unmet": message.unmet or None,
+        "dag": message.dag or None,
         "unmet_origin": message.unmet_origin or None,
         "submitted_ms": message.submitted_ms,
         "started_ms": message.started_ms or None,

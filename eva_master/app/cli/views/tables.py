@@ -102,6 +102,7 @@ def job(message: Job, now: int) -> RenderableType:
             else ()
         ),
         *((("partition", plain(message.partition)),) if message.partition else ()),
+        *((("dag", plain(message.dag)),) if message.dag else ()),
         ("state", state(message.state)),
         ("submitted", ago(message.submitted_ms, now)),
         ("started", ago(message.started_ms, now)),
