@@ -1,7 +1,7 @@
 """How long jobs take on a live master whose policy has to learn how long that is.
 
 Run as `python -m benchmarks.live_run_times FILE [--policy NAME ...] [--jobs N] [--faster N]
-[--slots N] [--with-past] [--results FOLDER] [--json]`, with a trace of jobs as for
+[--slots N] [--gap MS] [--with-past] [--results FOLDER] [--json]`, with a trace of jobs as for
 `benchmarks.run_times`. What its past jobs teach is in the journal from the start if it is asked
 for; else they are left out. The real master runs in a process of its own, with journal, planner and
 gRPC port. Agents from another process join as nodes of one slot each, and their tasks are timers.
@@ -68,6 +68,7 @@ _DEMAND = Resources(0, 1_000, _MIB)
 _TOKEN_MS = 3_600_000
 _FIRST_QUEUE_S = 1_000
 _LOOK_S = 1.0
+_GAP_MS = 1_000
 _ENDED = ("succeeded", "failed", "cancelled")
 
 
@@ -93,13 +94,14 @@ def section(name: str, faster: int) -> OnePolicySection:
     return OnePolicySection(name=name, options={"first_queue_s": max(1, _FIRST_QUEUE_S // faster)})
 
 
-def simulated_s(trace: Trace, chosen: OnePolicySection, slots: int) -> float:
+def simulated_s(trace: Trace, chosen: OnePolicySection, slots: int, gap_ms: int) -> float:
     """How long jobs take on average in a simulation, in seconds.
 
     Args:
         trace: As fast as it is to be.
         chosen: The policy.
         slots: On so many machines of one slot.
+        gap_ms: From one plan to the next at least.
     """
     kind = policies()[chosen.name]
     config = policy_config(chosen, kind)
@@ -110,25 +112,27 @@ def simulated_s(trace: Trace, chosen: OnePolicySection, slots: int) -> float:
         nodes=ClusterSection(servers=slots).fixed.nodes,
         durations=False,
         estimates=estimates_of(kind, config),
+        round_gap_ms=gap_ms,
         keep_record=True,
     )
     jobs = Simulation(setup).run().record.jobs
     return sum(job.jct_ms for job in jobs) / len(jobs) / 1_000
 
 
-def live(trace: Trace, chosen: OnePolicySection, slots: int) -> Figures:
+def live(trace: Trace, chosen: OnePolicySection, slots: int, gap_ms: int) -> Figures:
     """Run a trace on a live master; returns how long jobs took, and what it took the master.
 
     Args:
         trace: As fast as it is to be.
         chosen: The policy.
         slots: On so many agents with one slot each.
+        gap_ms: From one plan to the next at least.
     """
     names = [f"node{number}" for number in range(slots)]
     settings = {
         "nodes": dict.fromkeys(names, _NODE),
         "local": {"max_instances": 1},
-        "round_min_interval": "1s",
+        "round_min_interval": f"{gap_ms}ms",
         "policy": chosen.model_dump(mode="json"),
     }
     with state_directory() as state_dir, ExitStack() as stack:
@@ -237,11 +241,17 @@ def measured(chosen: argparse.Namespace) -> Figures:
     for name in chosen.policy or POLICIES:
         what = f"{chosen.file.name.partition('.')[0]}-{len(trace.jobs)}-{chosen.faster}"
         past = "-past" if chosen.with_past else ""
+        past += "" if chosen.gap == _GAP_MS else f"-{chosen.gap}ms"
         kept = chosen.results / f"{what}{past}-{chosen.slots}-{name.replace(':', '_')}.json"
         if not kept.exists():
             policy = section(name, chosen.faster)
-            row = {"policy": name, **surroundings(), **live(trace, policy, chosen.slots)}
-            row["simulated_jct_mean_s"] = round(simulated_s(trace, policy, chosen.slots), 2)
+            row = {
+                "policy": name,
+                **surroundings(),
+                **live(trace, policy, chosen.slots, chosen.gap),
+            }
+            expected = simulated_s(trace, policy, chosen.slots, chosen.gap)
+            row["simulated_jct_mean_s"] = round(expected, 2)
             kept.write_text(json.dumps(row))
         rows.append(json.loads(kept.read_text()))
     return {
@@ -265,6 +275,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--jobs", type=int, default=0, help="the first so many; default: all")
     parser.add_argument("--faster", type=int, default=200, help="default: 200")
     parser.add_argument("--slots", type=int, default=150, help="default: 150")
+    parser.add_argument(
+        "--gap", type=int, default=_GAP_MS, help="ms from plan to plan at least; default: 1000"
+    )
     parser.add_argument("--with-past", action="store_true", help="past jobs have taught the master")
     parser.add_argument("--results", type=Path, default=Path("build/live-run-times"))
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")

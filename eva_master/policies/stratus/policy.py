@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 from eva_master.model.ids import MILLION, RunId
@@ -22,7 +21,6 @@ from eva_master.policies.stratus.config import Config
 from eva_master.policies.stratus.packer import pack
 
 NAME = "stratus"
-_REMEMBERED = 4_096
 
 
 class Stratus:
@@ -80,14 +78,8 @@ class Stratus:
             return False
         if estimate.spread_ppm < config.sure_ppm:
             return True
-        longer = _longer_ppm(estimate, config.assumed_duration_s * 1000)
+        longer = estimate.exceeds_ppm(config.assumed_duration_s * 1000)
         return min(longer, MILLION - longer) < config.unlikely_ppm
-
-
-@lru_cache(_REMEMBERED)
-def _longer_ppm(estimate: Estimate, time_ms: int) -> int:
-    """The probability that a task runs for longer than a given time, in millionths."""
-    return estimate.exceeds_ppm(time_ms)
 
 
 @dataclass(frozen=True, slots=True)

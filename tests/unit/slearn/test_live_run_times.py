@@ -53,7 +53,8 @@ def test_what_was_run_is_not_run_again(
 ) -> None:
     ran: list[str] = []
 
-    def live(trace: Trace, chosen: OnePolicySection, slots: int) -> Figures:
+    def live(trace: Trace, chosen: OnePolicySection, slots: int, gap_ms: int) -> Figures:
+        assert gap_ms == 1_000
         ran.append(f"{chosen.preset or chosen.name} {len(trace.jobs)} {slots}")
         return {"succeeded": 1 if chosen.preset == "las" else len(trace.jobs), "jct_mean_s": 1.5}
 
