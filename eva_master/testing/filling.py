@@ -61,8 +61,9 @@ class Filling:
         only = self._only(line)
         members = {it for name in line.pools for it in self._members(name)}
         members &= only or members
+        sizes = dict(line.sizes)
         held = sum(
-            self._place(run) in members
+            sizes.get(job, 1) * (self._place(run) in members)
             for job in set(line.jobs)
             for run in (self._jobs[job].runs if job in self._jobs else ())
         )

@@ -82,6 +82,8 @@ def _check_standing(snapshot: Snapshot, plan: Plan) -> None:
         assert set(line.pools) <= set(names), "a line claims room in pools that are there"
         assert set(line.only) <= set(members)
         assert line.weight_ppm >= 1
+        assert all(size >= 1 for _, size in line.sizes)
+        assert {job for job, _ in line.sizes} <= set(line.jobs)
         assert len(line.jobs) == len(set(line.jobs)), "a job stands in a line once"
         assert {job for job, _ in line.at_most} <= set(line.jobs)
         for job, indexes in line.chosen:

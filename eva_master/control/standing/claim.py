@@ -36,8 +36,9 @@ class Claim:
         self.number = number
         self.line = line
         self.held = 0
-        """How many tasks of its jobs are on the members that it claims room on."""
+        """What the tasks of its jobs count for that are on the members that it claims room on."""
         self._queues = queues
+        self._sizes = dict(line.sizes)
         self._caps = dict(line.at_most)
         self._chosen = dict(line.chosen)
         self._places: dict[JobId, int] = {}
@@ -74,6 +75,10 @@ class Claim:
     def has(self, job: JobId) -> bool:
         """Whether a job stands in it."""
         return job in self._places
+
+    def hold(self, job: JobId, more: int) -> None:
+        """So many more tasks of a job are on members that it claims room on, or fewer."""
+        self.held += more * max(1, self._sizes.get(job, 1))
 
     @property
     def order(self) -> Order:

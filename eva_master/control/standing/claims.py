@@ -68,7 +68,7 @@ class Claims:
         """Count one task more or less of a job that is on a member."""
         for claim in self.on(instance):
             if pool in claim.line.pools and claim.has(job):
-                claim.held += more
+                claim.hold(job, more)
                 if claim.number in self._awake:
                     heappush(self._turns, (claim.order, claim.number))
 
@@ -87,13 +87,13 @@ class Claims:
         for (job, pool), count in together.items():
             for claim in self.open:
                 if pool in claim.line.pools and claim.has(job):
-                    claim.held += count
+                    claim.hold(job, count)
         if not self._limited_to:
             return
         for (job, instance), count in held.items():
             for claim in self._limited_to.get(instance, ()):
                 if pool_of[instance] in claim.line.pools and claim.has(job):
-                    claim.held += count
+                    claim.hold(job, count)
         self._turns = [(self._all[it].order, it) for it in self._awake]
         heapify(self._turns)
 

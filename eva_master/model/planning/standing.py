@@ -57,7 +57,8 @@ class Line:
 
     The head of a line is the first waiting task that fits. Tasks of gangs of several cannot stand
     in a line, nor can those of elastic gangs, whatever their size. What a line holds is the number
-    of its jobs' tasks on the members that it claims, whoever gave them their places.
+    of its jobs' tasks on the members that it claims, whoever gave them their places; `sizes` says
+    what each counts for.
 
     Attributes:
         pools: Names of the pools whose room it claims, the preferred ones first.
@@ -65,6 +66,8 @@ class Line:
         rank: Lines of a lower rank are offered room first.
         weight_ppm: Of lines of one rank the one that holds least for its weight comes first; at
             least 1.
+        sizes: Jobs with what one of their tasks counts for in what the line holds, at least 1; that
+            of a job that is not listed counts for 1.
         at_most: Jobs of which at most so many tasks may run or have succeeded, wherever they are;
             a job that is not listed has no such limit.
         chosen: Jobs of which these tasks alone stand in it, by their indexes: their pilots, by
@@ -84,6 +87,7 @@ class Line:
     jobs: tuple[JobId, ...]
     rank: int = 0
     weight_ppm: int = MILLION
+    sizes: tuple[tuple[JobId, int], ...] = ()
     at_most: tuple[tuple[JobId, int], ...] = ()
     chosen: tuple[tuple[JobId, tuple[int, ...]], ...] = ()
     only: tuple[InstanceId | int, ...] = ()

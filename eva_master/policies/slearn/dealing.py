@@ -49,19 +49,23 @@ def dealt(
         behind: list[PlacementGroup] = []
         has = Counter[int]()
         for it in there:
-            has[it.queue] += held.get(it.job.id, 0)
+            has[it.queue] += held.get(it.job.id, 0) * it.each
             own = queues.setdefault(it.queue, deque())
             for group in waiting.get(it.job.id, ()):
                 chosen = not it.pilots or index_of(group.runs[0].id) in it.pilots
                 into = behind if it.job.id in last else own if chosen else spare
                 into.append(group)
         spare.sort(key=lambda it: (it.job.submitted_ms, it.job.id))
-        found += [*_shared(config, queues, has), *spare, *behind]
+        each = {it.job.id: it.each for it in there}
+        found += [*_shared(config, queues, has, each), *spare, *behind]
     return found
 
 
 def _shared(
-    config: Config, queues: Mapping[int, deque[PlacementGroup]], has: Mapping[int, int]
+    config: Config,
+    queues: Mapping[int, deque[PlacementGroup]],
+    has: Mapping[int, int],
+    each: Mapping[JobId, int],
 ) -> Iterator[PlacementGroup]:
     """What stands in queues, the queue that holds least for its weight always next."""
     step = config.weight_step
@@ -72,7 +76,8 @@ def _shared(
         group = queues[queue].popleft()
         yield group
         if queues[queue]:
-            heapq.heappush(line, (holds + len(group.runs) * step**queue, queue))
+            more = len(group.runs) * each[group.job.id]
+            heapq.heappush(line, (holds + more * step**queue, queue))
 
 
 def index_of(run: RunId) -> int:

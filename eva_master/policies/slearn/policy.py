@@ -29,6 +29,7 @@ from eva_master.policies.slearn.dags import is_later, is_small, own_ms, whole
 from eva_master.policies.slearn.memory import NAME, Memory, Sampled
 from eva_master.policies.slearn.queues import PILOTS_QUEUE, Queued, lines
 from eva_master.policies.slearn.sampling import chosen_of
+from eva_master.policies.slearn.shares import weighed
 from eva_master.policies.slearn.sizes import Work, is_thin, outgrows_ms, queue_of, work_of
 from eva_master.policies.slearn.telling import behind_others, explained
 from eva_master.ports import Policy
@@ -76,6 +77,9 @@ class SLearn:
             works = whole(snapshot.jobs, works)
         there = [sorting.queued(it, works[it.id]) for it in snapshot.jobs]
         queued = sorted(there, key=lambda it: it.order(config, now))
+        nodes = OwnNodes(snapshot)
+        shared = nodes.views if self._behind is None else snapshot.instances
+        queued = weighed(queued, runs, shared)
         after = replace(sorting.memory(snapshot.jobs, now), back=before.back)
         if self._behind is not None:
             plan, back, asked = self._behind.plan(
@@ -87,7 +91,6 @@ class SLearn:
             return replace(
                 plan, again_ms=again, milestones=_milestones(config, queued)
             ), after.written()
-        nodes = OwnNodes(snapshot)
         lined = {it.job.id for it in queued if _lines_up(it.job, runs.get(it.job.id, ()), nodes)}
         plan, behind = self._placed(snapshot, queued, lined, nodes)
         standing = [it for it in queued if it.job.id in lined and it.job.id not in behind]

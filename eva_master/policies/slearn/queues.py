@@ -27,12 +27,14 @@ class Queued:
         work: How much it has.
         queue: Its number, from 0.
         pilots: While the job waits for them, their indexes; else none.
+        each: What one of its tasks counts for in what its queue holds.
     """
 
     job: JobView
     work: Work
     queue: int
     pilots: tuple[int, ...] = ()
+    each: int = 1
 
     def order(self, config: Config, now: Millis) -> Order:
         """Jobs whose order is less come first: the more urgent, then by queue."""
@@ -85,6 +87,7 @@ def _queues(config: Config, there: Sequence[Queued], rank: int) -> Iterator[Line
             _names(those),
             rank=rank,
             weight_ppm=config.weight_step ** (config.queues - 1 - queue),
+            sizes=tuple((it.job.id, it.each) for it in those if it.each != 1),
             chosen=tuple((it.job.id, it.pilots) for it in those if it.pilots),
         )
 

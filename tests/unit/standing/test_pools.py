@@ -139,6 +139,17 @@ def test_lines_of_one_rank_share_by_weight(slots: int, lines: list[tuple[int, in
     assert tuple(began[f"j{n}"] for n in range(len(lines))) in _fair(slots, weights, waiting)
 
 
+def test_what_a_task_counts_for_decides_how_many_are_as_much() -> None:
+    stated = (
+        Line(("p",), (JobId("large"),), sizes=((JobId("large"), 3),)),
+        Line(("p",), (JobId("small"),)),
+    )
+    rooms = Rooms(8, stated, {"large": 8, "small": 8})
+    assert rooms.fill() == {"large": 2, "small": 6}
+    rooms.end("large", 0)
+    assert rooms.fill() == {"large": 1}, "the other one holds twice as much"
+
+
 def test_a_lower_rank_is_served_first_and_a_cap_holds() -> None:
     lines = (
         Line(("p",), (JobId("long"),), rank=1),
