@@ -11,7 +11,12 @@ from eva_master.model.planning.estimate import Estimates
 from eva_master.model.trace import Trace, TraceJob
 from eva_master.simulation.results.dags import WatchedDags, accuracy_of_dags, completion_ms
 from eva_master.simulation.results.metrics import Record, quantile
-from eva_master.simulation.results.run_times import WatchedEstimates, accuracy, wide
+from eva_master.simulation.results.run_times import (
+    WatchedEstimates,
+    accuracy,
+    sort_of,
+    wide,
+)
 from eva_master.simulation.scenario.submission import work_ms
 
 
@@ -38,6 +43,7 @@ def figures_of(
     }
     return {
         "jct_p90_h": quantile([job.jct_ms / MILLIS_PER_HOUR for job in record.jobs], 0.9),
+        **_by_sort(record, trace),
         "wait_share": _waited_ms(record) / sum(map(_whole_ms, trace.jobs)),
         "wide_jobs": float(found.jobs),
         "estimated_jobs": float(found.estimated),
@@ -69,11 +75,28 @@ def figures_of_dags(
 
 
 def curves_of(watched: WatchedEstimates, trace: Trace) -> dict[str, Any]:
-    """Pairs of a true and an estimated run time in seconds, a pair per wide job."""
+    """Pairs of a true and an estimated run time in seconds, a pair per wide job; and pilots.
+
+    Of each job that had pilots: when it was given them, in hours, how many, and how many tasks it
+    has.
+    """
     return {
+        "pilots": [
+            (round(at / MILLIS_PER_HOUR, 4), pilots, tasks)
+            for at, pilots, tasks in watched.pilots.values()
+        ],
         "estimated_at_first_s": _pairs(watched.at_first, trace.jobs),
         "estimated_after_pilots_s": _pairs(watched.after_pilots, trace.jobs),
     }
+
+
+def _by_sort(record: Record, trace: Trace) -> dict[str, float]:
+    """Mean completion times of thin and wide, small and large jobs."""
+    sorts = {job.id: sort_of(job) for job in trace.jobs}
+    times: dict[str, list[float]] = {}
+    for job in record.jobs:
+        times.setdefault(sorts[job.name], []).append(job.jct_ms / MILLIS_PER_HOUR)
+    return {f"jct_{sort}_h": fmean(those) for sort, those in sorted(times.items())}
 
 
 def _pairs(estimates: Mapping[str, int], jobs: Iterable[TraceJob]) -> list[tuple[float, float]]:

@@ -10,7 +10,7 @@ from matplotlib.ticker import MaxNLocator
 
 from eva_master.app.experiment.summary import Row, Summary
 from eva_master.app.report.figures import policies_of
-from eva_master.app.report.run_times import estimated
+from eva_master.app.report.run_times import estimated, sampled
 from eva_master.app.report.style import COLOURS, LINES, MOST_COLUMNS, Picture, colour, sheet
 
 _SHOWN_TYPES = 7
@@ -24,7 +24,7 @@ def told(summary: Summary) -> list[Picture]:
     first = summary.rows[0]
     rows = [row for row in summary.rows if (row.trace, row.values) == (first.trace, first.values)]
     pictures = [_instances(rows), _uptimes(summary, rows), *_interference(rows)]
-    pictures += estimated(rows, _where(rows))
+    pictures += [*estimated(rows, _where(rows)), *sampled(rows, _where(rows))]
     if all("short_wait_s" in _curves(row) for row in rows):
         pictures += [_waits(summary, rows), _transients(rows)]
     return pictures

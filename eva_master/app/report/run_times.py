@@ -1,4 +1,4 @@
-"""The figure of estimated and true run times."""
+"""The figures of estimated and true run times, and of pilots."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ _MOMENTS = (
 )
 _COLUMNS = 3
 _ROOM = 1.3
+_PARTS = 20
 Pairs = Sequence[Sequence[float]]
+Pilots = Sequence[tuple[float, int, int]]
 
 
 def estimated(rows: Sequence[Row], where: str) -> list[Picture]:
@@ -52,6 +54,48 @@ def estimated(rows: Sequence[Row], where: str) -> list[Picture]:
         f"finished as it has pilots, 3 % if it has none. On the line estimates are right. {where}"
     )
     return [Picture("estimates", "Estimated and true run times", caption, figure)]
+
+
+def sampled(rows: Sequence[Row], where: str) -> list[Picture]:
+    """Which share of the tasks of jobs are pilots, over time; no figure if none had any.
+
+    Args:
+        rows: Of one trace.
+        where: Says which runs are shown.
+    """
+    shown = [(number, row, pilots) for number, row in enumerate(rows) if (pilots := _pilots(row))]
+    if not shown:
+        return []
+    figure, (axes,) = sheet(3.2)
+    for number, row, pilots in shown:
+        axes.step(*_shares(pilots), where="post", label=row.label, color=colour(number))
+    axes.set_xlabel("hours")
+    axes.set_ylabel("pilots, % of the tasks")
+    axes.set_ylim(bottom=0)
+    axes.legend(loc="upper right")
+    caption = (
+        "The share of the tasks of jobs that were chosen to run first, of the jobs that were given "
+        f"pilots in each twentieth of the time. A job has one at least, whatever the share. {where}"
+    )
+    return [Picture("pilots", "How many tasks are pilots", caption, figure)]
+
+
+def _shares(pilots: Pilots) -> tuple[list[float], list[float]]:
+    """When each part of the time begins, in hours, and the share of pilots in it, in per cent."""
+    end = max(at for at, _, _ in pilots) or 1.0
+    parts = [(min(_PARTS - 1, int(at / end * _PARTS)), chosen, of) for at, chosen, of in pilots]
+    found = []
+    for part in range(_PARTS):
+        chosen = sum(it for number, it, _ in parts if number == part)
+        of = sum(it for number, _, it in parts if number == part)
+        if of:
+            found.append((part * end / _PARTS, 100 * chosen / of))
+    return [at for at, _ in found], [share for _, share in found]
+
+
+def _pilots(row: Row) -> Pilots:
+    found: Pilots = row.results[0]["curves"].get("pilots", ())
+    return found
 
 
 def _pairs(row: Row, key: str) -> Pairs:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from eva_master.model.ids import MILLION, JobId
+from eva_master.model.ids import MILLION, JobId, Millis
 from eva_master.model.planning.estimate import Estimates
 from eva_master.model.planning.plan import Plan, PolicyMemory
 from eva_master.model.planning.snapshot import JobView, Snapshot
@@ -73,6 +73,8 @@ class WatchedEstimates:
             that shows the job, if there was one.
         after_pilots: The same in the first snapshot in which as many of its tasks have finished as
             it has pilots.
+        pilots: By job: when the policy first chose pilots of it, in milliseconds, how many, and how
+            many tasks it has.
     """
 
     def __init__(self, policy: Policy, jobs: Iterable[TraceJob]) -> None:
@@ -83,6 +85,7 @@ class WatchedEstimates:
         self._noted: set[JobId] = set()
         self.at_first: dict[str, int] = {}
         self.after_pilots: dict[str, int] = {}
+        self.pilots: dict[str, tuple[int, int, int]] = {}
 
     def plan(
         self, snapshot: Snapshot, memory: PolicyMemory | None
@@ -91,7 +94,16 @@ class WatchedEstimates:
         for job in snapshot.jobs:
             if job.id not in self._noted:
                 self._look_at(job)
-        return self._policy.plan(snapshot, memory)
+        plan, after = self._policy.plan(snapshot, memory)
+        self._note_pilots(plan, snapshot.now_ms)
+        return plan, after
+
+    def _note_pilots(self, plan: Plan, now: Millis) -> None:
+        for chosen in (plan.pilots, *(line.chosen for line in plan.lines)):
+            for name, indexes in chosen:
+                job = self._jobs.get(trace_name(name))
+                if job is not None and job.id not in self.pilots:
+                    self.pilots[job.id] = now, len(indexes), len(job.tasks)
 
     def decisive(self, mode: Estimates, *, stated: bool) -> Mapping[str, int]:
         """By job, the estimate by which the policy could first sort it.
@@ -105,8 +117,7 @@ class WatchedEstimates:
         return self.at_first if stated or mode in BEFOREHAND else self.after_pilots
 
     def _look_at(self, view: JobView) -> None:
-        # The master numbers jobs: the id is the name in the trace and a number.
-        name = view.id.rpartition("-")[0]
+        name = trace_name(view.id)
         job, estimate = self._jobs.get(name), view.estimate
         if job is None:
             self._noted.add(view.id)
@@ -121,6 +132,18 @@ class WatchedEstimates:
         if done and estimate is not None:
             self._noted.add(view.id)
             self.after_pilots[name] = estimate.mean_ms
+
+
+def trace_name(job: JobId) -> str:
+    """The name in the trace of a job, which the master has numbered."""
+    return job.rpartition("-")[0]
+
+
+def sort_of(job: TraceJob) -> str:
+    """Whether a job is thin or wide, and small or large (Table 8 of SLearn)."""
+    whole = sum(work_ms(job, index) for index in range(len(job.tasks)))
+    width = "wide" if len(job.tasks) >= WIDE else "thin"
+    return f"{width}_{'large' if queue_of(whole) else 'small'}"
 
 
 def wide(jobs: Iterable[TraceJob]) -> dict[str, TraceJob]:

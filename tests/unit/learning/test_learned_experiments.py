@@ -74,6 +74,16 @@ def test_each_seed_has_a_file_and_each_policy_the_estimates_it_asks_for(tmp_path
     assert pilots["right_queue"].mean > history["right_queue"].mean
     assert pilots["jct_p90_h"].mean >= pilots["jct_median_h"].mean
     assert "short_wait_mean_s" not in pilots
+    # Of 40 jobs those of one or two tasks are thin, and those of 1,000 s of one task in all large.
+    of_sorts = {name: it.mean for name, it in pilots.items() if name.count("_") == 3}
+    sorts = {"jct_thin_small_h", "jct_thin_large_h", "jct_wide_small_h", "jct_wide_large_h"}
+    assert of_sorts.keys() & sorts == sorts
+    assert min(of_sorts[it] for it in sorts) < pilots["jct_mean_h"].mean
+    assert max(of_sorts[it] for it in sorts) > pilots["jct_mean_h"].mean
+    chosen = rows["slearn:published"].results[0]["curves"]["pilots"]
+    assert chosen
+    assert all(pilots == 1 and tasks in (3, 4, 5, 6) for _, pilots, tasks in chosen)
+    assert rows["slearn:3sigma"].results[0]["curves"]["pilots"] == []
     over = rows["slearn:published"].speed_ups["slearn:3sigma"]
     back = rows["slearn:3sigma"].speed_ups["slearn:published"]
     assert over.count == 2
@@ -87,7 +97,12 @@ def test_each_seed_has_a_file_and_each_policy_the_estimates_it_asks_for(tmp_path
     assert over.mean == pytest.approx((first + second) / 2)
     assert back.mean == pytest.approx((1 / first + 1 / second) / 2)
     page = write_report(summary, tmp_path / "report").read_text()
-    for told in ("right queue, %", "over slearn:3sigma", "Estimated and true run times"):
+    for told in (
+        "right queue, %",
+        "over slearn:3sigma",
+        "Estimated and true",
+        "many tasks are pilots",
+    ):
         assert told in page
     assert "Waits of short tasks" not in page
 
