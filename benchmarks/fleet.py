@@ -27,7 +27,7 @@ from rich.table import Table
 from eva_master.adapters.loop.collector import spare_lasting_values
 from eva_master.adapters.traces.gpu_jobs import read_gpu_jobs
 from eva_master.adapters.traces.recipes import GpusRecipe
-from eva_master.app.experiment.fleet import ServersSection, fleet_figures, nodes_of
+from eva_master.app.experiment.fleet import ServersSection, awaited, fleet_figures, nodes_of
 from eva_master.app.simulate import named_policy
 from eva_master.model.errors import EvaError
 from eva_master.model.trace import Trace
@@ -51,12 +51,13 @@ def simulated(
         round_s: From one plan to the next at least.
     """
     scheduler, _ = named_policy(policy, {})
+    gap_ms = 1_000 * round_s
     setup = Setup(
-        trace,
+        awaited(trace, gap_ms),
         (),
         scheduler,
         nodes=nodes_of(fleet),
-        round_gap_ms=1_000 * round_s,
+        round_gap_ms=gap_ms,
         keep_record=True,
     )
     gc.collect()

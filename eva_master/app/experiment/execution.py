@@ -21,7 +21,7 @@ from eva_master.app.experiment.fixed import (
     replaced_share,
     saved_share,
 )
-from eva_master.app.experiment.fleet import fleet_figures, nodes_of
+from eva_master.app.experiment.fleet import awaited, fleet_figures, nodes_of
 from eva_master.app.experiment.packing import packed
 from eva_master.app.experiment.runs import Result, Run, code_version
 from eva_master.app.experiment.schema import PolicyEntry
@@ -92,8 +92,9 @@ def _setup(run: Run, entry: PolicyEntry) -> Setup:
         catalog, nodes = run.cluster.fixed.catalog, run.cluster.fixed.nodes
     if run.fleet is not None:
         catalog, nodes = (), nodes_of(run.fleet)
+    trace = run.recipe.trace(run.seed, catalog)
     everything = Setup(
-        run.recipe.trace(run.seed, catalog),
+        trace if run.fleet is None else awaited(trace, run.round_gap_ms),
         catalog,
         named_policy(NO_PACKING)[0],
         nodes=nodes,
@@ -112,7 +113,7 @@ def _setup(run: Run, entry: PolicyEntry) -> Setup:
         stopwatch=time.perf_counter,
     )
     setup = prepared(Chosen(entry.spec, entry.options), everything)
-    if run.cluster is not None:
+    if run.cluster is not None or run.fleet is not None:
         setup = _on_fixed(setup, entry)
     return division(dict(run.partitions))(setup, None) if run.partitions else setup
 
