@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -49,6 +50,20 @@ def test_a_run_on_a_fleet_tells_how_far_it_is_above_the_bound(tmp_path: Path) ->
     assert row.figures["bound_h"].mean == pytest.approx(4 / 3)
     assert row.figures["over_bound"].mean == pytest.approx(2.01 * 3 / 4)
     assert row.figures["moves_per_job"].mean == 0
+
+
+def test_what_the_documentation_shows_can_be_run(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[3] / "docs" / "howto" / "fleets.md").read_text()
+    (text,) = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
+    (jobs,) = re.findall(r"```\n(job,.*?)```", page, re.DOTALL)
+    (tmp_path / "jobs.csv").write_text(jobs)
+    (tmp_path / "e.yaml").write_text(text)
+    eva, fifo = (execute(cell.run) for cell in cells(load_experiment(tmp_path / "e.yaml")))
+    # The longer one decides, and starts at once where it is fastest; that takes 10 s.
+    longest_h = 502_618 / 4 / 11.3961 / 3_600
+    assert eva["figures"]["bound_h"] == pytest.approx(longest_h, rel=1e-4)
+    assert eva["figures"]["total_h"] == pytest.approx(longest_h + 10 / 3_600, rel=1e-4)
+    assert fifo["figures"]["over_bound"] > 1
 
 
 def test_another_fleet_is_another_run(tmp_path: Path) -> None:
