@@ -13,6 +13,8 @@ from eva_master.model.resources import Resources
 
 SLOT = Resources(gpus=0, milli_cpus=1_000, memory_mib=1_024)
 """What a task of a trace takes that says nothing of demands."""
+GPU_SLOT = Resources(gpus=1, milli_cpus=1_000, memory_mib=1_024)
+"""What a task takes of which the trace says only that it trains on a GPU."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from pydantic_core import PydanticCustomError
 from eva_master.adapters.text.quantities import Duration
 from eva_master.adapters.traces.dags import recurring_dags
 from eva_master.adapters.traces.evajson import read_trace, steps_in
+from eva_master.adapters.traces.gpu_jobs import GpuJob, read_gpu_jobs
 from eva_master.adapters.traces.hawk import bootstrapped, denser, read_hawk
 from eva_master.adapters.traces.pods import read_pods
 from eva_master.adapters.traces.recurrent import FLAVOURS, recurring, repeated
@@ -38,7 +39,7 @@ from eva_master.model.catalog import Catalog
 from eva_master.model.errors import InvalidTrace
 from eva_master.model.ids import MILLION, Workload
 from eva_master.model.job import JobKind
-from eva_master.model.trace import SLOT, EarlierJob, Trace, TraceJob, TraceTask
+from eva_master.model.trace import GPU_SLOT, SLOT, EarlierJob, Trace, TraceJob, TraceTask
 
 _MINUTE = 60_000
 
@@ -383,6 +384,55 @@ class DagsRecipe(_Recipe):
         return slowed(Trace(name, jobs, past), self.delay_factor)
 
 
+class GpusRecipe(_Recipe):
+    """Training jobs with a rate on each GPU type, all there from the beginning.
+
+    A GPU type is a family. A job is a gang with a task for each GPU.
+    """
+
+    kind: Literal["gpus"]
+    file: Path = Field(
+        description="a CSV file with the columns job, workload, gpus, iterations, and one for each "
+        "GPU type with iterations per second and GPU; compressed with gzip or not"
+    )
+    jobs: _Count | None = Field(default=None, description="only so many of its jobs")
+    move: Annotated[Duration, Field(ge=0)] = Field(
+        default=10_000, description="from each start of a job to its first progress"
+    )
+
+    def trace(self, seed: int, catalog: Catalog) -> Trace:  # noqa: ARG002
+        """Read the trace; a file does not depend on a seed."""
+        found = read_gpu_jobs(self.file)[: self.jobs]
+        name = self.file.name.partition(".")[0]
+        jobs = tuple(_training(job, self.move) for job in found)
+        # Traces are sorted by arrival, then by id, and all arrive at once.
+        jobs = tuple(sorted(jobs, key=lambda job: job.id))
+        return slowed(Trace(name, jobs), self.delay_factor)
+
+
+def _training(job: GpuJob, move_ms: int) -> TraceJob:
+    """A gang whose duration is that on its fastest type."""
+    fastest = max(rate for _, rate in job.rates)
+    steps = max(1, round(job.iterations / job.gpus))
+    task = TraceTask(
+        demand=None,
+        demand_by_family=tuple((family, GPU_SLOT) for family, _ in sorted(job.rates)),
+        speed_by_family=tuple(
+            (family, max(1, round(rate / fastest * MILLION))) for family, rate in sorted(job.rates)
+        ),
+    )
+    return TraceJob(
+        id=job.name,
+        workload=job.workload,
+        arrival_ms=0,
+        duration_ms=max(1, round(1_000 * steps / fastest)),
+        tasks=(task,) * job.gpus,
+        init_ms=move_ms,
+        steps_per_s=max(1, round(fastest * MILLION)),
+        total_steps=steps,
+    )
+
+
 class _Arriving(Protocol):
     """A job of a line of a file."""
 
@@ -444,7 +494,8 @@ Recipe = Annotated[
     | RecurrentRecipe
     | DagsRecipe
     | HawkRecipe
-    | TasksRecipe,
+    | TasksRecipe
+    | GpusRecipe,
     Field(discriminator="kind"),
 ]
 """Any recipe. A reader of another format is another recipe."""
@@ -475,6 +526,7 @@ KINDS: Mapping[str, type[BaseModel]] = {
     "file": FileRecipe,
     "hawk": HawkRecipe,
     "tasks": TasksRecipe,
+    "gpus": GpusRecipe,
     **RECIPES,
 }
 """All recipes of traces, by kind."""

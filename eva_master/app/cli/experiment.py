@@ -184,6 +184,8 @@ _COLUMNS: tuple[_Column, ...] = (
     ("OF BASE", "cost_share", ".1f%", 100.0),
     ("OF BOUND", "reference_share", ".3f", 1.0),
     ("JCT", "jct_mean_h", ".2fh", 1.0),
+    ("TOTAL", "total_h", ".2fh", 1.0),
+    ("OVER LEAST", "over_bound", ".3f", 1.0),
     ("IDLE", "idle_mean_h", ".2fh", 1.0),
     ("SPEED", "norm_throughput_mean", ".3f", 1.0),
     ("MOVES", "migrations_per_job", ".2f", 1.0),

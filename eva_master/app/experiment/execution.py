@@ -21,6 +21,7 @@ from eva_master.app.experiment.fixed import (
     replaced_share,
     saved_share,
 )
+from eva_master.app.experiment.fleet import awaited, fleet_figures, nodes_of
 from eva_master.app.experiment.packing import packed
 from eva_master.app.experiment.runs import Result, Run, code_version
 from eva_master.app.experiment.schema import PolicyEntry
@@ -28,6 +29,7 @@ from eva_master.app.sections.base import ShortSection
 from eva_master.app.sections.simulated import division, policy_of
 from eva_master.app.simulate import NO_PACKING, Chosen, named_policy, prepared, truth_of
 from eva_master.model.errors import EvaError
+from eva_master.model.fleet.nodes import OwnedNode
 from eva_master.model.ids import MILLION, MILLIS_PER_HOUR, Workload, base_of
 from eva_master.model.planning.estimate import Estimates
 from eva_master.model.planning.snapshot import ThroughputTable
@@ -86,13 +88,17 @@ def _reference(run: Run) -> Result:
 
 def _setup(run: Run, entry: PolicyEntry) -> Setup:
     catalog = load_catalog(run.catalog.file, run.catalog.only)
+    nodes: tuple[OwnedNode, ...] = ()
     if run.cluster is not None:
-        catalog = run.cluster.fixed.catalog
+        catalog, nodes = run.cluster.fixed.catalog, run.cluster.fixed.nodes
+    if run.fleet is not None:
+        catalog, nodes = (), nodes_of(run.fleet)
+    trace = run.recipe.trace(run.seed, catalog)
     everything = Setup(
-        run.recipe.trace(run.seed, catalog),
+        trace if run.fleet is None else awaited(trace, run.round_gap_ms),
         catalog,
         named_policy(NO_PACKING)[0],
-        nodes=() if run.cluster is None else run.cluster.fixed.nodes,
+        nodes=nodes,
         round_gap_ms=run.round_gap_ms,
         truth=truth_of(run.interference.file, run.interference.pairwise),
         accounting=Accounting(run.accounting),
@@ -111,7 +117,7 @@ def _setup(run: Run, entry: PolicyEntry) -> Setup:
     if entry.section is not None:
         policy, gap_s = policy_of(entry.section, everything)
         setup = replace(setup, policy=policy, round_gap_s=gap_s)
-    if run.cluster is not None:
+    if run.cluster is not None or run.fleet is not None:
         setup = _on_fixed(setup, entry)
     return division(dict(run.partitions))(setup, None) if run.partitions else setup
 
@@ -130,6 +136,7 @@ def _simulated(run: Run, entry: PolicyEntry) -> Result:
         "figures": outcome.row()
         | planning
         | _of_partitions(outcome)
+        | ({} if run.fleet is None else fleet_figures(outcome, trace, run.fleet))
         | ({} if cluster is None else _short_figures(cluster, entry, outcome, trace))
         | ({} if watched is None else _learned_figures(run, watched, dags, outcome, trace)),
         **({"tenants": [asdict(one) for one in of]} if (of := outcome.tenants) else {}),

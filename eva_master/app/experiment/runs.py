@@ -12,8 +12,15 @@ from pathlib import Path
 from typing import Any, Literal
 
 import eva_master
-from eva_master.adapters.traces.recipes import FileRecipe, Recipe, TasksRecipe, WorkloadsRecipe
+from eva_master.adapters.traces.recipes import (
+    FileRecipe,
+    GpusRecipe,
+    Recipe,
+    TasksRecipe,
+    WorkloadsRecipe,
+)
 from eva_master.app.experiment.fixed import ClusterSection
+from eva_master.app.experiment.fleet import FleetSection
 from eva_master.app.experiment.packing import BOUND
 from eva_master.app.experiment.schema import (
     CatalogSection,
@@ -53,7 +60,8 @@ class Run:
             `eva_master.app.experiment.packing`.
         partitions: The parts of the cluster, by name; none if it is not divided.
         cluster: A fixed cluster in place of the catalog.
-        round_gap_ms: From one plan to the next at least, there.
+        fleet: A fleet of several GPU types in place of the catalog.
+        round_gap_ms: From one plan to the next at least, on either.
     """
 
     recipe: Recipe
@@ -69,6 +77,7 @@ class Run:
     planner: str = ""
     partitions: tuple[tuple[str, PartitionSection], ...] = ()
     cluster: ClusterSection | None = None
+    fleet: FleetSection | None = None
     round_gap_ms: int = 1_000
 
     @property
@@ -108,6 +117,9 @@ class Run:
                 known["estimates"] = self.estimates
             if self.cluster is not None:
                 known["cluster"] = self.cluster.model_dump(mode="json")
+                known["round_gap_ms"] = self.round_gap_ms
+            if self.fleet is not None:
+                known["fleet"] = {name: it.model_dump() for name, it in self.fleet.items()}
                 known["round_gap_ms"] = self.round_gap_ms
             if self.partitions:
                 known["partitions"] = _divided(self.partitions)
@@ -169,7 +181,9 @@ def _cells_of(point: Point) -> list[Cell]:
         for seed in experiment.seeds:
             recipe, own = _drawn(named, seed)
             bound = Run(recipe, own, experiment.catalog)
-            runs = [("reference", bound)] if experiment.reference else []
+            # On a fleet there is nothing to buy, so that no cost is least.
+            rented = experiment.reference and experiment.fleet is None
+            runs = [("reference", bound)] if rented else []
             for policy in experiment.policies:
                 run = Run(
                     recipe,
@@ -184,6 +198,7 @@ def _cells_of(point: Point) -> list[Cell]:
                     0 if experiment.faults == FaultsSection() else seed,
                     partitions=tuple(experiment.partitions.items()),
                     cluster=experiment.cluster,
+                    fleet=experiment.fleet,
                     round_gap_ms=experiment.round_gap,
                 )
                 runs.append((policy.title, run))
@@ -195,7 +210,7 @@ def _drawn(recipe: Recipe, seed: int) -> tuple[Recipe, int]:
     """The recipe of a seed's trace, and the seed as far as that still makes a difference."""
     if isinstance(recipe, TasksRecipe):
         return recipe.of_seed(seed), 0
-    return recipe, 0 if isinstance(recipe, FileRecipe) else seed
+    return recipe, 0 if isinstance(recipe, FileRecipe | GpusRecipe) else seed
 
 
 def _asked(entry: PolicyEntry) -> Estimates:

@@ -25,11 +25,13 @@ from eva_master.adapters.traces.recipes import (
     KINDS,
     AlibabaRecipe,
     FileRecipe,
+    GpusRecipe,
     HawkRecipe,
     Recipe,
     TasksRecipe,
 )
 from eva_master.app.experiment.fixed import ClusterSection, short_problem
+from eva_master.app.experiment.fleet import FleetSection
 from eva_master.app.policy_registry import current_name, policies
 from eva_master.app.sections.base import BackSection, PolicySection, ShortSection
 from eva_master.app.sections.partitions import MOST_PARTITIONS, PartitionName, PartitionSection
@@ -166,7 +168,8 @@ class Experiment(_Section):
         partitions: Divides the cluster, as in a master's settings; a partition that names no policy
             has the one that is compared.
         cluster: A fixed cluster in place of a catalog.
-        round_gap: From one plan to the next at least, on a fixed cluster.
+        fleet: A fixed cluster of several GPU types in place of a catalog.
+        round_gap: From one plan to the next at least, on a fixed cluster or a fleet.
         reference: Whether the fractional bound of each trace is computed, which takes a while.
         vary: Setting to values: ``trace.FIELD`` of all traces that have it, or any other of
             these settings. All combinations are run.
@@ -190,6 +193,7 @@ class Experiment(_Section):
         default_factory=dict, max_length=MOST_PARTITIONS
     )
     cluster: ClusterSection | None = None
+    fleet: FleetSection | None = None
     round_gap: Annotated[Duration, Field(ge=0)] = 1_000
     reference: bool = True
     vary: dict[str, Annotated[list[Any], Field(min_length=1)]] = Field(default_factory=dict)
@@ -264,6 +268,7 @@ def load_experiment(path: Path, settings: Sequence[str] = ()) -> Plan:
     experiment = _validated(raw, document, path)
     if problems := [
         *_policy_problems(experiment, document),
+        *_fleet_problems(experiment, document),
         *partition_problems(experiment.partitions, document),
         *_vary_problems(experiment, document),
     ]:
@@ -296,7 +301,7 @@ def _located(experiment: Experiment, folder: Path) -> Experiment:
     traces: dict[str, Any] = {}
     for name, recipe in experiment.traces.items():
         match recipe:
-            case FileRecipe() | TasksRecipe():
+            case FileRecipe() | GpusRecipe() | TasksRecipe():
                 traces[name] = recipe.model_copy(update={"file": at(recipe.file)})
             case AlibabaRecipe():
                 traces[name] = recipe.model_copy(update={"pods": at(recipe.pods)})
@@ -395,6 +400,12 @@ def _policy_problems(experiment: Experiment, document: Document) -> Iterator[Pro
         hint = suggestion(experiment.baseline, labels) or f"one of: {', '.join(labels)}"
         message = f"{experiment.baseline!r} does not take part"
         yield document.problem(("baseline",), message, hint)
+
+
+def _fleet_problems(experiment: Experiment, document: Document) -> Iterator[Problem]:
+    for name in ("cluster", "packing"):
+        if experiment.fleet is not None and getattr(experiment, name) is not None:
+            yield document.problem((name,), f"{name!r} has no place beside a 'fleet'")
 
 
 def _vary_problems(experiment: Experiment, document: Document) -> Iterator[Problem]:

@@ -133,7 +133,8 @@ def summarise(plan: Plan, cells: Sequence[Cell], results: Results) -> Summary:
     by_place: dict[RowKey, dict[int, Cell]] = {}
     for cell in cells:
         by_place.setdefault((cell.trace, cell.values, cell.label), {})[cell.seed] = cell
-    rivals = () if plan.experiment.cluster is None else plan.experiment.labels
+    fixed = plan.experiment.cluster or plan.experiment.fleet
+    rivals = () if fixed is None else plan.experiment.labels
     known = _Known(by_place, kept, plan.experiment.baseline, rivals)
     rows = tuple(
         row for place in by_place if place[2] != REFERENCE and (row := known.row(place)) is not None

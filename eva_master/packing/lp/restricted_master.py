@@ -1,8 +1,4 @@
-"""The restricted configuration LP, and its integer version, solved by HiGHS.
-
-Always in one thread and with a fixed seed, and never against a clock, so that the same columns give
-the same solution everywhere.
-"""
+"""The restricted configuration LP, and its integer version."""
 
 from __future__ import annotations
 
@@ -17,9 +13,14 @@ from eva_master.packing.greedy.algorithm1 import PackedSet
 from eva_master.packing.interference.throughput import Ints
 from eva_master.packing.lp.columns import Column, TaskSetKey
 from eva_master.packing.lp.pricing.knapsack import Floats
-
-_DUAL_SIMPLEX, _PRIMAL_SIMPLEX = 1, 4
-_INFINITY = highspy.kHighsInf
+from eva_master.packing.lp.solver import (
+    DUAL_SIMPLEX,
+    INFINITY,
+    Entries,
+    add_columns,
+    add_rows,
+    solver,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,12 +56,12 @@ class Relaxation:
         self._size = len(counts)
         self._rents = {name: len(self._row) + row for row, name in enumerate(sorted(limits))}
         rows = len(self._row) + len(self._rents)
-        lower, upper = np.full(rows, -_INFINITY), np.full(rows, _INFINITY)
+        lower, upper = np.full(rows, -INFINITY), np.full(rows, INFINITY)
         lower[: len(self._row)] = counts[self._classes]
         upper[len(self._row) :] = [limits[name] for name in sorted(limits)]
         self._lower, self._upper = lower, upper
-        self._solver = _solver()
-        _add_rows(self._solver, lower, upper)
+        self._solver = solver()
+        add_rows(self._solver, lower, upper)
         self.columns: list[Column] = []
         self._known: dict[tuple[OfferingId, TaskSetKey], int] = {}
 
@@ -72,7 +73,7 @@ class Relaxation:
             if key not in self._known:
                 self._known[key] = len(self.columns) + len(fresh)
                 fresh.append(column)
-        _add_columns(self._solver, [self._entries(column) for column in fresh])
+        add_columns(self._solver, [self._entries(column) for column in fresh])
         self.columns.extend(fresh)
         return len(fresh)
 
@@ -99,7 +100,7 @@ class Relaxation:
         upper[len(self._row) :] = [limits[name] for name in self._rents]
         for row, (least, most) in enumerate(zip(lower.tolist(), upper.tolist(), strict=True)):
             self._solver.changeRowBounds(row, least, most)
-        self._solver.setOptionValue("simplex_strategy", _DUAL_SIMPLEX)
+        self._solver.setOptionValue("simplex_strategy", DUAL_SIMPLEX)
 
     def rent_of(self, rents: Floats) -> dict[OfferingId, float]:
         """Find `Relaxed.rents` by the offering's id."""
@@ -124,28 +125,28 @@ class Relaxation:
         Returns:
             How many of each there are in the best solution found, `None` if there is none.
         """
-        solver = _solver()
-        _add_rows(solver, self._lower, self._upper)
-        _add_columns(solver, [self._entries(self.columns[number]) for number in chosen])
+        integer = solver()
+        add_rows(integer, self._lower, self._upper)
+        add_columns(integer, [self._entries(self.columns[number]) for number in chosen])
         size = len(chosen)
-        solver.changeColsIntegrality(
+        integer.changeColsIntegrality(
             size,
             np.arange(size, dtype=np.int32),
             np.full(size, int(highspy.HighsVarType.kInteger), dtype=np.uint8),
         )
-        solver.setOptionValue("presolve", "choose")
-        solver.setOptionValue("mip_max_nodes", nodes)
-        solver.setOptionValue("mip_rel_gap", 1e-6)
+        integer.setOptionValue("presolve", "choose")
+        integer.setOptionValue("mip_max_nodes", nodes)
+        integer.setOptionValue("mip_rel_gap", 1e-6)
         known = highspy.HighsSolution()
         known.col_value = [float(number) for number in start]
-        solver.setSolution(known)
-        solver.run()
-        values = solver.getSolution().col_value
-        if len(values) != size or solver.getInfo().primal_solution_status != 2:
+        integer.setSolution(known)
+        integer.run()
+        values = integer.getSolution().col_value
+        if len(values) != size or integer.getInfo().primal_solution_status != 2:
             return None
         return [round(value) for value in values]
 
-    def _entries(self, column: Column) -> tuple[float, list[int], list[float]]:
+    def _entries(self, column: Column) -> Entries:
         rows = [self._row[number] for number, _ in column.task_set]
         values = [float(count) for _, count in column.task_set]
         rent = self._rents.get(column.offering.id)
@@ -153,43 +154,3 @@ class Relaxation:
             rows.append(rent)
             values.append(1.0)
         return column.cost / self._unit, rows, values
-
-
-def _solver() -> highspy.Highs:
-    solver = highspy.Highs()  # type: ignore[no-untyped-call]
-    solver.silent()
-    for option, value in (
-        ("threads", 1),
-        ("parallel", "off"),
-        ("random_seed", 0),
-        ("presolve", "off"),
-        ("simplex_strategy", _PRIMAL_SIMPLEX),
-    ):
-        solver.setOptionValue(option, value)
-    return solver
-
-
-def _add_rows(solver: highspy.Highs, lower: Floats, upper: Floats) -> None:
-    rows = len(lower)
-    empty = np.zeros(0, dtype=np.int32)
-    starts = np.zeros(rows, dtype=np.int32)
-    solver.addRows(rows, lower, upper, 0, starts, empty, np.zeros(0))
-
-
-def _add_columns(
-    solver: highspy.Highs, columns: Sequence[tuple[float, list[int], list[float]]]
-) -> None:
-    size = len(columns)
-    if not size:
-        return
-    starts = np.cumsum([0, *(len(rows) for _, rows, _ in columns)])
-    solver.addCols(
-        size,
-        np.array([cost for cost, _, _ in columns]),
-        np.zeros(size),
-        np.full(size, _INFINITY),
-        int(starts[-1]),
-        starts[:-1].astype(np.int32),
-        np.array([row for _, rows, _ in columns for row in rows], dtype=np.int32),
-        np.array([value for _, _, values in columns for value in values]),
-    )

@@ -10,7 +10,8 @@ from eva_master.model.ids import Family, InstanceId, Price
 from eva_master.model.resources import Resources
 from eva_master.model.trace import SLOT
 
-_FENCE_MS = 600_000
+FENCE_MS = 600_000
+"""Of a simulated node; none of them is ever cut off."""
 _ZONE = "fixed"
 SERVER_PRICE = Price(1_000_000)
 """Of a server of which no price is known: a dollar per hour."""
@@ -63,7 +64,7 @@ class FixedCluster:
         while left > 0:
             slots = min(left, self.slots_per_node)
             name = InstanceId(f"node{len(found):05d}")
-            found.append(OwnedNode(name, self._node(slots), _FENCE_MS))
+            found.append(OwnedNode(name, self._node(slots), FENCE_MS))
             left -= slots
         return tuple(found)
 

@@ -1,0 +1,123 @@
+"""How soon a fleet of several GPU types is done with its jobs, by policy, and how soon it could be.
+
+Run as `python -m benchmarks.fleet FILE [--policy NAME[:PRESET] ...] [--move-s S] [--json]`, with a
+CSV file of jobs and their rates on each GPU type (`kind: gpus` of `eva experiment`). The production
+control loop runs on virtual time. The fleet has 5 servers of 4 GPUs of each type that the file
+names.
+
+`bound_h` is a lower bound of the total time: nobody is done earlier, even if moves take no time.
+`moves_per_job` says how often a task of a job moved. Times are those of the simulated fleet;
+`cpu_s` is processor time. The same arguments give the same figures, but for that.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from eva_master.adapters.loop.collector import spare_lasting_values
+from eva_master.adapters.traces.gpu_jobs import read_gpu_jobs
+from eva_master.adapters.traces.recipes import GpusRecipe
+from eva_master.app.experiment.fleet import ServersSection, awaited, fleet_figures, nodes_of
+from eva_master.app.simulate import named_policy
+from eva_master.model.errors import EvaError
+from eva_master.model.trace import Trace
+from eva_master.simulation.run import Setup, Simulation
+
+POLICIES = ("eva", "fifo")
+"""Those that are compared unless others are named."""
+_FIGURES = ("total_h", "mean_h", "bound_h", "moves_per_job")
+_ROUNDED = 4
+
+
+def simulated(
+    trace: Trace, policy: str, fleet: dict[str, ServersSection], round_s: int
+) -> dict[str, Any]:
+    """Simulate a trace under a policy.
+
+    Args:
+        trace: Training jobs.
+        policy: The policy's name, and maybe its preset.
+        fleet: On what it runs.
+        round_s: From one plan to the next at least.
+    """
+    scheduler, _ = named_policy(policy, {})
+    gap_ms = 1_000 * round_s
+    setup = Setup(
+        awaited(trace, gap_ms),
+        (),
+        scheduler,
+        nodes=nodes_of(fleet),
+        round_gap_ms=gap_ms,
+        keep_record=True,
+    )
+    gc.collect()
+    start = time.thread_time()
+    outcome = Simulation(setup).run()
+    cpu_s = time.thread_time() - start
+    figures = fleet_figures(outcome, trace, fleet)
+    return {
+        "policy": policy,
+        **{name: round(figures[name], _ROUNDED) for name in _FIGURES},
+        "cpu_s": round(cpu_s, 2),
+    }
+
+
+def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("file", type=Path)
+    parser.add_argument("--policy", action="append", help=f"by default {' and '.join(POLICIES)}")
+    parser.add_argument("--servers", type=int, default=5, help="of each GPU type")
+    parser.add_argument("--gpus", type=int, default=4, help="of each server")
+    parser.add_argument("--move-s", type=float, default=10.0, help="what each start of a job takes")
+    parser.add_argument(
+        "--round-s", type=int, default=360, help="from one plan to the next at least"
+    )
+    parser.add_argument("--jobs", type=int, help="only so many jobs")
+    parser.add_argument("--json", action="store_true")
+    return parser.parse_args(arguments)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print the figures of each policy."""
+    chosen = _arguments(arguments)
+    spare_lasting_values()  # as `eva simulate` does
+    move = f"{round(1000 * chosen.move_s)}ms"
+    found = []
+    try:
+        recipe = GpusRecipe.model_validate(
+            {"kind": "gpus", "file": chosen.file, "jobs": chosen.jobs, "move": move}
+        )
+        types = [family for family, _ in read_gpu_jobs(chosen.file)[0].rates]
+        servers = ServersSection(servers=chosen.servers, gpus=chosen.gpus)
+        fleet = {str(family): servers for family in types}
+        for policy in chosen.policy or POLICIES:
+            found.append(simulated(recipe.trace(0, ()), policy, fleet, chosen.round_s))
+            if chosen.json:
+                print(json.dumps(found[-1]), flush=True)
+    except EvaError as error:
+        print(error.message, file=sys.stderr)
+        for problem in getattr(error, "problems", ()):
+            print(f"  {chosen.file}:{problem.line}: {problem.message}", file=sys.stderr)
+        return 2
+    if not chosen.json:
+        table = Table(*found[0])
+        for one in found:
+            table.add_row(*map(str, one.values()))
+        Console().print(table)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
