@@ -357,7 +357,7 @@ def _start_gang(context: Context, job: Job, group: list[TaskRun]) -> None:
 def placed(context: Context, run: TaskRun) -> TaskRun:
     """A waiting task run of an array that was given its place, with its attempt if it may start."""
     job = context.state.jobs[run.job]
-    alone = not (run.extra or run.replicas) and run.state is RunState.WAITING
+    alone = not (job.is_gang or run.extra or run.replicas) and run.state is RunState.WAITING
     if alone and job.failure is None and _may_start(context, job, [run]):
         return _started(context, run, run.attempt + 1, run.generation)
     return run

@@ -19,15 +19,32 @@ from eva_master.learning.run_times.dags import (
     base_of,
 )
 from eva_master.model.ids import JobId
-from eva_master.model.planning.estimate import Estimates
+from eva_master.model.planning.estimate import LONGEST_MS, Estimates
 from eva_master.model.planning.fixed_point import log_ppm
 from eva_master.model.planning.snapshot import DagView
 from eva_master.model.records import Job
 from eva_master.model.states import JobState
 from eva_master.ports.reading import DagOutlook
 
-_LOOKED_AT = 64
+_LOOKED_AT = 16
 """Of the stages that wait, so many are estimated; the others count as these do on average."""
+
+
+class DagViews:
+    """The views of DAGs while nothing changes; that of one is made once for all its stages."""
+
+    def __init__(self, state: Records) -> None:
+        self._state = state
+        self._known: dict[int, DagView | None] = {}
+
+    def of(self, job: Job) -> DagView | None:
+        """See `of_job`."""
+        dag = self._state.dag(job) if job.spec.dag else None
+        if dag is None:
+            return None
+        if id(dag) not in self._known:
+            self._known[id(dag)] = of_job(self._state, job)
+        return self._known[id(dag)]
 
 
 def of_job(state: Records, job: Job) -> DagView | None:
@@ -116,7 +133,7 @@ def ended(state: State, job: Job) -> EndedStage | None:
     if state.estimates is Estimates.OFF or state.dag(job) is None:
         return None
     tasks, total_ms = _took(state, job)
-    log = log_ppm(max(1, total_ms // tasks)) if tasks else None
+    log = log_ppm(min(LONGEST_MS, max(1, total_ms // tasks))) if tasks else None
     expected = expected_ms(state, job) if state.estimates is Estimates.SLEARN_DAG else 0
     return EndedStage(
         label=job.spec.dag,
@@ -152,5 +169,5 @@ def learned(state: State, job: Job, stage: EndedStage) -> DagTimes:
         return known.ended(owner, job.id, stage)
     before = known.of(owner).ended
     stages = {name: before[name] for name in dag.ended if name in before}
-    whole = len(stages) == len(dag.ended)
+    whole = dag.whole and len(stages) == len(dag.ended)
     return known.over(owner, {**stages, job.id: stage}, learns=whole and state.estimates in OF_DAGS)

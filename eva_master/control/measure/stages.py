@@ -9,11 +9,19 @@ from fractions import Fraction
 from eva_master.control.state.derived.dags import Dag
 from eva_master.control.state.finished import Kind, kind_of_all
 from eva_master.control.state.records import Records
-from eva_master.learning.run_times.dags import OF_DAGS, Seen, StageTimes, Value, base_of, stage_keys
+from eva_master.learning.run_times.dags import (
+    ENOUGH_DAGS,
+    OF_DAGS,
+    Seen,
+    StageTimes,
+    Value,
+    base_of,
+    stage_keys,
+)
 from eva_master.learning.run_times.posterior import Finished
 from eva_master.learning.runtimes import ASSUMED_WITHIN, Traits
 from eva_master.model.ids import JobId
-from eva_master.model.planning.estimate import Estimates
+from eva_master.model.planning.estimate import LONGEST_MS, Estimates
 from eva_master.model.planning.fixed_point import exp_of_ppm, log_ppm
 from eva_master.model.records import Job
 
@@ -43,7 +51,10 @@ class Stage:
         """What its DAG's other stages tell of it; `None` if too little is known of such DAGs."""
         if self.state.estimates not in OF_DAGS:
             return None
-        times, keys = times_of(self.state, self.job, self.dag), keys_of(self.state, self.dag)
+        times = times_of(self.state, self.job, self.dag)
+        if max(times.dags, default=0) < ENOUGH_DAGS:
+            return None
+        keys = keys_of(self.state, self.dag)
         own = keys.get(self.job.id, "")
         if not times.known(own):
             return None
@@ -108,7 +119,8 @@ def seen_of(state: Records, dag: Dag, keys: Mapping[JobId, str]) -> dict[str, Se
         if own is not None:
             freedom = own.tasks - 1 + _ASSUMED_TASKS
             within = (own.deviation + ASSUMED_WITHIN * _ASSUMED_TASKS) // freedom
-            found[keys[name]] = Seen(log_ppm(own.total_ms // own.tasks), within // own.tasks)
+            mean_ms = min(LONGEST_MS, max(1, own.total_ms // own.tasks))
+            found[keys[name]] = Seen(log_ppm(mean_ms), within // own.tasks)
     return found
 
 

@@ -22,6 +22,7 @@ from eva_master.model.catalog import Catalog, InstanceType, Offering, Purchase
 from eva_master.model.ids import InstanceId, Millis, RunId
 from eva_master.model.job import JobSpec, Stragglers, TaskSpec
 from eva_master.model.planning.snapshot import (
+    DagView,
     InstanceView,
     JobView,
     RemainingWork,
@@ -109,6 +110,7 @@ def _brought_up_to_date(state: PlanningRecords, now: Millis, settings: Settings)
     """Make the views anew that may no longer be true."""
     view_cache = state.view_cache
     _follow_the_rest(state, now, settings)
+    of_dags = dags.DagViews(state)
     for name in view_cache.outdated_jobs():
         job = state.jobs.get(name)
         if job is not None and scope.plans_job(state, job):
@@ -119,9 +121,8 @@ def _brought_up_to_date(state: PlanningRecords, now: Millis, settings: Settings)
             told = remaining.of_job(state, job, seen, view_cache.told_estimates(name))
             runs = _views(state, job, seen, told)
             # If there are none, all that is left of it finishes on instances that are drained.
-            view = _job_view(
-                state, job, told, settings, seen=seen, runs=tuple(run.id for run in runs)
-            )
+            names = tuple(run.id for run in runs)
+            view = _job_view(state, job, told, settings, seen=seen, runs=names, dag=of_dags.of(job))
             hidden = not runs and bool(state.membership.draining)
             view_cache.put_job(name, None if hidden else view, runs)
             known = state.learned.run_times.of(job.spec.owner)
@@ -250,6 +251,7 @@ def _job_view(
     *,
     seen: list[TaskRun],
     runs: tuple[RunId, ...],
+    dag: DagView | None,
 ) -> JobView:
     spec, kinds = job.spec, () if job.is_gang else state.by_kind(job.id)
     return JobView(
@@ -279,7 +281,7 @@ def _job_view(
         succeeded_ms=sum(it.total_ms for it in state.finished(job).values()),
         pilots=spec.pilots,
         kinds=kinds if len(kinds) > 1 else (),
-        dag=dags.of_job(state, job),
+        dag=dag,
     )
 
 

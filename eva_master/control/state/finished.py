@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from heapq import nsmallest
 
 from eva_master.learning.run_times.posterior import NONE_FINISHED, Finished
 from eva_master.model.ids import JobId, RunId, Workload, run_id
-from eva_master.model.job import TaskSpec
+from eva_master.model.job import MOST_PILOTS, TaskSpec
 from eva_master.model.records import Job, TaskRun
 from eva_master.model.resources import NOTHING, Resources
 from eva_master.model.states import RunState
@@ -112,14 +113,15 @@ class FinishedTasks:
 
         Args:
             job: Which has not ended.
-            indexes: The pilots'.
+            indexes: The pilots'; of more than `MOST_PILOTS` the first.
             members: The records of its task runs.
 
         Returns:
             Whether they were not before.
         """
         known = self._pilots.get(job.id)
-        if known is not None and known.indexes == frozenset(indexes):
+        indexes = frozenset(nsmallest(MOST_PILOTS, indexes))
+        if known is not None and known.indexes == indexes:
             return False
         pilots = self._pilots[job.id] = Pilots(indexes)
         for run in members:

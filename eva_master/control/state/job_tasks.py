@@ -218,6 +218,7 @@ class JobTasks:
         assert self._waiting is not None
         room = min(self.most_shown, self.placeable(job))
         indices = self._waiting.first(room) if room > 0 else ()
+        first = [it for it in first if not self.doubled.covers(it)]
         if first and room > 0:
             chosen = dict.fromkeys((*first[:room], *indices))
             indices = sorted([*chosen][:room])
@@ -301,6 +302,10 @@ class DoubledTasks:
     def covered(self) -> int:
         """How many wait for no plan though they wait, since an extra run of them is in hand."""
         return len(self._covered)
+
+    def covers(self, index: int) -> bool:
+        """Whether a task waits for no plan though it waits, since an extra run is in hand."""
+        return index in self._covered
 
     def waits(self, index: int) -> bool:
         """Whether a task's own run waits for a plan."""

@@ -395,7 +395,7 @@ class DagTimes:
             ended = dict(owners[most].ended)
             del ended[next(iter(ended))]
             owners[most] = replace(owners[most], ended=ended)
-        return DagTimes(owners)
+        return DagTimes({name: it for name, it in owners.items() if it.labels or it.ended})
 
     def to_json(self) -> Json:
         """The journal's form: a list of [owner, labels, stages that have ended], in order."""

@@ -140,7 +140,10 @@ class Servers:
         self._known: dict[tuple[tuple[Family, Resources], ...], dict[Where, Server]] = {}
 
     def of(self, task: TaskSpec) -> Mapping[Where, Server]:
-        """Those that could hold a task if nobody were there; if some are up, these alone."""
+        """Those that could hold a task if nobody were there; if some are up, these alone.
+
+        Those that are released do not count as being up.
+        """
         if task.demand not in self._known:
             needs = dict(task.demand)
             every = [
@@ -150,7 +153,8 @@ class Servers:
                 and need.fits(offering.type.capacity)
             ]
             up = [server for server in every if server.id in self._up]
-            self._known[task.demand] = {server.id: server for server in up or every}
+            asked = up if any(not server.released for server in up) else every
+            self._known[task.demand] = {server.id: server for server in asked}
         return self._known[task.demand]
 
 

@@ -79,7 +79,8 @@ class CloudCoaster:
             rule = resized(config, snapshot, instances, filling.rows, unit, released=going)
             kept = {it for it in kept if not is_spot(instances.offerings[it])} | rule.kept
             queued = before.asked_by(one.group.job.id for one in waits)
-            left = [row for row in filling.rows if row < instances.live and row not in kept]
+            live = (row for row in filling.rows if row < instances.live)
+            left = [it for it in live if it not in kept and is_spot(instances.offerings[it])]
             finishing = {row for row in left if snapshot.instances[row].id in queued}
             kept |= finishing
         if unit is not None:

@@ -129,7 +129,7 @@ def probed(waiting: Iterable[Waiting], before: Probes, seed: int) -> Probes:
         kept = {server: passed for server, passed in there.items() if server in one.servers}
         if not kept:
             open_ones = tuple(it for it in one.servers.values() if not it.released)
-            names = asked(one.job.id, one.tasks, open_ones, seed)
+            names = asked(one.job.id, one.tasks, open_ones or tuple(one.servers.values()), seed)
             kept = dict.fromkeys(names, 0)
         found[one.job.id] = kept
     return found

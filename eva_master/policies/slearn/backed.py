@@ -163,25 +163,26 @@ def _without(seen: Snapshot, hidden: Collection[RunId]) -> Snapshot:
 
 
 def _possible(seen: Snapshot, group: PlacementGroup) -> bool:
-    """Whether there would be room for a group if nobody else were there."""
-    rooms = [(view.offering.type, view.offering.type.capacity) for view in seen.instances]
+    """Whether there would be room, and money, for a group if nobody else were there."""
+    rooms = [(view.offering, view.offering.type.capacity) for view in seen.instances]
     used = Counter(view.offering.id for view in seen.instances)
     most = len(group.runs) if seen.leeway.instances is None else seen.leeway.instances
-    for one in seen.catalog:
+    for one in sorted(seen.catalog, key=lambda it: (it.price, it.id)):
         count = most if one.limit is None else min(most, one.limit - used[one.id])
         if one.available(seen.now_ms):
-            rooms += [(one.type, one.type.capacity)] * max(0, min(count, len(group.runs)))
-    launched, live = 0, len(seen.instances)
+            rooms += [(one, one.type.capacity)] * max(0, min(count, len(group.runs)))
+    launched, cost, live = 0, 0, len(seen.instances)
     for run in group.runs:
-        for number, (kind, free) in enumerate(rooms):
-            need = run.task.demand_on(kind.family)
+        for number, (offering, free) in enumerate(rooms):
+            need = run.task.demand_on(offering.type.family)
             if need is not None and need.fits(free):
-                launched += number >= live and free == kind.capacity
-                rooms[number] = kind, free - need
+                fresh = number >= live and free == offering.type.capacity
+                launched, cost = launched + fresh, cost + fresh * offering.price
+                rooms[number] = offering, free - need
                 break
         else:
             return False
-    return launched <= most
+    return launched <= most and (seen.leeway.per_hour is None or cost <= seen.leeway.per_hour)
 
 
 def _sorted(plan: Plan, order: Sequence[PlacementGroup]) -> list[PlanEntry]:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from eva_master.control.state.derived.dags import MOST_STAGES, Dags
+from eva_master.control.state.derived.dags import MOST_ENDED, MOST_STAGES, Dags
 from eva_master.learning.run_times.dags import EndedStage
 from eva_master.model.ids import JobId, Millis
 from eva_master.model.records import Job
@@ -130,6 +130,38 @@ def test_a_dag_without_end_is_cut() -> None:
     for name in list(jobs.jobs):
         jobs.end(name)
     assert jobs.held() == (0, 0)
+
+
+def test_dags_that_would_be_too_many_stages_together_stay_apart() -> None:
+    jobs = Followed()
+    half = MOST_STAGES // 2
+    ends = []
+    for chain in "ab":
+        last = jobs.submit(chain)
+        for number in range(half - 1):
+            last = jobs.submit(f"{chain}{number}", last)
+        ends.append(last)
+    both = jobs.submit("both", *ends)
+    assert jobs.members(both) == (), "it is judged by itself"
+    assert [len(jobs.members(end)) for end in ends] == [half, half]
+    for name in list(jobs.jobs):
+        jobs.end(name)
+    assert jobs.held() == (0, 0)
+
+
+def test_a_chain_that_never_ends_takes_no_more_room() -> None:
+    jobs = Followed()
+    last, held = jobs.submit("a"), []
+    for number in range(4 * MOST_ENDED):
+        after, outside = last, jobs.submit("outside", dag="")
+        last = jobs.submit(f"s{number}", after, outside)
+        jobs.end(after)
+        held.append(jobs.held())
+    dag = jobs.dags.of(jobs.jobs[last])
+    assert dag is not None
+    assert len(dag.ended) == MOST_ENDED
+    assert not dag.whole, "it is not learned as if that were all"
+    assert held[2 * MOST_ENDED :] == held[2 * MOST_ENDED - 1 : -1]
 
 
 @pytest.mark.parametrize("seed", range(6))

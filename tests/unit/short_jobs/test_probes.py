@@ -166,6 +166,15 @@ def test_a_server_that_is_released_finishes_what_stands_in_its_queue_and_takes_n
     assert not {"t0", "t1", "t2", "t3"} & {*members}
 
 
+def test_with_released_servers_alone_a_job_waits_at_those_that_boot():
+    transient = MEMBERS[4:]
+    _, memory = planned(jobs=("a",), members=transient, nodes=0)
+    plan, memory = planned(memory, jobs=("a", "b"), members=transient, nodes=0, held=0)
+    asked = {line.only[0] for line in plan.lines if "b" in line.jobs}
+    assert asked, "it stands somewhere"
+    assert not asked & {"t0", "t1", "t2", "t3"}
+
+
 def test_presets_say_how_the_papers_have_it():
     def config(preset: str, **options: object) -> Config:
         section = PolicySection(name=f"cloudcoaster:{preset}", options=options)

@@ -243,6 +243,19 @@ def test_room_for_which_those_who_come_first_have_no_use_is_for_others() -> None
     assert len(jobs.back.shown) == 3
 
 
+def test_a_gang_that_the_budget_never_allows_holds_up_nobody_however_late_it_is() -> None:
+    jobs = Jobs()
+    jobs.cluster = Cluster(four())
+    member = task("g", any=(0, 4, 4))
+    jobs.cluster.job("gang", member, member)
+    known = {"tasks": 2, "estimate": Estimate.stated(MINUTE)}
+    jobs._told[JobId("gang")] = known | {"submitted_ms": Millis(START - 100 * MINUTE)}
+    jobs.add("small", 4, 60 * MINUTE)
+    price = four().price
+    assert placed(jobs.plan(leeway=Leeway(per_hour=price * 3 // 2))) == {"small": 4}
+    assert placed(jobs.plan(leeway=Leeway(per_hour=price * 2)))["gang"] == 2
+
+
 def test_what_is_launched_for_those_who_come_first_is_stated_first() -> None:
     """So limits that the policy is not told of, such as those of a user, cut the others."""
     jobs = Jobs().add("long", 8, 90 * MINUTE, at=9).add("short", 4, 1_000)

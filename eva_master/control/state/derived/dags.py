@@ -10,8 +10,10 @@ from eva_master.model.ids import JobId, Millis, job_order
 from eva_master.model.records import Job
 from eva_master.model.states import TERMINAL_JOB
 
-MOST_STAGES = 256
+MOST_STAGES = 64
 """Of a DAG so many stages are followed that have not ended; the others are judged by themselves."""
+MOST_ENDED = 64
+"""Of those that have ended so many are remembered, those that ended last."""
 _Node = tuple[str, str, JobId]
 """A job that a stage waits for, or is, with the owner and the label of that stage."""
 
@@ -25,12 +27,14 @@ class Dag:
         members: Those that have not ended, in the order of their submission; there is one.
         ended: The others of which anything is known: see `OwnerDags.ended`.
         submitted_ms: When the first of its members was submitted.
+        whole: Whether no stage that has ended was forgotten.
     """
 
     label: str
     members: tuple[JobId, ...]
     ended: tuple[JobId, ...]
     submitted_ms: Millis
+    whole: bool = True
 
     @property
     def first(self) -> JobId:
@@ -41,13 +45,15 @@ class Dag:
 class _Group:
     """The jobs of one DAG, as they come and go."""
 
-    __slots__ = ("dag", "ended", "members", "nodes")
+    __slots__ = ("dag", "ended", "members", "nodes", "whole")
 
     def __init__(self, node: _Node) -> None:
         self.nodes = {node}
         self.members: dict[JobId, Job] = {}
-        self.ended: dict[JobId, None] = {}
+        self.ended: dict[JobId, tuple[JobId, ...]] = {}
+        """Stages that have ended, with the jobs that they waited for."""
         self.dag: Dag | None = None
+        self.whole = True
 
     def made(self, label: str) -> Dag:
         """The DAG as it is now."""
@@ -55,7 +61,7 @@ class _Group:
             members = sorted(self.members, key=job_order)
             submitted = min(it.submitted_ms for it in self.members.values())
             ended = tuple(sorted(self.ended, key=job_order))
-            self.dag = Dag(label, tuple(members), ended, submitted)
+            self.dag = Dag(label, tuple(members), ended, submitted, self.whole)
         return self.dag
 
 
@@ -94,17 +100,20 @@ class Dags:
         if group is None:
             if over:
                 return
-            group = self._joined(_nodes(job.spec.owner, job.spec.dag, job.id, job.spec.depends_on))
-            if len(group.members) >= MOST_STAGES:
+            nodes = _nodes(job.spec.owner, job.spec.dag, job.id, job.spec.depends_on)
+            if self._stages(nodes) >= MOST_STAGES:
                 return
+            group = self._joined(nodes)
             group.members[job.id] = job
             self._of[job.id] = group
         elif over:
             del group.members[job.id], self._of[job.id]
-            group.ended[job.id] = None
+            group.ended[job.id] = job.spec.depends_on
             self._changed(job.id)
             if not group.members:
                 self._drop(group)
+            else:
+                self._trim(group, job.spec.owner, job.spec.dag)
         else:
             arrives = group.members[job.id].waits and not job.waits
             group.members[job.id] = job
@@ -124,7 +133,7 @@ class Dags:
         """
         for owner, stages in owners.items():
             for job, it in stages.items():
-                self._joined(_nodes(owner, it.label, job, it.after)).ended[job] = None
+                self._joined(_nodes(owner, it.label, job, it.after)).ended[job] = it.after
         stale = []
         for owner, stages in owners.items():
             for job, it in stages.items():
@@ -136,6 +145,25 @@ class Dags:
             if not group.members:
                 self._drop(group)
         return stale
+
+    def _stages(self, nodes: Iterable[_Node]) -> int:
+        """How many stages have not ended of the DAGs that some nodes belong to."""
+        groups = {id(it): it for node in nodes if (it := self._groups.get(node)) is not None}
+        return sum(len(it.members) for it in groups.values())
+
+    def _trim(self, group: _Group, owner: str, label: str) -> None:
+        """Forget what ended longest ago, and jobs that no stage names any more."""
+        while len(group.ended) > MOST_ENDED:
+            del group.ended[next(iter(group.ended))]
+            group.whole = False
+        kept = set[_Node]()
+        for name, after in group.ended.items():
+            kept.update(_nodes(owner, label, name, after))
+        for it in group.members.values():
+            kept.update(_nodes(owner, label, it.id, it.spec.depends_on))
+        for node in group.nodes - kept:
+            group.nodes.discard(node)
+            del self._groups[node]
 
     def _joined(self, nodes: Iterable[_Node]) -> _Group:
         """The group of some nodes, which are of one from now on."""
@@ -150,6 +178,7 @@ class Dags:
             largest.nodes |= other.nodes
             largest.members |= other.members
             largest.ended |= other.ended
+            largest.whole &= other.whole
             self._groups.update(dict.fromkeys(other.nodes, largest))
             self._of.update(dict.fromkeys(other.members, largest))
         return largest
