@@ -38,7 +38,7 @@ class DagViews:
         self._known: dict[int, DagView | None] = {}
 
     def of(self, job: Job) -> DagView | None:
-        """See `of_job`."""
+        """What `of_job` says of a job, made once for all stages."""
         dag = self._state.dag(job) if job.spec.dag else None
         if dag is None:
             return None
