@@ -1,0 +1,130 @@
+"""Servers, and how many GPUs are free on them, as the search has them: those that are alike count.
+
+Two servers of one type, with as many GPUs of which as many are free, are the same to everybody. So
+what is free is a few numbers, however many servers there are, and two ways to fill different ones
+of the same kind are one way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from eva_master.model.ids import Family
+
+Free = tuple[tuple[int, ...], ...]
+"""By kind of server: how many servers have no GPU free, how many have one, and so on."""
+
+
+class Kind(NamedTuple):
+    """Servers that differ in what is free on them at most."""
+
+    family: Family
+    capacity: int
+
+
+class Take(NamedTuple):
+    """GPUs of one server.
+
+    Attributes:
+        kind: The number of its kind.
+        free: How many were free there.
+        tasks: How many tasks come there.
+        gpus: How many GPUs these take.
+    """
+
+    kind: int
+    free: int
+    tasks: int
+    gpus: int
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """One of the servers.
+
+    Attributes:
+        name: Different ones differ.
+        free: How many of its GPUs nobody has who keeps them.
+    """
+
+    name: str
+    kind: Kind
+    free: int
+
+
+def kinds(servers: Iterable[Server]) -> tuple[Kind, ...]:
+    """The kinds of some servers, in an order that does not depend on theirs."""
+    return tuple(sorted({server.kind for server in servers}))
+
+
+def free_of(servers: Iterable[Server], known: tuple[Kind, ...]) -> Free:
+    """What is free on servers of known kinds."""
+    counts = [[0] * (kind.capacity + 1) for kind in known]
+    number = {kind: index for index, kind in enumerate(known)}
+    for server in servers:
+        counts[number[server.kind]][server.free] += 1
+    return tuple(tuple(row) for row in counts)
+
+
+def taken(free: Free, takes: Iterable[Take]) -> Free:
+    """What is free once somebody has taken GPUs of servers, which all are different ones."""
+    rows = {}
+    for take in takes:
+        row = rows.get(take.kind)
+        if row is None:
+            row = rows[take.kind] = list(free[take.kind])
+        row[take.free] -= 1
+        row[take.free - take.gpus] += 1
+    return tuple(tuple(rows[kind]) if kind in rows else row for kind, row in enumerate(free))
+
+
+def is_full(free: Free) -> bool:
+    """Whether no GPU is free."""
+    return not any(any(row[1:]) for row in free)
+
+
+Chosen = tuple[str, tuple[Take, ...]]
+"""Who asks, and what it takes, of what those before it left free."""
+
+
+def seats(
+    chosen: Iterable[Chosen],
+    servers: Iterable[Server],
+    homes: Mapping[str, Mapping[str, int]],
+) -> dict[str, dict[str, int]]:
+    """Say which servers are meant.
+
+    Whoever may stay where it is stays: of the servers that will do it takes the one with most of
+    its own tasks, then one that is nobody's home.
+
+    Args:
+        chosen: Who takes what, in the order in which it was decided.
+        servers: All of them.
+        homes: How many tasks of whom are where at present.
+
+    Returns:
+        How many tasks of whom come to which server.
+    """
+    chosen = list(chosen)
+    at_home = {server for name, _ in chosen for server in homes.get(name, ())}
+    rooms: dict[tuple[Kind, int], list[str]] = {}
+    kind_of = {server.name: server.kind for server in servers}
+    for server in sorted(servers, key=lambda it: it.name):
+        rooms.setdefault((server.kind, server.free), []).append(server.name)
+    known = tuple(sorted(set(kind_of.values())))
+    found: dict[str, dict[str, int]] = {}
+    for name, takes in chosen:
+        home = homes.get(name, {})
+        placed = found[name] = {}
+        left = []
+        for take in takes:
+            room = rooms[known[take.kind], take.free]
+            server = min(room, key=lambda it: (-min(home.get(it, 0), take.tasks), it in at_home, it))
+            room.remove(server)
+            placed[server] = take.tasks
+            left.append((known[take.kind], take.free - take.gpus, server))
+        for kind, free, server in left:
+            rooms.setdefault((kind, free), []).append(server)
+    return found

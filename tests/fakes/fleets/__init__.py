@@ -1,0 +1,1 @@
+"""Fleets that tests of several policies look at."""
