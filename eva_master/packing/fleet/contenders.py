@@ -36,6 +36,7 @@ class Contender:
         guessed: Whether nothing is known of its length, so that others' is taken for it.
         fixed: Whether it stays where it is in this round: some of it is about to start, stop or
             move, has no place while the rest has one, or has run for less than a lease.
+        between: Whether no plan may give it a place: some of it is between two places.
     """
 
     job: JobView
@@ -47,6 +48,12 @@ class Contender:
     unseen: int = 0
     guessed: bool = False
     fixed: bool = False
+    between: bool = False
+
+    @property
+    def chooses(self) -> bool:
+        """Whether this round decides where it is, or where the rest of it is."""
+        return not self.between and not (self.fixed and self.seated)
 
     @property
     def id(self) -> RunId:
@@ -79,7 +86,7 @@ class Contenders:
         """
         fleet, valuation = fleet_of(snapshot), self._valuation(snapshot)
         places = {view.id for view in snapshot.instances}
-        between = between_places(snapshot, places)
+        gangs = between_places(snapshot, places)
         runs: dict[str, list[RunView]] = {}
         for run in snapshot.runs:
             runs.setdefault(run.job, []).append(run)
@@ -91,10 +98,14 @@ class Contenders:
                 types = fleet.types_for(group) if on <= fleet.live else None
                 if types is None:
                     continue
-                fixed = job.id in between or _stays(snapshot, job, group, lease_ms, places)
+                torn = any(run.pinned and run.instance not in places for run in group)
+                fixed = torn or _stays(snapshot, job, group, lease_ms, places)
                 one = _contender(snapshot, valuation, job, group, types)
                 seated = all(run.instance in places for run in group)
-                found.append(replace(one, seated=seated, unseen=unseen, fixed=fixed))
+                between = torn or job.id in gangs
+                found.append(
+                    replace(one, seated=seated, unseen=unseen, fixed=fixed, between=between)
+                )
                 unseen = 0
         return fleet, _guessed(found)
 

@@ -43,7 +43,7 @@ class Hadar:
         seats = Seats(snapshot, instances, contenders)
         on = {one.id: types for one in contenders if (types := seats.types_of(one))}
         order = ordered(contenders, fleet.capacity(), on, self._config)
-        turns = [turn for turn in order.turns if not turn.one.fixed or not turn.one.seated]
+        turns = [turn for turn in order.turns if turn.one.chooses]
         for turn in turns:
             had = on.get(turn.one.id, frozenset())
             for family in sorted(turn.suits, key=lambda it: it not in had):
