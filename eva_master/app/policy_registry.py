@@ -33,8 +33,9 @@ RENAMED: Mapping[tuple[str, str | None], tuple[str, str | None]] = {
     ("eva", "partial-only"): ("eva_published", "partial-only"),
     ("eva", "full-only"): ("eva_published", "full-only"),
     ("eva", "single-task"): ("eva_published", "single-task"),
+    ("hadar", "published"): ("hadar_published", None),
 }
-"""Policies and presets that settings and experiments may still call by an earlier name."""
+"""Policies and presets that settings and experiments may call by another name, or an earlier one."""
 
 
 def current_name(name: str, preset: str | None) -> tuple[str, str | None]:

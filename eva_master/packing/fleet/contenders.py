@@ -14,8 +14,9 @@ from eva_master.model.resources import NOTHING, Resources
 from eva_master.model.values import replace
 from eva_master.packing.between_places import between_places
 from eva_master.packing.fleet.capacity import Fleet, fleet_of
-from eva_master.packing.valuation.job_valuation import JobValuation
+from eva_master.packing.valuation.job_valuation import JobValuation, Paces
 
+NO_PACES = Paces(0, {})
 UNKNOWN_MS = 3_600_000.0
 """How long a job is taken to run if nothing is known of any."""
 
@@ -37,6 +38,7 @@ class Contender:
         fixed: Whether it stays where it is in this round: some of it is about to start, stop or
             move, has no place while the rest has one, or has run for less than a lease.
         between: Whether no plan may give it a place: some of it is between two places.
+        paces: How fast its tasks are on each type, be there room for all of them or not.
     """
 
     job: JobView
@@ -49,6 +51,7 @@ class Contender:
     guessed: bool = False
     fixed: bool = False
     between: bool = False
+    paces: Paces = NO_PACES
 
     @property
     def chooses(self) -> bool:
@@ -154,7 +157,7 @@ def _contender(
     left = UNKNOWN_MS if known is None else max(1.0, float(known.left_ms(snapshot.now_ms)))
     alone = {family: left * home / (paces.on.get(family) or home) for family in types}
     least = min(alone.values(), default=left)
-    return Contender(job, tuple(runs), demand, alone, least, guessed=known is None)
+    return Contender(job, tuple(runs), demand, alone, least, guessed=known is None, paces=paces)
 
 
 def _together(tasks: Sequence[TaskSpec], family: Family) -> Resources:

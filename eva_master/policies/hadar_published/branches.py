@@ -123,9 +123,7 @@ def _given(branch: _Branch) -> list[Given]:
     return found[::-1]
 
 
-def _filled(
-    asks: list[Ask], allocator: Allocator, free: Free, without: set[str]
-) -> list[Given]:
+def _filled(asks: list[Ask], allocator: Allocator, free: Free, without: set[str]) -> list[Given]:
     """Whoever finds room, though it does not pay."""
     found = []
     for ask in asks:

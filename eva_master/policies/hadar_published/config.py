@@ -4,8 +4,57 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from annotated_types import Interval
 
-from eva_master.model.option_types import Seconds
+from eva_master.model.option_types import Seconds, Share
+
+NAME = "hadar_published"
+
+Branches = Annotated[int, Interval(ge=1, le=1024)]
+Eta = Annotated[float, Interval(gt=0, le=1e12)]
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """Settings. What the paper leaves open is an option.
+
+    Attributes:
+        lease_s: For how long a job keeps a place that it was given.
+        round_gap_s: From one round to the next, `None` for as often as the control loop likes.
+        replan: Whether every round gives away the whole fleet anew, or only what is free.
+        order: Of the queue, beside priority: by arrival, the most utility per GPU first, or the
+            least work left first.
+        utility: What a job is worth by when it ends; see `asks.Utility`.
+        candidate: Whether the allocation of the best payoff is taken, or the cheapest.
+        refused: What becomes of jobs whose payoff is not above 0; see `branches.Refused`.
+        branches: How many branches of the dynamic programme are kept.
+        communication_ppm: What a job on several servers pays for that, in millionths of its
+            utility.
+        horizon_s: T: so long after it came a job is assumed to end at the latest.
+        eta: Scales the lowest price; `None` for the least that the paper's bound allows.
+        remember_prices: Whether jobs that have ended count for the lowest and the highest price.
+        explained: Give reasons with every plan; they decide nothing.
+    """
+
+    lease_s: Seconds = 300
+    round_gap_s: Seconds | None = 360
+    replan: Literal["every_round", "arrivals"] = "every_round"
+    order: Literal["arrival", "utility", "shortest"] = "arrival"
+    utility: Literal["throughput", "promptness", "gpu-time", "slowdown"] = "throughput"
+    candidate: Literal["payoff", "cost"] = "payoff"
+    refused: Literal["waits", "ends", "fills"] = "waits"
+    branches: Branches = 4
+    communication_ppm: Share = 100_000
+    horizon_s: Seconds = 360_000
+    eta: Eta | None = None
+    remember_prices: bool = True
+    explained: bool = True
+
+
+PRESETS: Mapping[str, Mapping[str, Any]] = {
+    "running-stay": {"replan": "arrivals"},
+    "to-the-letter": {"candidate": "cost", "refused": "ends"},
+}
+"""Other readings of the paper."""

@@ -118,9 +118,7 @@ class Allocator:
             found.append(self._way(takes, types))
         return tuple(found)
 
-    def _way(
-        self, takes: tuple[Take, ...], types: Sequence[tuple[Family, int]] = ()
-    ) -> _Way:
+    def _way(self, takes: tuple[Take, ...], types: Sequence[tuple[Family, int]] = ()) -> _Way:
         cost = sum(self._curves[take.kind][take.free] * take.gpus for take in takes)
         used = {self._kinds[take.kind].family for take in takes}
         slowest = [family for family, _ in types if family in used] or list(used)
@@ -158,7 +156,11 @@ class Allocator:
         takes, left = [], tasks
         for family, gpus in types:
             kinds = self._of_family[family]
-            rooms = [(self._curves[kind][room], -room, kind) for kind in kinds for room in _rooms(free[kind], gpus)]
+            rooms = [
+                (self._curves[kind][room], -room, kind)
+                for kind in kinds
+                for room in _rooms(free[kind], gpus)
+            ]
             for _, room, kind in sorted(rooms):
                 put = min(left, -room // gpus)
                 takes.append(Take(kind, -room, put, put * gpus))

@@ -38,9 +38,7 @@ class Extremes:
         )
 
 
-def extremes(
-    asks: Iterable[Ask], utility: Utility, horizon_s: float
-) -> dict[Family, Extremes]:
+def extremes(asks: Iterable[Ask], utility: Utility, horizon_s: float) -> dict[Family, Extremes]:
     """What jobs are like, by GPU type.
 
     Args:

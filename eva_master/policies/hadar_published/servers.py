@@ -121,7 +121,9 @@ def seats(
         left = []
         for take in takes:
             room = rooms[known[take.kind], take.free]
-            server = min(room, key=lambda it: (-min(home.get(it, 0), take.tasks), it in at_home, it))
+            server = min(
+                room, key=lambda it: (-min(home.get(it, 0), take.tasks), it in at_home, it)
+            )
             room.remove(server)
             placed[server] = take.tasks
             left.append((known[take.kind], take.free - take.gpus, server))

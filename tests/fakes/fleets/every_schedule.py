@@ -69,9 +69,7 @@ class Best:
     mean: Fraction
 
 
-def best(
-    gangs: Sequence[Gang], fleet: Counts, pace: Pace, *, one_type: bool
-) -> Best:
+def best(gangs: Sequence[Gang], fleet: Counts, pace: Pace, *, one_type: bool) -> Best:
     """Try every schedule.
 
     Args:

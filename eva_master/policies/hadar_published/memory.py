@@ -1,0 +1,86 @@
+"""What the policy carries from round to round."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from eva_master.model.ids import Family
+from eva_master.model.planning.plan import Json, PolicyMemory
+from eva_master.policies.hadar_published.config import NAME, Config
+from eva_master.policies.hadar_published.prices import Extremes
+
+_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What is carried.
+
+    Attributes:
+        extremes: What the jobs were like that ever came, by the types on which they could run.
+        rested: Of whom and on what the last plan was in which everybody had a place; empty if there
+            was none.
+    """
+
+    extremes: Mapping[Family, Extremes] = field(default_factory=dict)
+    rested: str = ""
+
+    @staticmethod
+    def read(memory: PolicyMemory | None, config: Config) -> Memory:
+        """That of the round before; an empty one if there is none that can be read."""
+        if memory is None or memory.policy != NAME or memory.version != _VERSION:
+            return Memory()
+        try:
+            return Memory(_extremes(memory.data, config), str(memory.data["rested"]))
+        except (KeyError, TypeError, ValueError):
+            return Memory()
+
+    def written(self, config: Config) -> PolicyMemory:
+        """It as JSON-able data."""
+        extremes: dict[str, Json] = {
+            family: [one.high, one.low, one.least_s]
+            for family, one in sorted(self.extremes.items())
+        }
+        data: dict[str, Json] = {
+            "extremes": extremes,
+            "utility": config.utility,
+            "horizon_s": config.horizon_s,
+            "rested": self.rested,
+        }
+        return PolicyMemory(NAME, _VERSION, data)
+
+
+def joined(
+    known: Mapping[Family, Extremes], found: Mapping[Family, Extremes], there: Iterable[Family]
+) -> dict[Family, Extremes]:
+    """What was known and what was found, of the types that are there."""
+    both = {}
+    for family in there:
+        ones = [it[family] for it in (known, found) if family in it]
+        if ones:
+            both[family] = ones[0].and_also(ones[-1])
+    return both
+
+
+def digest(names: Iterable[str]) -> str:
+    """A short name of a set of names."""
+    return hashlib.sha256("\0".join(sorted(names)).encode()).hexdigest()[:16]
+
+
+def _extremes(data: Mapping[str, Json], config: Config) -> dict[Family, Extremes]:
+    if (data["utility"], data["horizon_s"]) != (config.utility, config.horizon_s):
+        return {}
+    found = {}
+    rows = data["extremes"]
+    if not isinstance(rows, dict):
+        raise TypeError("extremes are by type")
+    for family, row in rows.items():
+        if not isinstance(row, list):
+            raise TypeError("extremes of a type are a list")
+        high, low, least_s = (float(str(it)) for it in row)
+        if min(high, low, least_s) <= 0:
+            raise ValueError("extremes are above 0")
+        found[Family(family)] = Extremes(high, low, least_s)
+    return found

@@ -1,0 +1,74 @@
+"""The queue: what contenders for the fleet ask for, and who comes first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from eva_master.model.ids import MILLION, Family, Millis
+from eva_master.packing.fleet.contenders import Contender
+from eva_master.policies.hadar_published.asks import Ask, Utility, weight, worth
+
+_LEAST = 1e-9
+"""No rate and no work is less, so that there are no quotients by 0."""
+
+
+def ask_of(one: Contender, families: Iterable[Family], now: Millis) -> Ask | None:
+    """What a contender asks for.
+
+    Where nothing is known of its rates it does one iteration per second everywhere. A job of which
+    the iterations are not known is as large as what it has left.
+
+    Args:
+        one: Who.
+        families: The types of the fleet.
+        now: The time.
+
+    Returns:
+        It, or `None` if it needs no GPU on some type, or has none to run on.
+    """
+    gpus: dict[Family, int] = {}
+    for family in families:
+        needs = [run.task.demand_on(family) for run in one.runs]
+        if None not in needs:
+            gpus[family] = max(need.gpus for need in needs if need is not None)
+    if not gpus or not all(gpus.values()):
+        return None
+    home = one.paces.home or MILLION
+    rates = {it: max(_LEAST, (one.paces.on.get(it) or home) / MILLION) for it in sorted(gpus)}
+    tasks = len(one.runs)
+    left = max(_LEAST, _left_s(one, rates, home / MILLION) * tasks)
+    size = max(left, float((one.job.total_steps or 0) * tasks))
+    waited_s = max(0, now - one.job.submitted_ms) / 1000
+    return Ask(one.id, tasks, size, left, rates, gpus, waited_s)
+
+
+def _left_s(one: Contender, rates: dict[Family, float], home: float) -> float:
+    """Iterations that each task still has to do."""
+    for family, ms in sorted(one.alone_ms.items()):
+        if family in rates:
+            return ms / 1000 * rates[family]
+    return one.left_ms / 1000 * home
+
+
+def in_order(
+    queued: Sequence[tuple[Contender, Ask]], order: str, utility: Utility
+) -> list[tuple[Contender, Ask]]:
+    """The queue, the most urgent first.
+
+    Args:
+        queued: Contenders by priority and submission.
+        order: As of `Config.order`.
+        utility: What jobs are worth.
+    """
+    if order == "utility":
+        return sorted(queued, key=lambda it: (-it[0].job.priority, -_per_gpu(it[1], utility)))
+    if order == "shortest":
+        return sorted(queued, key=lambda it: (-it[0].job.priority, it[0].left_ms))
+    return list(queued)
+
+
+def _per_gpu(ask: Ask, utility: Utility) -> float:
+    """What it is worth to run a job where it is fastest, per GPU."""
+    best = max(sorted(ask.rates), key=lambda it: ask.rates[it])
+    gain = worth(weight(ask, utility), ask.ends_s(ask.rates[best]))
+    return gain / (ask.tasks * ask.gpus[best])
