@@ -82,6 +82,8 @@ class TraceJob:
         concurrency: How many tasks of an array may have a place at a time; `None` for all.
         dag: What the DAGs of its kind are labelled; empty if it is no stage of one.
         after: Jobs before it in the trace, of the same owner, that have to succeed before it runs.
+        counts_iterations: Whether its programs count iterations at `steps_per_s`, and its user
+            states rates in them; those of all others count milliseconds of work.
     """
 
     id: str
@@ -99,6 +101,7 @@ class TraceJob:
     concurrency: int | None = None
     dag: str = ""
     after: tuple[str, ...] = ()
+    counts_iterations: bool = False
 
     @property
     def is_array(self) -> bool:

@@ -91,9 +91,7 @@ def _timeless(seen: Snapshot) -> Snapshot:
 
 
 def _without_work(seen: Snapshot) -> Snapshot:
-    jobs = tuple(
-        replace(job, estimate=None, steps_left=None, total_steps=None) for job in seen.jobs
-    )
+    jobs = tuple(replace(job, estimate=None, steps_left=None) for job in seen.jobs)
     return replace(
         seen, jobs=jobs, runs=tuple(replace(run, remaining=None, ran=None) for run in seen.runs)
     )

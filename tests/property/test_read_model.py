@@ -117,7 +117,7 @@ def previewed(world: ChaoticWorld, now: Millis) -> Snapshot:
 def without_times(snapshot: Snapshot) -> Snapshot:
     """The control loop's snapshots keep what they said of the work left until that is far off."""
     runs = tuple(replace(run, remaining=None, ran=None) for run in snapshot.runs)
-    jobs = tuple(replace(job, steps_left=None, total_steps=None) for job in snapshot.jobs)
+    jobs = tuple(replace(job, steps_left=None) for job in snapshot.jobs)
     return replace(snapshot, jobs=jobs, runs=runs)
 
 

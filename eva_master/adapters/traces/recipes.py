@@ -430,6 +430,7 @@ def _training(job: GpuJob, move_ms: int) -> TraceJob:
         init_ms=move_ms,
         steps_per_s=max(1, round(fastest * MILLION)),
         total_steps=steps,
+        counts_iterations=True,
     )
 
 

@@ -41,20 +41,15 @@ def gpu_time(state: PlanningRecords, job: Job, seen: Sequence[TaskRun]) -> GpuTi
     return GpuTime(base, number) if base or number else NO_GPU_TIME
 
 
-def total_steps(job: Job, seen: Sequence[TaskRun]) -> int | None:
-    """Iterations that each member of a gang does in all; `None` if unknown, and for arrays."""
-    if not job.is_gang or not seen:
-        return None
-    return max(run.progress.total_steps for run in seen) or job.spec.total_steps or None
-
-
 def steps_left(job: Job, seen: Sequence[TaskRun]) -> int | None:
     """Iterations that a gang still has to do, to a hundredth of all; `None` if unknown.
 
     Its members count the same steps. Who reports none says nothing.
     """
-    total = total_steps(job, seen)
-    if total is None:
+    if not job.is_gang or not seen:
+        return None
+    total = max(run.progress.total_steps for run in seen) or job.spec.total_steps
+    if not total:
         return None
     kept = any(run.generation for run in seen)
     steps = [run.progress.steps for run in seen if kept or run.state in _IN_ATTEMPT]

@@ -269,7 +269,6 @@ def _job_view(
             state, spec, settings.limits, settings.partitions.home(job.partition)
         ),
         steps_left=attained.steps_left(job, seen),
-        total_steps=attained.total_steps(job, seen),
         attained=attained.gpu_time(state, job, seen),
         lease_ms=attained.lease_ms(job, seen),
         partition=job.partition,

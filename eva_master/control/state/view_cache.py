@@ -26,7 +26,7 @@ V = TypeVar("V")
 _RUNS_DOWN = frozenset({"remaining", "since_ms", "ran"})
 _REFINED = frozenset(
     {
-        *("attained", "dag", "estimate", "lease_ms", "steps_left", "total_steps"),
+        *("attained", "dag", "estimate", "lease_ms", "steps_left"),
         *("pilots_left", "succeeded", "succeeded_ms"),
     }
 )

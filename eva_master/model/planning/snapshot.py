@@ -202,8 +202,6 @@ class JobView:
             that run at present, or would with what was decided last; see `sizes.with_sizes`.
         steps_left: Iterations that a gang still has to do, as of its last change, to a hundredth of
             all of them; `None` if unknown, and for arrays.
-        total_steps: Iterations that each member of a gang does in all; `None` if unknown, and for
-            arrays.
         attained: The time that it has had GPUs.
         lease_ms: Since when it has been running where it is: since the last of a gang's members
             began to run, or the first of an array's tasks that run; `None` if it does not.
@@ -236,7 +234,6 @@ class JobView:
     estimate: Estimate | None = None
     elastic: Elastic | None = None
     steps_left: int | None = None
-    total_steps: int | None = None
     attained: GpuTime = NO_GPU_TIME
     lease_ms: Millis | None = None
     partition: str = ""

@@ -20,11 +20,13 @@ class Memory:
 
     Attributes:
         extremes: What the jobs were like that ever came, by the types on which they could run.
+        sizes: The iterations of those that compete for the fleet, by their first task runs.
         rested: Of whom and on what the last plan was in which everybody had a place; empty if there
             was none.
     """
 
     extremes: Mapping[Family, Extremes] = field(default_factory=dict)
+    sizes: Mapping[str, float] = field(default_factory=dict)
     rested: str = ""
 
     @staticmethod
@@ -33,7 +35,8 @@ class Memory:
         if memory is None or memory.policy != NAME or memory.version != _VERSION:
             return Memory()
         try:
-            return Memory(_extremes(memory.data, config), str(memory.data["rested"]))
+            sizes = {name: float(str(it)) for name, it in _mapping(memory.data["sizes"]).items()}
+            return Memory(_extremes(memory.data, config), sizes, str(memory.data["rested"]))
         except (KeyError, TypeError, ValueError):
             return Memory()
 
@@ -47,6 +50,7 @@ class Memory:
             "extremes": extremes,
             "utility": config.utility,
             "horizon_s": config.horizon_s,
+            "sizes": {name: float(f"{size:.6g}") for name, size in sorted(self.sizes.items())},
             "rested": self.rested,
         }
         return PolicyMemory(NAME, _VERSION, data)
@@ -73,10 +77,7 @@ def _extremes(data: Mapping[str, Json], config: Config) -> dict[Family, Extremes
     if (data["utility"], data["horizon_s"]) != (config.utility, config.horizon_s):
         return {}
     found = {}
-    rows = data["extremes"]
-    if not isinstance(rows, dict):
-        raise TypeError("extremes are by type")
-    for family, row in rows.items():
+    for family, row in _mapping(data["extremes"]).items():
         if not isinstance(row, list):
             raise TypeError("extremes of a type are a list")
         high, low, least_s = (float(str(it)) for it in row)
@@ -84,3 +85,9 @@ def _extremes(data: Mapping[str, Json], config: Config) -> dict[Family, Extremes
             raise ValueError("extremes are above 0")
         found[Family(family)] = Extremes(high, low, least_s)
     return found
+
+
+def _mapping(value: Json) -> dict[str, Json]:
+    if not isinstance(value, dict):
+        raise TypeError("this is by name")
+    return value

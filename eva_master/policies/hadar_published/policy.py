@@ -58,11 +58,12 @@ class HadarPublished:
         asks = {
             one.id: ask
             for one in contenders
-            if (ask := ask_of(one, fleet.machines, snapshot.now_ms)) is not None
+            if (ask := self._ask(one, fleet, snapshot, known)) is not None
         }
         met = extremes(asks.values(), Utility(config.utility), config.horizon_s)
         before = known.extremes if config.remember_prices else {}
-        kept = Memory(joined(before, met, fleet.machines), rested)
+        sizes = {ask.name: ask.size for ask in asks.values()}
+        kept = Memory(joined(before, met, fleet.machines), sizes, rested)
         instances = open_instances(snapshot, self._cache)
         turn = _Turn(snapshot, instances, fleet, choosing, asks, config)
         why = turn.give(kept.extremes)
@@ -70,6 +71,10 @@ class HadarPublished:
         if crowded and config.replan == "every_round":
             plan = replace(plan, again_ms=Millis(snapshot.now_ms + 1000 * config.lease_s))
         return plan, kept.written(config)
+
+    @staticmethod
+    def _ask(one: Contender, fleet: Fleet, snapshot: Snapshot, known: Memory) -> Ask | None:
+        return ask_of(one, fleet.machines, snapshot.now_ms, known.sizes.get(one.id, 0.0))
 
 
 class _Turn:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 
 from eva_master.model.ids import MILLION, Family, Millis
@@ -12,16 +13,19 @@ _LEAST = 1e-9
 """No rate and no work is less, so that there are no quotients by 0."""
 
 
-def ask_of(one: Contender, families: Iterable[Family], now: Millis) -> Ask | None:
+def ask_of(
+    one: Contender, families: Iterable[Family], now: Millis, known: float = 0.0
+) -> Ask | None:
     """What a contender asks for.
 
-    Where nothing is known of its rates it does one iteration per second everywhere. A job of which
-    the iterations are not known is as large as what it has left.
+    Where nothing is known of its rates it does one iteration per second everywhere.
 
     Args:
         one: Who.
         families: The types of the fleet.
         now: The time.
+        known: The iterations of its tasks altogether, if it was seen before; it is as large as what
+            it has left at first.
 
     Returns:
         It, or `None` if it needs no GPU on some type, or has none to run on.
@@ -37,9 +41,8 @@ def ask_of(one: Contender, families: Iterable[Family], now: Millis) -> Ask | Non
     rates = {it: max(_LEAST, (one.paces.on.get(it) or home) / MILLION) for it in sorted(gpus)}
     tasks = len(one.runs)
     left = max(_LEAST, _left_s(one, rates, home / MILLION) * tasks)
-    size = max(left, float((one.job.total_steps or 0) * tasks))
     waited_s = max(0, now - one.job.submitted_ms) / 1000
-    return Ask(one.id, tasks, size, left, rates, gpus, waited_s)
+    return Ask(one.id, tasks, max(left, known), left, rates, gpus, waited_s)
 
 
 def _left_s(one: Contender, rates: dict[Family, float], home: float) -> float:
@@ -55,6 +58,9 @@ def in_order(
 ) -> list[tuple[Contender, Ask]]:
     """The queue, the most urgent first.
 
+    Those that came at the same time are in the order of their names, in which numbers count as
+    numbers.
+
     Args:
         queued: Contenders by priority and submission.
         order: As of `Config.order`.
@@ -64,7 +70,16 @@ def in_order(
         return sorted(queued, key=lambda it: (-it[0].job.priority, -_per_gpu(it[1], utility)))
     if order == "shortest":
         return sorted(queued, key=lambda it: (-it[0].job.priority, it[0].left_ms))
-    return list(queued)
+    return sorted(
+        queued,
+        key=lambda it: (-it[0].job.priority, it[0].job.submitted_ms, _natural(it[0].id)),
+    )
+
+
+def _natural(name: str) -> list[tuple[int, str]]:
+    """A key of a name in whose order 10 comes after 9."""
+    parts = re.split(r"([0-9]+)", name)
+    return [(int(it), "") if it.isdecimal() else (-1, it) for it in parts]
 
 
 def _per_gpu(ask: Ask, utility: Utility) -> float:

@@ -37,6 +37,7 @@ from eva_master.simulation.scenario.submission import (
     STEPS_PER_S,
     alone_speeds,
     spec_of,
+    steps_per_s,
     stop_ms,
     work_ms,
 )
@@ -79,6 +80,10 @@ class Script(Protocol):
 
     def tells_steps(self, task: Task, /) -> bool:
         """Whether a task's program says how many iterations it has done."""
+        ...
+
+    def steps_per_s(self, task: Task, /) -> float:
+        """How many iterations a task's program counts per second where `speed` is 1."""
         ...
 
     def delays(self, task_of: Callable[[RunId], Task]) -> Durations:
@@ -143,6 +148,10 @@ class TraceScript:
     def tells_steps(self, task: Task) -> bool:
         """See `Script.tells_steps`; programs of arrays of traces do not."""
         return not self._jobs[task[0]].is_array
+
+    def steps_per_s(self, task: Task) -> float:
+        """See `Script.steps_per_s`."""
+        return steps_per_s(self._jobs[task[0]])
 
     def _alone_speeds(self, job: TraceJob) -> tuple[float, ...]:
         """The speed of each task at home; a single one if they all run at the trace's speed."""
@@ -218,6 +227,10 @@ class PastScript:
     def tells_steps(self, _task: Task) -> bool:
         """See `Script.tells_steps`."""
         return True
+
+    def steps_per_s(self, _task: Task) -> float:
+        """See `Script.steps_per_s`."""
+        return STEPS_PER_S
 
     def delays(self, task_of: Callable[[RunId], Task]) -> Durations:
         """See `Script.delays`."""
@@ -312,7 +325,7 @@ def work_of(script: Script, task: Task, saves_every_ms: int) -> Work:
     """
     return Work(
         script.work_ms(task),
-        steps_per_s=STEPS_PER_S,
+        steps_per_s=script.steps_per_s(task),
         saves_every_ms=saves_every_ms,
         tells_total=False,
         tells_steps=script.tells_steps(task),

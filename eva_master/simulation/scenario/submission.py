@@ -68,6 +68,16 @@ def stop_ms(task: TraceTask) -> int:
     return task.kill_ms + task.upload_ms
 
 
+def steps_per_s(job: TraceJob) -> float:
+    """How many steps each task reports per second at its trace's speed.
+
+    Where iterations are counted these are thousandths of one, so that measurements are as exact.
+    """
+    if job.counts_iterations:
+        return STEPS_PER_S * job.steps_per_s / MILLION
+    return STEPS_PER_S
+
+
 def work_ms(job: TraceJob, index: int = 0) -> float:
     """How long a task takes alone at its trace's speed, by its iterations where they are known.
 
@@ -92,6 +102,9 @@ def _tasks(job: TraceJob, families: list[Family]) -> tuple[TaskSpec, ...]:
         spec = made.get(needs)
         if spec is None:
             demand, paces = _resolved(*needs, tuple(families))
+            if job.counts_iterations:
+                scale = job.steps_per_s / MILLION
+                paces = tuple((name, max(1, round(pace * scale))) for name, pace in paces)
             spec = made[needs] = TaskSpec(
                 job.workload, _PROGRAM, demand, throughput=paces, reports_steps=not job.is_array
             )

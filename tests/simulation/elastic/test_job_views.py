@@ -91,15 +91,12 @@ def test_its_lease_begins_when_the_last_member_runs() -> None:
 def test_the_steps_that_are_left_are_told_to_a_hundredth() -> None:
     stage = Stage()
     assert stage.view().steps_left == 3_600
-    assert stage.view().total_steps == 3_600
     stage.until(max(stage.began()) + HOUR_MS // 2)
     left = stage.view().steps_left
     assert left is not None
     assert left % 36 == 0
     assert abs(left - 1_800) <= 3 * 36
-    assert stage.view().total_steps == 3_600
     assert Stage(JobKind.ARRAY).view().steps_left is None
-    assert Stage(JobKind.ARRAY).view().total_steps is None
 
 
 def test_that_a_job_gets_on_changes_no_snapshot() -> None:
