@@ -35,7 +35,7 @@ RENAMED: Mapping[tuple[str, str | None], tuple[str, str | None]] = {
     ("eva", "single-task"): ("eva_published", "single-task"),
     ("hadar", "published"): ("hadar_published", None),
 }
-"""Policies and presets that settings and experiments may call by another name, or an earlier one."""
+"""Policies and presets that settings and experiments may also call by another name."""
 
 
 def current_name(name: str, preset: str | None) -> tuple[str, str | None]:

@@ -14,8 +14,12 @@ from eva_master.policies.hadar_published.servers import Free, Kind, Take
 
 
 class Candidate(StrEnum):
-    """Which candidate is taken: the one of the best payoff, as in equation (4), or the cheapest, as
-    in line 30 of Algorithm 2."""
+    """Which candidate is taken.
+
+    Attributes:
+        PAYOFF: The one of the best payoff, as in equation (4).
+        COST: The cheapest, as in line 30 of Algorithm 2.
+    """
 
     PAYOFF = "payoff"
     COST = "cost"
@@ -36,7 +40,7 @@ class Allocation(NamedTuple):
 
 
 _Shape = tuple[int, tuple[tuple[Family, int], ...]]
-"""How many tasks, and the types on which they run with the GPUs that a task takes, fastest first."""
+"""How many tasks, and the types for them, fastest first, with the GPUs that a task takes there."""
 
 
 @dataclass(frozen=True, slots=True)

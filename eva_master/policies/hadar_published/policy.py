@@ -65,8 +65,8 @@ class HadarPublished:
         sizes = {ask.name: ask.size for ask in asks.values()}
         kept = Memory(joined(before, met, fleet.machines), sizes, rested)
         instances = open_instances(snapshot, self._cache)
-        turn = _Turn(snapshot, instances, fleet, choosing, asks, config)
-        why = turn.give(kept.extremes)
+        turn = _Turn(config, snapshot, instances, fleet, choosing)
+        why = turn.give(asks, kept.extremes)
         plan = turn_plan(snapshot, instances, contenders, why, explained=config.explained)
         if crowded and config.replan == "every_round":
             plan = replace(plan, again_ms=Millis(snapshot.now_ms + 1000 * config.lease_s))
@@ -81,25 +81,22 @@ class _Turn:
     """Gives away what is free in one round.
 
     Args:
+        config: Settings.
         snapshot: The cluster.
         instances: Its instances.
         fleet: What there is to be given away.
         choosing: Whose places are decided; they lose those that they have.
-        asks: What contenders ask for, by their ids.
-        config: Settings.
     """
 
     def __init__(
         self,
+        config: Config,
         snapshot: Snapshot,
         instances: OpenInstances,
         fleet: Fleet,
         choosing: Sequence[Contender],
-        asks: Mapping[RunId, Ask],
-        config: Config,
     ) -> None:
-        self._config, self._asks, self._choosing = config, asks, choosing
-        self._instances, self._fleet = instances, fleet
+        self._config, self._choosing, self._fleet = config, choosing, fleet
         self._seats = Seats(snapshot, instances, choosing)
         for one in choosing:
             if one.fixed:
@@ -108,40 +105,24 @@ class _Turn:
         wanted = sum(len(one.runs) for one in choosing)
         self._rooms = Rooms(snapshot, instances, wanted)
 
-    def give(self, met: Mapping[Family, Extremes]) -> dict[RunId, str]:
-        """Do it; returns why those have no place that have none.
+    def give(self, asks: Mapping[RunId, Ask], met: Mapping[Family, Extremes]) -> dict[RunId, str]:
+        """Do it.
 
         Args:
+            asks: What contenders ask for, by their ids.
             met: What the jobs are like that set the prices.
+
+        Returns:
+            Why those have no place that have none, by their ids.
         """
-        config, utility = self._config, Utility(self._config.utility)
-        queued = in_order(
-            [
-                (it, self._asks[it.id])
-                for it in self._choosing
-                if it.id in self._asks and not it.fixed
-            ],
-            config.order,
-            utility,
-        )
-        servers = self._rooms.servers
-        known = kinds(servers)
-        allocator = Allocator(
-            known,
-            price_ranges(met, self._rooms.capacity(), config.eta),
-            utility,
-            config.communication_ppm,
-            Candidate(config.candidate),
-        )
-        free = free_of(servers, known)
-        asks = [ask for _, ask in queued]
-        given = allocate(asks, allocator, free, config.branches, Refused(config.refused))
-        if not given and self._is_idle():
-            # Whoever pays nowhere would wait for ever beside an idle fleet.
-            given = allocate(asks, allocator, free, 1, Refused.FILLS)[:1]
-        refused = self._seated(dict((ask.name, one) for one, ask in queued), given)
+        utility = Utility(self._config.utility)
+        found = [(it, asks[it.id]) for it in self._choosing if it.id in asks and not it.fixed]
+        queued = in_order(found, self._config.order, utility)
+        allocator, free = self._allocator(met, utility)
+        given = self._chosen([ask for _, ask in queued], allocator, free)
+        refused = self._seated({ask.name: one for one, ask in queued}, given)
         for one in self._choosing:
-            if one.id not in self._asks and not self._seats.has(one):
+            if one.id not in asks and not self._seats.has(one):
                 self._seats.on(one, self._types(one))
         for it in given:
             free = taken(free, it.allocation.takes)
@@ -150,6 +131,25 @@ class _Turn:
             for one, ask in queued
             if not self._seats.has(one) and one.id not in refused
         }
+
+    def _allocator(
+        self, met: Mapping[Family, Extremes], utility: Utility
+    ) -> tuple[Allocator, Free]:
+        """What finds allocations in this round, and what is free at first."""
+        config, servers = self._config, self._rooms.servers
+        known = kinds(servers)
+        prices = price_ranges(met, self._rooms.capacity(), config.eta)
+        candidate = Candidate(config.candidate)
+        allocator = Allocator(known, prices, utility, config.communication_ppm, candidate)
+        return allocator, free_of(servers, known)
+
+    def _chosen(self, asks: Sequence[Ask], allocator: Allocator, free: Free) -> list[Given]:
+        refused = Refused(self._config.refused)
+        given = allocate(asks, allocator, free, self._config.branches, refused)
+        if given or not self._is_idle():
+            return given
+        # Whoever pays nowhere would wait for ever beside an idle fleet.
+        return allocate(asks, allocator, free, 1, Refused.FILLS)[:1]
 
     def _seated(self, queued: Mapping[str, Contender], given: Sequence[Given]) -> dict[RunId, str]:
         """Give those their places that were chosen; returns why some have none after all."""

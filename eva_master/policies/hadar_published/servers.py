@@ -70,7 +70,7 @@ def free_of(servers: Iterable[Server], known: tuple[Kind, ...]) -> Free:
 
 def taken(free: Free, takes: Iterable[Take]) -> Free:
     """What is free once somebody has taken GPUs of servers, which all are different ones."""
-    rows = {}
+    rows: dict[int, list[int]] = {}
     for take in takes:
         row = rows.get(take.kind)
         if row is None:
@@ -121,12 +121,10 @@ def seats(
         left = []
         for take in takes:
             room = rooms[known[take.kind], take.free]
-            server = min(
-                room, key=lambda it: (-min(home.get(it, 0), take.tasks), it in at_home, it)
-            )
-            room.remove(server)
-            placed[server] = take.tasks
-            left.append((known[take.kind], take.free - take.gpus, server))
-        for kind, free, server in left:
-            rooms.setdefault((kind, free), []).append(server)
+            where = min(room, key=lambda it: (-min(home.get(it, 0), take.tasks), it in at_home, it))
+            room.remove(where)
+            placed[where] = take.tasks
+            left.append((known[take.kind], take.free - take.gpus, where))
+        for kind, free, where in left:
+            rooms.setdefault((kind, free), []).append(where)
     return found
