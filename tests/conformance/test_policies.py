@@ -34,6 +34,15 @@ MORE: dict[str, tuple[str, dict[str, Any]]] = {
     "eva-by-the-lp": ("eva", {"optimizer": "lp"}),
     "eva_published-by-the-lp": ("eva_published", {"optimizer": "lp"}),
     "eva_published-by-either": ("eva_published", {"optimizer": "auto"}),
+    "hadar_published-that-moves-nobody": ("hadar_published", {"replan": "arrivals"}),
+    "hadar_published-to-the-letter": (
+        "hadar_published",
+        {"candidate": "cost", "refused": "ends"},
+    ),
+    "hadar_published-that-fills": (
+        "hadar_published",
+        {"order": "shortest", "utility": "slowdown", "refused": "fills"},
+    ),
     "owl-with-a-profile": ("owl", {"profile": PAIRS, "least_throughput_ppm": 700_000}),
     "owl-that-moves-nothing": ("owl", {"profile": PAIRS, "migrate": False}),
     "stratus-that-clears-nothing": ("stratus", {"clear_below_percent": 0}),

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from annotated_types import Interval
 
@@ -51,10 +50,3 @@ class Config:
     eta: Eta | None = None
     remember_prices: bool = True
     explained: bool = True
-
-
-PRESETS: Mapping[str, Mapping[str, Any]] = {
-    "running-stay": {"replan": "arrivals"},
-    "to-the-letter": {"candidate": "cost", "refused": "ends"},
-}
-"""Other readings of the paper."""

@@ -41,7 +41,7 @@ class Memory:
             return Memory()
 
     def written(self, config: Config) -> PolicyMemory:
-        """It as JSON-able data."""
+        """What is carried, as JSON-able data."""
         extremes: dict[str, Json] = {
             family: [one.high, one.low, one.least_s]
             for family, one in sorted(self.extremes.items())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from eva_master.model.ids import Family, Millis, RunId
@@ -18,7 +18,7 @@ from eva_master.packing.fleet.turns import turn_plan
 from eva_master.packing.toolkit import PlannerCache, open_instances
 from eva_master.policies.hadar_published.asks import Ask, Utility
 from eva_master.policies.hadar_published.branches import Given, Refused, allocate
-from eva_master.policies.hadar_published.config import NAME, PRESETS, Config
+from eva_master.policies.hadar_published.config import NAME, Config
 from eva_master.policies.hadar_published.find_alloc import Allocator, Candidate
 from eva_master.policies.hadar_published.memory import Memory, digest, joined
 from eva_master.policies.hadar_published.prices import Extremes, extremes, price_ranges
@@ -70,6 +70,8 @@ class HadarPublished:
         plan = turn_plan(snapshot, instances, contenders, why, explained=config.explained)
         if crowded and config.replan == "every_round":
             plan = replace(plan, again_ms=Millis(snapshot.now_ms + 1000 * config.lease_s))
+        if not config.remember_prices:
+            kept = replace(kept, extremes={})
         return plan, kept.written(config)
 
     @staticmethod
@@ -186,7 +188,6 @@ def _digest(snapshot: Snapshot, contenders: Sequence[Contender]) -> str:
 class _PolicySpec:
     name: str = NAME
     config: type[Any] = Config
-    presets: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: PRESETS)
     time_shares: bool = True
 
     def build(self, config: Any) -> HadarPublished:

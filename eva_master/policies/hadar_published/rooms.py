@@ -52,7 +52,7 @@ class Rooms:
         self.servers: tuple[Server, ...] = tuple(found)
 
     def capacity(self) -> dict[Family, int]:
-        """GPUs of each type."""
+        """How many GPUs there are of each type."""
         found: dict[Family, int] = {}
         for server in self.servers:
             found[server.kind.family] = found.get(server.kind.family, 0) + server.kind.capacity

@@ -159,11 +159,9 @@ def exact(asks: Sequence[Ask], servers: Sequence[Server]) -> float:
 def test_no_round_earns_more_than_the_optimum(seed: int) -> None:
     asks, servers = drawn(seed, 40), fleet(2, 4)
     most = exact(asks, servers)
-    by_arrival = utility(chosen(asks, servers, most=1))
     per_gpu = sorted(asks, key=lambda it: -max(it.rates.values()))
-    by_utility = utility(chosen(per_gpu, servers, most=1))
-    assert by_arrival <= most * (1 + 1e-6)
-    assert 0.9 * most <= by_utility <= most * (1 + 1e-6)
+    for queue in (asks, per_gpu):
+        assert 0.5 * most <= utility(chosen(queue, servers, most=1)) <= most * (1 + 1e-6)
 
 
 def test_the_optimum_of_a_round_by_hand() -> None:

@@ -49,12 +49,12 @@ def test_a_job_gets_the_type_on_which_it_is_fastest() -> None:
     assert (allocation.rate, allocation.payoff) == (10, pytest.approx(20, rel=1e-6))
 
 
-def test_the_fullest_server_with_room_is_taken() -> None:
-    allocation, _ = found(ask(2), (V100, 4, 4), (V100, 4, 2), (V100, 4, 3), spread_ppm=900_000)
-    assert allocation is not None
-    assert [(it.free, it.tasks) for it in allocation.takes] == [(2, 2)] or (
-        [(it.free, it.tasks) for it in allocation.takes] == [(3, 2)]
-    )
+def test_an_empty_server_is_cheaper_and_at_equal_prices_the_fullest_is_taken() -> None:
+    servers = (V100, 4, 4), (V100, 4, 2), (V100, 4, 3)
+    for prices, free in ((LOW, 4), (PriceRange(1e-6, 1e-6), 2)):
+        allocation, _ = found(ask(2), *servers, prices=prices)
+        assert allocation is not None
+        assert [(it.free, it.tasks) for it in allocation.takes] == [(free, 2)]
 
 
 def test_the_price_counts_what_others_have() -> None:
@@ -73,9 +73,11 @@ def test_what_is_spread_over_types_goes_at_the_pace_of_the_slowest() -> None:
 
 
 def test_a_wide_gang_takes_whole_servers_first() -> None:
-    allocation, _ = found(ask(6), (V100, 4, 3), (V100, 4, 4), (V100, 4, 2), spread_ppm=0)
-    assert allocation is not None
-    assert [(it.free, it.tasks) for it in allocation.takes] == [(4, 4), (2, 2)]
+    servers = (V100, 4, 3), (V100, 4, 4), (V100, 4, 2)
+    for prices, last in ((LOW, 3), (PriceRange(1e-6, 1e-6), 2)):
+        allocation, _ = found(ask(6), *servers, prices=prices)
+        assert allocation is not None
+        assert [(it.free, it.tasks) for it in allocation.takes] == [(4, 4), (last, 2)]
 
 
 def test_tasks_of_several_gpus_are_not_split_over_servers() -> None:

@@ -1,0 +1,251 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from eva_master.app.policy_registry import policies
+from eva_master.app.simulate import named_policy
+from eva_master.model.catalog import Purchase
+from eva_master.model.errors import InvalidConfig
+from eva_master.model.ids import MILLION, Family, Millis
+from eva_master.model.job import JobKind, TaskSpec
+from eva_master.model.planning.plan import Assign, Hold, Plan, PolicyMemory, Suspend
+from eva_master.model.planning.snapshot import Snapshot
+from eva_master.policies.hadar_published.config import Config
+from eva_master.policies.hadar_published.policy import HadarPublished
+from eva_master.testing.plan_checks import check, quiet
+from eva_master.testing.snapshots import START, Cluster, carried_out, ended, offer, task
+from tests.fakes.fleets.every_schedule import FLEET, GANGS, best, slowest
+from tests.fakes.fleets.example_rounds import played
+
+HOUR_S = 3600
+
+
+def fleet(**gpus: int) -> Cluster:
+    """A server of so many GPUs of each type."""
+    owned = [
+        replace(offer(name, (n, n, n), 1, family=name), purchase=Purchase.OWNED)
+        for name, n in gpus.items()
+    ]
+    cluster = Cluster(*owned)
+    for name in gpus:
+        cluster.instance(name, name)
+    return cluster
+
+
+def trains(**rates: float) -> TaskSpec:
+    """A task on one GPU with so many iterations per second on each type."""
+    slots: Any = dict.fromkeys(rates, (1, 1, 1))
+    stated = sorted((Family(name), round(rate * MILLION)) for name, rate in rates.items())
+    return replace(task("w", **slots), throughput=tuple(stated))
+
+
+def planned(snapshot: Snapshot, **options: Any) -> tuple[Plan, PolicyMemory | None]:
+    plan, memory = HadarPublished(Config(**options)).plan(snapshot, None)
+    check(snapshot, plan)
+    return plan, memory
+
+
+def placed(plan: Plan) -> dict[str, str]:
+    return {it.run: str(it.on) for it in plan.entries if isinstance(it, Assign)}
+
+
+def crowd(number: int, on: Sequence[str] = (), **options: Any) -> Snapshot:
+    """Jobs of one GPU each on a server of two, the first of them running there."""
+    cluster = fleet(v100=2)
+    for index in range(number):
+        place = [on[index]] if index < len(on) else []
+        cluster.job(f"j{index}", trains(v100=10.0), on=place, left_s=HOUR_S, **options)
+    return cluster.snapshot()
+
+
+# -- who is admitted -------------------------------------------------------------------------------
+
+
+def test_whoever_earns_more_where_it_is_fast_goes_there() -> None:
+    cluster = fleet(v100=4, k80=4).job("a", *[trains(v100=10, k80=1)] * 4, left_s=HOUR_S)
+    cluster.job("b", *[trains(v100=10, k80=9)] * 4, left_s=HOUR_S)
+    where = placed(planned(cluster.snapshot(), branches=16)[0])
+    assert {run: where[f"{run}/0"] for run in "ab"} == {"a": "v100", "b": "k80"}
+
+
+def test_a_job_that_does_not_pay_is_told_so() -> None:
+    """The slow one would take the last GPU, which costs what the fast one earns there."""
+    cluster = fleet(v100=4).job("a", *[trains(v100=100)] * 3, left_s=HOUR_S)
+    cluster.job("b", trains(v100=0.01), left_s=HOUR_S)
+    plan, _ = planned(cluster.snapshot())
+    assert set(placed(plan)) == {"a/0", "a/1", "a/2"}
+    (held,) = [it for it in plan.entries if isinstance(it, Hold)]
+    assert held == Hold("b/0", "the GPUs that are free cost more than it is worth now")
+    assert set(placed(planned(cluster.snapshot(), refused="fills")[0])) == {
+        *("a/0", "a/1", "a/2"),
+        "b/0",
+    }
+
+
+def test_nobody_waits_beside_an_idle_fleet() -> None:
+    """Long after the horizon nobody is worth even what an empty server costs."""
+    cluster = fleet(v100=2).job("a", *[trains(v100=1)] * 2, left_s=HOUR_S)
+    snapshot = replace(cluster.snapshot(), now_ms=Millis(START + 10**15))
+    plan, _ = planned(snapshot, horizon_s=1, eta=1e-6)
+    assert placed(plan) == {"a/0": "v100", "a/1": "v100"}
+
+
+def test_a_gang_on_mixed_types_is_one_of_the_candidates() -> None:
+    cluster = fleet(v100=2, k80=1).job("a", *[trains(v100=10, k80=5)] * 3, left_s=HOUR_S)
+    assert sorted(placed(planned(cluster.snapshot())[0]).values()) == ["k80", "v100", "v100"]
+
+
+def test_who_needs_no_gpu_pays_for_none() -> None:
+    cluster = fleet(v100=2).job("cpu", task("c", v100=(0, 1, 1)))
+    cluster.job("gpu", trains(v100=1), left_s=HOUR_S)
+    assert set(placed(planned(cluster.snapshot())[0])) == {"cpu/0", "gpu/0"}
+
+
+def test_gpus_without_cpus_are_no_room() -> None:
+    slots = {"v100": (1, 2.0, 1)}
+    hungry = replace(task("w", **slots), throughput=((Family("v100"), MILLION),))
+    cluster = fleet(v100=2).job("a", hungry, left_s=HOUR_S).job("b", hungry, left_s=HOUR_S)
+    plan, _ = planned(cluster.snapshot())
+    assert len(placed(plan)) == 1
+    assert [it.reason for it in plan.entries if isinstance(it, Hold)] == [
+        "the GPUs that it needs are not free"
+    ]
+
+
+# -- turns -----------------------------------------------------------------------------------------
+
+
+def test_every_round_gives_the_fleet_away_anew_unless_running_jobs_stay() -> None:
+    """Two run who have little left; the one that came first earns more than both."""
+    cluster = fleet(v100=2).job("a", *[trains(v100=10)] * 2, left_s=100 * HOUR_S)
+    for name in ("b", "c"):
+        cluster.job(name, trains(v100=0.1), on=["v100"], left_s=60)
+    snapshot = cluster.snapshot()
+    plan, _ = planned(snapshot)
+    assert {it.run for it in plan.entries if isinstance(it, Suspend)} == {"b/0", "c/0"}
+    assert set(placed(plan)) == {"a/0", "a/1"}
+    assert plan.again_ms is not None
+    plan, _ = planned(snapshot, replan="arrivals")
+    assert quiet(plan)
+
+
+def test_a_lease_is_kept() -> None:
+    cluster = fleet(v100=2).job("a", *[trains(v100=10)] * 2, left_s=100 * HOUR_S)
+    cluster.job("b", trains(v100=0.1), on=["v100"], left_s=60)
+    snapshot = cluster.snapshot()
+    leased = [replace(it, lease_ms=START) if it.id == "b" else it for it in snapshot.jobs]
+    for had_s, moved in ((299, False), (300, True)):
+        now = replace(snapshot, jobs=tuple(leased), now_ms=Millis(START + 1000 * had_s))
+        assert quiet(planned(now)[0]) is not moved
+
+
+def test_a_fleet_in_which_everybody_has_a_place_is_looked_at_once() -> None:
+    policy = HadarPublished(Config())
+    snapshot = crowd(3)
+    plan, memory = policy.plan(snapshot, None)
+    snapshot = ended(carried_out(snapshot, plan), "j2")
+    for _ in range(3):
+        snapshot = replace(snapshot, now_ms=Millis(snapshot.now_ms + 400_000))
+        plan, memory = policy.plan(snapshot, memory)
+        assert quiet(plan)
+        assert plan.again_ms is None
+
+
+# -- memory and options ----------------------------------------------------------------------------
+
+
+def test_prices_remember_jobs_that_have_ended() -> None:
+    policy = HadarPublished(Config())
+    cluster = fleet(v100=4).job("fast", trains(v100=100), left_s=HOUR_S)
+    cluster.job("slow", trains(v100=1), left_s=HOUR_S)
+    _, memory = policy.plan(cluster.snapshot(), None)
+    assert memory is not None
+    memory = replace(memory, data=json.loads(json.dumps(memory.data)))
+    _, later = policy.plan(ended(cluster.snapshot(), "fast"), memory)
+    assert later is not None
+    assert later.data["extremes"] == memory.data["extremes"]
+    assert later.data["sizes"] == {"slow/0": 3600.0}
+    _, forgetful = HadarPublished(Config(remember_prices=False)).plan(cluster.snapshot(), memory)
+    assert forgetful is not None
+    assert forgetful.data["extremes"] == {}
+
+
+def test_a_job_is_as_large_as_it_was_at_first() -> None:
+    policy = HadarPublished(Config())
+    _, memory = policy.plan(crowd(1), None)
+    half = fleet(v100=2).job("j0", trains(v100=10.0), left_s=HOUR_S // 2).snapshot()
+    _, memory = policy.plan(half, memory)
+    assert memory is not None
+    assert memory.data["sizes"] == {"j0/0": 36_000.0}
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        {},
+        {"extremes": [], "sizes": {}, "rested": "", "utility": "throughput", "horizon_s": 360_000},
+        {"extremes": {"v100": [1, 2]}, "sizes": {}, "rested": "", "utility": 1, "horizon_s": 1},
+        {
+            **{"sizes": {}, "rested": "", "utility": "throughput", "horizon_s": 360_000},
+            "extremes": {"v100": [0, 0, 0]},
+        },
+        {"extremes": {}, "sizes": {"j0/0": "x"}, "rested": "", "utility": "", "horizon_s": 1},
+    ],
+)
+def test_a_memory_that_cannot_be_read_is_none(data: dict[str, Any]) -> None:
+    policy, snapshot = HadarPublished(Config()), crowd(3)
+    bad = PolicyMemory("hadar_published", 1, data)
+    assert policy.plan(snapshot, bad) == policy.plan(snapshot, None)
+
+
+def test_the_queue_is_in_the_order_that_is_asked_for() -> None:
+    cluster = fleet(v100=1)
+    for name, rate, left_s in (("j2", 1.0, 7200), ("j10", 2.0, 3600), ("j11", 1.0, 60)):
+        cluster.job(name, trains(v100=rate), left_s=left_s)
+    cluster.job("j12", trains(v100=1.5), left_s=HOUR_S, priority=-1)
+    first = {
+        order: placed(planned(cluster.snapshot(), order=order, branches=1)[0])
+        for order in ("arrival", "utility", "shortest")
+    }
+    assert first == {
+        "arrival": {"j2/0": "v100"},
+        "utility": {"j10/0": "v100"},
+        "shortest": {"j11/0": "v100"},
+    }
+
+
+def test_tasks_of_arrays_ask_one_by_one() -> None:
+    cluster = fleet(v100=2).job("a", *[trains(v100=1)] * 3, kind=JobKind.ARRAY, left_s=HOUR_S)
+    assert len(placed(planned(cluster.snapshot(), refused="fills")[0])) == 2
+
+
+def test_it_is_also_called_a_preset_of_hadar() -> None:
+    assert named_policy("hadar:published")[0].name == "hadar_published"
+    assert {"hadar", "hadar_published"} <= set(policies())
+    with pytest.raises(InvalidConfig, match="branches"):
+        named_policy("hadar:published", {"branches": 0})
+
+
+# -- the paper's example ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "ends"),
+    [
+        ({}, {"j1": 3, "j2": 2, "j3": 7}),
+        ({"order": "utility"}, {"j1": 3, "j2": 2, "j3": 7}),
+        # What stays where it began stays on the type on which it is slowest.
+        ({"replan": "arrivals"}, {"j1": 3, "j2": 2, "j3": 27}),
+    ],
+)
+def test_the_paper_s_example_takes_longer_than_it_must(options: Any, ends: dict[str, int]) -> None:
+    found = played(HadarPublished(Config(**options)))
+    least = best(list(GANGS.values()), tuple(FLEET.values()), slowest, one_type=False)
+    assert found.rounds >= least.rounds == 6
+    assert found.mean >= least.mean == 4
+    assert found.ends == ends
