@@ -33,7 +33,7 @@ from eva_master.model.errors import EvaError
 from eva_master.model.trace import Trace
 from eva_master.simulation.run import Setup, Simulation
 
-POLICIES = ("eva", "fifo")
+POLICIES = ("hadar", "eva", "fifo")
 """Those that are compared unless others are named."""
 _FIGURES = ("total_h", "mean_h", "bound_h", "moves_per_job")
 _ROUNDED = 4
