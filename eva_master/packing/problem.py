@@ -247,16 +247,17 @@ class Problem:
         shape_in_gang: dict[RunId, TaskShape] = {}
         if multi_task_view and any(shape.part.speeds for shape in shape_of.values()):
             of_run = {run.id: trait for run, trait in zip(self.snapshot.runs, traits, strict=True)}
-            found: dict[tuple[TaskTraits, ...], list[Part] | None] = {}
+            found: dict[tuple[tuple[TaskTraits, ...], bool], list[Part] | None] = {}
             for job in self._whole_gangs():
-                gang = tuple(of_run[name] for name in job.runs)
-                if gang not in found:
+                gang, split = tuple(of_run[name] for name in job.runs), job.split_batch
+                if (gang, split) not in found:
                     members = [
                         (trait.demand, trait.rates(measured.get(trait.workload, ()), on_sheets))
                         for trait in gang
                     ]
-                    found[gang] = parts(members, self._prices.on_sale)
-                for name, trait, part in zip(job.runs, gang, found[gang] or (), strict=False):
+                    found[gang, split] = parts(members, self._prices.on_sale, split=split)
+                known = found[gang, split] or ()
+                for name, trait, part in zip(job.runs, gang, known, strict=False):
                     shape_in_gang[name] = trait.as_part(part)
         return shape_of, shape_in_gang
 

@@ -53,6 +53,8 @@ def _standalone(state: State, run: TaskRun, members: list[TaskRun], now: Millis)
     }
     if len(families) != 1:
         return False  # nobody knows whose pace it was
+    if max(it.batch_ppm for it in members) - min(it.batch_ppm for it in members) > 1:
+        return False  # nor is it the pace of one of them
     workload, rate, news = state.task(run).workload, run.progress.rate, False
     if state.jobs[run.job].spec.least is not None:
         news = _of_size(state, run, members, now)

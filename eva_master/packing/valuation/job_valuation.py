@@ -80,7 +80,7 @@ class JobValuation:
         self._rates = measured_rates_view()
         self._measured = self._rates.of((standalone or StandaloneRates()).measured)
         self._reservations: dict[tuple[Demand, Part], Reservation] = {}
-        self._gangs: dict[tuple[Member, ...], tuple[Part, ...]] = {}
+        self._gangs: dict[tuple[tuple[Member, ...], bool], tuple[Part, ...]] = {}
 
     def follow(self, standalone: StandaloneRates) -> None:
         """Go by other measured rates from now on; what was said so far stays as it was."""
@@ -98,7 +98,7 @@ class JobValuation:
         """The reservation of each task of a job; those of a gang are found together."""
         if spec.kind is JobKind.GANG and len(spec.tasks) > 1:
             members = tuple((task.demand, self.rates(task)) for task in spec.tasks)
-            found = zip(spec.tasks, self._gang(members), strict=True)
+            found = zip(spec.tasks, self._gang(members, split=spec.split_batch), strict=True)
             return tuple(self._reserved(task.demand, part) for task, part in found)
         known = {task: self.of_task(task) for task in different(spec.tasks)}
         if len(known) == 1:
@@ -109,12 +109,13 @@ class JobValuation:
         """The reservation of a task that is in no gang of several."""
         return self._reserved(task.demand, Part(compared(self.rates(task))))
 
-    def _gang(self, members: tuple[Member, ...]) -> tuple[Part, ...]:
-        known = self._gangs.get(members)
+    def _gang(self, members: tuple[Member, ...], *, split: bool) -> tuple[Part, ...]:
+        known = self._gangs.get((members, split))
         if known is None:
             if len(self._gangs) >= _RESERVATIONS_KEPT:
                 self._gangs.clear()
-            known = self._gangs[members] = gang_parts(members, self._offerings)
+            known = gang_parts(members, self._offerings, split=split)
+            self._gangs[members, split] = known
         return known
 
     def _reserved(self, demand: Demand, part: Part) -> Reservation:
@@ -162,14 +163,17 @@ class JobReservations:
         return found
 
 
-def gang_parts(members: Sequence[Member], offerings: Sequence[Offering]) -> tuple[Part, ...]:
+def gang_parts(
+    members: Sequence[Member], offerings: Sequence[Offering], *, split: bool = False
+) -> tuple[Part, ...]:
     """What a gang needs of each of its members.
 
     Args:
         members: Demand and rates of each.
         offerings: Cheapest first.
+        split: Whether they divide batches by how fast they are.
     """
-    found = parts(members, offerings)
+    found = parts(members, offerings, split=split)
     if found is None:
         return tuple(Part(compared(known)) for _, known in members)
     return tuple(found)
@@ -178,3 +182,13 @@ def gang_parts(members: Sequence[Member], offerings: Sequence[Offering]) -> tupl
 def slowest(speeds: Iterable[Fraction]) -> Fraction:
     """The pace of tasks that wait for each other; 1 if there are none."""
     return min(speeds, default=SAME_SPEED)
+
+
+def divided(speeds: Iterable[Fraction]) -> Fraction:
+    """The pace of a gang that divides batches by speed.
+
+    Args:
+        speeds: Of its members, each as fast as the whole gang would be if only that member were
+            elsewhere than where it is worth most; see `gang_pace.Part`.
+    """
+    return SAME_SPEED + sum((speed - SAME_SPEED for speed in speeds), Fraction(0))

@@ -298,7 +298,12 @@ def relative_speed(family: Family, offering: Offering | None, pace: Speeds) -> F
 
 
 def price_on(
-    family: Family, offering: Offering | None, pace: Speeds, charge: int | None = None
+    family: Family,
+    offering: Offering | None,
+    pace: Speeds,
+    charge: int | None = None,
+    *,
+    split: bool = False,
 ) -> int:
     """What a task is worth on a family if `offering` sets its reservation price.
 
@@ -309,6 +314,7 @@ def price_on(
         charge: Reservation price of its gang, `None` if it is in none. All of a gang is slowed
             down by a member on a slow family, as it is by one that loses to its neighbours (section
             4.4); a member that is faster than the others gains nothing.
+        split: Whether its gang divides batches by speed; then all gain by a faster member.
 
     Returns:
         Micro-dollars per hour, rounded down; the offering's price on its own family. Of a member
@@ -317,5 +323,5 @@ def price_on(
     price, speed = reservation_price(offering), relative_speed(family, offering, pace)
     if charge is None or offering is None:
         return price * speed.numerator // speed.denominator
-    speed = min(speed, Fraction(1))
+    speed = speed if split else min(speed, Fraction(1))
     return price - charge + charge * speed.numerator // speed.denominator

@@ -26,6 +26,7 @@ from eva_master.packing.valuation.reservation_price import (
     purchasable,
     rates,
     reservation,
+    reservation_price,
     sheets,
 )
 
@@ -158,7 +159,9 @@ class _Market:
                 self.reserved.clear()
             found = reservation(run.task.demand, self.offerings, part.speeds, part.others)
             self.reserved[key] = found
-        return price_on(family, self.reserved[key], part.speeds)
+        offering = self.reserved[key]
+        charge = reservation_price(offering) + part.others if part.split else None
+        return price_on(family, offering, part.speeds, charge, split=part.split)
 
     def _part(self, run: RunView) -> Part:
         """What its gang, or it alone, needs of a task run."""
@@ -168,7 +171,8 @@ class _Market:
             together = [name for name in group if name in self._runs]
             tasks = [self._runs[name].task for name in together]
             rated = [(it.demand, self._rates(it)) for it in tasks]
-            self._parts.update(zip(together, gang_parts(rated, self.offerings), strict=True))
+            found = gang_parts(rated, self.offerings, split=job.split_batch)
+            self._parts.update(zip(together, found, strict=True))
         return self._parts[run.id]
 
     def _rates(self, task: TaskSpec) -> Rates:
