@@ -399,12 +399,27 @@ class GpusRecipe(_Recipe):
     move: Annotated[Duration, Field(ge=0)] = Field(
         default=10_000, description="from each start of a job to its first progress"
     )
+    rates: Literal["stated", "learned"] = Field(
+        default="stated",
+        description="learned: jobs state how many iterations they have, but not how fast they are; "
+        "that is measured while they run",
+    )
+    split_batch: bool = Field(
+        default=False, description="whether gangs divide each batch by how fast their tasks are"
+    )
 
     def trace(self, seed: int, catalog: Catalog) -> Trace:  # noqa: ARG002
         """Read the trace; a file does not depend on a seed."""
         found = read_gpu_jobs(self.file)[: self.jobs]
         name = self.file.name.partition(".")[0]
-        jobs = tuple(_training(job, self.move) for job in found)
+        jobs = tuple(
+            replace(
+                _training(job, self.move),
+                states_rates=self.rates == "stated",
+                split_batch=self.split_batch,
+            )
+            for job in found
+        )
         # Traces are sorted by arrival, then by id, and all arrive at once.
         jobs = tuple(sorted(jobs, key=lambda job: job.id))
         return slowed(Trace(name, jobs), self.delay_factor)

@@ -79,10 +79,12 @@ def _of_size(state: State, run: TaskRun, members: list[TaskRun], now: Millis) ->
 
 def _taken(state: State, table: StandaloneTable, workload: Workload) -> bool:
     """Keep what was learned of a workload on its own; whether policies get to know of it."""
-    before = state.standalone.known
+    before, expected = state.standalone.known, state.valuation.expected
     state.set_learned(replace(state.learned, standalone=table))
     if table.known == before:
         return False
+    if state.valuation.expected != expected:
+        state.view_cache.rates_changed()
     state.view_cache.workload_changed(workload)
     return True
 

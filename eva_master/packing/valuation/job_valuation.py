@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 
+from eva_master.learning.speeds.type_rates import TypeSpeeds, TypeSpeedsView
 from eva_master.model.catalog import Offering
 from eva_master.model.ids import Family
 from eva_master.model.job import JobKind, JobSpec, TaskSpec, different
@@ -76,15 +77,22 @@ class JobValuation:
     ) -> None:
         listed = tuple(offerings)
         self._offerings = cheapest_first(it for it in listed if it.limit != 0)
-        self._on_sheets = sheets(listed)
+        self._type_speeds = TypeSpeedsView(sheets(listed))
         self._rates = measured_rates_view()
-        self._measured = self._rates.of((standalone or StandaloneRates()).measured)
+        self._rows = (standalone or StandaloneRates()).measured
+        self._measured = self._rates.of(self._rows)
         self._reservations: dict[tuple[Demand, Part], Reservation] = {}
         self._gangs: dict[tuple[tuple[Member, ...], bool], tuple[Part, ...]] = {}
 
     def follow(self, standalone: StandaloneRates) -> None:
         """Go by other measured rates from now on; what was said so far stays as it was."""
-        self._measured = self._rates.of(standalone.measured)
+        self._rows = standalone.measured
+        self._measured = self._rates.of(self._rows)
+
+    @property
+    def expected(self) -> TypeSpeeds:
+        """How fast families are expected to be, by data sheets and what was measured."""
+        return self._type_speeds.of(self._rows)
 
     def rates(self, task: TaskSpec) -> Rates:
         """Standalone iterations per second of a task, in millionths, per family it can run on.
@@ -92,7 +100,8 @@ class JobValuation:
         Returns:
             Empty if neither the user nor a measurement tells them.
         """
-        return rates(task, self._measured.get(task.workload, ()), self._on_sheets)
+        measured = self._measured.get(task.workload, ())
+        return rates(task, measured, self.expected.of(task.workload))
 
     def of(self, spec: JobSpec) -> tuple[Reservation, ...]:
         """The reservation of each task of a job; those of a gang are found together."""

@@ -12,6 +12,7 @@ from functools import cached_property
 
 import numpy as np
 
+from eva_master.learning.speeds.type_rates import TypeSpeeds
 from eva_master.model.catalog import Offering
 from eva_master.model.ids import MILLION, Family, RunId, Workload
 from eva_master.model.planning.snapshot import RunView
@@ -19,7 +20,6 @@ from eva_master.packing.interference.throughput import Ints
 from eva_master.packing.valuation.reservation_price import (
     Demand,
     Rates,
-    Sheets,
     Speeds,
     price_on,
     reservation_price,
@@ -291,7 +291,7 @@ class SnapshotShapes:
         prices: What shapes are worth.
         traits: What packing sees of tasks.
         measured: What was measured of each workload.
-        on_sheets: What data sheets say of GPUs.
+        expected: How fast families are expected to be.
 
     Attributes:
         prices: Likewise.
@@ -302,10 +302,10 @@ class SnapshotShapes:
         prices: ShapePrices,
         traits: TaskShapes,
         measured: Mapping[Workload, Rates],
-        on_sheets: Sheets,
+        expected: TypeSpeeds,
     ) -> None:
         self.prices = prices
-        self._on_sheets = on_sheets
+        self._expected = expected
         self._traits = traits
         self._measured = measured
         self._of_run: dict[RunId, PricedShape] = {}
@@ -316,6 +316,6 @@ class SnapshotShapes:
         if found is None:
             traits = self._traits.of_run(run)
             measured = self._measured.get(traits.workload, ())
-            shape = traits.shape(measured, self._on_sheets)
+            shape = traits.shape(measured, self._expected.of(traits.workload))
             found = self._of_run[run.id] = self.prices.of(shape)
         return found

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
 from eva_master.model.catalog import Offering
-from eva_master.model.ids import MILLION, Family, InstanceId, OfferingId, RunId, Workload
+from eva_master.model.ids import MILLION, Family, InstanceId, OfferingId, RunId
 from eva_master.model.job import JobKind, TaskSpec
 from eva_master.model.planning.plan import Assign, Hold, NewInstance, Plan, PlanEntry, PolicyMemory
 from eva_master.model.planning.reasons import Hosting, Occupant, Reasons, Where
@@ -27,7 +27,6 @@ from eva_master.packing.valuation.reservation_price import (
     rates,
     reservation,
     reservation_price,
-    sheets,
 )
 
 
@@ -66,7 +65,7 @@ class NoPacking:
         idle = not any(_waits(run, live) for run in snapshot.runs)
         if idle and not self._config.explained:
             return Plan(), memory
-        market = _Market(snapshot, live, self._cache.measured_rates(snapshot.standalone))
+        market = _Market(snapshot, live, self._cache)
         if market.offerings != self._offerings:
             self._offerings, self._reserved = market.offerings, {}
         market.reserved = self._reserved
@@ -102,9 +101,7 @@ class _Market:
         launches: What this plan has bought.
     """
 
-    def __init__(
-        self, snapshot: Snapshot, live: Set[InstanceId], measured: Mapping[Workload, Rates]
-    ) -> None:
+    def __init__(self, snapshot: Snapshot, live: Set[InstanceId], cache: PlannerCache) -> None:
         self._snapshot = snapshot
         self._live = live
         self._runs = {run.id: run for run in snapshot.runs}
@@ -119,8 +116,8 @@ class _Market:
             if instance.id not in occupied:
                 self._empty.setdefault(instance.offering.id, []).append(instance.id)
         self.reserved: _Reserved = {}
-        self._measured = measured
-        self._on_sheets = sheets(snapshot.catalog)
+        self._measured = cache.measured_rates(snapshot.standalone)
+        self._expected = cache.type_speeds(snapshot)
         self._parts: dict[RunId, Part] = {}
         self.launches: list[NewInstance] = []
 
@@ -176,7 +173,8 @@ class _Market:
         return self._parts[run.id]
 
     def _rates(self, task: TaskSpec) -> Rates:
-        return rates(task, self._measured.get(task.workload, ()), self._on_sheets)
+        workload = task.workload
+        return rates(task, self._measured.get(workload, ()), self._expected.of(workload))
 
     def _open(self) -> list[Offering]:
         return [

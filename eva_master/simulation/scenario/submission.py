@@ -88,6 +88,11 @@ def work_ms(job: TraceJob, index: int = 0) -> float:
     return float(job.duration_ms)
 
 
+def total_steps(job: TraceJob) -> int:
+    """How many iterations each task of a gang has in all, as it reports them."""
+    return max(1, round(work_ms(job) * STEPS_PER_S / 1000))
+
+
 def _tasks(job: TraceJob, families: list[Family]) -> tuple[TaskSpec, ...]:
     """The tasks of a job; those that are alike are one value."""
     made: dict[tuple[object, ...], TaskSpec] = {}
@@ -98,7 +103,11 @@ def _tasks(job: TraceJob, families: list[Family]) -> tuple[TaskSpec, ...]:
         if spec is None:
             demand, paces = _resolved(*needs, tuple(families))
             spec = made[needs] = TaskSpec(
-                job.workload, _PROGRAM, demand, throughput=paces, reports_steps=not job.is_array
+                job.workload,
+                _PROGRAM,
+                demand,
+                throughput=paces if job.states_rates else (),
+                reports_steps=not job.is_array,
             )
         tasks.append(spec)
     return tuple(tasks)
