@@ -72,15 +72,15 @@ def least_time(
         return None
     if not needs:
         return LeastTime(0.0, dict.fromkeys(capacity, (0.0, 0.0, 0.0)))
-    rows = {row: number for number, row in enumerate(_scarce(needs, capacity))}
+    rows = {row: number for number, row in enumerate(scarce(needs, capacity))}
     # Times count in that of the longest work where it is fastest, so that numbers are near 1.
     unit = max(min(_times(need, capacity).values()) for need in needs)
     limits = len(rows) + (len(needs) if one_by_one else 0)
     columns = [(1.0, list(range(limits)), [1.0] * limits)]
     for number, need in enumerate(needs):
         for family, alone_ms in _times(need, capacity).items():
-            shares = _shares(need.demand[family], capacity[family])
-            taken = {rows[family, it]: part for it, part in shares if (family, it) in rows}
+            parts = shares(need.demand[family], capacity[family])
+            taken = {rows[family, it]: part for it, part in parts if (family, it) in rows}
             entries = {row: -part * need.count for row, part in taken.items()}
             if one_by_one:
                 entries[len(rows) + number] = -1.0
@@ -95,13 +95,13 @@ def _times(need: Need, capacity: Mapping[Family, Resources]) -> dict[Family, flo
     return {family: need.alone_ms[family] for family in capacity if family in need.alone_ms}
 
 
-def _shares(need: Resources, there: Resources) -> list[tuple[int, float]]:
+def shares(need: Resources, there: Resources) -> list[tuple[int, float]]:
     """What part of each resource of a type something takes, of those that it takes any of."""
     each = enumerate(zip(vector(need), vector(there), strict=True))
     return [(number, amount / size) for number, (amount, size) in each if amount and size]
 
 
-def _scarce(
+def scarce(
     needs: Sequence[Need], capacity: Mapping[Family, Resources]
 ) -> Iterator[tuple[Family, int]]:
     """The resources of types that can be scarce, as (type, 0 for GPUs, 1 for CPUs, 2 for memory).
@@ -110,8 +110,8 @@ def _scarce(
     """
     for family, there in capacity.items():
         demands = {need.demand[family] for need in needs if family in need.alone_ms}
-        shares = [dict(_shares(demand, there)) for demand in demands]
-        taken = {it: [parts.get(it, 0.0) for parts in shares] for it in range(3)}
+        each = [dict(shares(demand, there)) for demand in demands]
+        taken = {it: [parts.get(it, 0.0) for parts in each] for it in range(3)}
         left = [it for it in taken if any(taken[it])]
         for number in reversed(left[:]):
             mine = taken[number]

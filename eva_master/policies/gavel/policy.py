@@ -52,7 +52,7 @@ class Gavel:
         division = self._division(snapshot, contenders, capacity, before)
         order = claims(contenders, division, lease_ms)
         instances = open_instances(snapshot, self._cache)
-        if all(one.seated or one.fixed for one in contenders):
+        if all(one.seated or not one.chooses for one in contenders):
             _hasten(Seats(snapshot, instances, ()), instances, order)
         else:
             seats = Seats(snapshot, instances, contenders)
@@ -86,18 +86,20 @@ def _take_turns(
     contenders: Sequence[Contender],
     order: Sequence[Claim],
 ) -> None:
-    """Seat those that are not fixed, in their order."""
+    """Seat those of whom this round decides, in their order."""
     mark, chosen = instances.mark(), []
     for claim in order:
         one = claim.one
-        if not (one.fixed or _is_seated(one, instances)) and seats.on(one, (claim.family,)):
-            chosen.append(one)
+        if one.chooses and not seats.has(one):
+            begun = {_type_of(instances, run.id) for run in one.runs if run.id in instances.row_of}
+            if begun <= {claim.family} and seats.on(one, (claim.family,)):
+                chosen.append(one)
     for one in contenders:
         # What is on several types stays; what no type holds by itself has what the others leave.
-        if not (one.fixed or _is_seated(one, instances)) and (
-            seats.back(one) or (not one.alone_ms and seats.on(one, types))
-        ):
-            chosen.append(one)
+        if one.chooses and not seats.has(one):
+            mixed = one.fixed or not one.alone_ms
+            if seats.back(one) or (mixed and seats.on(one, types)):
+                chosen.append(one)
     settle(seats, instances, mark, chosen)
 
 
@@ -108,7 +110,7 @@ def _hasten(seats: Seats, instances: OpenInstances, order: Sequence[Claim]) -> N
         moved = False
         for claim in order:
             one = claim.one
-            if one.fixed or not _is_seated(one, instances):
+            if one.fixed or not seats.has(one):
                 continue
             on = {_type_of(instances, run.id) for run in one.runs}
             now_ms = max((one.alone_ms[it] for it in on if it in one.alone_ms), default=0.0)
@@ -120,10 +122,6 @@ def _hasten(seats: Seats, instances: OpenInstances, order: Sequence[Claim]) -> N
                     moved = True
                 else:
                     instances.back(mark)
-
-
-def _is_seated(one: Contender, instances: OpenInstances) -> bool:
-    return all(run.id in instances.row_of for run in one.runs)
 
 
 def _type_of(instances: OpenInstances, run: RunId) -> Family:
