@@ -22,7 +22,7 @@ class Config:
     """
 
     lease_s: Seconds = 300
-    slack_s: Seconds = 3600
-    near_ppm: Weight = 30_000
+    slack_s: Seconds = 7200
+    near_ppm: Weight = 50_000
     round_gap_s: Seconds | None = None
     explained: bool = True

@@ -73,7 +73,7 @@ def ordered(
     assert least is not None, "contenders have room in the fleet"
     assert worth is not None, "contenders have room in the fleet"
     turns = [_turn(one, least.bound_ms, worth, on.get(one.id), config) for one in contenders]
-    turns.sort(key=_rank)
+    turns.sort(key=lambda turn: _rank(turn, config))
     return Order(least.bound_ms, worth, tuple(turns))
 
 
@@ -102,9 +102,11 @@ def _turn(
     return Turn(one, costs, tuple(near))
 
 
-def _rank(turn: Turn) -> tuple[object, ...]:
+def _rank(turn: Turn, config: Config) -> tuple[object, ...]:
     """Critical ones first, of these the longest; then who costs least."""
-    priority, left = -turn.one.job.priority, turn.one.left_ms
+    priority = -turn.one.job.priority
     if turn.critical:
+        # Those that are about as long do not take turns.
+        left = turn.one.left_ms + (2_000 * config.lease_s if turn.one.seated else 0)
         return priority, False, -left, turn.one.job.submitted_ms, turn.one.id
     return priority, True, turn.least, turn.one.job.submitted_ms, turn.one.id
