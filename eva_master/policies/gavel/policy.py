@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from eva_master.model.ids import Family, RunId
@@ -22,8 +22,8 @@ from eva_master.policies.gavel.memory import Division, Memory
 from eva_master.policies.gavel.rounds import Claim, claims, divided, received
 
 _ANYWAY_MS = 3_600_000
-"""The fleet is divided anew after so long though jobs and fleet are the same: rates may be better
-known."""
+"""After so long the fleet is divided anew though jobs and fleet are the same, since rates may be
+better known. What was received counts on."""
 _DIVIDE: Mapping[str, Divide] = {"max-min": max_min, "max-sum": max_sum, "makespan": makespan}
 
 
@@ -69,14 +69,15 @@ class Gavel:
         before: Memory | None,
     ) -> Division:
         """The last division with what was received since, or a new one if it is time for it."""
-        now = snapshot.now_ms
-        if before is not None:
-            more = received(snapshot, contenders, before.seen_ms)
-            division = before.division.with_received(more, capacity)
-            age_ms = now - division.at_ms
-            if age_ms < (1000 * self._config.divide_s if division.stale else _ANYWAY_MS):
-                return division
-        return divided(contenders, capacity, _DIVIDE[self._config.objective], now)
+        now, divide = snapshot.now_ms, _DIVIDE[self._config.objective]
+        if before is None:
+            return divided(contenders, capacity, divide, now)
+        more = received(snapshot, contenders, before.seen_ms)
+        division = before.division.with_received(more, capacity)
+        if now - division.at_ms < (1000 * self._config.divide_s if division.stale else _ANYWAY_MS):
+            return division
+        fresh = divided(contenders, capacity, divide, now)
+        return fresh if division.stale else replace(fresh, received=division.received)
 
 
 def _take_turns(
