@@ -56,6 +56,12 @@ class Seats:
         rows = self._before.get(one.id)
         return rows is not None and self._put(one, rows)
 
+    def seated_on(self, one: Contender) -> frozenset[Family]:
+        """The types on which a contender is seated now."""
+        found = (self._instances.row_of.get(run.id) for run in one.runs)
+        rows = {row for row in found if row is not None}
+        return frozenset(self._instances.offerings[row].type.family for row in rows)
+
     def on(self, one: Contender, types: Sequence[Family]) -> bool:
         """Seat a contender on some types, on the first ones as far as they go.
 

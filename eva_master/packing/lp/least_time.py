@@ -42,10 +42,12 @@ class LeastTime:
         price: By how many milliseconds the bound rises for each millisecond for which a unit of a
             resource is taken away, as (GPUs, milli-CPUs, MiB) by type; 0 where something else
             decides, be it another type or the longest work.
+        parts: What part of the bound is due to each type: what all of it costs.
     """
 
     bound_ms: float
     price: Mapping[Family, tuple[float, float, float]]
+    parts: Mapping[Family, float]
 
     def cost(self, family: Family, need: Resources) -> float:
         """What a millisecond of some resources of a type costs, in milliseconds of the bound."""
@@ -71,7 +73,9 @@ def least_time(
     if not all(need.alone_ms.keys() & capacity.keys() for need in needs):
         return None
     if not needs:
-        return LeastTime(0.0, dict.fromkeys(capacity, (0.0, 0.0, 0.0)))
+        return LeastTime(
+            0.0, dict.fromkeys(capacity, (0.0, 0.0, 0.0)), dict.fromkeys(capacity, 0.0)
+        )
     rows = {row: number for number, row in enumerate(scarce(needs, capacity))}
     # Times count in that of the longest work where it is fastest, so that numbers are near 1.
     unit = max(min(_times(need, capacity).values()) for need in needs)
@@ -88,7 +92,15 @@ def least_time(
             columns.append((0.0, list(entries), list(entries.values())))
     done = np.concatenate([np.zeros(limits), np.ones(len(needs))])
     duals, bound = _solved(done, columns)
-    return LeastTime(bound * unit, _prices(duals, rows, capacity))
+    prices, parts = _prices(duals, rows, capacity), dict.fromkeys(capacity, 0.0)
+    for (family, _), row in rows.items():
+        parts[family] += float(duals[row])
+    return LeastTime(bound * unit, prices, parts)
+
+
+def largest_share(need: Resources, there: Resources) -> float:
+    """What part of a type something takes, of the resource of which it takes the largest part."""
+    return max((part for _, part in shares(need, there)), default=0.0)
 
 
 def _times(need: Need, capacity: Mapping[Family, Resources]) -> dict[Family, float]:
