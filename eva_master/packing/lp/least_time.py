@@ -83,8 +83,8 @@ def least_time(
     columns = [(1.0, list(range(limits)), [1.0] * limits)]
     for number, need in enumerate(needs):
         for family, alone_ms in _times(need, capacity).items():
-            parts = shares(need.demand[family], capacity[family])
-            taken = {rows[family, it]: part for it, part in parts if (family, it) in rows}
+            shares = parts_taken(need.demand[family], capacity[family])
+            taken = {rows[family, it]: part for it, part in shares if (family, it) in rows}
             entries = {row: -part * need.count for row, part in taken.items()}
             if one_by_one:
                 entries[len(rows) + number] = -1.0
@@ -100,14 +100,14 @@ def least_time(
 
 def largest_share(need: Resources, there: Resources) -> float:
     """What part of a type something takes, of the resource of which it takes the largest part."""
-    return max((part for _, part in shares(need, there)), default=0.0)
+    return max((part for _, part in parts_taken(need, there)), default=0.0)
 
 
 def _times(need: Need, capacity: Mapping[Family, Resources]) -> dict[Family, float]:
     return {family: need.alone_ms[family] for family in capacity if family in need.alone_ms}
 
 
-def shares(need: Resources, there: Resources) -> list[tuple[int, float]]:
+def parts_taken(need: Resources, there: Resources) -> list[tuple[int, float]]:
     """What part of each resource of a type something takes, of those that it takes any of."""
     each = enumerate(zip(vector(need), vector(there), strict=True))
     return [(number, amount / size) for number, (amount, size) in each if amount and size]
@@ -122,8 +122,8 @@ def scarce(
     """
     for family, there in capacity.items():
         demands = {need.demand[family] for need in needs if family in need.alone_ms}
-        each = [dict(shares(demand, there)) for demand in demands]
-        taken = {it: [parts.get(it, 0.0) for parts in each] for it in range(3)}
+        shares = [dict(parts_taken(demand, there)) for demand in demands]
+        taken = {it: [parts.get(it, 0.0) for parts in shares] for it in range(3)}
         left = [it for it in taken if any(taken[it])]
         for number in reversed(left[:]):
             mine = taken[number]

@@ -13,7 +13,7 @@ import numpy as np
 
 from eva_master.model.ids import Family
 from eva_master.model.resources import NOTHING, Resources
-from eva_master.packing.lp.least_time import Need, scarce, shares
+from eva_master.packing.lp.least_time import Need, parts_taken, scarce
 from eva_master.packing.lp.solver import (
     DUAL_SIMPLEX,
     INFINITY,
@@ -119,7 +119,7 @@ def _taken(need: Need, capacity: Capacity) -> float:
 
 def _most(demand: Resources, there: Resources) -> float:
     """What part is taken of the resource of which that is most."""
-    return max((part for _, part in shares(demand, there)), default=0.0)
+    return max((part for _, part in parts_taken(demand, there)), default=0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +180,7 @@ class _Division:
     ) -> Iterator[Entries]:
         for number, need in enumerate(self._needs):
             for family in need.alone_ms:
-                parts = shares(need.demand[family], capacity[family])
+                parts = parts_taken(need.demand[family], capacity[family])
                 taken = {rows[family, it]: part for it, part in parts if (family, it) in rows}
                 entries = {row: part * need.count for row, part in taken.items()}
                 entries[len(rows) + number] = 1.0
