@@ -20,6 +20,7 @@ class Turn:
         one: Who.
         costs: What is left of it costs by type, in milliseconds of the bound.
         suits: The types that suit it, the best first.
+        mixed: Whether it runs on all of these together, since none has room for all of it.
         critical: Whether everything ends later if it waits.
     """
 
@@ -27,6 +28,7 @@ class Turn:
     costs: Mapping[Family, float]
     suits: tuple[Family, ...]
     critical: bool = False
+    mixed: bool = False
 
     @property
     def least(self) -> float:
@@ -91,15 +93,16 @@ def _turn(
     }
     costs = {it: ms * worth.cost(it, one.demand[it]) for it, ms in takes.items()}
     critical = one.left_ms >= bound_ms - 1000 * config.slack_s
-    in_time = [it for it in costs if takes[it] <= bound_ms] or [
-        min(takes, key=lambda it: (takes[it], it))
-    ]
-    if critical:
-        cheapest = sorted(in_time, key=lambda it: (costs[it], it))
-        return Turn(one, costs, tuple(cheapest), critical=True)
-    most = min((costs[it] for it in in_time), default=0.0) * (MILLION + config.near_ppm) / MILLION
-    near = sorted((it for it in in_time if costs[it] <= most), key=lambda it: (costs[it], it))
-    return Turn(one, costs, tuple(near))
+    if not one.types:
+        fastest = sorted(costs, key=lambda it: (takes[it], it))
+        others = sorted(worth.price.keys() - costs.keys())
+        return Turn(one, costs, (*fastest, *others), critical, mixed=True)
+    in_time = [it for it in one.types if takes[it] <= bound_ms]
+    in_time = in_time or [min(one.types, key=lambda it: (takes[it], it))]
+    cheapest = sorted(in_time, key=lambda it: (costs[it], it))
+    most = costs[cheapest[0]] * (MILLION + config.near_ppm) / MILLION
+    near = [it for it in cheapest if critical or costs[it] <= most]
+    return Turn(one, costs, tuple(near), critical)
 
 
 def _rank(turn: Turn, config: Config) -> tuple[object, ...]:

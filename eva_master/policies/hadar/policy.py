@@ -47,10 +47,7 @@ class Hadar:
         order = ordered(contenders, capacity, on, self._config)
         turns = [turn for turn in order.turns if turn.one.chooses]
         for turn in turns:
-            had = on.get(turn.one.id, frozenset())
-            for family in sorted(turn.suits, key=lambda it: it not in had):
-                if seats.on(turn.one, (family,)):
-                    break
+            _choose(turn, seats)
         _fill([turn for turn in turns if not seats.has(turn.one)], seats, tuple(fleet.machines))
         expected = outlook(order, seats, capacity)
         told = reasons(order, expected)
@@ -60,12 +57,24 @@ class Hadar:
         return replace(plan, figures={**plan.figures, **figures(order, expected)}), memory
 
 
+def _choose(turn: Turn, seats: Seats) -> None:
+    """Seat who is next on a type that suits it, be it where it was."""
+    if turn.mixed:
+        seats.on(turn.one, turn.suits)
+        return
+    had = seats.types_of(turn.one)
+    for family in sorted(turn.suits, key=lambda it: it not in had):
+        if seats.on(turn.one, (family,)):
+            return
+
+
 def _fill(turns: Sequence[Turn], seats: Seats, types: Sequence[Family]) -> None:
     """Give away what is idle: first where it is used best, at last on mixed types."""
     pairs = sorted(
         (cost / turn.least if turn.least else 0.0, number, family)
         for number, turn in enumerate(turns)
         for family, cost in turn.costs.items()
+        if family in turn.one.types
     )
     for _, number, family in pairs:
         if not seats.has(turns[number].one):
