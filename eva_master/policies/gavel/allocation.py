@@ -114,7 +114,7 @@ def _served(need: Need, capacity: Capacity) -> dict[Family, float]:
 def _taken(need: Need, capacity: Capacity) -> float:
     """What part of the whole fleet a job takes."""
     total = sum(capacity.values(), NOTHING)
-    return max(_most(it, total) for it in need.demand.values())
+    return max(_most(need.demand[family], total) for family in need.alone_ms)
 
 
 def _most(demand: Resources, there: Resources) -> float:

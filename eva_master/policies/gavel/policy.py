@@ -98,7 +98,7 @@ def _take_turns(
     for one in contenders:
         # What is on several types stays; what no type holds by itself has what the others leave.
         if one.chooses and not seats.has(one):
-            mixed = one.fixed or not one.alone_ms
+            mixed = one.fixed or not one.types
             if seats.back(one) or (mixed and seats.on(one, types)):
                 chosen.append(one)
     settle(seats, instances, mark, chosen)

@@ -32,16 +32,16 @@ def divided(
         divide: Says what the division is best for.
         now: When this is.
     """
-    among = [it for it in contenders if it.alone_ms and NOTHING not in it.demand.values()]
+    among = [it for it in contenders if it.types and NOTHING not in it.demand.values()]
     needs = [
-        Need(it.demand, {on: max(1.0, ms) for on, ms in it.alone_ms.items()}, 1 + it.unseen)
+        Need(it.demand, {on: max(1.0, it.alone_ms[on]) for on in it.types}, 1 + it.unseen)
         for it in among
     ]
     parts = {
         one.id: in_millionths(each)
         for one, each in zip(among, divide(needs, capacity), strict=True)
     }
-    free = {it.id: dict.fromkeys(it.alone_ms, MILLION) for it in contenders}
+    free = {it.id: dict.fromkeys(it.types, MILLION) for it in contenders}
     return Division(now, sizes(capacity), free | parts)
 
 
@@ -97,10 +97,16 @@ def claims(contenders: Sequence[Contender], division: Division, lease_ms: int) -
     found = []
     for one in contenders:
         had = division.received.get(one.id, {})
-        best = min(one.alone_ms.values(), default=0.0)
-        for family, alone_ms in one.alone_ms.items():
+        best = min((one.alone_ms[family] for family in one.types), default=0.0)
+        for family in one.types:
             part = division.part(one.id, family)
             due = part / (had.get(family, 0) / lease_ms + 0.5)
-            rank = -one.job.priority, -due, -part, -best / alone_ms, one.job.submitted_ms
+            rank = (
+                -one.job.priority,
+                -due,
+                -part,
+                -best / one.alone_ms[family],
+                one.job.submitted_ms,
+            )
             found.append(((*rank, one.id, family), Claim(one, family, due)))
     return [claim for _, claim in sorted(found, key=lambda it: it[0])]

@@ -83,7 +83,7 @@ class _Rooms:
         """Seat a contender where it was, else on the type with least room of those with enough."""
         if self._seats.back(one):
             return True
-        types = sorted(one.alone_ms, key=lambda it: (self._seats.room(it), it))
+        types = sorted(one.types, key=lambda it: (self._seats.room(it), it))
         if one.fixed or not types:
             return self._seats.on(one, self._types)
         return any(self._seats.on(one, (family,)) for family in types)
@@ -102,7 +102,7 @@ class _Rooms:
             return False
         found = [
             (len(leaving), family, leaving)
-            for family in sorted(one.alone_ms)
+            for family in sorted(one.types)
             if (leaving := self._leaving(number, family)) is not None
         ]
         if not found:
