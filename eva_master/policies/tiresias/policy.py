@@ -91,7 +91,7 @@ class _Rooms:
     def emptied(self, number: int) -> bool:
         """Seat a contender in the room of those who come after it.
 
-        The last of them give way first, on the type where fewest do.
+        The last of them give way first, on the type where the first of those who do comes last.
 
         Args:
             number: The contender's.
@@ -101,34 +101,35 @@ class _Rooms:
         if kind in self._too_large:
             return False
         found = [
-            (len(leaving), family, leaving)
+            (-leaving[-1], len(leaving), family, leaving)
             for family in sorted(one.types)
-            if (leaving := self._leaving(number, family)) is not None
+            if (leaving := self._leaving(number, family))
         ]
         if not found:
             self._too_large.add(kind)
             return False
-        _, family, leaving = min(found, key=lambda it: it[:2])
+        *_, family, leaving = min(found)
         for other in leaving:
-            self._take(other)
+            self._take(self._order[other])
         return self._seats.on(one, (family,))
 
-    def _leaving(self, number: int, family: Family) -> list[Contender] | None:
-        """Who has to leave a type so that a contender is seated there, if that helps."""
-        one, leaving = self._order[number], list[Contender]()
+    def _leaving(self, number: int, family: Family) -> list[int]:
+        """Who has to leave a type so that a contender is seated there; none if that is no help."""
+        one, leaving = self._order[number], list[int]()
         mark, room = self._instances.mark(), self._seats.room(family)
         found = False
-        for other in reversed(self._order[number + 1 :]):
+        for later in range(len(self._order) - 1, number, -1):
+            other = self._order[later]
             if other.fixed or not self._is_on(other, family):
                 continue
-            leaving.append(other)
+            leaving.append(later)
             self._take(other)
             room += other.demand.get(family, NOTHING)
             found = one.demand[family].fits(room) and self._seats.on(one, (family,))
             if found:
                 break
         self._instances.back(mark)
-        return leaving if found else None
+        return leaving if found else []
 
     def _is_on(self, one: Contender, family: Family) -> bool:
         """Whether all of a contender is seated, and some of it on a type."""

@@ -25,12 +25,14 @@ class Trained:
         work: What has to be done.
         rates: How much of it is done in a round, by type; on several types, that of the slowest.
         had_gpu_s: GPU time that it has had before.
+        arrives: The round in which it does.
     """
 
     gpus: int
     work: float
     rates: Mapping[str, float]
     had_gpu_s: int = 0
+    arrives: int = 0
 
 
 def in_rounds(
@@ -41,7 +43,7 @@ def in_rounds(
     Args:
         policy: Plans at the beginning of each round.
         fleet: How many GPUs there are of each type, on one instance.
-        jobs: By name, in the order of their arrival; all are there at the beginning.
+        jobs: By name, in the order of their submission.
         most: How many rounds there may be.
 
     Returns:
@@ -55,7 +57,9 @@ def in_rounds(
     told: list[dict[str, tuple[str, ...]]] = []
     while any(work > 0 for work in left.values()) and len(told) < most:
         now = START + 1000 * ROUND_S * len(told)
-        there = {name: jobs[name] for name in jobs if left[name] > 0}
+        there = {
+            name: it for name, it in jobs.items() if left[name] > 0 and it.arrives <= len(told)
+        }
         snapshot = _snapshot(fleet, there, left, places, since, had, now)
         plan, memory = policy.plan(snapshot, memory)
         check(snapshot, plan)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -109,6 +110,14 @@ def test_who_stays_on_a_type_keeps_the_place_that_another_would_have_been_given(
     assert [it.run for it in plan.entries if isinstance(it, Suspend)] == ["c/0"]
 
 
+def test_who_stays_on_a_type_moves_there_if_another_finds_no_room_else() -> None:
+    cluster = Cluster(offer("box", (2, 4, 16), 1.0, limit=2))
+    cluster.instance("i0", "box").instance("i1", "box").job("a", task(any=(2, 2, 2)))
+    cluster.job("b", task(any=(1, 1, 1)), on=["i0"]).job("c", task(any=(1, 1, 1)), on=["i1"])
+    entries = gavel().plan(cluster.snapshot(), None)[0].entries
+    assert entries == (Assign("a/0", "i0"), Assign("b/0", "i1"))
+
+
 def test_nobody_gives_up_a_place_before_its_lease_is_over() -> None:
     assert _done(gavel(lease_s=3_601), _crowd(a=0, b=0, c=0, running="bc")) == {"a/0": "Hold"}
 
@@ -128,7 +137,7 @@ def test_who_waits_is_told_why() -> None:
 # -- memory --------------------------------------------------------------------------------------
 
 
-def _parts(memory: PolicyMemory | None) -> dict[str, object]:
+def _parts(memory: PolicyMemory | None) -> dict[str, Any]:
     assert memory is not None
     jobs = memory.data["jobs"]
     assert isinstance(jobs, dict)
@@ -148,6 +157,20 @@ def test_what_was_received_counts_and_jobs_that_have_ended_are_forgotten() -> No
     assert memory.data["stale"] is True
     _, memory = policy.plan(replace(later, now_ms=Millis(START + 1_000_000)), memory)
     assert _parts(memory) == {"a/0": [{"any": 1_000_000}, {}], "b/0": [{"any": 1_000_000}, {}]}
+
+
+def test_only_time_on_the_present_place_counts_and_none_twice() -> None:
+    policy, crowd = gavel(), _crowd(a=0, b=0, c=0, running="bc")
+    _, memory = policy.plan(crowd, None)
+    begun = tuple(
+        replace(job, lease_ms=Millis(START + 100_000) if job.id == "b" else job.lease_ms)
+        for job in crowd.jobs
+    )
+    for at_ms, of_b, of_c in ((400_000, 300_000, 400_000), (500_000, 400_000, 500_000)):
+        later = replace(crowd, jobs=begun, now_ms=Millis(START + at_ms))
+        _, memory = policy.plan(later, memory)
+        had = [received for _, received in map(tuple, _parts(memory).values())]
+        assert had == [{}, {"any": of_b}, {"any": of_c}]
 
 
 def test_a_job_that_has_come_waits_for_a_division_but_takes_idle_room() -> None:

@@ -44,17 +44,30 @@ def test_types_are_not_told_apart_and_who_runs_stays() -> None:
     assert {on["slow"] for on in told} == {("a",)}
 
 
-def test_as_few_as_possible_give_way_the_last_first() -> None:
+BOTH = {"a": 1.0, "b": 1.0}
+
+
+def test_the_last_give_way_and_the_others_stay_where_they_are() -> None:
     jobs = {
-        **{f"old{n}": Trained(1, 9, {"a": 1, "b": 1}, had_gpu_s=9_000) for n in range(4)},
-        "new": Trained(2, 2, {"a": 1, "b": 1}),
+        **{f"old{n}": Trained(1, 9, BOTH, had_gpu_s=9_000) for n in range(4)},
+        "new": Trained(2, 2, BOTH, arrives=1),
     }
-    only_old = {name: job for name, job in jobs.items() if name != "new"}
-    assert len(in_rounds(tiresias(), {"a": 2, "b": 2}, only_old, most=1)[0]) == 4
-    told = in_rounds(tiresias(), {"a": 2, "b": 2}, jobs, most=3)
-    assert told[0].keys() == {"new", "old0", "old1"}
-    assert told[1] == told[0]
-    assert told[2].keys() == only_old.keys()
+    told = in_rounds(tiresias(), {"a": 2, "b": 2}, jobs, most=4)
+    old = {"old0": ("a",), "old1": ("a",)}
+    everybody = old | {"old2": ("b",), "old3": ("b",)}
+    assert told == [everybody, *[old | {"new": ("b", "b")}] * 2, everybody]
+
+
+def test_who_need_not_have_given_way_stays() -> None:
+    jobs = {
+        "old": Trained(2, 9, BOTH, had_gpu_s=9_000),
+        "brief": Trained(1, 1, BOTH, had_gpu_s=9_000),
+        "thin": Trained(1, 9, BOTH, had_gpu_s=9_000),
+        "new": Trained(2, 2, BOTH, arrives=1),
+    }
+    told = in_rounds(tiresias(), {"a": 1, "b": 3}, jobs, most=2)
+    assert told[0] == {"old": ("b", "b"), "brief": ("a",), "thin": ("b",)}
+    assert told[1] == {"new": ("b", "b"), "thin": ("b",)}
 
 
 def test_a_gang_may_be_on_several_types_only_if_none_holds_it() -> None:

@@ -27,6 +27,13 @@ def test_a_gang_that_waits_holds_up_who_comes_after_and_nobody_is_moved() -> Non
     ]
 
 
+def test_a_job_takes_the_type_with_most_room() -> None:
+    policy = named_policy("yarn_cs", {})[0]
+    assert in_rounds(policy, {"a": 1, "b": 2}, {"one": Trained(1, 1, RATES)}, most=1) == [
+        {"one": ("b",)}
+    ]
+
+
 def test_who_waits_is_told_for_whom() -> None:
     cluster = Cluster(offer("box", (2, 8, 32), 1.0, limit=1)).instance("i", "box")
     cluster.job("a", task(any=(1, 1, 1)), on=["i"])
