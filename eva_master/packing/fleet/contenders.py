@@ -28,8 +28,9 @@ class Contender:
     Attributes:
         job: Of whom.
         runs: All of its task runs that a plan may see.
-        demand: What all of them need together on one type; types where they cannot run together
-            are left out.
+        types: The types that have room for all of them if they are empty.
+        demand: What all of them need together, by type; types where one of them cannot run are left
+            out.
         alone_ms: How long they would still take together on each of these, without any delay.
         left_ms: How long they would where they run best, or at all.
         seated: Whether each of its task runs has a place, or is about to.
@@ -43,6 +44,7 @@ class Contender:
 
     job: JobView
     runs: tuple[RunView, ...]
+    types: tuple[Family, ...]
     demand: Mapping[Family, Resources]
     alone_ms: Mapping[Family, float]
     left_ms: float
@@ -103,7 +105,8 @@ class Contenders:
                     continue
                 torn = any(run.pinned and run.instance not in places for run in group)
                 fixed = torn or _stays(snapshot, job, group, lease_ms, places)
-                one = _contender(snapshot, valuation, job, group, types)
+                one = _contender(snapshot, valuation, job, group, fleet)
+                one = replace(one, types=tuple(types))
                 seated = all(run.instance in places for run in group)
                 between = torn or job.id in gangs
                 found.append(
@@ -146,23 +149,27 @@ def _contender(
     valuation: JobValuation,
     job: JobView,
     runs: Sequence[RunView],
-    types: Sequence[Family],
+    fleet: Fleet,
 ) -> Contender:
     tasks = [run.task for run in runs]
-    demand = {family: _together(tasks, family) for family in types}
-    paces = valuation.paces(tasks)
+    demand = {
+        family: need for family in fleet.machines if (need := _together(tasks, family)) is not None
+    }
+    paces = valuation.paces(tasks, split=job.split_batch)
     # Where nothing is known of the rates all types are equally fast.
     home = paces.home or 1
     known = next((run.remaining for run in runs if run.remaining is not None), None)
     left = UNKNOWN_MS if known is None else max(1.0, float(known.left_ms(snapshot.now_ms)))
-    alone = {family: left * home / (paces.on.get(family) or home) for family in types}
+    alone = {family: left * home / (paces.on.get(family) or home) for family in demand}
     least = min(alone.values(), default=left)
-    return Contender(job, tuple(runs), demand, alone, least, guessed=known is None, paces=paces)
+    return Contender(job, tuple(runs), (), demand, alone, least, guessed=known is None, paces=paces)
 
 
-def _together(tasks: Sequence[TaskSpec], family: Family) -> Resources:
-    needs = (task.demand_on(family) for task in tasks)
-    return sum((need for need in needs if need is not None), NOTHING)
+def _together(tasks: Sequence[TaskSpec], family: Family) -> Resources | None:
+    """What tasks need on a type together; `None` if one of them cannot run there."""
+    needs = [task.demand_on(family) for task in tasks]
+    found = [need for need in needs if need is not None]
+    return sum(found, NOTHING) if len(found) == len(needs) else None
 
 
 def _guessed(found: list[Contender]) -> list[Contender]:

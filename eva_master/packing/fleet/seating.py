@@ -8,6 +8,7 @@ import numpy as np
 
 from eva_master.model.ids import Family, RunId
 from eva_master.model.planning.snapshot import Snapshot
+from eva_master.model.resources import Resources
 from eva_master.packing.bins.open_instances import OpenInstances
 from eva_master.packing.fleet.capacity import is_fixed
 from eva_master.packing.fleet.contenders import Contender
@@ -45,10 +46,21 @@ class Seats:
         """Whether a contender is seated, all of it."""
         return all(run.id in self._instances.row_of for run in one.runs)
 
+    def room(self, family: Family) -> Resources:
+        """What is free on a type, on what is there and on what is launched by now."""
+        gpus, milli_cpus, memory_mib = self._instances.free()[self._rows_of(family)].sum(axis=0)
+        return Resources(int(gpus), int(milli_cpus), int(memory_mib))
+
     def back(self, one: Contender) -> bool:
         """Seat a contender where it was before; says whether it was and there is room."""
         rows = self._before.get(one.id)
         return rows is not None and self._put(one, rows)
+
+    def seated_on(self, one: Contender) -> frozenset[Family]:
+        """The types on which a contender is seated now."""
+        found = (self._instances.row_of.get(run.id) for run in one.runs)
+        rows = {row for row in found if row is not None}
+        return frozenset(self._instances.offerings[row].type.family for row in rows)
 
     def on(self, one: Contender, types: Sequence[Family]) -> bool:
         """Seat a contender on some types, on the first ones as far as they go.

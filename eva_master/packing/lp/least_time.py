@@ -42,10 +42,12 @@ class LeastTime:
         price: By how many milliseconds the bound rises for each millisecond for which a unit of a
             resource is taken away, as (GPUs, milli-CPUs, MiB) by type; 0 where something else
             decides, be it another type or the longest work.
+        parts: What part of the bound is due to each type: what all of it costs.
     """
 
     bound_ms: float
     price: Mapping[Family, tuple[float, float, float]]
+    parts: Mapping[Family, float]
 
     def cost(self, family: Family, need: Resources) -> float:
         """What a millisecond of some resources of a type costs, in milliseconds of the bound."""
@@ -71,15 +73,17 @@ def least_time(
     if not all(need.alone_ms.keys() & capacity.keys() for need in needs):
         return None
     if not needs:
-        return LeastTime(0.0, dict.fromkeys(capacity, (0.0, 0.0, 0.0)))
-    rows = {row: number for number, row in enumerate(_scarce(needs, capacity))}
+        return LeastTime(
+            0.0, dict.fromkeys(capacity, (0.0, 0.0, 0.0)), dict.fromkeys(capacity, 0.0)
+        )
+    rows = {row: number for number, row in enumerate(scarce(needs, capacity))}
     # Times count in that of the longest work where it is fastest, so that numbers are near 1.
     unit = max(min(_times(need, capacity).values()) for need in needs)
     limits = len(rows) + (len(needs) if one_by_one else 0)
     columns = [(1.0, list(range(limits)), [1.0] * limits)]
     for number, need in enumerate(needs):
         for family, alone_ms in _times(need, capacity).items():
-            shares = _shares(need.demand[family], capacity[family])
+            shares = parts_taken(need.demand[family], capacity[family])
             taken = {rows[family, it]: part for it, part in shares if (family, it) in rows}
             entries = {row: -part * need.count for row, part in taken.items()}
             if one_by_one:
@@ -88,20 +92,28 @@ def least_time(
             columns.append((0.0, list(entries), list(entries.values())))
     done = np.concatenate([np.zeros(limits), np.ones(len(needs))])
     duals, bound = _solved(done, columns)
-    return LeastTime(bound * unit, _prices(duals, rows, capacity))
+    prices, parts = _prices(duals, rows, capacity), dict.fromkeys(capacity, 0.0)
+    for (family, _), row in rows.items():
+        parts[family] += float(duals[row])
+    return LeastTime(bound * unit, prices, parts)
+
+
+def largest_share(need: Resources, there: Resources) -> float:
+    """What part of a type something takes, of the resource of which it takes the largest part."""
+    return max((part for _, part in parts_taken(need, there)), default=0.0)
 
 
 def _times(need: Need, capacity: Mapping[Family, Resources]) -> dict[Family, float]:
     return {family: need.alone_ms[family] for family in capacity if family in need.alone_ms}
 
 
-def _shares(need: Resources, there: Resources) -> list[tuple[int, float]]:
+def parts_taken(need: Resources, there: Resources) -> list[tuple[int, float]]:
     """What part of each resource of a type something takes, of those that it takes any of."""
     each = enumerate(zip(vector(need), vector(there), strict=True))
     return [(number, amount / size) for number, (amount, size) in each if amount and size]
 
 
-def _scarce(
+def scarce(
     needs: Sequence[Need], capacity: Mapping[Family, Resources]
 ) -> Iterator[tuple[Family, int]]:
     """The resources of types that can be scarce, as (type, 0 for GPUs, 1 for CPUs, 2 for memory).
@@ -110,7 +122,7 @@ def _scarce(
     """
     for family, there in capacity.items():
         demands = {need.demand[family] for need in needs if family in need.alone_ms}
-        shares = [dict(_shares(demand, there)) for demand in demands]
+        shares = [dict(parts_taken(demand, there)) for demand in demands]
         taken = {it: [parts.get(it, 0.0) for parts in shares] for it in range(3)}
         left = [it for it in taken if any(taken[it])]
         for number in reversed(left[:]):

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from eva_master.model.ids import MILLION, Family, RunId
+from eva_master.model.ids import MILLION, Family, Millis, RunId
 from eva_master.model.resources import Resources
+from eva_master.model.values import replace
 from eva_master.packing.fleet.contenders import Contender
 from eva_master.packing.lp.least_time import LeastTime, Need, least_time
 from eva_master.policies.hadar.config import Config
@@ -20,6 +21,8 @@ class Turn:
         one: Who.
         costs: What is left of it costs by type, in milliseconds of the bound.
         suits: The types that suit it, the best first.
+        late: Whether it came so long ago that it goes before those that came after it.
+        mixed: Whether it runs on all of these together, since none has room for all of it.
         critical: Whether everything ends later if it waits.
     """
 
@@ -27,6 +30,8 @@ class Turn:
     costs: Mapping[Family, float]
     suits: tuple[Family, ...]
     critical: bool = False
+    late: bool = False
+    mixed: bool = False
 
     @property
     def least(self) -> float:
@@ -54,6 +59,7 @@ def ordered(
     capacity: Mapping[Family, Resources],
     on: Mapping[RunId, frozenset[Family]],
     config: Config,
+    now: Millis,
 ) -> Order:
     """Find the order of a round.
 
@@ -62,6 +68,7 @@ def ordered(
         capacity: Of the fleet, by type.
         on: The types that contenders are on at present, by their ids.
         config: Settings.
+        now: The time of the round.
     """
     needs = [
         Need(one.demand, {it: max(1.0, ms) for it, ms in one.alone_ms.items()}, 1 + one.unseen)
@@ -73,7 +80,9 @@ def ordered(
     assert least is not None, "contenders have room in the fleet"
     assert worth is not None, "contenders have room in the fleet"
     turns = [_turn(one, least.bound_ms, worth, on.get(one.id), config) for one in contenders]
-    turns.sort(key=_rank)
+    came = now - config.patience * least.bound_ms
+    turns = [replace(it, late=it.one.job.submitted_ms < came) for it in turns]
+    turns.sort(key=lambda turn: _rank(turn, config))
     return Order(least.bound_ms, worth, tuple(turns))
 
 
@@ -91,20 +100,24 @@ def _turn(
     }
     costs = {it: ms * worth.cost(it, one.demand[it]) for it, ms in takes.items()}
     critical = one.left_ms >= bound_ms - 1000 * config.slack_s
-    in_time = [it for it in costs if takes[it] <= bound_ms] or [
-        min(takes, key=lambda it: (takes[it], it))
-    ]
-    if critical:
-        cheapest = sorted(in_time, key=lambda it: (costs[it], it))
-        return Turn(one, costs, tuple(cheapest), critical=True)
-    most = min((costs[it] for it in in_time), default=0.0) * (MILLION + config.near_ppm) / MILLION
-    near = sorted((it for it in in_time if costs[it] <= most), key=lambda it: (costs[it], it))
-    return Turn(one, costs, tuple(near))
+    if not one.types:
+        fastest = sorted(costs, key=lambda it: (takes[it], it))
+        others = sorted(worth.price.keys() - costs.keys())
+        return Turn(one, costs, (*fastest, *others), critical, mixed=True)
+    in_time = [it for it in one.types if takes[it] <= bound_ms]
+    in_time = in_time or [min(one.types, key=lambda it: (takes[it], it))]
+    cheapest = sorted(in_time, key=lambda it: (costs[it], it))
+    most = costs[cheapest[0]] * (MILLION + config.near_ppm) / MILLION
+    near = [it for it in cheapest if critical or costs[it] <= most]
+    return Turn(one, costs, tuple(near), critical)
 
 
-def _rank(turn: Turn) -> tuple[object, ...]:
-    """Critical ones first, of these the longest; then who costs least."""
-    priority, left = -turn.one.job.priority, turn.one.left_ms
+def _rank(turn: Turn, config: Config) -> tuple[object, ...]:
+    """Critical ones first, of these the longest; then who is late; then who costs least."""
+    priority = -turn.one.job.priority
     if turn.critical:
-        return priority, False, -left, turn.one.job.submitted_ms, turn.one.id
-    return priority, True, turn.least, turn.one.job.submitted_ms, turn.one.id
+        # Those that are about as long do not take turns.
+        left = turn.one.left_ms + (2_000 * config.lease_s if turn.one.seated else 0)
+        return priority, False, (False, 0), -left, turn.one.job.submitted_ms, turn.one.id
+    came = turn.one.job.submitted_ms
+    return priority, True, (not turn.late, came if turn.late else 0), turn.least, came, turn.one.id

@@ -15,7 +15,8 @@ from eva_master.packing.fleet.seating import Seats
 from eva_master.packing.fleet.turns import turn_plan
 from eva_master.packing.toolkit import PlannerCache, open_instances
 from eva_master.policies.hadar.config import NAME, Config
-from eva_master.policies.hadar.order import Order, Turn, ordered
+from eva_master.policies.hadar.order import Turn, ordered
+from eva_master.policies.hadar.telling import figures, outlook, reasons
 
 
 class Hadar:
@@ -42,16 +43,29 @@ class Hadar:
         instances = open_instances(snapshot, self._cache)
         seats = Seats(snapshot, instances, contenders)
         on = {one.id: types for one in contenders if (types := seats.types_of(one))}
-        order = ordered(contenders, fleet.capacity(), on, self._config)
+        capacity = fleet.capacity()
+        order = ordered(contenders, capacity, on, self._config, snapshot.now_ms)
         turns = [turn for turn in order.turns if turn.one.chooses]
         for turn in turns:
-            had = on.get(turn.one.id, frozenset())
-            for family in sorted(turn.suits, key=lambda it: it not in had):
-                if seats.on(turn.one, (family,)):
-                    break
+            _choose(turn, seats)
         _fill([turn for turn in turns if not seats.has(turn.one)], seats, tuple(fleet.machines))
-        plan = turn_plan(snapshot, instances, contenders, {}, explained=self._config.explained)
-        return replace(plan, figures={**plan.figures, **_figures(order)}), memory
+        expected = outlook(order, seats, capacity)
+        told = reasons(order, expected)
+        plan = turn_plan(snapshot, instances, contenders, told, explained=self._config.explained)
+        if not contenders:
+            return plan, memory
+        return replace(plan, figures={**plan.figures, **figures(order, expected)}), memory
+
+
+def _choose(turn: Turn, seats: Seats) -> None:
+    """Seat who is next on a type that suits it, be it where it was."""
+    if turn.mixed:
+        seats.on(turn.one, turn.suits)
+        return
+    had = seats.types_of(turn.one)
+    for family in sorted(turn.suits, key=lambda it: it not in had):
+        if seats.on(turn.one, (family,)):
+            return
 
 
 def _fill(turns: Sequence[Turn], seats: Seats, types: Sequence[Family]) -> None:
@@ -60,6 +74,7 @@ def _fill(turns: Sequence[Turn], seats: Seats, types: Sequence[Family]) -> None:
         (cost / turn.least if turn.least else 0.0, number, family)
         for number, turn in enumerate(turns)
         for family, cost in turn.costs.items()
+        if family in turn.one.types
     )
     for _, number, family in pairs:
         if not seats.has(turns[number].one):
@@ -68,10 +83,6 @@ def _fill(turns: Sequence[Turn], seats: Seats, types: Sequence[Family]) -> None:
         if not seats.has(turn.one):
             fastest = sorted(turn.one.alone_ms, key=lambda it: (turn.one.alone_ms[it], it))
             seats.on(turn.one, (*fastest, *(it for it in types if it not in fastest)))
-
-
-def _figures(order: Order) -> dict[str, int | float | str]:
-    return {"bound_ms": round(order.bound_ms)}
 
 
 @dataclass(frozen=True, slots=True)
