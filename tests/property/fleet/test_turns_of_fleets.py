@@ -86,7 +86,7 @@ def simulated(trace: Trace, policy: str, servers: int) -> list[tuple[int, int]]:
     return [(it.submitted_ms, it.finished_ms) for it in sorted(record, key=lambda it: it.id)]
 
 
-@pytest.mark.parametrize("policy", ["hadar"])
+@pytest.mark.parametrize("policy", ["hadar", "hadar_published"])
 @drawn(12)
 @given(found=st.lists(jobs, min_size=1, max_size=7), servers=st.integers(1, 2))
 def test_all_jobs_end_and_none_before_it_can(policy: str, found: list[Drawn], servers: int) -> None:
@@ -108,7 +108,7 @@ def test_all_jobs_end_and_none_before_it_can(policy: str, found: list[Drawn], se
     assert twice.bound_ms == pytest.approx(least.bound_ms / 2, rel=1e-3)
 
 
-@pytest.mark.parametrize("policy", ["hadar"])
+@pytest.mark.parametrize("policy", ["hadar", "hadar_published"])
 @drawn(6)
 @given(found=st.lists(jobs, min_size=2, max_size=6))
 def test_nobody_waits_much_longer_than_one_job_after_the_other(
