@@ -2,7 +2,9 @@
 
 Run as `python -m benchmarks.hadar_published readings FILE [--set OPTION=VALUE ...]`, with a CSV
 file of jobs as of `benchmarks.fleet`: hours in total, until the mean job and until half of the jobs
-have ended, on the production control loop. `--shuffle SEED` draws the order of the queue.
+have ended, on the production control loop. `--shuffle SEED` draws the order of the queue,
+`--hours-of TYPE` takes the file's GPU-hours for those of a type, and `--policy` names another
+policy.
 
 `optimum FILE` compares the first round with the exact optimum of its own objective, which is the
 sum of utilities, by branches kept and by order of the queue.
@@ -14,6 +16,7 @@ wait for a fleet that grows with them, and of the call a round later.
 from __future__ import annotations
 
 import argparse
+import csv
 import json
 import random
 import sys
@@ -52,10 +55,12 @@ def reading(file: Path, options: dict[str, Any], arguments: argparse.Namespace) 
     """Simulate a file of jobs under the policy with some options."""
     recipe = GpusRecipe.model_validate({"kind": "gpus", "file": file, "move": "10s"})
     trace = _shuffled(recipe.trace(0, ()), arguments.shuffle)
+    if arguments.hours_of is not None:
+        trace = _of_hours(trace, file, arguments.hours_of)
     types = [str(family) for family, _ in read_gpu_jobs(file)[0].rates]
     fleet = {name: ServersSection(servers=5, gpus=4) for name in types}
     gap_ms = 1_000 * arguments.round_s
-    policy, _ = named_policy("hadar:published", {"explained": False, **options})
+    policy, _ = named_policy(arguments.policy, {"explained": False, **options})
     setup = Setup(
         awaited(trace, gap_ms),
         (),
@@ -70,6 +75,7 @@ def reading(file: Path, options: dict[str, Any], arguments: argparse.Namespace) 
     return {
         "file": file.stem,
         **options,
+        "bound_h": round(found["bound_h"], 2),
         "total_h": round(found["total_h"], 2),
         "mean_h": round(found["mean_h"], 2),
         "median_h": round(median(times), 2),
@@ -85,6 +91,19 @@ def _shuffled(trace: Trace, seed: int | None) -> Trace:
     random.Random(seed).shuffle(numbers)
     jobs = [replace(job, id=f"{n:05}") for job, n in zip(trace.jobs, numbers, strict=True)]
     return replace(trace, jobs=tuple(sorted(jobs, key=lambda job: job.id)))
+
+
+def _of_hours(trace: Trace, file: Path, family: str) -> Trace:
+    """The same jobs with the work that a GPU of a type does in the hours that the file states."""
+    with file.open() as lines:
+        rows = {row["job"]: row for row in csv.DictReader(lines)}
+    jobs = []
+    for job in trace.jobs:
+        row = rows[job.id]
+        steps = max(1, round(3600 * float(row["gpu_hours"]) * float(row[family]) / len(job.tasks)))
+        duration_ms = max(1, round(1e9 * steps / job.steps_per_s))
+        jobs.append(replace(job, total_steps=steps, duration_ms=duration_ms))
+    return replace(trace, jobs=tuple(jobs))
 
 
 # -- one round -------------------------------------------------------------------------------------
@@ -183,6 +202,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--set", action="append", default=[], help="OPTION=VALUE of the policy")
     parser.add_argument("--round-s", type=int, default=360)
     parser.add_argument("--shuffle", type=int, help="a seed")
+    parser.add_argument("--hours-of", help="a GPU type")
+    parser.add_argument("--policy", default="hadar:published")
     chosen = parser.parse_args(arguments)
     spare_lasting_values()
     options = {key: scalar(value) for key, _, value in (it.partition("=") for it in chosen.set)}
