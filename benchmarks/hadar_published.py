@@ -54,9 +54,10 @@ _HORIZON_S = 360_000.0
 def reading(file: Path, options: dict[str, Any], arguments: argparse.Namespace) -> dict[str, Any]:
     """Simulate a file of jobs under the policy with some options."""
     recipe = GpusRecipe.model_validate({"kind": "gpus", "file": file, "move": "10s"})
-    trace = _shuffled(recipe.trace(0, ()), arguments.shuffle)
+    trace = recipe.trace(0, ())
     if arguments.hours_of is not None:
         trace = _of_hours(trace, file, arguments.hours_of)
+    trace = _shuffled(trace, arguments.shuffle)
     types = [str(family) for family, _ in read_gpu_jobs(file)[0].rates]
     fleet = {name: ServersSection(servers=5, gpus=4) for name in types}
     gap_ms = 1_000 * arguments.round_s

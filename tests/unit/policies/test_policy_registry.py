@@ -12,8 +12,8 @@ from eva_master.model.errors import InvalidConfig, UnusablePolicy
 from tests.fakes.plugins import distribution
 
 BUILT_IN = {
-    *("cloudcoaster", "eva", "eva_published", "fifo"),
-    *("no_packing", "owl", "slearn", "stratus", "synergy"),
+    *("cloudcoaster", "eva", "eva_published", "fifo", "gavel", "hadar", "hadar_published"),
+    *("no_packing", "owl", "slearn", "stratus", "synergy", "tiresias", "yarn_cs"),
 }
 POLICY = """
 from dataclasses import dataclass
