@@ -1549,6 +1549,7 @@ class CostRequest(google.protobuf.message.Message):
     INSTANCES_PAGE_TOKEN_FIELD_NUMBER: builtins.int
     WITHOUT_JOBS_FIELD_NUMBER: builtins.int
     WITHOUT_INSTANCES_FIELD_NUMBER: builtins.int
+    BY_FIELD_NUMBER: builtins.int
     page_size: builtins.int
     """Of each list at most so many, newest first: at most 1,000; 100 when 0."""
     jobs_page_token: builtins.str
@@ -1556,6 +1557,8 @@ class CostRequest(google.protobuf.message.Message):
     without_jobs: builtins.bool
     """The sums are always there; either list may be left out."""
     without_instances: builtins.bool
+    by: builtins.str
+    """"type": also the costs of the instances of each type. "owner": also those of each owner's jobs."""
     def __init__(
         self,
         *,
@@ -1564,8 +1567,9 @@ class CostRequest(google.protobuf.message.Message):
         instances_page_token: builtins.str = ...,
         without_jobs: builtins.bool = ...,
         without_instances: builtins.bool = ...,
+        by: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["instances_page_token", b"instances_page_token", "jobs_page_token", b"jobs_page_token", "page_size", b"page_size", "without_instances", b"without_instances", "without_jobs", b"without_jobs"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["by", b"by", "instances_page_token", b"instances_page_token", "jobs_page_token", b"jobs_page_token", "page_size", b"page_size", "without_instances", b"without_instances", "without_jobs", b"without_jobs"]) -> None: ...
 
 global___CostRequest = CostRequest
 
@@ -1583,6 +1587,8 @@ class Bill(google.protobuf.message.Message):
     NEXT_JOBS_PAGE_TOKEN_FIELD_NUMBER: builtins.int
     NEXT_INSTANCES_PAGE_TOKEN_FIELD_NUMBER: builtins.int
     POOLS_FIELD_NUMBER: builtins.int
+    BY_FIELD_NUMBER: builtins.int
+    SHARES_FIELD_NUMBER: builtins.int
     cost_micro_usd: builtins.int
     idle_micro_usd: builtins.int
     no_packing_micro_usd: builtins.int
@@ -1591,6 +1597,10 @@ class Bill(google.protobuf.message.Message):
     next_jobs_page_token: builtins.str
     """Empty on the last page."""
     next_instances_page_token: builtins.str
+    by: builtins.str
+    """As CostRequest asked, dearest first. Of types the costs add up to the whole; of owners the costs
+    and the idle part do.
+    """
     @property
     def instances(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___InstanceCost]: ...
     @property
@@ -1599,6 +1609,8 @@ class Bill(google.protobuf.message.Message):
     def pools(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___PoolCost]:
         """What of the cost and of its idle part is for instances that stand in pools."""
 
+    @property
+    def shares(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___CostShare]: ...
     def __init__(
         self,
         *,
@@ -1612,10 +1624,41 @@ class Bill(google.protobuf.message.Message):
         next_jobs_page_token: builtins.str = ...,
         next_instances_page_token: builtins.str = ...,
         pools: collections.abc.Iterable[global___PoolCost] | None = ...,
+        by: builtins.str = ...,
+        shares: collections.abc.Iterable[global___CostShare] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["cost_micro_usd", b"cost_micro_usd", "idle_micro_usd", b"idle_micro_usd", "instances", b"instances", "jobs", b"jobs", "migrations", b"migrations", "next_instances_page_token", b"next_instances_page_token", "next_jobs_page_token", b"next_jobs_page_token", "no_packing_micro_usd", b"no_packing_micro_usd", "now_ms", b"now_ms", "pools", b"pools"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["by", b"by", "cost_micro_usd", b"cost_micro_usd", "idle_micro_usd", b"idle_micro_usd", "instances", b"instances", "jobs", b"jobs", "migrations", b"migrations", "next_instances_page_token", b"next_instances_page_token", "next_jobs_page_token", b"next_jobs_page_token", "no_packing_micro_usd", b"no_packing_micro_usd", "now_ms", b"now_ms", "pools", b"pools", "shares", b"shares"]) -> None: ...
 
 global___Bill = Bill
+
+@typing.final
+class CostShare(google.protobuf.message.Message):
+    """What the instances of a type or the jobs of an owner have cost."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: builtins.int
+    COST_MICRO_USD_FIELD_NUMBER: builtins.int
+    IDLE_MICRO_USD_FIELD_NUMBER: builtins.int
+    NO_PACKING_MICRO_USD_FIELD_NUMBER: builtins.int
+    name: builtins.str
+    """Empty for those of all that are not kept apart."""
+    cost_micro_usd: builtins.int
+    idle_micro_usd: builtins.int
+    """Of a type: the part of the cost that no task used."""
+    no_packing_micro_usd: builtins.int
+    """Of an owner."""
+    def __init__(
+        self,
+        *,
+        name: builtins.str = ...,
+        cost_micro_usd: builtins.int = ...,
+        idle_micro_usd: builtins.int = ...,
+        no_packing_micro_usd: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["cost_micro_usd", b"cost_micro_usd", "idle_micro_usd", b"idle_micro_usd", "name", b"name", "no_packing_micro_usd", b"no_packing_micro_usd"]) -> None: ...
+
+global___CostShare = CostShare
 
 @typing.final
 class PoolCost(google.protobuf.message.Message):

@@ -111,6 +111,9 @@ class ClusterService(ClusterServicer):
 
     def _bill(self, model: ReadModel, request: pb.CostRequest, now: Millis) -> pb.Bill:
         bill, limit = views.bill(model, now), pages.size(request.page_size)
+        if request.by:
+            bill.by = request.by
+            bill.shares.extend(views.cost_shares(model, request.by, now))
         if not request.without_jobs:
             jobs, bill.next_jobs_page_token = pages.all_jobs(
                 model, self._archive, request.jobs_page_token, limit, now
