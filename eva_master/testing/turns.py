@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from eva_master.model.ids import Millis, RunId
+from eva_master.model.job import JobKind
 from eva_master.model.planning.plan import Assign, Hold, Plan, PolicyMemory, Suspend
-from eva_master.model.planning.snapshot import Snapshot
+from eva_master.model.planning.snapshot import JobView, Snapshot
 from eva_master.ports import Policy, PolicyKind
 from eva_master.testing.plan_checks import check, quiet
 from eva_master.testing.snapshots import carried_out
@@ -49,6 +51,7 @@ def check_turns(policy: Policy, snapshot: Snapshot, lease: int, *, event: bool) 
     """
     memory: PolicyMemory | None = None
     began = {run.id: snapshot.now_ms for run in snapshot.runs if run.instance is not None}
+    snapshot = _leased(snapshot, began)
     seated = 0
     for _ in range(_TURNS * _ROUNDS_PER_LEASE + _FEW):
         plan, memory = policy.plan(snapshot, memory)
@@ -62,7 +65,7 @@ def check_turns(policy: Policy, snapshot: Snapshot, lease: int, *, event: bool) 
             bored = [entry for entry in plan.entries if isinstance(entry, Suspend)]
             assert not bored, f"everybody has a place, and yet: {bored}"
         began.update((it.run, snapshot.now_ms) for it in plan.entries if isinstance(it, Assign))
-        snapshot = _next(snapshot, plan, lease // _ROUNDS_PER_LEASE, event=event)
+        snapshot = _leased(_next(snapshot, plan, lease // _ROUNDS_PER_LEASE, event=event), began)
 
 
 def _check_leases(snapshot: Snapshot, plan: Plan, began: dict[RunId, Millis], lease: int) -> None:
@@ -73,6 +76,23 @@ def _check_leases(snapshot: Snapshot, plan: Plan, began: dict[RunId, Millis], le
             continue
         had = snapshot.now_ms - began[entry.run]
         assert had >= lease, f"{entry.run} had its place for {had} of {lease} ms: {entry}"
+
+
+def _leased(snapshot: Snapshot, began: Mapping[RunId, Millis]) -> Snapshot:
+    """The snapshot with what policies see of leases that began at certain times."""
+    runs = tuple(
+        replace(run, running_since_ms=began[run.id]) if run.running and run.id in began else run
+        for run in snapshot.runs
+    )
+    since = {run.id: run.running_since_ms for run in runs}
+
+    def lease(job: JobView) -> Millis | None:
+        times = [at for it in job.runs if (at := since.get(it)) is not None]
+        latest = max if job.kind is JobKind.GANG else min
+        return latest(times) if times else None
+
+    jobs = tuple(replace(job, lease_ms=lease(job)) for job in snapshot.jobs)
+    return replace(snapshot, runs=runs, jobs=jobs)
 
 
 def _next(snapshot: Snapshot, plan: Plan, after_ms: int, *, event: bool) -> Snapshot:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 
@@ -26,7 +26,15 @@ from eva_master.packing.valuation.reservation_price import (
     worth,
 )
 
-__all__ = ["JobReservations", "JobValuation", "Rates", "Reservation", "gang_parts", "slowest"]
+__all__ = [
+    "JobReservations",
+    "JobValuation",
+    "Paces",
+    "Rates",
+    "Reservation",
+    "gang_parts",
+    "slowest",
+]
 
 _RESERVATIONS_KEPT = 65_536
 """Different tasks whose reservations are remembered at most."""
@@ -60,6 +68,19 @@ class Reservation:
             known = relative_speed(family, self.offering, self.speeds)
             self._compared[family] = known
         return known
+
+
+@dataclass(frozen=True, slots=True)
+class Paces:
+    """How fast tasks are that wait for each other, in millionths of iterations per second.
+
+    Attributes:
+        home: Where each is on the family that sets its reservation price; 0 if that is not known.
+        on: Where all are on one family, by those on which all can run and are known.
+    """
+
+    home: int
+    on: Mapping[Family, int]
 
 
 class JobValuation:
@@ -97,17 +118,41 @@ class JobValuation:
     def of(self, spec: JobSpec) -> tuple[Reservation, ...]:
         """The reservation of each task of a job; those of a gang are found together."""
         if spec.kind is JobKind.GANG and len(spec.tasks) > 1:
-            members = tuple((task.demand, self.rates(task)) for task in spec.tasks)
-            found = zip(spec.tasks, self._gang(members), strict=True)
-            return tuple(self._reserved(task.demand, part) for task, part in found)
+            return self._of_gang(spec.tasks)
         known = {task: self.of_task(task) for task in different(spec.tasks)}
         if len(known) == 1:
             return (*known.values(),) * len(spec.tasks)
         return tuple(known[task] for task in spec.tasks)
 
+    def paces(self, tasks: Sequence[TaskSpec]) -> Paces:
+        """How fast the members of a gang are together, or a task alone.
+
+        A member of unknown rates holds nobody up.
+        """
+        found = dict.fromkeys(tasks)
+        rated = [dict(it) for task in found if (it := self.rates(task))]
+        if not rated:
+            return Paces(0, {})
+        families = set(rated[0]).intersection(*rated[1:])
+        homes = zip(tasks, self._of_gang(tasks), strict=True)
+        known = (
+            dict(self.rates(task)).get(reserved.offering.type.family, 0)
+            for task, reserved in homes
+            if reserved.offering is not None
+        )
+        on = {family: min(rates[family] for rates in rated) for family in sorted(families)}
+        return Paces(min(filter(None, known), default=0), on)
+
     def of_task(self, task: TaskSpec) -> Reservation:
         """The reservation of a task that is in no gang of several."""
         return self._reserved(task.demand, Part(compared(self.rates(task))))
+
+    def _of_gang(self, tasks: Sequence[TaskSpec]) -> tuple[Reservation, ...]:
+        if len(tasks) == 1:
+            return (self.of_task(tasks[0]),)
+        members = tuple((task.demand, self.rates(task)) for task in tasks)
+        found = zip(tasks, self._gang(members), strict=True)
+        return tuple(self._reserved(task.demand, part) for task, part in found)
 
     def _gang(self, members: tuple[Member, ...]) -> tuple[Part, ...]:
         known = self._gangs.get(members)

@@ -7,7 +7,9 @@ from collections.abc import Iterable, Iterator
 
 from eva_master.model.fleet.nodes import OwnedNode
 from eva_master.model.ids import MILLION, Family
+from eva_master.model.resources import NOTHING, Resources
 from eva_master.model.trace import Trace, TraceJob, TraceTask
+from eva_master.packing.fleet.capacity import times
 from eva_master.packing.lp.least_time import LeastTime, Need, least_time
 from eva_master.simulation.scenario.submission import work_ms
 
@@ -22,9 +24,10 @@ def fleet_bound(trace: Trace, nodes: Iterable[OwnedNode]) -> LeastTime | None:
     Returns:
         The bound, or `None` if a task can run on none of the nodes.
     """
-    capacity: Counter[Family] = Counter()
+    capacity: dict[Family, Resources] = {}
     for node in nodes:
-        capacity[node.offering.type.family] += node.offering.type.capacity.gpus
+        machine = node.offering.type
+        capacity[machine.family] = capacity.get(machine.family, NOTHING) + machine.capacity
     families = sorted(capacity)
     needs = [need for job in trace.jobs for need in _needs(job, families)]
     return least_time(needs, capacity)
@@ -44,8 +47,7 @@ def _needs(job: TraceJob, families: list[Family]) -> Iterator[Need]:
 
 
 def _need(task: TraceTask, count: int, work: float, families: list[Family]) -> Need:
-    demands = task.resolved(families)
-    # What asks for fewer GPUs on one type than on another is counted at the fewest.
-    gpus = min((demand.gpus for _, demand in demands), default=0)
-    times = {family: work * MILLION / task.speed_on(family) for family, _ in demands}
-    return Need(gpus * count, times)
+    demands = dict(task.resolved(families))
+    alone = {family: work * MILLION / task.speed_on(family) for family in demands}
+    together = {family: times(demand, count) for family, demand in demands.items()}
+    return Need(together, alone)

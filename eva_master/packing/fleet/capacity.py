@@ -1,0 +1,106 @@
+"""The fleet: what the cluster has, or may have by its limits, of each type."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from eva_master.model.catalog import Offering, Purchase
+from eva_master.model.ids import Family, InstanceId
+from eva_master.model.planning.snapshot import RunView, Snapshot
+from eva_master.model.resources import NOTHING, Resources
+from eva_master.packing.valuation.reservation_price import Demand
+
+
+def is_fixed(offering: Offering) -> bool:
+    """Whether only so many may exist of an offering: then it belongs to the fleet."""
+    return offering.purchase is Purchase.OWNED or offering.limit is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """What there is when it is empty.
+
+    Attributes:
+        machines: By type, in order, how many there are of each capacity.
+        live: The instances of it that are there.
+    """
+
+    machines: Mapping[Family, Mapping[Resources, int]]
+    live: frozenset[InstanceId]
+
+    def capacity(self) -> dict[Family, Resources]:
+        """All of each type together."""
+        return {
+            family: sum((times(each, count) for each, count in sizes.items()), NOTHING)
+            for family, sizes in self.machines.items()
+        }
+
+    def seats(self, family: Family, need: Resources) -> int | None:
+        """How many tasks with a demand find room on a type; `None` for any number."""
+        each = [(need.times_in(size), count) for size, count in self.machines[family].items()]
+        if any(room is None for room, _ in each):
+            return None
+        return sum(room * count for room, count in each if room is not None)
+
+    def types_for(self, runs: Iterable[RunView]) -> list[Family] | None:
+        """On which types some task runs would each find room.
+
+        Those that differ in their demands are looked at apart, so together they may not.
+
+        Args:
+            runs: Task runs that are placed together.
+
+        Returns:
+            The types that have room for all of them; `None` if they find none on all types
+            together.
+        """
+        kinds = Counter(run.task.demand for run in runs)
+        if not all(self._holds(demand, count) for demand, count in kinds.items()):
+            return None
+        return [
+            family
+            for family in self.machines
+            if all(self._on(family, demand, count) >= count for demand, count in kinds.items())
+        ]
+
+    def _holds(self, demand: Demand, count: int) -> bool:
+        return sum(self._on(family, demand, count) for family in self.machines) >= count
+
+    def _on(self, family: Family, demand: Demand, count: int) -> int:
+        """How many of so many tasks find room on a type."""
+        need = next((need for name, need in demand if name == family), None)
+        if need is None:
+            return 0
+        room = self.seats(family, need)
+        return count if room is None else min(room, count)
+
+
+def times(each: Resources, count: int) -> Resources:
+    """So many of something together."""
+    return Resources(each.gpus * count, each.milli_cpus * count, each.memory_mib * count)
+
+
+def fleet_of(snapshot: Snapshot) -> Fleet:
+    """The fleet of a snapshot: what is limited, be it there or still to be launched.
+
+    Args:
+        snapshot: The cluster. Offerings that are out of stock count only where they are there.
+    """
+    there = Counter(view.offering.id for view in snapshot.instances)
+    machines: dict[Family, Counter[Resources]] = {}
+    live = set()
+    for view in snapshot.instances:
+        if is_fixed(view.offering):
+            live.add(view.id)
+            machine = view.offering.type
+            machines.setdefault(machine.family, Counter())[machine.capacity] += 1
+    for offering in snapshot.catalog:
+        if offering.limit is None or offering.purchase is Purchase.OWNED:
+            continue
+        more = offering.limit - there[offering.id]
+        if more > 0 and offering.available(snapshot.now_ms):
+            machine = offering.type
+            machines.setdefault(machine.family, Counter())[machine.capacity] += more
+    return Fleet({family: machines[family] for family in sorted(machines)}, frozenset(live))

@@ -1,0 +1,150 @@
+"""Seats contenders in a fleet: whole or not at all, and on few instances."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from eva_master.model.ids import Family, RunId
+from eva_master.model.planning.snapshot import Snapshot
+from eva_master.packing.bins.open_instances import OpenInstances
+from eva_master.packing.fleet.capacity import is_fixed
+from eva_master.packing.fleet.contenders import Contender
+from eva_master.packing.interference.throughput import Ints
+
+
+class Seats:
+    """The rooms of a fleet while a plan gives them away.
+
+    Args:
+        snapshot: The cluster.
+        instances: Its instances, with all tasks where they are.
+        contenders: Who competes for it. Those that are not fixed are taken off their places.
+    """
+
+    def __init__(
+        self, snapshot: Snapshot, instances: OpenInstances, contenders: Iterable[Contender]
+    ) -> None:
+        self._instances = instances
+        self._rows: dict[Family, list[int]] = {}
+        for row, view in enumerate(snapshot.instances):
+            if is_fixed(view.offering):
+                self._rows.setdefault(view.offering.type.family, []).append(row)
+        self._before: dict[RunId, list[int]] = {}
+        for one in contenders:
+            if not one.fixed and one.seated:
+                self._before[one.id] = [instances.take(run.id) for run in one.runs]
+
+    def types_of(self, one: Contender) -> frozenset[Family]:
+        """The types on which a contender that was taken off its place had it."""
+        rows = self._before.get(one.id, ())
+        return frozenset(self._instances.offerings[row].type.family for row in rows)
+
+    def has(self, one: Contender) -> bool:
+        """Whether a contender is seated, all of it."""
+        return all(run.id in self._instances.row_of for run in one.runs)
+
+    def back(self, one: Contender) -> bool:
+        """Seat a contender where it was before; says whether it was and there is room."""
+        rows = self._before.get(one.id)
+        return rows is not None and self._put(one, rows)
+
+    def seated_on(self, one: Contender) -> frozenset[Family]:
+        """The types on which a contender is seated now."""
+        found = (self._instances.row_of.get(run.id) for run in one.runs)
+        rows = {row for row in found if row is not None}
+        return frozenset(self._instances.offerings[row].type.family for row in rows)
+
+    def on(self, one: Contender, types: Sequence[Family]) -> bool:
+        """Seat a contender on some types, on the first ones as far as they go.
+
+        Where it was before it goes back to if that is on one of the types and there is room.
+
+        Args:
+            one: Who.
+            types: On which; several are a gang on mixed types.
+
+        Returns:
+            Whether it is seated.
+        """
+        if self.types_of(one) and self.types_of(one) <= set(types) and self.back(one):
+            return True
+        mark = self._instances.mark()
+        left = [run.id for run in one.runs if run.id not in self._instances.row_of]
+        for family in types:
+            left = self._seat(left, family)
+            if not left:
+                return True
+        self._instances.back(mark)
+        return False
+
+    def _put(self, one: Contender, rows: Sequence[int]) -> bool:
+        mark = self._instances.mark()
+        for run, row in zip(one.runs, rows, strict=True):
+            if not self._instances.holds(row, self._instances.priced(run.id)):
+                self._instances.back(mark)
+                return False
+            self._instances.put(run.id, row)
+        return True
+
+    def _seat(self, runs: Sequence[RunId], family: Family) -> list[RunId]:
+        """Seat as many as there is room for on a type; returns the others."""
+        left = list(runs)
+        while left:
+            alike = self._instances.priced(left[0]).shape
+            many = [run for run in left if self._instances.priced(run).shape is alike]
+            if not self._seat_alike(many, family):
+                break
+            left = [run for run in left if run not in self._instances.row_of]
+        return left
+
+    def _seat_alike(self, runs: Sequence[RunId], family: Family) -> int:
+        """Seat tasks of one shape; returns how many."""
+        instances, number = self._instances, 0
+        need = instances.priced(runs[0]).need
+        rows = self._rows_of(family)
+        if len(rows):
+            each = need[instances.family(int(rows[0]))]
+            free = instances.free()[rows]
+            asked = each > 0
+            room = np.full(len(rows), len(runs))
+            if asked.any():
+                room = (free[:, asked] // each[asked]).min(axis=1)
+            left = len(runs)
+            while left > 0 and room.max(initial=0) > 0:
+                # The tightest that holds all that is left, else the one that holds most.
+                whole = np.flatnonzero(room >= left)
+                pick = int(whole[np.argmin(room[whole])]) if len(whole) else int(room.argmax())
+                count = min(left, int(room[pick]))
+                for run in runs[number : number + count]:
+                    instances.put(run, int(rows[pick]))
+                number, left = number + count, left - count
+                room[pick] = 0
+        while number < len(runs) and (row := self._launched(runs[number], family)) is not None:
+            shape = instances.priced(runs[number])
+            while number < len(runs) and instances.holds(row, shape):
+                instances.put(runs[number], row)
+                number += 1
+        return number
+
+    def _rows_of(self, family: Family) -> Ints:
+        """Live instances of a type, then those that are launched for others already."""
+        instances = self._instances
+        fresh = (
+            row
+            for row in range(instances.live, len(instances))
+            if instances.offerings[row].type.family == family and is_fixed(instances.offerings[row])
+        )
+        return np.array([*self._rows.get(family, ()), *fresh], dtype=np.int64)
+
+    def _launched(self, run: RunId, family: Family) -> int | None:
+        """A new instance of a type that may still be launched, the largest that a task fits."""
+        shape = self._instances.priced(run)
+        for offering in self._instances.on_sale():
+            if offering.type.family != family or offering.limit is None:
+                continue
+            need = next((it for name, it in shape.shape.demand if name == family), None)
+            if need is not None and need.fits(offering.type.capacity):
+                return self._instances.open(offering)
+        return None

@@ -1,0 +1,115 @@
+"""Who goes first, and on which types: by what the time of each type is worth."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from eva_master.model.ids import MILLION, Family, RunId
+from eva_master.model.resources import Resources
+from eva_master.packing.fleet.contenders import Contender
+from eva_master.packing.lp.least_time import LeastTime, Need, least_time
+from eva_master.policies.hadar.config import Config
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """A contender in the order in which they choose.
+
+    Attributes:
+        one: Who.
+        costs: What is left of it costs by type, in milliseconds of the bound.
+        suits: The types that suit it, the best first.
+        mixed: Whether it runs on all of these together, since none has room for all of it.
+        critical: Whether everything ends later if it waits.
+    """
+
+    one: Contender
+    costs: Mapping[Family, float]
+    suits: tuple[Family, ...]
+    critical: bool = False
+    mixed: bool = False
+
+    @property
+    def least(self) -> float:
+        """What is left of it costs where that is least."""
+        return min(self.costs.values(), default=0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """The order of a round.
+
+    Attributes:
+        bound_ms: Nobody is done with everything that is left before.
+        worth: What the time of each type is worth.
+        turns: Who chooses first.
+    """
+
+    bound_ms: float
+    worth: LeastTime
+    turns: tuple[Turn, ...]
+
+
+def ordered(
+    contenders: Sequence[Contender],
+    capacity: Mapping[Family, Resources],
+    on: Mapping[RunId, frozenset[Family]],
+    config: Config,
+) -> Order:
+    """Find the order of a round.
+
+    Args:
+        contenders: Who competes, by submission.
+        capacity: Of the fleet, by type.
+        on: The types that contenders are on at present, by their ids.
+        config: Settings.
+    """
+    needs = [
+        Need(one.demand, {it: max(1.0, ms) for it, ms in one.alone_ms.items()}, 1 + one.unseen)
+        for one in contenders
+        if one.alone_ms
+    ]
+    least = least_time(needs, capacity)
+    worth = least_time(needs, capacity, one_by_one=False)
+    assert least is not None, "contenders have room in the fleet"
+    assert worth is not None, "contenders have room in the fleet"
+    turns = [_turn(one, least.bound_ms, worth, on.get(one.id), config) for one in contenders]
+    turns.sort(key=lambda turn: _rank(turn, config))
+    return Order(least.bound_ms, worth, tuple(turns))
+
+
+def _turn(
+    one: Contender,
+    bound_ms: float,
+    worth: LeastTime,
+    on: frozenset[Family] | None,
+    config: Config,
+) -> Turn:
+    # Whoever goes elsewhere is longer at it.
+    takes = {
+        family: ms + (one.move_ms if on is not None and on != {family} else 0)
+        for family, ms in one.alone_ms.items()
+    }
+    costs = {it: ms * worth.cost(it, one.demand[it]) for it, ms in takes.items()}
+    critical = one.left_ms >= bound_ms - 1000 * config.slack_s
+    if not one.types:
+        fastest = sorted(costs, key=lambda it: (takes[it], it))
+        others = sorted(worth.price.keys() - costs.keys())
+        return Turn(one, costs, (*fastest, *others), critical, mixed=True)
+    in_time = [it for it in one.types if takes[it] <= bound_ms]
+    in_time = in_time or [min(one.types, key=lambda it: (takes[it], it))]
+    cheapest = sorted(in_time, key=lambda it: (costs[it], it))
+    most = costs[cheapest[0]] * (MILLION + config.near_ppm) / MILLION
+    near = [it for it in cheapest if critical or costs[it] <= most]
+    return Turn(one, costs, tuple(near), critical)
+
+
+def _rank(turn: Turn, config: Config) -> tuple[object, ...]:
+    """Critical ones first, of these the longest; then who costs least."""
+    priority = -turn.one.job.priority
+    if turn.critical:
+        # Those that are about as long do not take turns.
+        left = turn.one.left_ms + (2_000 * config.lease_s if turn.one.seated else 0)
+        return priority, False, -left, turn.one.job.submitted_ms, turn.one.id
+    return priority, True, turn.least, turn.one.job.submitted_ms, turn.one.id

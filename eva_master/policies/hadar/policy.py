@@ -1,0 +1,100 @@
+"""The rounds of the policy `hadar`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from eva_master.model.ids import Family
+from eva_master.model.planning.plan import Plan, PolicyMemory
+from eva_master.model.planning.snapshot import Snapshot
+from eva_master.model.values import replace
+from eva_master.packing.fleet.contenders import Contenders
+from eva_master.packing.fleet.seating import Seats
+from eva_master.packing.fleet.turns import turn_plan
+from eva_master.packing.toolkit import PlannerCache, open_instances
+from eva_master.policies.hadar.config import NAME, Config
+from eva_master.policies.hadar.order import Turn, ordered
+from eva_master.policies.hadar.telling import figures, outlook, reasons
+
+
+class Hadar:
+    """Shares a fleet so that everything is done soon, and most of it much sooner.
+
+    In each round an LP says how soon everything that is left can be done, and what the time of each
+    type is worth. Jobs without which everything ends later go first, the longest of them before
+    the others; then those whose work costs least, each on a type where it costs little more than on
+    its best. Whoever is left takes what is idle.
+    """
+
+    name = NAME
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self._cache = PlannerCache()
+        self._contenders = Contenders()
+
+    def plan(
+        self, snapshot: Snapshot, memory: PolicyMemory | None
+    ) -> tuple[Plan, PolicyMemory | None]:
+        """Give the fleet's room away anew, but for what is under a lease."""
+        fleet, contenders = self._contenders.of(snapshot, 1000 * self._config.lease_s)
+        instances = open_instances(snapshot, self._cache)
+        seats = Seats(snapshot, instances, contenders)
+        on = {one.id: types for one in contenders if (types := seats.types_of(one))}
+        capacity = fleet.capacity()
+        order = ordered(contenders, capacity, on, self._config)
+        turns = [turn for turn in order.turns if turn.one.chooses]
+        for turn in turns:
+            _choose(turn, seats)
+        _fill([turn for turn in turns if not seats.has(turn.one)], seats, tuple(fleet.machines))
+        expected = outlook(order, seats, capacity)
+        told = reasons(order, expected)
+        plan = turn_plan(snapshot, instances, contenders, told, explained=self._config.explained)
+        if not contenders:
+            return plan, memory
+        return replace(plan, figures={**plan.figures, **figures(order, expected)}), memory
+
+
+def _choose(turn: Turn, seats: Seats) -> None:
+    """Seat who is next on a type that suits it, be it where it was."""
+    if turn.mixed:
+        seats.on(turn.one, turn.suits)
+        return
+    had = seats.types_of(turn.one)
+    for family in sorted(turn.suits, key=lambda it: it not in had):
+        if seats.on(turn.one, (family,)):
+            return
+
+
+def _fill(turns: Sequence[Turn], seats: Seats, types: Sequence[Family]) -> None:
+    """Give away what is idle: first where it is used best, at last on mixed types."""
+    pairs = sorted(
+        (cost / turn.least if turn.least else 0.0, number, family)
+        for number, turn in enumerate(turns)
+        for family, cost in turn.costs.items()
+        if family in turn.one.types
+    )
+    for _, number, family in pairs:
+        if not seats.has(turns[number].one):
+            seats.on(turns[number].one, (family,))
+    for turn in turns:
+        if not seats.has(turn.one):
+            fastest = sorted(turn.one.alone_ms, key=lambda it: (turn.one.alone_ms[it], it))
+            seats.on(turn.one, (*fastest, *(it for it in types if it not in fastest)))
+
+
+@dataclass(frozen=True, slots=True)
+class _PolicySpec:
+    name: str = NAME
+    config: type[Any] = Config
+    time_shares: bool = True
+
+    def build(self, config: Any) -> Hadar:
+        """Make the policy of a `Config`."""
+        assert isinstance(config, Config)
+        return Hadar(config)
+
+
+POLICY = _PolicySpec()
