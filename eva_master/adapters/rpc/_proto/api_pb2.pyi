@@ -2198,6 +2198,7 @@ class Explanation(google.protobuf.message.Message):
     LATENCY_FIELD_NUMBER: builtins.int
     EVIDENCE_FIELD_NUMBER: builtins.int
     DAG_FIELD_NUMBER: builtins.int
+    FLEET_FIELD_NUMBER: builtins.int
     kind: builtins.str
     """job, instance, round or pools"""
     subject: builtins.str
@@ -2250,6 +2251,12 @@ class Explanation(google.protobuf.message.Message):
     def dag(self) -> global___DagOutlook:
         """Of a job alone: what is expected of the DAG of which it is a stage; absent if it is none."""
 
+    @property
+    def fleet(self) -> global___FleetOutlook:
+        """Of a round, and of a job that has not ended, by the newest round: what is expected of a fleet of
+        several types; absent if the policy does not say.
+        """
+
     def __init__(
         self,
         *,
@@ -2272,11 +2279,74 @@ class Explanation(google.protobuf.message.Message):
         latency: builtins.str = ...,
         evidence: global___RunTimeEvidence | None = ...,
         dag: global___DagOutlook | None = ...,
+        fleet: global___FleetOutlook | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["dag", b"dag", "evidence", b"evidence", "instance", b"instance", "job", b"job", "weighing", b"weighing"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["at_ms", b"at_ms", "dag", b"dag", "evidence", b"evidence", "exchanges", b"exchanges", "hostings", b"hostings", "instance", b"instance", "job", b"job", "kind", b"kind", "latency", b"latency", "lines", b"lines", "more_lines", b"more_lines", "moved_in_round", b"moved_in_round", "moved_ms", b"moved_ms", "now_ms", b"now_ms", "partition", b"partition", "pools", b"pools", "round", b"round", "subject", b"subject", "weighing", b"weighing"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["dag", b"dag", "evidence", b"evidence", "fleet", b"fleet", "instance", b"instance", "job", b"job", "weighing", b"weighing"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["at_ms", b"at_ms", "dag", b"dag", "evidence", b"evidence", "exchanges", b"exchanges", "fleet", b"fleet", "hostings", b"hostings", "instance", b"instance", "job", b"job", "kind", b"kind", "latency", b"latency", "lines", b"lines", "more_lines", b"more_lines", "moved_in_round", b"moved_in_round", "moved_ms", b"moved_ms", "now_ms", b"now_ms", "partition", b"partition", "pools", b"pools", "round", b"round", "subject", b"subject", "weighing", b"weighing"]) -> None: ...
 
 global___Explanation = Explanation
+
+@typing.final
+class FleetOutlook(google.protobuf.message.Message):
+    """Of a fleet that jobs take turns in, as a round reckoned, if nothing else arrives."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    ROUND_FIELD_NUMBER: builtins.int
+    AT_MS_FIELD_NUMBER: builtins.int
+    BOUND_MS_FIELD_NUMBER: builtins.int
+    EXPECTED_MS_FIELD_NUMBER: builtins.int
+    TYPES_FIELD_NUMBER: builtins.int
+    round: builtins.int
+    at_ms: builtins.int
+    bound_ms: builtins.int
+    """Nobody is done with all that is left in less time from the round on."""
+    expected_ms: builtins.int
+    """It is expected to take so long; absent if the policy does not say."""
+    @property
+    def types(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___TypeWorth]: ...
+    def __init__(
+        self,
+        *,
+        round: builtins.int = ...,
+        at_ms: builtins.int = ...,
+        bound_ms: builtins.int = ...,
+        expected_ms: builtins.int | None = ...,
+        types: collections.abc.Iterable[global___TypeWorth] | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["_expected_ms", b"_expected_ms", "expected_ms", b"expected_ms"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_expected_ms", b"_expected_ms", "at_ms", b"at_ms", "bound_ms", b"bound_ms", "expected_ms", b"expected_ms", "round", b"round", "types", b"types"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_expected_ms", b"_expected_ms"]) -> typing.Literal["expected_ms"] | None: ...
+
+global___FleetOutlook = FleetOutlook
+
+@typing.final
+class TypeWorth(google.protobuf.message.Message):
+    """What the machines of a type are worth for what is left to do."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    TYPE_FIELD_NUMBER: builtins.int
+    WORTH_PPM_FIELD_NUMBER: builtins.int
+    MACHINES_FIELD_NUMBER: builtins.int
+    GPUS_FIELD_NUMBER: builtins.int
+    type: builtins.str
+    worth_ppm: builtins.int
+    """What part of the fleet's worth they have together, in millionths."""
+    machines: builtins.int
+    """How many are there now, and how many GPUs they have together."""
+    gpus: builtins.int
+    def __init__(
+        self,
+        *,
+        type: builtins.str = ...,
+        worth_ppm: builtins.int = ...,
+        machines: builtins.int = ...,
+        gpus: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["gpus", b"gpus", "machines", b"machines", "type", b"type", "worth_ppm", b"worth_ppm"]) -> None: ...
+
+global___TypeWorth = TypeWorth
 
 @typing.final
 class LinePlace(google.protobuf.message.Message):
