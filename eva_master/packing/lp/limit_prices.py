@@ -11,6 +11,7 @@ from eva_master.model.ids import MILLION, Family, OfferingId, Price
 from eva_master.model.resources import NOTHING
 from eva_master.packing.greedy.algorithm1 import Supply, pack
 from eva_master.packing.interference.throughput import Ints
+from eva_master.packing.load_budget import round_budgets
 from eva_master.packing.lp.column_generation import Budget, Generator, Request
 from eva_master.packing.lp.columns import Column
 from eva_master.packing.lp.restricted_master import Relaxation
@@ -43,7 +44,9 @@ def limit_prices(problem: Problem, counts: Ints, supply: Supply) -> Mapping[Offe
     if not limits or not 0 < np.count_nonzero(counts) <= _BUDGET.classes:
         return {}
     sets, _ = pack(problem, counts, supply)
-    generator = Generator(Request(problem, counts, supply), interference=False)
+    _, pricing = round_budgets()
+    request = Request(problem, counts, supply)
+    generator = Generator(request, interference=False, sets=pricing)
     seeds = [generator.column(it.offering, tuple(sorted(it.task_set.items()))) for it in sets]
     generated = generator.run([*_waits(problem, counts, supply), *seeds], _BUDGET)
     if generated is None:
