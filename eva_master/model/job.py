@@ -161,6 +161,8 @@ class JobSpec:
             take; `None` to leave it to the policy.
         dag: What the DAGs of one kind are labelled, of one of which it is a stage; empty if it is
             none. Jobs of one owner and label that wait for each other are one DAG.
+        split_batch: Whether the members of a gang divide each batch by how fast they are, so that
+            each goes at its own pace.
     """
 
     name: str
@@ -185,6 +187,7 @@ class JobSpec:
     latency: Latency = Latency.AUTO
     pilots: int | None = None
     dag: str = ""
+    split_batch: bool = False
 
     @property
     def stands_in_line(self) -> bool:

@@ -10,6 +10,8 @@ import re
 
 from pydantic_core import PydanticCustomError
 
+from eva_master.learning.speeds.first_rates import Gpu
+
 GPUS = {
     "K80": 240,
     "M60": 160,
@@ -28,6 +30,23 @@ GPUS = {
 }
 """Memory bandwidth of one GPU in GB/s, by name. A card of the K80 or M60 has two GPUs, which count
 one by one."""
+SHEETS = {
+    "K80": Gpu(4_370, 12),
+    "M60": Gpu(4_800, 8),
+    "P100": Gpu(18_700, 16),
+    "V100": Gpu(125_000, 16),
+    "T4": Gpu(65_000, 16),
+    "T4g": Gpu(65_000, 16),
+    "A10G": Gpu(70_000, 24, pcie=4),
+    "L4": Gpu(121_000, 24, pcie=4),
+    "L40S": Gpu(362_000, 48, pcie=4),
+    "A100": Gpu(312_000, 40, pcie=4),
+    "A100-80GB": Gpu(312_000, 80, pcie=4),
+    "H100": Gpu(989_000, 80, pcie=5),
+    "H200": Gpu(989_000, 141, pcie=5),
+    "B200": Gpu(2_250_000, 192, pcie=5),
+}
+"""What HadarE's formula asks for, of one GPU each."""
 _BANDWIDTH = re.compile(r"([1-9][0-9]{0,5})GB/s")
 
 

@@ -321,6 +321,13 @@ class JobFile(_Section):
         default="gang",
         description="gang: all tasks run or none does. array: they are independent.",
     )
+    split_batch: bool = Field(
+        default=False,
+        description=(
+            "Whether the program of a gang does the part of each batch that $EVA_BATCH_SHARE says: "
+            "more of it where it runs faster."
+        ),
+    )
     concurrency: Annotated[Count, Field(ge=1, le=MOST_TASKS)] | None = Field(
         default=None, description="How many tasks of an array may have a place at a time."
     )

@@ -41,6 +41,7 @@ class Codec(Generic[T]):
         leave_out: Fields that are stored elsewhere.
         brief: Tells the records whose fields are left out where they have their default. So the
             default of a field may never change.
+        unsaid: Fields that are left out of every record where they are false or 0.
     """
 
     def __init__(
@@ -49,16 +50,21 @@ class Codec(Generic[T]):
         *,
         leave_out: frozenset[str],
         brief: Callable[[T], bool] = lambda _: False,
+        unsaid: frozenset[str] = frozenset(),
     ) -> None:
         self._adapter = adapter
-        self._exclude = {"__all__": set(leave_out)} if leave_out else None
+        self._leave_out = leave_out
         self._brief = brief
+        self._unsaid = unsaid
 
     def encode(self, record: T) -> str:
         """Encode a record as one JSON object."""
+        left_out = {*self._leave_out, *(it for it in self._unsaid if not getattr(record, it))}
         # A list of one, less its brackets.
         document = self._adapter.dump_json(
-            [record], exclude=self._exclude, exclude_defaults=self._brief(record)
+            [record],
+            exclude={"__all__": left_out} if left_out else None,
+            exclude_defaults=self._brief(record),
         )
         return document[1:-1].decode()
 
@@ -81,13 +87,18 @@ class Codec(Generic[T]):
 
 _NOTHING: frozenset[str] = frozenset()
 
-SPECS = Codec(TypeAdapter(list[JobSpec], config=_CONFIG), leave_out=frozenset({"tasks"}))
+SPECS = Codec(
+    TypeAdapter(list[JobSpec], config=_CONFIG),
+    leave_out=frozenset({"tasks"}),
+    unsaid=frozenset({"split_batch"}),
+)
 """Without the tasks, see `eva_master.adapters.store.task_specs`."""
 RUNS = Codec(
     TypeAdapter(list[TaskRun], config=_CONFIG),
     leave_out=_NOTHING,
     # When progress was heard of is not compared: a time alone would be taken for the default.
     brief=lambda run: run.progress.at_ms is None or run.progress != Progress(),
+    unsaid=frozenset({"batch_ppm"}),
 )
 """A job has up to ten thousand of them, of which most say little."""
 INSTANCES = Codec(TypeAdapter(list[Instance], config=_CONFIG), leave_out=_NOTHING)

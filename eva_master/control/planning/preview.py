@@ -52,6 +52,7 @@ def hypothetical(
             state, spec, settings.limits, settings.partitions.home(spec.partition)
         ),
         partition=spec.partition,
+        split_batch=spec.split_batch,
     )
     return Snapshot(
         now_ms=now,

@@ -220,6 +220,8 @@ class JobView:
             user says so.
         kinds: Of an array of several kinds of tasks: the indexes of those of each; else empty.
         dag: What there is of its DAG besides; `None` if it is no stage of one.
+        split_batch: Whether the members of a gang divide each batch by how fast they are: its pace
+            is the mean of its members', not that of the slowest.
     """
 
     id: JobId
@@ -247,6 +249,7 @@ class JobView:
     pilots: int | None = None
     kinds: tuple[Sequence[int], ...] = ()
     dag: DagView | None = None
+    split_batch: bool = False
 
     @property
     def stands_in_line(self) -> bool:

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from eva_master.adapters.store import codec, task_specs
 from eva_master.model.errors import StorageError
-from eva_master.model.ids import JobId, Millis, Workload
+from eva_master.model.ids import JobId, Millis, RunId, Workload
 from eva_master.model.job import JobSpec, Program, TaskSpec
-from eva_master.model.records import Instance, Job, TaskRun
+from eva_master.model.records import Instance, Job, Progress, TaskRun
 from tests.fakes.jobs import job
 
 
@@ -40,6 +40,19 @@ def test_a_spec_of_a_release_without_dags_is_read() -> None:
     stored = codec.JOBS.encode(record), codec.StoredSpec(json.dumps(document), tasks)
     (read,) = codec.jobs([stored])
     assert read == replace(record, spec=replace(spec, dag=""))
+
+
+def test_jobs_that_divide_no_batches_are_written_as_before() -> None:
+    spec, run = job("a", 1, 1), TaskRun(RunId("a-1/0"), JobId("a-1"), 0, (("waiting", 1),))
+    assert "split_batch" not in codec.SPECS.encode(spec)
+    assert "batch_ppm" not in codec.RUNS.encode(run)
+    # This one is written with all of its fields.
+    heard = replace(run, progress=Progress(at_ms=Millis(5)))
+    assert '"why":""' in codec.RUNS.encode(heard)
+    assert "batch_ppm" not in codec.RUNS.encode(heard)
+    divided = replace(spec, split_batch=True)
+    assert '"split_batch":true' in codec.SPECS.encode(divided)
+    assert codec.RUNS.decode([codec.RUNS.encode(replace(heard, batch_ppm=7))])[0].batch_ppm == 7
 
 
 @settings(deadline=None)
