@@ -69,6 +69,12 @@ def test_a_job_moves_to_a_faster_type_once_there_is_room_and_else_nobody_moves()
     assert [on["long"] for on in told] == [("b",)] * 4 + [("a",)] * 17
 
 
+def test_who_has_no_part_yet_takes_the_faster_of_idle_types() -> None:
+    jobs = {"old": Trained(1, 9, {"c": 1}), "new": Trained(1, 9, {"a": 1, "b": 2}, arrives=1)}
+    told = in_rounds(gavel(), {"a": 1, "b": 1, "c": 1}, jobs, most=2)
+    assert told[1] == {"old": ("c",), "new": ("b",)}
+
+
 def test_a_gang_that_no_type_holds_alone_takes_what_the_others_leave() -> None:
     jobs = {
         "gang": Trained(3, 3, {"a": 2, "b": 1}),

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from eva_master.app.simulate import named_policy
+from eva_master.model.planning.plan import Assign, Suspend
+from eva_master.model.planning.snapshot import GpuTime
 from eva_master.ports import Policy
+from eva_master.testing.snapshots import Cluster, offer, task
 from tests.fakes.policies.rounds import ROUND_S, Trained, in_rounds
 
 
@@ -42,6 +47,17 @@ def test_types_are_not_told_apart_and_who_runs_stays() -> None:
     assert told[0] == {"slow": ("a",), "first": ("b",)}
     assert len(told) == 40
     assert {on["slow"] for on in told} == {("a",)}
+
+
+def test_only_the_last_gives_way() -> None:
+    cluster = Cluster(offer("box", (1, 4, 16), 1.0, limit=2))
+    cluster.instance("i0", "box").instance("i1", "box").job("a", task(any=(1, 1, 1)))
+    cluster.job("b", task(any=(1, 1, 1)), on=["i0"]).job("c", task(any=(1, 1, 1)), on=["i1"])
+    snapshot = cluster.snapshot()
+    had = {"a": 0, "b": 9_000_000, "c": 9_000_000}
+    jobs = tuple(replace(it, attained=GpuTime(had[it.id])) for it in snapshot.jobs)
+    entries = tiresias().plan(replace(snapshot, jobs=jobs), None)[0].entries
+    assert entries == (Assign("a/0", "i1"), Suspend("c/0", "others have had less GPU time"))
 
 
 BOTH = {"a": 1.0, "b": 1.0}
