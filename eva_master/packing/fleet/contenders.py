@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
@@ -15,6 +16,7 @@ from eva_master.model.values import replace
 from eva_master.packing.between_places import between_places
 from eva_master.packing.fleet.capacity import Fleet, fleet_of
 from eva_master.packing.valuation.job_valuation import JobValuation, Paces
+from eva_master.packing.valuation.reservation_price import Demand
 
 NO_PACES = Paces(0, {})
 UNKNOWN_MS = 3_600_000.0
@@ -95,12 +97,15 @@ class Contenders:
         runs: dict[str, list[RunView]] = {}
         for run in snapshot.runs:
             runs.setdefault(run.job, []).append(run)
-        found = []
+        found, fits = [], dict[frozenset[tuple[Demand, int]], list[Family] | None]()
         for job in sorted(snapshot.jobs, key=lambda it: (-it.priority, it.submitted_ms, it.id)):
             unseen = job.unseen
             for group in _groups(job, runs.get(job.id, [])):
                 on = {run.instance for run in group if run.instance in places}
-                types = fleet.types_for(group) if on <= fleet.live else None
+                asked = frozenset(Counter(run.task.demand for run in group).items())
+                if asked not in fits:
+                    fits[asked] = fleet.types_for(group)
+                types = fits[asked] if on <= fleet.live else None
                 if types is None:
                     continue
                 torn = any(run.pinned and run.instance not in places for run in group)
