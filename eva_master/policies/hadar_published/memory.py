@@ -20,7 +20,8 @@ class Memory:
 
     Attributes:
         extremes: What the jobs were like that ever came, by the types on which they could run.
-        sizes: The iterations of those that compete for the fleet, by their first task runs.
+        sizes: The iterations of those that compete for the fleet, by job; of an array those of its
+            largest task that was seen.
         rested: Of whom and on what the last plan was in which everybody had a place; empty if there
             was none.
     """

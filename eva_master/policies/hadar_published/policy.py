@@ -62,7 +62,10 @@ class HadarPublished:
         }
         met = extremes(asks.values(), Utility(config.utility), config.horizon_s)
         before = known.extremes if config.remember_prices else {}
-        sizes = {ask.name: ask.size for ask in asks.values()}
+        sizes: dict[str, float] = {}
+        for one in contenders:
+            if one.id in asks:
+                sizes[one.job.id] = max(asks[one.id].size, sizes.get(one.job.id, 0.0))
         kept = Memory(joined(before, met, fleet.machines), sizes, rested)
         instances = open_instances(snapshot, self._cache)
         turn = _Turn(config, snapshot, instances, fleet, choosing)
@@ -76,7 +79,7 @@ class HadarPublished:
 
     @staticmethod
     def _ask(one: Contender, fleet: Fleet, snapshot: Snapshot, known: Memory) -> Ask | None:
-        return ask_of(one, fleet.machines, snapshot.now_ms, known.sizes.get(one.id, 0.0))
+        return ask_of(one, fleet.machines, snapshot.now_ms, known.sizes.get(one.job.id, 0.0))
 
 
 class _Turn:

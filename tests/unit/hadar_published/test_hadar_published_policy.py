@@ -169,7 +169,7 @@ def test_prices_remember_jobs_that_have_ended() -> None:
     _, later = policy.plan(ended(cluster.snapshot(), "fast"), memory)
     assert later is not None
     assert later.data["extremes"] == memory.data["extremes"]
-    assert later.data["sizes"] == {"slow/0": 3600.0}
+    assert later.data["sizes"] == {"slow": 3600.0}
     _, forgetful = HadarPublished(Config(remember_prices=False)).plan(cluster.snapshot(), memory)
     assert forgetful is not None
     assert forgetful.data["extremes"] == {}
@@ -181,7 +181,7 @@ def test_a_job_is_as_large_as_it_was_at_first() -> None:
     half = fleet(v100=2).job("j0", trains(v100=10.0), left_s=HOUR_S // 2).snapshot()
     _, memory = policy.plan(half, memory)
     assert memory is not None
-    assert memory.data["sizes"] == {"j0/0": 36_000.0}
+    assert memory.data["sizes"] == {"j0": 36_000.0}
 
 
 @pytest.mark.parametrize(
@@ -194,7 +194,7 @@ def test_a_job_is_as_large_as_it_was_at_first() -> None:
             **{"sizes": {}, "rested": "", "utility": "throughput", "horizon_s": 360_000},
             "extremes": {"v100": [0, 0, 0]},
         },
-        {"extremes": {}, "sizes": {"j0/0": "x"}, "rested": "", "utility": "", "horizon_s": 1},
+        {"extremes": {}, "sizes": {"j0": "x"}, "rested": "", "utility": "", "horizon_s": 1},
     ],
 )
 def test_a_memory_that_cannot_be_read_is_none(data: dict[str, Any]) -> None:
