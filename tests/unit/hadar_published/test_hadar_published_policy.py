@@ -18,7 +18,7 @@ from eva_master.model.planning.snapshot import Snapshot
 from eva_master.policies.hadar_published.config import Config
 from eva_master.policies.hadar_published.policy import HadarPublished
 from eva_master.testing.plan_checks import check, quiet
-from eva_master.testing.snapshots import START, Cluster, carried_out, ended, offer, task
+from eva_master.testing.snapshots import START, Cluster, ended, offer, task
 from tests.fakes.fleets.every_schedule import FLEET, GANGS, best, slowest
 from tests.fakes.policies.rounds import Trained, in_rounds
 
@@ -144,16 +144,19 @@ def test_a_lease_is_kept() -> None:
         assert quiet(planned(now)[0]) is not moved
 
 
-def test_a_fleet_in_which_everybody_has_a_place_is_looked_at_once() -> None:
+def test_a_fleet_in_which_everybody_has_a_place_is_given_away_anew_once() -> None:
     policy = HadarPublished(Config())
-    snapshot = crowd(3)
+    cluster = fleet(v100=1, k80=1).job("a", trains(v100=10, k80=1), on=["k80"], left_s=HOUR_S)
+    snapshot = cluster.snapshot()
     plan, memory = policy.plan(snapshot, None)
-    snapshot = ended(carried_out(snapshot, plan), "j2")
-    for _ in range(3):
-        snapshot = replace(snapshot, now_ms=Millis(snapshot.now_ms + 400_000))
-        plan, memory = policy.plan(snapshot, memory)
-        assert quiet(plan)
-        assert plan.again_ms is None
+    assert placed(plan) == {"a/0": "v100"}
+    assert plan.again_ms is None
+    # Nothing came of it; but for the same jobs and servers it is not tried again.
+    plan, memory = policy.plan(snapshot, memory)
+    assert quiet(plan)
+    other = cluster.job("b", trains(v100=1, k80=1), on=["v100"], left_s=60).snapshot()
+    plan, memory = policy.plan(other, memory)
+    assert placed(plan) == {"a/0": "v100", "b/0": "k80"}
 
 
 # -- memory and options ----------------------------------------------------------------------------
