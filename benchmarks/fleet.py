@@ -37,6 +37,8 @@ from eva_master.simulation.run import Setup, Simulation
 
 POLICIES = ("hadar", "eva", "fifo")
 """Those that are compared unless others are named."""
+_BY_ITERATIONS = ("hadar:published", "hadar_published")
+"""Those that compare jobs by their iterations, so that these are what their programs count."""
 _FIGURES = ("total_h", "mean_h", "median_h", "bound_h", "moves_per_job", "changed_rounds")
 _ROUNDED = 4
 
@@ -105,21 +107,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     move = f"{round(1000 * chosen.move_s)}ms"
     found = []
     try:
-        recipe = GpusRecipe.model_validate(
-            {
-                "kind": "gpus",
-                "file": chosen.file,
-                "jobs": chosen.jobs,
-                "move": move,
-                "rates": chosen.rates,
-                "split_batch": chosen.split_batch,
-            }
-        )
+        stated = {
+            "kind": "gpus",
+            "file": chosen.file,
+            "jobs": chosen.jobs,
+            "move": move,
+            "rates": chosen.rates,
+            "split_batch": chosen.split_batch,
+        }
+        recipe = GpusRecipe.model_validate(stated)
+        counting = GpusRecipe.model_validate({**stated, "counts": "iterations"})
         types = [family for family, _ in read_gpu_jobs(chosen.file)[0].rates]
         servers = ServersSection(servers=chosen.servers, gpus=chosen.gpus)
         fleet = {str(family): servers for family in types}
         for policy in chosen.policy or POLICIES:
-            found.append(simulated(recipe.trace(0, ()), policy, fleet, chosen.round_s))
+            trace = (counting if policy in _BY_ITERATIONS else recipe).trace(0, ())
+            found.append(simulated(trace, policy, fleet, chosen.round_s))
             if chosen.json:
                 print(json.dumps(found[-1]), flush=True)
     except EvaError as error:

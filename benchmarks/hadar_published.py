@@ -53,7 +53,11 @@ _HORIZON_S = 360_000.0
 
 def reading(file: Path, options: dict[str, Any], arguments: argparse.Namespace) -> dict[str, Any]:
     """Simulate a file of jobs under the policy with some options."""
-    recipe = GpusRecipe.model_validate({"kind": "gpus", "file": file, "move": "10s"})
+    published = arguments.policy == "hadar:published"
+    counts = "iterations" if published else "work"
+    recipe = GpusRecipe.model_validate(
+        {"kind": "gpus", "file": file, "move": "10s", "counts": counts}
+    )
     trace = recipe.trace(0, ())
     if arguments.hours_of is not None:
         trace = _of_hours(trace, file, arguments.hours_of)

@@ -404,6 +404,11 @@ class GpusRecipe(_Recipe):
         description="learned: jobs state how many iterations they have, but not how fast they are; "
         "that is measured while they run",
     )
+    counts: Literal["work", "iterations"] = Field(
+        default="work",
+        description="what programs count and rates are stated in: milliseconds of work, or "
+        "thousandths of the file's iterations, for policies that compare jobs by these",
+    )
     split_batch: bool = Field(
         default=False, description="whether gangs divide each batch by how fast their tasks are"
     )
@@ -439,7 +444,7 @@ def _training(job: GpuJob, recipe: GpusRecipe) -> TraceJob:
         total_steps=steps,
         split_batch=recipe.split_batch,
         states_rates=recipe.rates == "stated",
-        counts_iterations=True,
+        counts_iterations=recipe.counts == "iterations",
     )
 
 

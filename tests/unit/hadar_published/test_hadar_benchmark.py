@@ -49,7 +49,8 @@ def test_a_small_round_is_the_optimum(file: Path, capsys: pytest.CaptureFixture[
 
 def test_simulated_jobs_count_the_iterations_of_their_file(file: Path) -> None:
     """In thousandths of one: 40,000 of a gang of four are 10,000 of each of its tasks."""
-    first = GpusRecipe.model_validate({"kind": "gpus", "file": file}).trace(0, ()).jobs[0]
+    stated = {"kind": "gpus", "file": file, "counts": "iterations"}
+    first = GpusRecipe.model_validate(stated).trace(0, ()).jobs[0]
     assert first.id == "0"
     spec = spec_of(first, [Family(it) for it in ("k80", "p100", "v100")])
     rates = {str(name): rate / MILLION for name, rate in spec.tasks[0].throughput}

@@ -130,3 +130,5 @@ def test_old_names_are_names_of_presets_that_are_there() -> None:
         kind = find_policies()[name]
         assert preset is None or preset in kind.presets  # type: ignore[attr-defined]
     assert current_name("eva", None) == ("eva", None)
+    assert current_name("hadar", "published") == ("hadar_published", None)
+    assert current_name("hadar", None) == ("hadar", None)
