@@ -405,9 +405,7 @@ class GpusRecipe(_Recipe):
         "that is measured while they run",
     )
     counts: Literal["work", "iterations"] = Field(
-        default="work",
-        description="what programs count and rates are stated in: milliseconds of work, or "
-        "thousandths of the file's iterations, for policies that compare jobs by these",
+        default="work", description="what programs count: ms of work, or thousandths of iterations"
     )
     split_batch: bool = Field(
         default=False, description="whether gangs divide each batch by how fast their tasks are"
