@@ -83,7 +83,7 @@ def _moves(
             run.id
             for run in one.runs
             if run.running
-            and run.instance is not None
+            and run.instance in rows
             and instances.row_of.get(run.id, rows[run.instance]) != rows[run.instance]
         ]
         if moved:
