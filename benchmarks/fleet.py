@@ -7,7 +7,8 @@ control loop runs on virtual time. The fleet has 5 servers of 4 GPUs of each typ
 names.
 
 `bound_h` is a lower bound of the total time: nobody is done earlier, even if moves take no time.
-`moves_per_job` says how often a task of a job moved. Times are those of the simulated fleet;
+`moves_per_job` says how often a task of a job moved, `changed_rounds` in which share of the rounds
+a task was started, or stopped for another one. Times are those of the simulated fleet;
 `cpu_s` is processor time. The same arguments give the same figures, but for that.
 """
 
@@ -36,7 +37,7 @@ from eva_master.simulation.run import Setup, Simulation
 
 POLICIES = ("hadar", "eva", "fifo")
 """Those that are compared unless others are named."""
-_FIGURES = ("total_h", "mean_h", "bound_h", "moves_per_job")
+_FIGURES = ("total_h", "mean_h", "median_h", "bound_h", "moves_per_job", "changed_rounds")
 _ROUNDED = 4
 
 
@@ -65,7 +66,7 @@ def simulated(
     start = time.thread_time()
     outcome = Simulation(setup).run()
     cpu_s = time.thread_time() - start
-    figures = fleet_figures(outcome, trace, fleet)
+    figures = fleet_figures(outcome, trace, fleet, gap_ms)
     return {
         "policy": policy,
         **{name: round(figures[name], _ROUNDED) for name in _FIGURES},

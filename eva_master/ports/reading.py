@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from eva_master.model.accounting.pool_costs import PoolCost
-from eva_master.model.accounting.totals import PartitionTotals, TenantTotals, Totals
+from eva_master.model.accounting.totals import CostTotals, PartitionTotals, TenantTotals, Totals
 from eva_master.model.catalog import Catalog
 from eva_master.model.changes import InstanceAccount, JobAccount
 from eva_master.model.events import CloudTrouble
@@ -404,6 +404,21 @@ class ReadModel(Protocol):
 
     def of_tenants(self, now: Millis) -> Mapping[str, TenantTotals]:
         """What each tenant's jobs cost as of `now`, and how many there are in each state.
+
+        Together with the idle part of `cost` the charges add up to all that was charged.
+        """
+        ...
+
+    def of_types(self, now: Millis) -> Mapping[str, CostTotals]:
+        """What the instances of each type cost as of `now`, by name.
+
+        The charges add up to all that was charged. Those under the empty name are of types that
+        are not kept apart.
+        """
+        ...
+
+    def of_owners(self, now: Millis) -> Mapping[str, CostTotals]:
+        """What the jobs of each owner cost as of `now`, likewise.
 
         Together with the idle part of `cost` the charges add up to all that was charged.
         """

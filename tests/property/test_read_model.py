@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -15,8 +15,8 @@ from eva_master.control.measure.throughput import normalised
 from eva_master.control.planning.preview import hypothetical
 from eva_master.control.readside.model import ClusterModel
 from eva_master.control.state.store import State
-from eva_master.model.accounting.totals import PartitionTotals, TenantTotals, Totals
-from eva_master.model.changes import Changes
+from eva_master.model.accounting.totals import CostTotals, PartitionTotals, TenantTotals, Totals
+from eva_master.model.changes import Changes, InstanceAccount, JobAccount
 from eva_master.model.ids import Exact, InstanceId, JobId, Millis
 from eva_master.model.job import JobSpec
 from eva_master.model.planning.snapshot import Snapshot
@@ -71,6 +71,8 @@ def seen(model: ClusterModel, now: Millis) -> dict[str, Any]:
             sum(sums.charged for sums in model.of_tenants(now).values()),
             sum(sums.alone for sums in model.of_tenants(now).values()),
         ),
+        "types": _sums(model.of_types(now).values()),
+        "owners": _sums(model.of_owners(now).values()),
         "preview": without_times(model.preview(asked(model.jobs), now)) if model.jobs else None,
     }
 
@@ -105,6 +107,8 @@ def from_scratch(world: ChaoticWorld, totals: Totals, now: Millis) -> dict[str, 
         "names": {(job.spec.owner, job.spec.name): job.id for job in jobs.values()},
         "cost": (charged, idle, alone, charged),
         "tenants": (charged - idle, alone),
+        "types": (charged, idle, 0),
+        "owners": (charged - idle, 0, alone),
         "preview": without_times(previewed(world, now)) if jobs else None,
     }
 
@@ -150,7 +154,39 @@ def journalled(world: ChaoticWorld) -> Totals:
         runs=dict(Counter(run.state for run in runs.values())),
         tenants={tenant: _of_tenant(held, tenant) for tenant in {_tenant(it) for it in held.jobs}},
         partitions={"": _of_the_whole(held)} if held.jobs else {},
+        types=_of_types(held),
+        owners=_of_owners(held),
     )
+
+
+def _sums(of: Collection[CostTotals]) -> tuple[int, int, int]:
+    return sum(it.charged for it in of), sum(it.idle for it in of), sum(it.alone for it in of)
+
+
+def _of_types(held: Changes) -> dict[str, CostTotals]:
+    """What the journal's own rows of the instances of each type come to."""
+    types = {it.id: it.offering.type.name for it in held.instances}
+    found: dict[str, list[InstanceAccount]] = {}
+    for account in held.instance_accounts:
+        found.setdefault(types[account.instance], []).append(account)
+    return {
+        name: CostTotals(Exact(sum(it.charged for it in of)), Exact(sum(it.idle for it in of)))
+        for name, of in found.items()
+    }
+
+
+def _of_owners(held: Changes) -> dict[str, CostTotals]:
+    """The same of the jobs of each owner."""
+    owners = {it.id: it.spec.owner for it in held.jobs}
+    found: dict[str, list[JobAccount]] = {}
+    for account in held.job_accounts:
+        found.setdefault(owners[account.job], []).append(account)
+    return {
+        name: CostTotals(
+            Exact(sum(it.charged for it in of)), alone=Exact(sum(it.alone for it in of))
+        )
+        for name, of in found.items()
+    }
 
 
 def _of_the_whole(held: Changes) -> PartitionTotals:

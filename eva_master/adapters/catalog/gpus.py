@@ -7,10 +7,13 @@ jobs are on one GPU than on another: see docs/design/learning.md.
 from __future__ import annotations
 
 import re
+from dataclasses import replace
+from typing import Annotated
 
+from pydantic import Field
 from pydantic_core import PydanticCustomError
 
-from eva_master.learning.speeds.first_rates import Gpu
+from eva_master.model.catalog import FASTEST_PCIE, SLOWEST_PCIE, Gpu
 
 GPUS = {
     "K80": 240,
@@ -47,6 +50,8 @@ SHEETS = {
     "B200": Gpu(2_250_000, 192, pcie=5),
 }
 """What HadarE's formula asks for, of one GPU each."""
+Pcie = Annotated[int, Field(ge=SLOWEST_PCIE, le=FASTEST_PCIE, strict=True)]
+"""A generation of the PCIe bus."""
 _BANDWIDTH = re.compile(r"([1-9][0-9]{0,5})GB/s")
 
 
@@ -72,3 +77,18 @@ def parse_gpu(text: object) -> int:
             "hint": f"write its memory bandwidth, such as 900GB/s, or one of: {', '.join(GPUS)}",
         },
     )
+
+
+def sheet(bandwidth: int, pcie: int | None) -> Gpu | None:
+    """What HadarE's formula asks for of a GPU of which `parse_gpu` has read the bandwidth.
+
+    Args:
+        bandwidth: As read; those of all GPUs that are known by name differ, but for those whose
+            sheets are the same.
+        pcie: The generation of its PCIe bus; without it there is nothing to ask for.
+
+    Returns:
+        `None` if no GPU is known that has it.
+    """
+    name = next((name for name, known in GPUS.items() if known == bandwidth), None)
+    return None if pcie is None or name is None else replace(SHEETS[name], pcie=pcie)

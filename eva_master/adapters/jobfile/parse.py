@@ -160,6 +160,7 @@ def _spec(job: JobFile, tasks: tuple[TaskSpec, ...]) -> JobSpec:
         pilots=job.pilots,
         dag=job.dag or "",
         split_batch=job.split_batch and len(tasks) > 1,
+        training=job.training,
     )
 
 

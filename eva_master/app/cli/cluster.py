@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -100,9 +101,9 @@ def drain(session: Session, names: tuple[str, ...], move: bool, yes: bool, as_js
 @click.command()
 @click.option(
     "--by",
-    type=click.Choice(["tenant", "partition"]),
-    help="Instead of jobs and instances: what each tenant's jobs or each partition's instances "
-    "cost together.",
+    type=click.Choice(["tenant", "owner", "partition", "type"]),
+    help="Instead of jobs and instances: what each tenant's or owner's jobs, or the instances of "
+    "each partition or type, cost together.",
 )
 @limit_option
 @json_option
@@ -116,14 +117,15 @@ def cost(session: Session, by: str | None, limit: int | None, as_json: bool) -> 
     stand in pools a table says how the bill divides by pool, and what their spot instances would
     have cost on demand.
 
-    --by tenant shows all tenants. Their costs and the idle part add up to the whole. --by partition
-    shows all partitions; what is idle is part of their costs, which add up to the whole.
+    --by tenant shows all tenants, --by owner who submitted the jobs. Their costs and the idle part
+    add up to the whole. --by partition shows all partitions, --by type all types of instances; what
+    is idle is part of their costs, which add up to the whole.
     """
     from eva_master.app.cli.views import bills, shapes
 
     if by is not None:
         by_name = {"tenant": cost_by_tenant, "partition": cost_by_partition}
-        by_name[by](session, limit, as_json)
+        by_name.get(by, partial(_cost_by, by))(session, limit, as_json)
         return
 
     with session.client() as client:
@@ -140,6 +142,18 @@ def cost(session: Session, by: str | None, limit: int | None, as_json: bool) -> 
     console().print(bills.bill(bill))
     if bill.next_jobs_page_token or bill.next_instances_page_token:
         click.echo("the tables have the newest jobs and instances; --limit shows more of them")
+
+
+def _cost_by(by: str, session: Session, limit: int | None, as_json: bool) -> None:
+    from eva_master.app.cli.views import bills, shapes
+
+    with session.client() as client:
+        answer = client.cost_by(by)
+    if as_json:
+        found = list(map(shapes.cost_share(by), islice(answer.shares, limit)))
+        print_json({**shapes.bill_sums(answer), f"{by}s": found})
+        return
+    console().print(bills.shares(answer, limit))
 
 
 @click.command()

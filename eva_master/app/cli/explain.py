@@ -16,17 +16,21 @@ from eva_master.app.cli.session import (
 
 @click.command()
 @click.argument("subject", metavar="[JOB|NODE|ROUND|pools]", default="")
+@click.option("--round", "newest", is_flag=True, help="Explain the newest round.")
 @json_option
 @address_option
 @pass_session
-def explain(session: Session, subject: str, as_json: bool) -> None:
+def explain(session: Session, subject: str, newest: bool, as_json: bool) -> None:
     """Explain why a job runs where it does, why an instance is kept, or why a round chose its plan.
 
     Without an argument, explain the newest round; `pools` is about instances that stay though they
-    are empty.
+    are empty. Of a fleet in which jobs take turns a round says how soon everything can be done, and
+    what its types are worth.
     """
     from eva_master.app.cli.views import explanation
 
+    if newest and subject:
+        raise click.UsageError("--round is about the newest round: leave out what else is named")
     with session.client() as client:
         answer = client.explain(subject)
     if as_json:

@@ -21,7 +21,7 @@ from eva_master.app.experiment.fixed import (
     replaced_share,
     saved_share,
 )
-from eva_master.app.experiment.fleet import awaited, fleet_figures, nodes_of
+from eva_master.app.experiment.fleet import awaited, fleet_curves, fleet_figures, nodes_of
 from eva_master.app.experiment.packing import packed
 from eva_master.app.experiment.runs import Result, Run, code_version
 from eva_master.app.experiment.schema import PolicyEntry
@@ -136,7 +136,7 @@ def _simulated(run: Run, entry: PolicyEntry) -> Result:
         "figures": outcome.row()
         | planning
         | _of_partitions(outcome)
-        | ({} if run.fleet is None else fleet_figures(outcome, trace, run.fleet))
+        | ({} if run.fleet is None else fleet_figures(outcome, trace, run.fleet, run.round_gap_ms))
         | ({} if cluster is None else _short_figures(cluster, entry, outcome, trace))
         | ({} if watched is None else _learned_figures(run, watched, dags, outcome, trace)),
         **({"tenants": [asdict(one) for one in of]} if (of := outcome.tenants) else {}),
@@ -144,6 +144,7 @@ def _simulated(run: Run, entry: PolicyEntry) -> Result:
             "uptime_h": _quantiles([one.gone_ms - one.up_ms for one in outcome.record.instances]),
             "jct_h": _quantiles([job.jct_ms for job in outcome.record.jobs]),
             "instances": over_time(outcome.record.instances),
+            **({} if run.fleet is None else fleet_curves(outcome, trace, run.fleet)),
             **({} if cluster is None else curves_of(outcome.record, trace, cluster.cutoff)),
             **({} if watched is None else learned.curves_of(watched, trace)),
         },

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from statistics import fmean
-from typing import Annotated
+from functools import lru_cache
+from statistics import fmean, median
+from typing import Annotated, Any
 
+import numpy as np
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from eva_master.adapters.catalog.gpus import GPUS, parse_gpu
 from eva_master.model.fleet.nodes import OwnedNode
-from eva_master.model.ids import MILLION, MILLIS_PER_HOUR, Family, Price
+from eva_master.model.ids import MILLION, MILLIS_PER_HOUR, Family, JobId, Price, RunId, run_id
 from eva_master.model.trace import Trace
 from eva_master.simulation.results.fleet_bound import fleet_bound
-from eva_master.simulation.results.metrics import Outcome
+from eva_master.simulation.results.metrics import Outcome, Record
 from eva_master.simulation.scenario.fleet import Servers, fleet_nodes
+
+_SPANS = 400
+"""Number of points of a curve over time."""
 
 FamilyName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]*$", max_length=40)]
 
@@ -71,7 +76,10 @@ def awaited(trace: Trace, round_gap_ms: int) -> Trace:
 
 
 def fleet_figures(
-    outcome: Outcome, trace: Trace, fleet: Mapping[str, ServersSection]
+    outcome: Outcome,
+    trace: Trace,
+    fleet: Mapping[str, ServersSection],
+    round_gap_ms: int | None = None,
 ) -> dict[str, float]:
     """The figures of a run on a fleet.
 
@@ -79,20 +87,96 @@ def fleet_figures(
         outcome: Of a run with a record.
         trace: What was run.
         fleet: On what.
+        round_gap_ms: From one plan to the next at least, if it is known.
 
     Returns:
-        By name; the total time from the first arrival, the mean time to completion, the bound of
-        the former, and how often a task of a job moved on average.
+        By name; the total time from the first arrival, the mean and median times to completion, the
+        bound of the first, how often a task of a job moved on average, and in which share of the
+        rounds anything changed.
     """
     jobs = outcome.record.jobs
-    first_ms = min(job.submitted_ms for job in jobs)
-    total_h = (max(job.finished_ms for job in jobs) - first_ms) / MILLIS_PER_HOUR
+    first_ms, last_ms = _ends(outcome.record)
+    total_h = (last_ms - first_ms) / MILLIS_PER_HOUR
     found = {
         "total_h": total_h,
         "mean_h": fmean(job.jct_ms for job in jobs) / MILLIS_PER_HOUR,
+        "median_h": median(job.jct_ms for job in jobs) / MILLIS_PER_HOUR,
         "moves_per_job": fmean(job.moves / job.tasks for job in jobs),
     }
+    if round_gap_ms:
+        found["changed_rounds"] = _changed_rounds(outcome.record, round_gap_ms)
     if (least := fleet_bound(trace, nodes_of(fleet))) is not None:
         bound_h = least.bound_ms / MILLIS_PER_HOUR
         found |= {"bound_h": bound_h, "over_bound": total_h / bound_h}
     return found
+
+
+def _ends(record: Record) -> tuple[int, int]:
+    """When the first job arrived, and when the last one ended."""
+    jobs = record.jobs
+    return min(job.submitted_ms for job in jobs), max(job.finished_ms for job in jobs)
+
+
+def _changed_rounds(record: Record, round_gap_ms: int) -> float:
+    """In which share of the rounds a task was started or stopped for another one.
+
+    Rounds are equal parts of the time from the first arrival to the last end, whether a plan was
+    asked for in each of them or not. A start is a change; a task's end is none.
+    """
+    first_ms, last_ms = _ends(record)
+    rounds = -(-(last_ms - first_ms) // round_gap_ms)
+    last_of = {it.run: it.attempt for it in sorted(record.occupancies, key=lambda it: it.attempt)}
+    changes = [it.from_ms for it in record.occupancies]
+    changes += [it.to_ms for it in record.occupancies if it.attempt < last_of[it.run]]
+    changed = {min((at - first_ms) // round_gap_ms, rounds - 1) for at in changes}
+    return len(changed) / max(rounds, 1)
+
+
+def fleet_curves(
+    outcome: Outcome, trace: Trace, fleet: Mapping[str, ServersSection]
+) -> dict[str, Any]:
+    """How many GPUs of each type tasks hold over time, from the first arrival to the last end.
+
+    Args:
+        outcome: Of a run with a record.
+        trace: What was run.
+        fleet: On what.
+
+    Returns:
+        Under ``gpus``: ``hours``, the middles of equal spans of time; ``types``, the mean of each
+        span by type; ``there``, how many GPUs of each type there are.
+    """
+    record, nodes = outcome.record, nodes_of(fleet)
+    families = {node.name: node.offering.type.family for node in nodes}
+    demands = _demands(record, trace, list(dict.fromkeys(families.values())))
+    first_ms, last_ms = _ends(record)
+    edges = np.linspace(first_ms, last_ms, _SPANS + 1)
+    width = max(last_ms - first_ms, 1) / _SPANS
+    held = {family: np.zeros(_SPANS) for family in families.values()}
+    for one in record.occupancies:
+        family = families[one.instance]
+        gpus = demands[one.run, family]
+        # The time held before each edge, differentiated: the time held in each span.
+        held[family] += gpus * np.diff(np.clip(edges, one.from_ms, one.to_ms)) / width
+    hours = (edges[:-1] + edges[1:] - 2 * first_ms) / 2 / MILLIS_PER_HOUR
+    return {
+        "gpus": {
+            "hours": hours.round(4).tolist(),
+            "types": {family: gpus.round(4).tolist() for family, gpus in held.items()},
+            "there": {name: of.servers * of.gpus for name, of in fleet.items()},
+        }
+    }
+
+
+def _demands(
+    record: Record, trace: Trace, families: Sequence[Family]
+) -> Mapping[tuple[RunId, Family], int]:
+    """How many GPUs each task run takes on each type that can have it."""
+    of_trace = {job.id: job for job in trace.jobs}
+    resolved = lru_cache(None)(lambda task: tuple(task.resolved(families)))
+    return {
+        (run_id(JobId(job.id), index), family): demand.gpus
+        for job in record.jobs
+        for index, task in enumerate(of_trace[job.name].tasks)
+        for family, demand in resolved(task)
+    }

@@ -10,6 +10,7 @@ from matplotlib.ticker import MaxNLocator
 
 from eva_master.app.experiment.summary import Row, Summary
 from eva_master.app.report.figures import policies_of
+from eva_master.app.report.fleets import completed, used
 from eva_master.app.report.run_times import estimated, sampled
 from eva_master.app.report.style import COLOURS, LINES, MOST_COLUMNS, Picture, colour, sheet
 
@@ -23,6 +24,8 @@ def told(summary: Summary) -> list[Picture]:
         return []
     first = summary.rows[0]
     rows = [row for row in summary.rows if (row.trace, row.values) == (first.trace, first.values)]
+    if summary.plan.experiment.fleet is not None:
+        return [*used(rows, _where(rows)), *completed(rows, _where(rows))]
     pictures = [_instances(rows), _uptimes(summary, rows), *_interference(rows)]
     pictures += [*estimated(rows, _where(rows)), *sampled(rows, _where(rows))]
     if all("short_wait_s" in _curves(row) for row in rows):

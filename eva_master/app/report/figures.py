@@ -94,6 +94,47 @@ MEASURES = (
         100,
     ),
 )
+OF_FLEETS = (
+    Measure(
+        "total",
+        "over_bound",
+        "Total time",
+        "total time over the least",
+        "From the first arrival to the last end, over the least total time that any scheduler "
+        "could reach if moves took no time. At 1 nobody could be faster.",
+    ),
+    Measure(
+        "mean-jct",
+        "mean_h",
+        "Mean completion time",
+        "hours",
+        "From arrival to end, mean over jobs.",
+    ),
+    Measure(
+        "median-jct",
+        "median_h",
+        "Median completion time",
+        "hours",
+        "From arrival to end; half of the jobs take no longer.",
+    ),
+    Measure(
+        "job-moves",
+        "moves_per_job",
+        "Moves",
+        "moves of a task",
+        "How often a task was moved to another server, mean over the tasks of a job and over jobs.",
+    ),
+    Measure(
+        "changed",
+        "changed_rounds",
+        "Rounds that change anything",
+        "% of rounds",
+        "In which share of the rounds, from the first arrival to the last end, a task was started "
+        "or stopped for another one.",
+        100,
+    ),
+)
+"""In the place of the others on a fleet, which costs the same whatever is done."""
 PLANNING = Measure(
     "planning",
     "planning_mean_s",
@@ -112,6 +153,8 @@ def measured(summary: Summary) -> list[Picture]:
     """One figure per metric, and one of allocation."""
     if summary.plan.experiment.packing is not None:
         return [_measure(summary, COST), _measure(summary, PLANNING)]
+    if summary.plan.experiment.fleet is not None:
+        return [_measure(summary, measure) for measure in OF_FLEETS]
     found = [_measure(summary, measure) for measure in MEASURES]
     return [*found[:3], _allocation(summary), *found[3:]]
 

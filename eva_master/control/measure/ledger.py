@@ -13,7 +13,7 @@ Prices and speeds are those of the valuation in force when a stretch of time is 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from eva_master.control.measure.throughput import family_speed, paces, placed_with
@@ -25,7 +25,7 @@ from eva_master.model.catalog import Purchase
 from eva_master.model.changes import InstanceAccount, JobAccount
 from eva_master.model.ids import MILLION, Exact, InstanceId, JobId, Millis, RunId
 from eva_master.model.planning.standing import full_name
-from eva_master.model.records import Instance, TaskRun
+from eva_master.model.records import Instance, Job, TaskRun
 
 
 @dataclass(frozen=True, slots=True)
@@ -337,20 +337,27 @@ def running_up(state: Records, now: Millis) -> Accrued:
     return Accrued(Exact(charged), Exact(idle), Exact(alone), pools)
 
 
-def running_of_tenants(state: Records, now: Millis) -> Mapping[str, JobAccount]:
-    """What the jobs of each tenant ran up since the last bookings, up to `now`.
+def running_of(
+    state: Records, now: Millis, party: Callable[[Job], str]
+) -> Mapping[str, JobAccount]:
+    """What the jobs of each party ran up since the last bookings, up to `now`.
+
+    Args:
+        state: Where jobs and instances are.
+        now: The time.
+        party: Of a job, such as its tenant or owner.
 
     Returns:
-        For each tenant whose jobs ran up anything, the sum of their increments.
+        For each party whose jobs ran up anything, the sum of their increments.
     """
     sums: dict[str, JobAccount] = {}
     for name in state.live:
         if (account := state.instance_accounts.get(name)) is None:
             continue
         for increment in _accrue(state, state.instances[name], account, now).jobs:
-            tenant = state.jobs[increment.job].spec.tenant
-            known = sums.get(tenant)
-            sums[tenant] = increment if known is None else _added(known, increment)
+            whose = party(state.jobs[increment.job])
+            known = sums.get(whose)
+            sums[whose] = increment if known is None else _added(known, increment)
     return sums
 
 

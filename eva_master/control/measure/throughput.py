@@ -177,10 +177,10 @@ def family_speed(state: Records, placed: Iterable[TaskRun]) -> Fraction:
         for run in there
         if run.instance is not None
     ]
-    if len(speeds) == 1:
-        return speeds[0]
-    split = bool(there) and state.jobs[there[0].job].spec.split_batch
-    return divided(speeds) if split else slowest(speeds)
+    spec = state.jobs[there[0].job].spec if there else None
+    if spec is not None and spec.split_batch:
+        return divided(speeds, len(spec.tasks) if spec.least is not None else len(speeds))
+    return speeds[0] if len(speeds) == 1 else slowest(speeds)
 
 
 def company_ppm(state: Records, run: TaskRun, placed: Sequence[TaskRun]) -> int:

@@ -53,6 +53,7 @@ def hypothetical(
         ),
         partition=spec.partition,
         split_batch=spec.split_batch,
+        training=spec.training,
     )
     return Snapshot(
         now_ms=now,

@@ -283,6 +283,7 @@ def _job_view(
         kinds=kinds if len(kinds) > 1 else (),
         dag=dag,
         split_batch=spec.split_batch,
+        training=spec.training,
     )
 
 

@@ -7,7 +7,14 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from operator import itemgetter
 
-from eva_master.control.measure import dags, ledger, partition_sums, remaining, throughput
+from eva_master.control.measure import (
+    cost_groups,
+    dags,
+    ledger,
+    partition_sums,
+    remaining,
+    throughput,
+)
 from eva_master.control.measure.estimates import Contradicted
 from eva_master.control.planning import partitioning
 from eva_master.control.planning.parts import part_of
@@ -31,7 +38,12 @@ from eva_master.learning.knowledge import Knowledge
 from eva_master.learning.run_times.posterior import Finished
 from eva_master.learning.standalone import StandaloneTable
 from eva_master.model.accounting.pool_costs import added
-from eva_master.model.accounting.totals import PartitionTotals, TenantTotals, Totals
+from eva_master.model.accounting.totals import (
+    CostTotals,
+    PartitionTotals,
+    TenantTotals,
+    Totals,
+)
 from eva_master.model.catalog import Catalog
 from eva_master.model.changes import InstanceAccount, JobAccount
 from eva_master.model.events import CloudTrouble
@@ -354,7 +366,7 @@ class ClusterModel:
 
     def of_tenants(self, now: Millis) -> Mapping[str, TenantTotals]:
         """See `ReadModel.of_tenants`."""
-        running = ledger.running_of_tenants(self, now)
+        running = ledger.running_of(self, now, lambda job: job.spec.tenant)
         none = JobAccount(JobId(""))
         return {
             tenant: replace(
@@ -364,6 +376,14 @@ class ClusterModel:
             )
             for tenant, sums in self.totals.tenants.items()
         }
+
+    def of_types(self, now: Millis) -> Mapping[str, CostTotals]:
+        """See `ReadModel.of_types`."""
+        return cost_groups.of_types(self, self.totals.types, now)
+
+    def of_owners(self, now: Millis) -> Mapping[str, CostTotals]:
+        """See `ReadModel.of_owners`."""
+        return cost_groups.of_owners(self, self.totals.owners, now)
 
     @property
     def partitions(self) -> Partitions:

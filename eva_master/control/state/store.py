@@ -31,7 +31,6 @@ from eva_master.learning.interruptions import Interruptions
 from eva_master.learning.knowledge import Knowledge
 from eva_master.learning.memory_sizes import MemorySizes
 from eva_master.learning.standalone import StandaloneTable
-from eva_master.model.accounting.tenants import DEFAULT_TENANT
 from eva_master.model.accounting.totals import Totals
 from eva_master.model.catalog import Catalog, Offering
 from eva_master.model.changes import Changes, InstanceAccount, JobAccount, Round
@@ -150,9 +149,7 @@ class State:
         if isinstance(counts := values.get("counters"), dict):
             self.counters = Counters(**{k: v for k, v in counts.items() if isinstance(v, int)})
         if isinstance(totals := values.get("totals"), dict):
-            self._tally.restore(totals)
-            self._tally.tenants.restore(values, self._tally.totals())
-            self._tally.partitions.restore(values, self._tally.totals())
+            self._tally.restore(totals, values)
         self.memories = memories_of(values)
         if isinstance(learned := values.get("learned"), dict):
             self.set_learned(knowledge(learned, self.dags))
@@ -293,8 +290,8 @@ class State:
 
     def put_job_account(self, account: JobAccount) -> None:
         """Replace what a job owes."""
-        tenant = DEFAULT_TENANT if (it := self.jobs.get(account.job)) is None else it.spec.tenant
-        self._tally.job_account(tenant, self.job_accounts.get(account.job), account)
+        before = self.job_accounts.get(account.job)
+        self._tally.job_account(self.jobs.get(account.job), before, account)
         self.job_accounts[account.job] = account
         if self._unpublished is not None:
             self._unpublished.jobs[account.job] = None
@@ -303,8 +300,7 @@ class State:
     def put_instance_account(self, account: InstanceAccount) -> None:
         """Replace what an instance cost."""
         before = self.instance_accounts.get(account.instance)
-        partition = self.instances[account.instance].partition
-        self._tally.instance_account(partition, before, account)
+        self._tally.instance_account(self.instances[account.instance], before, account)
         self.instance_accounts[account.instance] = account
         if self._unpublished is not None:
             self._unpublished.instances[account.instance] = None
@@ -582,11 +578,7 @@ class State:
         """Hand over what has not been written yet; it counts as written from now on."""
         if not self._unwritten:
             return Changes()
-        if self._tally.changed:
-            self._tally.changed = False
-            self._unwritten.values["totals"] = self._tally.to_json
-            self._unwritten.values.update(self._tally.tenants.take_documents())
-        self._unwritten.values.update(self._tally.partitions.take_documents())
+        self._unwritten.values.update(self._tally.take_documents())
         taken, self._unwritten = self._unwritten, Unwritten()
         return Changes(
             jobs=tuple(map(self.jobs.__getitem__, taken.jobs)),

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping
 
+from eva_master.control.state.parts.cost_tally import CostTally
 from eva_master.control.state.parts.partition_tally import PartitionTally
 from eva_master.control.state.tenant_tally import TenantTally
 from eva_master.model.accounting import pool_costs
 from eva_master.model.accounting.pool_costs import FREE, PoolCost, Stood
-from eva_master.model.accounting.totals import Totals
-from eva_master.model.changes import InstanceAccount, JobAccount
+from eva_master.model.accounting.tenants import DEFAULT_TENANT
+from eva_master.model.accounting.totals import CostTotals, Totals
+from eva_master.model.changes import Deferred, InstanceAccount, JobAccount
 from eva_master.model.ids import Exact
 from eva_master.model.planning.plan import Json
-from eva_master.model.records import Job, TaskRun, untouched_state
+from eva_master.model.records import Instance, Job, TaskRun, untouched_state
 from eva_master.model.states import COPY_STATES, JOB_STATES, JobState, RunState
 
 
@@ -24,12 +26,15 @@ class Tally:
         changed: Whether any sum changed since `written` was called last.
         tenants: The sums of each tenant, which are written by themselves.
         partitions: The sums of each partition, likewise.
+        types: What instances of each type cost, likewise.
+        owners: What the jobs of each owner cost, likewise.
     """
 
     def __init__(self) -> None:
         self.changed = False
         self.tenants = TenantTally()
         self.partitions = PartitionTally()
+        self.types, self.owners = CostTally("cost_by_type/"), CostTally("cost_by_owner/")
         self._charged = self._idle = self._alone = self._migrations = 0
         self._pools: dict[str, PoolCost] = {}
         self._jobs: defaultdict[JobState, int] = defaultdict(int)
@@ -66,28 +71,29 @@ class Tally:
             self._runs[COPY_STATES[after]] += 1
             self._runs[COPY_STATES[before]] -= 1
 
-    def job_account(self, tenant: str, old: JobAccount | None, new: JobAccount) -> None:
-        """What a job owes was replaced, which is a tenant's."""
+    def job_account(self, job: Job | None, old: JobAccount | None, new: JobAccount) -> None:
+        """What a job owes was replaced, which is a tenant's and an owner's."""
         self.changed = True
+        tenant, owner = (DEFAULT_TENANT, "") if job is None else (job.spec.tenant, job.spec.owner)
         charged, alone = (0, 0) if old is None else (old.charged, old.alone)
         self.tenants.account(tenant, new.charged - charged, new.alone - alone)
+        self.owners.account(owner, new.charged - charged, alone=new.alone - alone)
         self._alone += new.alone - alone
 
     def instance_account(
-        self, partition: str, old: InstanceAccount | None, new: InstanceAccount
+        self, instance: Instance, old: InstanceAccount | None, new: InstanceAccount
     ) -> None:
-        """What an instance cost was replaced, which is a partition's."""
+        """What an instance cost was replaced, which is a partition's and a type's."""
         self.changed = True
-        self.partitions.account(partition, old, new)
-        if old is None:
-            self._charged += new.charged
-            self._idle += new.idle
-            self._stood((), new.standing)
-        else:
-            self._charged += new.charged - old.charged
-            self._idle += new.idle - old.idle
-            if new.standing is not old.standing:
-                self._stood(old.standing, new.standing)
+        self.partitions.account(instance.partition, old, new)
+        charged, idle = new.charged, new.idle
+        if old is not None:
+            charged, idle = Exact(charged - old.charged), Exact(idle - old.idle)
+        self.types.account(instance.offering.type.name, charged, idle)
+        self._charged += charged
+        self._idle += idle
+        if old is None or new.standing is not old.standing:
+            self._stood(() if old is None else old.standing, new.standing)
 
     def _stood(self, before: Stood, after: Stood) -> None:
         for pool, cost in after:
@@ -107,10 +113,12 @@ class Tally:
             tenants=self.tenants.totals(),
             pools=dict(sorted(self._pools.items())),
             partitions=self.partitions.totals(),
+            types=self.types.totals(),
+            owners=self.owners.totals(),
         )
 
-    def restore(self, written: Mapping[str, Json]) -> None:
-        """Take the sums as the journal has them, see `to_json`."""
+    def restore(self, written: Mapping[str, Json], documents: Mapping[str, Json]) -> None:
+        """Take the sums as the journal has them, see `to_json` and `take_documents`."""
         for name in ("charged", "idle", "alone", "migrations"):
             setattr(self, f"_{name}", int(str(written[name])))
         self._pools = pool_costs.read(written.get("pools", {}))
@@ -119,6 +127,23 @@ class Tally:
         assert isinstance(runs, dict)
         self._jobs = defaultdict(int, {JobState(k): int(str(v)) for k, v in jobs.items()})
         self._runs = defaultdict(int, {RunState(k): int(str(v)) for k, v in runs.items()})
+        whole = self.totals()
+        self.tenants.restore(documents, whole)
+        self.partitions.restore(documents, whole)
+        self.types.restore(documents, CostTotals(whole.charged, whole.idle))
+        used = Exact(whole.charged - whole.idle)
+        self.owners.restore(documents, CostTotals(used, alone=whole.alone))
+
+    def take_documents(self) -> dict[str, Json | Deferred]:
+        """The documents of the sums that changed since the last call, by name."""
+        documents: dict[str, Json | Deferred] = {}
+        if self.changed:
+            self.changed = False
+            documents["totals"] = self.to_json
+            for sums in (self.tenants, self.types, self.owners):
+                documents.update(sums.take_documents())
+        documents.update(self.partitions.take_documents())
+        return documents
 
     def to_json(self) -> dict[str, Json]:
         """The sums as a document; exact amounts are decimal strings, as in the tables."""

@@ -9,30 +9,11 @@ PCIe differ between types; the rest compares jobs.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from enum import StrEnum
 from math import isqrt
 
+from eva_master.model.catalog import FASTEST_PCIE, SLOWEST_PCIE, Gpu
 from eva_master.model.ids import MILLION
-
-
-class ModelSize(StrEnum):
-    """How complex a model is."""
-
-    SMALL = "small"
-    MODEST = "modest"
-    HIGH = "high"
-    EXTRA_HIGH = "extra high"
-
-
-class DatasetSize(StrEnum):
-    """How large a dataset is."""
-
-    S = "S"
-    M = "M"
-    L = "L"
-    XL = "XL"
-
+from eva_master.model.job import LARGEST_BATCH, DatasetSize, ModelSize, Training
 
 _WEIGHTS = {
     ModelSize.SMALL: 1,
@@ -43,40 +24,6 @@ _WEIGHTS = {
 _SIZES = {DatasetSize.S: 1, DatasetSize.M: 2, DatasetSize.L: 4, DatasetSize.XL: 8}
 _PCIE_PPM = {3: 1_000_000, 4: 1_190_000, 5: 1_410_000, 6: 1_680_000}
 """By generation: each has twice the bandwidth of the one before; its fourth root counts."""
-SLOWEST_PCIE, FASTEST_PCIE = min(_PCIE_PPM), max(_PCIE_PPM)
-USUAL_PCIE = 3
-LARGEST_BATCH = 1_000_000
-
-
-@dataclass(frozen=True, slots=True)
-class Gpu:
-    """A GPU by its data sheet.
-
-    Attributes:
-        gflops: Peak of dense half-precision operations, with tensor cores where there are any, in
-            thousand millions a second; in single precision where it has no other.
-        memory_gib: Its memory.
-        pcie: The generation of the PCIe bus that it hangs on.
-    """
-
-    gflops: int
-    memory_gib: int
-    pcie: int = USUAL_PCIE
-
-
-@dataclass(frozen=True, slots=True)
-class Training:
-    """What is trained.
-
-    Attributes:
-        batch_size: Examples in a mini-batch.
-        model: How complex the model is.
-        dataset: How large the dataset is.
-    """
-
-    batch_size: int = 1
-    model: ModelSize = ModelSize.SMALL
-    dataset: DatasetSize = DatasetSize.S
 
 
 def performance_memory_index_ppm(gpu: Gpu) -> int:

@@ -26,6 +26,28 @@ class TenantTotals:
 
 
 @dataclass(frozen=True, slots=True)
+class CostTotals:
+    """What instances of one type, or the jobs of one owner, have cost.
+
+    Attributes:
+        charged: What is booked of them; of an owner the shares of instances.
+        idle: Of a type, the part of it that no task used; of an owner nothing.
+        alone: Of an owner, what is booked as the cost without packing; of a type nothing.
+    """
+
+    charged: Exact = Exact(0)
+    idle: Exact = Exact(0)
+    alone: Exact = Exact(0)
+
+    def __add__(self, more: CostTotals) -> CostTotals:
+        return CostTotals(
+            Exact(self.charged + more.charged),
+            Exact(self.idle + more.idle),
+            Exact(self.alone + more.alone),
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class PartitionTotals:
     """Sums over all that belongs or belonged to one partition.
 
@@ -67,6 +89,10 @@ class Totals:
         pools: What of `charged` and `idle` is for instances since they stood in a pool, by pool.
         partitions: The sums of each partition by the name on record. What they were charged adds up
             to `charged`.
+        types: The costs of instances by the names of their types; those under the empty name are of
+            none that is kept apart. What they were charged adds up to `charged`.
+        owners: The costs of jobs by the names of their owners, likewise. What they were charged
+            and `idle` add up to `charged`.
         suspended: How many of the pending jobs are suspended, by tenant. Follows from the records,
             and is not written.
     """
@@ -80,4 +106,6 @@ class Totals:
     tenants: Mapping[str, TenantTotals] = field(default_factory=dict)
     pools: Mapping[str, PoolCost] = field(default_factory=dict)
     partitions: Mapping[str, PartitionTotals] = field(default_factory=dict)
+    types: Mapping[str, CostTotals] = field(default_factory=dict)
+    owners: Mapping[str, CostTotals] = field(default_factory=dict)
     suspended: Mapping[str, int] = field(default_factory=dict)

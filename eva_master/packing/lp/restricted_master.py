@@ -93,7 +93,7 @@ class Relaxation:
             np.minimum(prices[len(self._row) :], 0.0),
         )
 
-    def require(self, counts: Ints, limits: Mapping[OfferingId, int]) -> None:
+    def require(self, counts: Ints, limits: Mapping[OfferingId, float]) -> None:
         """Go on with other numbers of tasks and other limits."""
         lower, upper = self._lower.copy(), self._upper.copy()
         lower[: len(self._row)] = counts[self._classes]

@@ -254,11 +254,18 @@ def slowest(speeds: Iterable[Fraction]) -> Fraction:
     return min(speeds, default=SAME_SPEED)
 
 
-def divided(speeds: Iterable[Fraction]) -> Fraction:
+def divided(speeds: Sequence[Fraction], members: int) -> Fraction:
     """The pace of a gang that divides batches by speed.
 
     Args:
-        speeds: Of its members, each as fast as the whole gang would be if only that member were
-            elsewhere than where it is worth most; see `gang_pace.Part`.
+        speeds: Of the members that run, each as fast as the whole gang would be if only that member
+            were elsewhere than where it is worth most; see `gang_pace.Part`.
+        members: How many the gang has, which are alike if not all of them run.
+
+    Returns:
+        Its pace with those that run, against that of all where they are worth most.
     """
-    return SAME_SPEED + sum((speed - SAME_SPEED for speed in speeds), Fraction(0))
+    if not speeds:
+        return SAME_SPEED
+    more = sum((speed - SAME_SPEED for speed in speeds), Fraction(0))
+    return SAME_SPEED + more * members / len(speeds)

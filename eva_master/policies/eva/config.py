@@ -40,6 +40,9 @@ class Config:
         iterations: How often per round something is taken apart.
         afresh_every: After so many arrivals and ends of jobs the round also begins with a packing
             of everything that may move; 0 for never.
+        scarcity: Where some offerings are limited and others are not, the search also begins with
+            who waits, and who is on a limited one, placed anew at prices with what the limit is
+            worth; so tasks that run almost as well elsewhere leave it to others.
         by_base: Variants of a workload, such as ``bert[1]`` and ``bert[2]``, teach each other
             about co-location.
         infer_pairs: Sets of more than two teach about the pairs in them.
@@ -60,6 +63,7 @@ class Config:
     horizon_left: bool = False
     iterations: Count = 250
     afresh_every: Count = 0
+    scarcity: bool = True
     by_base: bool = True
     infer_pairs: bool = True
 

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from eva_master.model.ids import MILLION, Millis, RunId
+from eva_master.model.ids import MILLION, Millis, OfferingId, RunId
 from eva_master.model.planning.plan import Plan, PolicyMemory
 from eva_master.model.planning.reasons import Reasons
-from eva_master.model.planning.snapshot import Snapshot
-from eva_master.packing.configuration.build import Configuration, configure, waiting
+from eva_master.model.planning.snapshot import RunView, Snapshot
+from eva_master.packing.configuration.build import Configuration, configure, supply, waiting
 from eva_master.packing.configuration.completion import completed
+from eva_master.packing.configuration.restating import restated
 from eva_master.packing.load_budget import LoadBudget, round_budgets
 from eva_master.packing.local_search.cost_model import Terms
 from eva_master.packing.local_search.homing import finished
 from eva_master.packing.local_search.load_cache import LoadCache
 from eva_master.packing.local_search.search import Effort, Search
 from eva_master.packing.local_search.working_configuration import WorkingConfiguration
+from eva_master.packing.lp.limit_prices import limit_prices
 from eva_master.packing.lp.optimizer import Optimizer, Tier
 from eva_master.packing.planner_cache import PlannerCache
 from eva_master.packing.problem import Problem, Valuation
@@ -35,6 +37,7 @@ from eva_master.packing.reconfiguration.options import (
 )
 from eva_master.packing.reconfiguration.reasons import exchanges, hostings
 from eva_master.packing.reconfiguration.replan_trigger import ReplanTrigger
+from eva_master.packing.valuation.scarcity import raised
 from eva_master.packing.valuation.time_left import by_now
 from eva_master.policies.eva.config import NAME, Config
 from eva_master.policies.eva.ending import without_late_moves
@@ -142,6 +145,23 @@ class Eva:
             rounds, reasons = self._explained(round_, chosen, rounds, figures)
         return plan_of(problem, chosen, figures, reasons), Memory(rounds, moved).dump()
 
+    def _steered(self, problem: Problem) -> Configuration | None:
+        """Who is on a scarce offering, and who waits, placed anew at prices with scarcity.
+
+        `None` if nothing is scarce, or if all that there is may be.
+        """
+        limits = {it.limit for it in problem.offerings if problem.buyable(it.id)}
+        if not self._config.scarcity or None not in limits or limits <= {None, 0}:
+            return None
+        counts = problem.counts(run.id for run in problem.snapshot.runs)
+        scarcity = limit_prices(problem, counts, supply(problem, {}))
+        if not scarcity:
+            return None
+        steering = self.problem(raised(problem.snapshot, scarcity))
+        there = [it for it in settled(steering) if _is_on(steering, it, scarcity)]
+        placed = completed(steering, configure(steering, [*waiting(steering), *there]))
+        return restated(problem, placed)
+
     def _searched(self, round_: _Round) -> tuple[Configuration, Figures]:
         """The cheapest configuration that is found, and how."""
         problem, config = round_.problem, self._config
@@ -187,6 +207,9 @@ class Eva:
     def _starts(self, round_: _Round) -> Iterator[Configuration]:
         """Configurations to begin the search with."""
         yield round_.keep
+        steered = self._steered(round_.problem)
+        if steered is not None and steered.unplaced.keys() <= round_.keep.unplaced.keys():
+            yield steered
         every, trigger = self._config.afresh_every, round_.trigger
         if every and trigger.total // every != (trigger.total - trigger.events) // every:
             movable = waiting(round_.problem) + settled(round_.problem)
@@ -215,3 +238,9 @@ class Eva:
         )
         moves = exchanges(problem, present, round_.keep, chosen)
         return memory, Reasons(hostings(problem, chosen), moves, weighed)
+
+
+def _is_on(problem: Problem, run: RunView, offerings: Collection[OfferingId]) -> bool:
+    """Whether a task run is on an instance of one of these offerings."""
+    place = run.instance
+    return place is not None and problem.sold_as[place] in offerings

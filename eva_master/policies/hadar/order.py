@@ -70,11 +70,7 @@ def ordered(
         config: Settings.
         now: The time of the round.
     """
-    needs = [
-        Need(one.demand, {it: max(1.0, ms) for it, ms in one.alone_ms.items()}, 1 + one.unseen)
-        for one in contenders
-        if one.alone_ms
-    ]
+    needs = _needs(contenders)
     least = least_time(needs, capacity)
     worth = least_time(needs, capacity, one_by_one=False)
     assert least is not None, "contenders have room in the fleet"
@@ -84,6 +80,19 @@ def ordered(
     turns = [replace(it, late=it.one.job.submitted_ms < came) for it in turns]
     turns.sort(key=lambda turn: _rank(turn, config))
     return Order(least.bound_ms, worth, tuple(turns))
+
+
+def _needs(contenders: Sequence[Contender]) -> list[Need]:
+    """What is left to be done; tasks of arrays that are alike are one need."""
+    found: dict[object, Need] = {}
+    for one in contenders:
+        if not one.alone_ms:
+            continue
+        key = tuple(one.demand.items()), tuple(one.alone_ms.items())
+        before = found.get(key)
+        count = 1 + one.unseen + (before.count if before else 0)
+        found[key] = Need(one.demand, {it: max(1.0, ms) for it, ms in one.alone_ms.items()}, count)
+    return list(found.values())
 
 
 def _turn(

@@ -18,15 +18,18 @@ from eva_master.control.machine import Machine
 from eva_master.control.settings import Settings
 from eva_master.control.state.store import State
 from eva_master.model.actions import RequestPlan
+from eva_master.model.catalog import Purchase
 from eva_master.model.changes import Changes, Round
 from eva_master.model.events import Event, JobSubmitted, PlanReady
-from eva_master.model.ids import InstanceId, Millis, RunId
+from eva_master.model.ids import Family, InstanceId, JobId, Millis, RunId
+from eva_master.model.planning.plan import Hold
 from eva_master.model.planning.reasons import Exchange, Hosting, Move, Occupant, Reasons
 from eva_master.model.users import Role
-from eva_master.policies import eva, no_packing
+from eva_master.policies import eva, hadar, no_packing
 from tests.fakes.rpc.authority import authority
 from tests.fakes.rpc.server import CATALOG, JOB_YAML, RpcMaster, add_instance, add_job, rpc_master
 from tests.fakes.rpc.server import spec as job_spec
+from tests.fakes.snapshots import Cluster, offer, task
 
 POLICY = eva.POLICY.build(eva.POLICY.config())
 
@@ -209,3 +212,39 @@ async def test_a_preview_gives_the_same_reasons_and_changes_nothing(
     assert "a new c7i.large: worth $0.1606/h, costs $0.0892/h" in text
     assert await asyncio.to_thread(site.journal.explained) is None
     assert await site.master.loop.gateway.read(lambda state: list(state.jobs)) == []
+
+
+async def test_a_job_that_waits_for_its_turn_in_a_fleet_is_told_when_and_what_types_are_worth(
+    site: Site,
+) -> None:
+    # Of three jobs of an hour each, two machines, of which one is half as fast, have room for two.
+    fast = replace(offer("fast.1", (0, 1, 1), 1, family="fast", limit=1), purchase=Purchase.OWNED)
+    slow = replace(offer("slow.1", (0, 1, 1), 1, family="slow", limit=1), purchase=Purchase.OWNED)
+    rates = ((Family("fast"), 2_000_000), (Family("slow"), 1_000_000))
+    kind = replace(task("w", fast=(0, 1, 1), slow=(0, 1, 1)), throughput=rates)
+    fleet = Cluster(fast, slow).instance("n1", "fast.1").instance("n2", "slow.1")
+    for name in ("one-1", "two-2", "three-3"):
+        fleet.job(name, kind, left_s=3_600)
+    plan, _ = hadar.POLICY.build(hadar.POLICY.config()).plan(fleet.snapshot(), None)
+    (held,) = (entry for entry in plan.entries if isinstance(entry, Hold))
+    assert "its turn is expected within" in held.reason
+    state = State((fast, slow))
+    for name in ("one", "two", "three"):
+        add_job(state, job_spec(name))
+    for name, offering in (("n1", fast), ("n2", slow)):
+        add_instance(state, name, offering)
+    name = held.run.partition("-")[0]
+    state.explain(next(state.members(JobId(held.run.partition("/")[0]))), held.reason)
+    state.put_round(Round(1, Millis(1000), 20, 0, 0, plan.figures, plan.reasons))
+    await site.adopt(state, state.take_changes())
+    text = await site.told("explain", name)
+    assert f"{held.run} waits: {held.reason}" in text
+    # What the slow one does in an hour, the fast one does in half of it.
+    assert "worth of a GPU by type: fast 1, slow 0.5, as round 1 reckoned" in text
+    newest = await site.told("explain", "--round")
+    # Both do one and a half of the three hours of work of the fast one in an hour.
+    assert "nobody could be done with everything in less than 2h 0m" in newest
+    assert "if nothing else arrives it is expected to take" in newest
+    told = json.loads(await site.told("explain", "--json"))["fleet"]
+    assert [(it["type"], it["machines"]) for it in told["types"]] == [("fast", 1), ("slow", 1)]
+    assert told["types"][0]["worth"] == pytest.approx(2 / 3, abs=0.01)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import grpc
 import pytest
 
 from eva_master.adapters.rpc._proto import api_pb2 as pb
@@ -50,3 +51,14 @@ async def test_every_user_sees_all_tenants_as_they_see_all_costs(master: RpcMast
         ("speech", {"pending": 1}),
         ("default", {}),
     ]
+
+
+async def test_every_user_is_told_costs_by_type_and_by_owner(master: RpcMaster) -> None:
+    looking = ClusterStub(master.channel_of("guest", Role.VIEWER))
+    for by in ("type", "owner"):
+        bill = await looking.Cost(pb.CostRequest(by=by))
+        assert (bill.by, list(bill.shares)) == (by, [])
+    assert not (await looking.Cost(pb.CostRequest())).by
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await looking.Cost(pb.CostRequest(by="moon" * 1000))
+    assert caught.value.code() == grpc.StatusCode.INVALID_ARGUMENT

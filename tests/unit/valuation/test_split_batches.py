@@ -108,8 +108,17 @@ def test_the_pace_of_a_divided_gang_is_the_mean_of_its_members_speeds(places):
     homes = [it.offering.type.family for it in found if it.offering]
     at_home = sum(speed(number, home) for number, home in enumerate(homes))
     there = sum(speed(number, place) for number, place in enumerate(places))
-    told = divided(it.speed_on(Family(place)) for it, place in zip(found, places, strict=True))
-    assert told == there / at_home
+    speeds = [it.speed_on(Family(place)) for it, place in zip(found, places, strict=True)]
+    assert divided(speeds, 2) == there / at_home
+
+
+def test_of_an_elastic_gang_those_count_that_run():
+    alike = replace(_gang(split=True), tasks=(paced(EVERYWHERE, fast=9, mid=2, slow=1),) * 4)
+    (home, *_) = found = JobValuation(CATALOG).of(alike)
+    assert home.offering == SLOW
+    assert divided([found[0].speed_on(Family("mid"))], 4) == 2
+    assert divided([it.speed_on(Family("slow")) for it in found[:3]], 4) == 1
+    assert divided([], 4) == 1
 
 
 def test_a_fast_member_is_worth_more_to_a_gang_that_divides_batches():

@@ -1549,6 +1549,7 @@ class CostRequest(google.protobuf.message.Message):
     INSTANCES_PAGE_TOKEN_FIELD_NUMBER: builtins.int
     WITHOUT_JOBS_FIELD_NUMBER: builtins.int
     WITHOUT_INSTANCES_FIELD_NUMBER: builtins.int
+    BY_FIELD_NUMBER: builtins.int
     page_size: builtins.int
     """Of each list at most so many, newest first: at most 1,000; 100 when 0."""
     jobs_page_token: builtins.str
@@ -1556,6 +1557,8 @@ class CostRequest(google.protobuf.message.Message):
     without_jobs: builtins.bool
     """The sums are always there; either list may be left out."""
     without_instances: builtins.bool
+    by: builtins.str
+    """"type": also the costs of the instances of each type. "owner": also those of each owner's jobs."""
     def __init__(
         self,
         *,
@@ -1564,8 +1567,9 @@ class CostRequest(google.protobuf.message.Message):
         instances_page_token: builtins.str = ...,
         without_jobs: builtins.bool = ...,
         without_instances: builtins.bool = ...,
+        by: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["instances_page_token", b"instances_page_token", "jobs_page_token", b"jobs_page_token", "page_size", b"page_size", "without_instances", b"without_instances", "without_jobs", b"without_jobs"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["by", b"by", "instances_page_token", b"instances_page_token", "jobs_page_token", b"jobs_page_token", "page_size", b"page_size", "without_instances", b"without_instances", "without_jobs", b"without_jobs"]) -> None: ...
 
 global___CostRequest = CostRequest
 
@@ -1583,6 +1587,8 @@ class Bill(google.protobuf.message.Message):
     NEXT_JOBS_PAGE_TOKEN_FIELD_NUMBER: builtins.int
     NEXT_INSTANCES_PAGE_TOKEN_FIELD_NUMBER: builtins.int
     POOLS_FIELD_NUMBER: builtins.int
+    BY_FIELD_NUMBER: builtins.int
+    SHARES_FIELD_NUMBER: builtins.int
     cost_micro_usd: builtins.int
     idle_micro_usd: builtins.int
     no_packing_micro_usd: builtins.int
@@ -1591,6 +1597,10 @@ class Bill(google.protobuf.message.Message):
     next_jobs_page_token: builtins.str
     """Empty on the last page."""
     next_instances_page_token: builtins.str
+    by: builtins.str
+    """As CostRequest asked, dearest first. Of types the costs add up to the whole; of owners the costs
+    and the idle part do.
+    """
     @property
     def instances(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___InstanceCost]: ...
     @property
@@ -1599,6 +1609,8 @@ class Bill(google.protobuf.message.Message):
     def pools(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___PoolCost]:
         """What of the cost and of its idle part is for instances that stand in pools."""
 
+    @property
+    def shares(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___CostShare]: ...
     def __init__(
         self,
         *,
@@ -1612,10 +1624,41 @@ class Bill(google.protobuf.message.Message):
         next_jobs_page_token: builtins.str = ...,
         next_instances_page_token: builtins.str = ...,
         pools: collections.abc.Iterable[global___PoolCost] | None = ...,
+        by: builtins.str = ...,
+        shares: collections.abc.Iterable[global___CostShare] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["cost_micro_usd", b"cost_micro_usd", "idle_micro_usd", b"idle_micro_usd", "instances", b"instances", "jobs", b"jobs", "migrations", b"migrations", "next_instances_page_token", b"next_instances_page_token", "next_jobs_page_token", b"next_jobs_page_token", "no_packing_micro_usd", b"no_packing_micro_usd", "now_ms", b"now_ms", "pools", b"pools"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["by", b"by", "cost_micro_usd", b"cost_micro_usd", "idle_micro_usd", b"idle_micro_usd", "instances", b"instances", "jobs", b"jobs", "migrations", b"migrations", "next_instances_page_token", b"next_instances_page_token", "next_jobs_page_token", b"next_jobs_page_token", "no_packing_micro_usd", b"no_packing_micro_usd", "now_ms", b"now_ms", "pools", b"pools", "shares", b"shares"]) -> None: ...
 
 global___Bill = Bill
+
+@typing.final
+class CostShare(google.protobuf.message.Message):
+    """What the instances of a type or the jobs of an owner have cost."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: builtins.int
+    COST_MICRO_USD_FIELD_NUMBER: builtins.int
+    IDLE_MICRO_USD_FIELD_NUMBER: builtins.int
+    NO_PACKING_MICRO_USD_FIELD_NUMBER: builtins.int
+    name: builtins.str
+    """Empty for those of all that are not kept apart."""
+    cost_micro_usd: builtins.int
+    idle_micro_usd: builtins.int
+    """Of a type: the part of the cost that no task used."""
+    no_packing_micro_usd: builtins.int
+    """Of an owner."""
+    def __init__(
+        self,
+        *,
+        name: builtins.str = ...,
+        cost_micro_usd: builtins.int = ...,
+        idle_micro_usd: builtins.int = ...,
+        no_packing_micro_usd: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["cost_micro_usd", b"cost_micro_usd", "idle_micro_usd", b"idle_micro_usd", "name", b"name", "no_packing_micro_usd", b"no_packing_micro_usd"]) -> None: ...
+
+global___CostShare = CostShare
 
 @typing.final
 class PoolCost(google.protobuf.message.Message):
@@ -2155,6 +2198,7 @@ class Explanation(google.protobuf.message.Message):
     LATENCY_FIELD_NUMBER: builtins.int
     EVIDENCE_FIELD_NUMBER: builtins.int
     DAG_FIELD_NUMBER: builtins.int
+    FLEET_FIELD_NUMBER: builtins.int
     kind: builtins.str
     """job, instance, round or pools"""
     subject: builtins.str
@@ -2207,6 +2251,12 @@ class Explanation(google.protobuf.message.Message):
     def dag(self) -> global___DagOutlook:
         """Of a job alone: what is expected of the DAG of which it is a stage; absent if it is none."""
 
+    @property
+    def fleet(self) -> global___FleetOutlook:
+        """Of a round, and of a job that has not ended, by the newest round: what is expected of a fleet of
+        several types; absent if the policy does not say.
+        """
+
     def __init__(
         self,
         *,
@@ -2229,11 +2279,74 @@ class Explanation(google.protobuf.message.Message):
         latency: builtins.str = ...,
         evidence: global___RunTimeEvidence | None = ...,
         dag: global___DagOutlook | None = ...,
+        fleet: global___FleetOutlook | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["dag", b"dag", "evidence", b"evidence", "instance", b"instance", "job", b"job", "weighing", b"weighing"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["at_ms", b"at_ms", "dag", b"dag", "evidence", b"evidence", "exchanges", b"exchanges", "hostings", b"hostings", "instance", b"instance", "job", b"job", "kind", b"kind", "latency", b"latency", "lines", b"lines", "more_lines", b"more_lines", "moved_in_round", b"moved_in_round", "moved_ms", b"moved_ms", "now_ms", b"now_ms", "partition", b"partition", "pools", b"pools", "round", b"round", "subject", b"subject", "weighing", b"weighing"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["dag", b"dag", "evidence", b"evidence", "fleet", b"fleet", "instance", b"instance", "job", b"job", "weighing", b"weighing"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["at_ms", b"at_ms", "dag", b"dag", "evidence", b"evidence", "exchanges", b"exchanges", "fleet", b"fleet", "hostings", b"hostings", "instance", b"instance", "job", b"job", "kind", b"kind", "latency", b"latency", "lines", b"lines", "more_lines", b"more_lines", "moved_in_round", b"moved_in_round", "moved_ms", b"moved_ms", "now_ms", b"now_ms", "partition", b"partition", "pools", b"pools", "round", b"round", "subject", b"subject", "weighing", b"weighing"]) -> None: ...
 
 global___Explanation = Explanation
+
+@typing.final
+class FleetOutlook(google.protobuf.message.Message):
+    """Of a fleet that jobs take turns in, as a round reckoned, if nothing else arrives."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    ROUND_FIELD_NUMBER: builtins.int
+    AT_MS_FIELD_NUMBER: builtins.int
+    BOUND_MS_FIELD_NUMBER: builtins.int
+    EXPECTED_MS_FIELD_NUMBER: builtins.int
+    TYPES_FIELD_NUMBER: builtins.int
+    round: builtins.int
+    at_ms: builtins.int
+    bound_ms: builtins.int
+    """Nobody is done with all that is left in less time from the round on."""
+    expected_ms: builtins.int
+    """It is expected to take so long; absent if the policy does not say."""
+    @property
+    def types(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___TypeWorth]: ...
+    def __init__(
+        self,
+        *,
+        round: builtins.int = ...,
+        at_ms: builtins.int = ...,
+        bound_ms: builtins.int = ...,
+        expected_ms: builtins.int | None = ...,
+        types: collections.abc.Iterable[global___TypeWorth] | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["_expected_ms", b"_expected_ms", "expected_ms", b"expected_ms"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_expected_ms", b"_expected_ms", "at_ms", b"at_ms", "bound_ms", b"bound_ms", "expected_ms", b"expected_ms", "round", b"round", "types", b"types"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_expected_ms", b"_expected_ms"]) -> typing.Literal["expected_ms"] | None: ...
+
+global___FleetOutlook = FleetOutlook
+
+@typing.final
+class TypeWorth(google.protobuf.message.Message):
+    """What the machines of a type are worth for what is left to do."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    TYPE_FIELD_NUMBER: builtins.int
+    WORTH_PPM_FIELD_NUMBER: builtins.int
+    MACHINES_FIELD_NUMBER: builtins.int
+    GPUS_FIELD_NUMBER: builtins.int
+    type: builtins.str
+    worth_ppm: builtins.int
+    """What part of the fleet's worth they have together, in millionths."""
+    machines: builtins.int
+    """How many are there now, and how many GPUs they have together."""
+    gpus: builtins.int
+    def __init__(
+        self,
+        *,
+        type: builtins.str = ...,
+        worth_ppm: builtins.int = ...,
+        machines: builtins.int = ...,
+        gpus: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["gpus", b"gpus", "machines", b"machines", "type", b"type", "worth_ppm", b"worth_ppm"]) -> None: ...
+
+global___TypeWorth = TypeWorth
 
 @typing.final
 class LinePlace(google.protobuf.message.Message):

@@ -21,7 +21,7 @@ from eva_master.adapters.rpc._proto.api_pb2_grpc import (
 )
 from eva_master.adapters.rpc.channels import open_channel
 from eva_master.adapters.rpc.client import faults
-from eva_master.model.errors import Unreachable
+from eva_master.model.errors import InvalidRequest, Unreachable
 
 Request = TypeVar("Request")
 Response = TypeVar("Response")
@@ -260,6 +260,20 @@ class Client:
             self._cluster.Cost,
             pb.CostRequest(page_size=newest, without_jobs=not newest, without_instances=not newest),
         )
+
+    def cost_by(self, by: str) -> pb.Bill:
+        """The sums of the bill, and what of it each `type` of instances or `owner` of jobs cost.
+
+        Raises:
+            InvalidRequest: The master is of a release that does not tell that.
+        """
+        request = pb.CostRequest(without_jobs=True, without_instances=True, by=by)
+        answer = self._call(self._cluster.Cost, request)
+        if answer.by != by:
+            raise InvalidRequest(
+                f"this master does not tell costs by {by}", hint="it is an older one: upgrade it"
+            )
+        return answer
 
     def job_costs(self) -> Iterator[pb.JobCost]:
         """What each job that ever was has cost, newest first, fetched page by page."""

@@ -11,7 +11,7 @@ import grpc
 from eva_master.adapters.loop.gateway import LoopGateway
 from eva_master.adapters.rpc._proto import api_pb2 as pb
 from eva_master.adapters.rpc._proto.api_pb2_grpc import ClusterServicer
-from eva_master.adapters.rpc.server import explain, learned, pages, views
+from eva_master.adapters.rpc.server import explain, learned, pages, reasons, views
 from eva_master.adapters.rpc.server.access import caller
 from eva_master.adapters.rpc.server.parts import messages as partition_messages
 from eva_master.model.accounting.tenants import TenantRules
@@ -111,6 +111,9 @@ class ClusterService(ClusterServicer):
 
     def _bill(self, model: ReadModel, request: pb.CostRequest, now: Millis) -> pb.Bill:
         bill, limit = views.bill(model, now), pages.size(request.page_size)
+        if request.by:
+            bill.by = request.by
+            bill.shares.extend(views.cost_shares(model, request.by, now))
         if not request.without_jobs:
             jobs, bill.next_jobs_page_token = pages.all_jobs(
                 model, self._archive, request.jobs_page_token, limit, now
@@ -173,7 +176,7 @@ class ClusterService(ClusterServicer):
 
         def explained(model: ReadModel) -> pb.Explanation:
             subject = explain.find(model, self._archive, owner, request.subject, now)
-            message = explain.explain(self._history, subject, now)
+            message = explain.explain(self._history, subject, now, reasons.machines(model))
             if subject is None or message.kind == explain.POOLS:
                 message.pools.extend(explain.standing(model))
             return message

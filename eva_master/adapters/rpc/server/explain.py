@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from heapq import nsmallest
 from math import isqrt
@@ -13,7 +13,7 @@ from eva_master.adapters.rpc.server import reasons, views
 from eva_master.adapters.store.journal import ROUNDS_EXPLAINED
 from eva_master.model.changes import Round
 from eva_master.model.errors import NotFound
-from eva_master.model.ids import MILLION, InstanceId, JobId, Millis, job_of, number_of
+from eva_master.model.ids import MILLION, Family, InstanceId, JobId, Millis, job_of, number_of
 from eva_master.model.planning.estimate import Evidence, Source
 from eva_master.model.planning.reasons import Exchange, Hosting, Reasons
 from eva_master.model.planning.standing import LinePlace, full_name
@@ -26,6 +26,10 @@ POOLS = "pools"
 """Asks for the pools in which instances stand, unless a job is named so."""
 _LINES = 3
 """A job is told of so many lines; it may stand in one for each of hundreds of instances."""
+_ENDED = frozenset(state.value for state in TERMINAL_JOB)
+_ROUNDS_ASKED = 8
+"""So many rounds are asked for the outlook of a job's fleet, since other partitions have theirs."""
+NO_MACHINES: Mapping[Family, reasons.Machines] = {}
 _MEMBERS = 20
 """Of a line that is limited to instances so many are named."""
 
@@ -236,14 +240,25 @@ def _moves(exchange: Exchange, job: JobId) -> bool:
     return any(job_of(move.run) == job for move in exchange.moves)
 
 
-def explain(history: RoundHistory, subject: Subject | int | None, now: Millis) -> pb.Explanation:
+def explain(
+    history: RoundHistory,
+    subject: Subject | int | None,
+    now: Millis,
+    machines: Mapping[Family, reasons.Machines] = NO_MACHINES,
+) -> pb.Explanation:
     """Explain a job, an instance or a round; reads the journal, which takes time.
+
+    Args:
+        history: The rounds.
+        subject: What `find` found.
+        now: The time.
+        machines: The machines that are there, by type.
 
     Raises:
         NotFound: The round's reasons are not kept.
     """
     if isinstance(subject, Subject):
-        return _subject(history, subject, now)
+        return _subject(history, subject, now, machines)
     record = history.explained(subject)
     if record is None or record.reasons is None or subject not in (None, record.number):
         what = "any round" if subject is None else f"round {subject}"
@@ -264,10 +279,16 @@ def explain(history: RoundHistory, subject: Subject | int | None, now: Millis) -
         moved_ms=record.at_ms if record.reasons.exchanges else 0,
         weighing=reasons.weighing(record.reasons.weighing),
         partition=str(record.figures.get("partition", "")),
+        fleet=reasons.fleet(record, machines),
     )
 
 
-def _subject(history: RoundHistory, subject: Subject, now: Millis) -> pb.Explanation:
+def _subject(
+    history: RoundHistory,
+    subject: Subject,
+    now: Millis,
+    machines: Mapping[Family, reasons.Machines],
+) -> pb.Explanation:
     message = pb.Explanation(
         kind=subject.kind,
         subject=subject.name,
@@ -282,7 +303,12 @@ def _subject(history: RoundHistory, subject: Subject, now: Millis) -> pb.Explana
         dag=subject.dag,
     )
     hosted, moved = subject.hosted, subject.moved
-    for record, why in _rounds(history, subject.since_ms):
+    asks = subject.job is not None and subject.job.state not in _ENDED
+    for number, (record, why) in enumerate(_rounds(history, subject.since_ms)):
+        if asks and record.figures.get("partition", "") == subject.partition:
+            asks, fleet = False, reasons.fleet(record, machines)
+            if fleet is not None:
+                message.fleet.CopyFrom(fleet)
         if not message.round or (hosted and any(map(hosted, why.hostings))):
             message.round, message.at_ms = record.number, record.at_ms
         if hosted and any(map(hosted, why.hostings)):
@@ -292,7 +318,7 @@ def _subject(history: RoundHistory, subject: Subject, now: Millis) -> pb.Explana
             message.exchanges.extend(map(reasons.exchange, filter(moved, why.exchanges)))
             message.moved_in_round, message.moved_ms = record.number, record.at_ms
             moved = None
-        if not hosted and not moved:
+        if not hosted and not moved and (not asks or number >= _ROUNDS_ASKED):
             break
     return message
 

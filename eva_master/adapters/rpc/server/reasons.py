@@ -2,17 +2,70 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 
 from eva_master.adapters.rpc._proto import api_pb2 as pb
 from eva_master.model.accounting.money import split
-from eva_master.model.ids import RunId
+from eva_master.model.changes import Round
+from eva_master.model.ids import Family, RunId
+from eva_master.model.planning.fleet_outlook import FleetOutlook
 from eva_master.model.planning.reasons import Exchange, Hosting, Weighing, Where
+from eva_master.model.states import InstanceState
+from eva_master.ports.reading import ReadModel
+
+
+@dataclass(frozen=True, slots=True)
+class Machines:
+    """Machines of one type: how many, and the GPUs that they have together."""
+
+    number: int = 0
+    gpus: int = 0
+
+
+def machines(model: ReadModel) -> Mapping[Family, Machines]:
+    """The machines that take tasks, by type."""
+    found: dict[Family, Machines] = {}
+    for instance in model.live.values():
+        if instance.state is InstanceState.READY:
+            kind = instance.offering.type
+            known = found.get(kind.family, Machines())
+            gpus = known.gpus + kind.capacity.gpus
+            found[kind.family] = Machines(known.number + 1, gpus)
+    return found
 
 
 def hosts(one: Hosting, runs: Collection[RunId]) -> bool:
     """Whether any of these task runs is on the instance."""
     return any(occupant.run in runs for occupant in one.occupants)
+
+
+def fleet(record: Round, machines: Mapping[Family, Machines]) -> pb.FleetOutlook | None:
+    """What a round says of a fleet of several types; `None` if it says nothing.
+
+    Args:
+        record: The round.
+        machines: The machines that are there now, by type.
+    """
+    found = FleetOutlook.of(record.figures)
+    if found is None:
+        return None
+    none = Machines()
+    return pb.FleetOutlook(
+        round=record.number,
+        at_ms=record.at_ms,
+        bound_ms=found.bound_ms,
+        expected_ms=found.end_ms,
+        types=[
+            pb.TypeWorth(
+                type=name,
+                worth_ppm=part,
+                machines=machines.get(Family(name), none).number,
+                gpus=machines.get(Family(name), none).gpus,
+            )
+            for name, part in found.worth_ppm
+        ],
+    )
 
 
 def hosting(one: Hosting) -> pb.Hosting:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 
 from eva_master.adapters.rpc._proto import api_pb2 as pb
+from eva_master.adapters.rpc.errors import BadRequest
 from eva_master.adapters.rpc.server import reasons
 from eva_master.model.accounting.tenants import TenantRules
 from eva_master.model.accounting.totals import TenantTotals
@@ -440,6 +441,41 @@ def tenants(model: ReadModel, rules: TenantRules, now: Millis) -> pb.TenantsResp
             )
         )
     return pb.TenantsResponse(tenants=messages, bill=sums)
+
+
+def cost_shares(model: ReadModel, by: str, now: Millis) -> list[pb.CostShare]:
+    """What the instances of each type or the jobs of each owner cost as of `now`, dearest first.
+
+    Their micro-dollars add up to those of the bill, like those of `tenants`.
+
+    Args:
+        model: The cluster.
+        by: What the caller asked for: `type` or `owner`.
+        now: The time.
+
+    Raises:
+        BadRequest: It is neither.
+    """
+    if by == "type":
+        found, charged = model.of_types(now), 0
+    elif by == "owner":
+        found, charged = model.of_owners(now), int(model.cost(now).idle)
+    else:
+        raise BadRequest("costs are told by `type` or by `owner`, not by what was asked for")
+    idle = alone = 0
+    shares = []
+    for name, of in sorted(found.items(), key=lambda it: (not it[0], -it[1].charged, it[0])):
+        before = micro_usd(charged), micro_usd(idle), micro_usd(alone)
+        charged, idle, alone = charged + of.charged, idle + of.idle, alone + of.alone
+        shares.append(
+            pb.CostShare(
+                name=name,
+                cost_micro_usd=micro_usd(charged) - before[0],
+                idle_micro_usd=micro_usd(idle) - before[1],
+                no_packing_micro_usd=micro_usd(alone) - before[2],
+            )
+        )
+    return shares
 
 
 def job_cost(record: JobRecord) -> pb.JobCost:

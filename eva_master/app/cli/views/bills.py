@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from rich.console import Group, RenderableType
@@ -41,6 +42,31 @@ def bill(message: Bill) -> RenderableType:
         )
     pools = (_pools(message), Text()) if message.pools else ()
     return Group(by_job, Text(), by_node, Text(), *pools, totals(message))
+
+
+def shares(message: Bill, limit: int | None) -> RenderableType:
+    """A table of what types of instances or owners of jobs cost, and the bill.
+
+    Args:
+        message: The bill.
+        limit: At most so many of them; `None` for all.
+    """
+    of_types = message.by == "type"
+    third = ("IDLE", "SHARE") if of_types else ("ALONE", "SAVED")
+    table = grid(message.by.upper(), "COST", *third, right=("COST", *third))
+    for one in islice(message.shares, limit):
+        alone = one.no_packing_micro_usd
+        table.add_row(
+            plain(one.name or "(others)"),
+            money(one.cost_micro_usd),
+            money(one.idle_micro_usd if of_types else alone),
+            share(one.cost_micro_usd, message.cost_micro_usd)
+            if of_types
+            else share(alone - one.cost_micro_usd, alone),
+        )
+    if not of_types:
+        table.add_row("idle", money(message.idle_micro_usd), "-", "-", style="dim")
+    return Group(table, Text(), totals(message))
 
 
 def _pools(message: Bill) -> RenderableType:

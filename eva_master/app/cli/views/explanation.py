@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         DagOutlook,
         Exchange,
         Explanation,
+        FleetOutlook,
         Hosting,
         Instance,
         Job,
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
 _MOST_HOSTINGS = 20
 _MOST_MOVES = 8
 _MOST_JOBS = 20
+_MOST_TYPES = 8
 _KINDS = {
     "keep": "keep what runs",
     "partial": "partial reconfiguration",
@@ -57,18 +59,11 @@ def told(message: Explanation) -> RenderableType:
     """The lines of an explanation as text."""
     parts: list[RenderableType] = []
     if message.kind == "job":
-        parts += _job(message)
-        if message.latency:
-            parts.append(f"  {plain(message.latency)}")
-        parts += _lines(message)
+        parts += _of_job(message)
     elif message.kind == "round":
         of = f" of partition {plain(message.partition)}" if message.partition else ""
         parts.append(f"round {message.round}{of}, {ago(message.at_ms, message.now_ms)}")
-        if message.HasField("weighing"):
-            parts += _weighing(message.weighing)
-        if not message.hostings:
-            parts.append("no instance holds a task")
-        parts += map(_pool, message.pools)
+        parts += _round(message)
     elif message.kind == "pools":
         parts += map(_pool, message.pools)
         if not message.pools:
@@ -85,6 +80,25 @@ def told(message: Explanation) -> RenderableType:
         parts.append(f"moved by round {message.moved_in_round}, {when}:")
     parts += exchanges(message.exchanges)
     return Group(*parts)
+
+
+def _of_job(message: Explanation) -> Iterator[RenderableType]:
+    yield from _job(message)
+    if message.latency:
+        yield f"  {plain(message.latency)}"
+    yield from _lines(message)
+    if message.HasField("fleet") and (worths := _worths(message.fleet)):
+        yield f"  {worths}, as round {message.fleet.round} reckoned"
+
+
+def _round(message: Explanation) -> Iterator[RenderableType]:
+    if message.HasField("fleet"):
+        yield from _fleet(message.fleet)
+    if message.HasField("weighing"):
+        yield from _weighing(message.weighing)
+    if not message.hostings:
+        yield "no instance holds a task"
+    yield from map(_pool, message.pools)
 
 
 def hostings(messages: Iterable[Hosting]) -> Iterator[RenderableType]:
@@ -135,6 +149,51 @@ def exchanges(messages: Iterable[Exchange]) -> Iterator[str]:
             pays = f"pays for itself after {span(one.break_even_ms)}"
         gain = f"saves {_hourly(saved)}" if saved >= 0 else f"adds {_hourly(-saved)}"
         yield f"{moves}{more}: {gain}, costs {money(cost)} once, {pays}"
+
+
+def _fleet(message: FleetOutlook) -> Iterator[RenderableType]:
+    """How soon a fleet can be done, and is expected to be, and what its types are worth."""
+    bound = message.bound_ms
+    yield f"nobody could be done with everything in less than {span(bound)} from then on"
+    if message.HasField("expected_ms"):
+        late = message.expected_ms - bound
+        gap = f"{100 * late / bound:.1f}% more" if bound and late > 0 else "no later"
+        yield f"if nothing else arrives it is expected to take {span(message.expected_ms)}, {gap}"
+    if not message.types:
+        return
+    numbers = ("MACHINES", "GPUS", "WORTH", "OF EACH")
+    table = grid("TYPE", *numbers, right=numbers)
+    each = dict(_each(message))
+    for one in message.types:
+        table.add_row(
+            plain(one.type),
+            f"{one.machines:,}",
+            f"{one.gpus:,}",
+            f"{100 * one.worth_ppm / MILLION:.3g}%",
+            f"{each[one.type]:.3g}" if one.type in each else "-",
+        )
+    yield Padding(table, (0, 0, 0, 2), expand=False)
+
+
+def _each(message: FleetOutlook) -> Iterator[tuple[str, float]]:
+    """What a GPU of each type is worth against one of the most precious; a machine without any."""
+    found = [
+        (it.type, it.worth_ppm / (it.gpus or it.machines)) for it in message.types if it.machines
+    ]
+    most = max((worth for _, worth in found), default=0.0)
+    for name, worth in found:
+        if most:
+            yield name, worth / most
+
+
+def _worths(message: FleetOutlook) -> str:
+    """The same in a line, the most precious first."""
+    each = sorted(_each(message), key=lambda it: (-it[1], it[0]))
+    if not each:
+        return ""
+    told = ", ".join(f"{plain(name)} {worth:.3g}" for name, worth in each[:_MOST_TYPES])
+    more = len(each) - _MOST_TYPES
+    return f"worth of a GPU by type: {told}" + (f" and {more} more types" if more > 0 else "")
 
 
 def _instance(message: Instance) -> Iterator[str]:
@@ -365,6 +424,7 @@ def shape(message: Explanation) -> dict[str, Any]:
         "latency": message.latency or None,
         "evidence": _evidence_shape(message.evidence) if message.HasField("evidence") else None,
         "dag": _dag_shape(message.dag) if message.HasField("dag") else None,
+        "fleet": _fleet_shape(message.fleet) if message.HasField("fleet") else None,
         "lines": [_line_shape(one) for one in message.lines],
         "more_lines": message.more_lines,
         "pools": [
@@ -372,6 +432,28 @@ def shape(message: Explanation) -> dict[str, Any]:
             for one in message.pools
         ],
         "weighing": _weighing_shape(message.weighing) if message.HasField("weighing") else None,
+    }
+
+
+def _fleet_shape(message: FleetOutlook) -> dict[str, Any]:
+    expected = message.expected_ms if message.HasField("expected_ms") else None
+    bound, each = message.bound_ms, dict(_each(message))
+    return {
+        "round": message.round,
+        "at_ms": message.at_ms,
+        "bound_ms": bound,
+        "expected_ms": expected,
+        "gap": None if expected is None or not bound else expected / bound - 1,
+        "types": [
+            {
+                "type": one.type,
+                "worth": one.worth_ppm / MILLION,
+                "worth_each": each.get(one.type),
+                "machines": one.machines,
+                "gpus": one.gpus,
+            }
+            for one in message.types
+        ],
     }
 
 

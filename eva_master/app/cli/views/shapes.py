@@ -12,9 +12,12 @@ from eva_master.app.cli.views import job_tasks
 from eva_master.model.ids import MILLION
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from eva_master.adapters.rpc.messages import (
         Bill,
         ClusterState,
+        CostShare,
         Instance,
         InstanceCost,
         Job,
@@ -233,6 +236,20 @@ def bill(message: Bill) -> Shape:
         "jobs": [job_cost(one) for one in message.jobs],
         "instances": [instance_cost(one) for one in message.instances],
     }
+
+
+def cost_share(by: str) -> Callable[[CostShare], Shape]:
+    """What makes the shape of what a `type` of instances or an `owner` of jobs cost."""
+
+    def shape(message: CostShare) -> Shape:
+        rest = (
+            money("idle", message.idle_micro_usd)
+            if by == "type"
+            else money("no_packing", message.no_packing_micro_usd)
+        )
+        return {"name": message.name or None, **money("cost", message.cost_micro_usd), **rest}
+
+    return shape
 
 
 def bill_sums(message: Bill) -> Shape:

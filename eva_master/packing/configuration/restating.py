@@ -1,0 +1,24 @@
+"""A configuration that was found at other prices, told at those of a problem."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from eva_master.model.values import replace
+from eva_master.packing.configuration.build import Configuration, Host
+from eva_master.packing.problem import Problem
+
+
+def restated(problem: Problem, configuration: Configuration) -> Configuration:
+    """The same places; tasks fall into the problem's classes, and launches have its prices."""
+    task_sets: dict[Host, Counter[int]] = {host: Counter() for host in configuration.task_sets}
+    for run, host in configuration.places.items():
+        task_sets[host][problem.class_of[run]] += 1
+    launches = tuple(
+        replace(it, offering=problem.by_id[it.offering.id]) for it in configuration.launches
+    )
+    return replace(
+        configuration,
+        task_sets={host: dict(tasks) for host, tasks in task_sets.items()},
+        launches=launches,
+    )

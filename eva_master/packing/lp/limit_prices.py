@@ -1,0 +1,82 @@
+"""What the limits of offerings are worth: the duals of their rows in the configuration LP."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+
+from eva_master.model.catalog import InstanceType, Offering
+from eva_master.model.ids import MILLION, Family, OfferingId, Price
+from eva_master.model.resources import NOTHING
+from eva_master.packing.greedy.algorithm1 import Supply, pack
+from eva_master.packing.interference.throughput import Ints
+from eva_master.packing.load_budget import round_budgets
+from eva_master.packing.lp.column_generation import Budget, Generator, Request
+from eva_master.packing.lp.columns import Column
+from eva_master.packing.lp.restricted_master import Relaxation
+from eva_master.packing.problem import Problem
+
+_WAITING = Offering(InstanceType("waiting", Family("waiting"), NOTHING), Price(0))
+"""Where the LP puts tasks for which there is no room."""
+_WAITING_COSTS = 2
+"""Waiting costs so many times what a task's work is worth, since a place is to be found for all."""
+_BUDGET = Budget(iterations=12, class_iterations=1_200, total_nodes=16_000, nodes=3_000)
+
+
+def limit_prices(problem: Problem, counts: Ints, supply: Supply) -> Mapping[OfferingId, Price]:
+    """What an instance of each limited offering is worth beyond its price.
+
+    That is half of what one less would cost and one more would save: a task for which the last
+    instance is just worth it pays that gladly, and the next one would rather go elsewhere. There is
+    no interference in this LP. A task that has no room waits; where an offering that is not limited
+    hosts it, running there costs less.
+
+    Args:
+        problem: The snapshot's, at the prices that are paid.
+        counts: Tasks that have a place or wait for one, per class.
+        supply: How many instances of each offering may be used, `None` for any number.
+
+    Returns:
+        Micro-dollars per hour by offering; one of which there is enough is left out.
+    """
+    limits = {name: most for name, most in supply.items() if most}
+    if not limits or not 0 < np.count_nonzero(counts) <= _BUDGET.classes:
+        return {}
+    sets, _ = pack(problem, counts, supply)
+    _, pricing = round_budgets()
+    request = Request(problem, counts, supply)
+    generator = Generator(request, interference=False, sets=pricing)
+    seeds = [generator.column(it.offering, tuple(sorted(it.task_set.items()))) for it in sets]
+    generated = generator.run([*_waits(problem, counts, supply), *seeds], _BUDGET)
+    if generated is None:
+        return {}
+    found = [_duals(generated.relaxation, counts, limits, change) for change in (-0.5, 0.5)]
+    unit = generated.unit / MILLION
+    worth = {name: round(unit * sum(it.get(name, 0.0) for it in found) / 2) for name in limits}
+    return {name: Price(amount) for name, amount in sorted(worth.items()) if amount > 0}
+
+
+def _duals(
+    relaxation: Relaxation, counts: Ints, limits: Mapping[OfferingId, int], change: float
+) -> Mapping[OfferingId, float]:
+    """The duals of the limits if each of them were by so much higher."""
+    relaxation.require(counts, {name: most + change for name, most in limits.items()})
+    relaxed = relaxation.solve()
+    if relaxed is None:
+        return {}
+    return {name: -rent for name, rent in relaxation.rent_of(relaxed.rents).items()}
+
+
+def _waits(problem: Problem, counts: Ints, supply: Supply) -> Iterator[Column]:
+    """A column for each class that leaves one of its tasks waiting."""
+    free = [it for it in problem.offerings if it.id in supply and supply[it.id] is None]
+    for number in np.flatnonzero(counts > 0).tolist():
+        costs = [
+            it.price + problem.slowness(number, it.type.family)
+            for it in free
+            if problem.hosted(it.type)[number]
+        ]
+        least = min(costs) + 1 if costs else 0
+        cost = max(_WAITING_COSTS * problem.classes[number].most, least)
+        yield Column(_WAITING, ((number, 1),), cost * MILLION)

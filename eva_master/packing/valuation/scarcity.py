@@ -1,0 +1,31 @@
+"""Prices at which limited offerings are dearer by what others would pay for their room."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from eva_master.model.catalog import Offering
+from eva_master.model.ids import OfferingId, Price
+from eva_master.model.planning.snapshot import Snapshot
+from eva_master.model.values import replace
+
+Scarcity = Mapping[OfferingId, Price]
+"""What comes on top of the price of an offering, in micro-dollars per hour."""
+
+
+def raised(snapshot: Snapshot, scarcity: Scarcity) -> Snapshot:
+    """The same cluster at prices with scarcity; the same object if nothing is scarce."""
+    if not scarcity:
+        return snapshot
+
+    def dearer(offering: Offering) -> Offering:
+        more = scarcity.get(offering.id)
+        return replace(offering, price=Price(offering.price + more)) if more else offering
+
+    return replace(
+        snapshot,
+        catalog=tuple(map(dearer, snapshot.catalog)),
+        instances=tuple(
+            replace(view, offering=dearer(view.offering)) for view in snapshot.instances
+        ),
+    )
