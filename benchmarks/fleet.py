@@ -1,6 +1,7 @@
 """How soon a fleet of several GPU types is done with its jobs, by policy, and how soon it could be.
 
-Run as `python -m benchmarks.fleet FILE [--policy NAME[:PRESET] ...] [--move-s S] [--json]`, with a
+Run as `python -m benchmarks.fleet FILE [--policy NAME[:PRESET] ...] [--move-s S]
+[--rates stated|learned] [--json]`, with a
 CSV file of jobs and their rates on each GPU type (`kind: gpus` of `eva experiment`). The production
 control loop runs on virtual time. The fleet has 5 servers of 4 GPUs of each type that the file
 names.
@@ -34,7 +35,7 @@ from eva_master.model.errors import EvaError
 from eva_master.model.trace import Trace
 from eva_master.simulation.run import Setup, Simulation
 
-POLICIES = ("eva", "fifo")
+POLICIES = ("hadar", "eva", "fifo")
 """Those that are compared unless others are named."""
 _FIGURES = ("total_h", "mean_h", "median_h", "bound_h", "moves_per_job", "changed_rounds")
 _ROUNDED = 4
@@ -86,6 +87,13 @@ def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
         "--round-s", type=int, default=360, help="from one plan to the next at least"
     )
     parser.add_argument("--jobs", type=int, help="only so many jobs")
+    parser.add_argument(
+        "--rates",
+        choices=("stated", "learned"),
+        default="stated",
+        help="learned: no policy is told how fast jobs are on any type before that was measured",
+    )
+    parser.add_argument("--split-batch", action="store_true", help="gangs divide their batches")
     parser.add_argument("--json", action="store_true")
     return parser.parse_args(arguments)
 
@@ -98,7 +106,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     found = []
     try:
         recipe = GpusRecipe.model_validate(
-            {"kind": "gpus", "file": chosen.file, "jobs": chosen.jobs, "move": move}
+            {
+                "kind": "gpus",
+                "file": chosen.file,
+                "jobs": chosen.jobs,
+                "move": move,
+                "rates": chosen.rates,
+                "split_batch": chosen.split_batch,
+            }
         )
         types = [family for family, _ in read_gpu_jobs(chosen.file)[0].rates]
         servers = ServersSection(servers=chosen.servers, gpus=chosen.gpus)

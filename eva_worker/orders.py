@@ -76,22 +76,29 @@ class Gang:
         size: How many members there are.
         address: Address of the member of rank 0, for the others.
         port: Port that that member may listen on.
+        batch_ppm: The part of each batch that the member does, in millionths; 0 if the members do
+            not divide batches by their speed.
     """
 
     rank: int
     size: int
     address: str
     port: int
+    batch_ppm: int = 0
 
     @property
     def environment(self) -> dict[str, str]:
         """Environment variables for the member's program; torchrun sets the rest."""
-        return {
+        found = {
             "MASTER_ADDR": self.address,
             "MASTER_PORT": str(self.port),
             "NODE_RANK": str(self.rank),
             "NNODES": str(self.size),
         }
+        if self.batch_ppm:
+            whole, parts = divmod(self.batch_ppm, 1_000_000)
+            found["EVA_BATCH_SHARE"] = f"{whole}.{parts:06d}"
+        return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -335,12 +335,13 @@ def _start_gang(context: Context, job: Job, group: list[TaskRun]) -> None:
         return
     resume = gangs.decided(context, job, stored)
     origins = gangs.origins([run.id for run in group], stored, resume)
+    shares = gangs.batch_shares(context, job, group)
     attempt = job.attempt + 1
     latest = {run.id for run in resizing.attempt(context, job)}
     context.put_job(replace(job, attempt=attempt, meeting=meeting, resume=None))
     gangs.forget(context, job.id)
     first = group[0]
-    for run in group:
+    for run, share in zip(group, shares, strict=True):
         origin = origins[run.id]
         # Who joins goes on from the others' work, which the first member tells of.
         teller = first if latest and run.id not in latest else run
@@ -350,6 +351,7 @@ def _start_gang(context: Context, job: Job, group: list[TaskRun]) -> None:
                 _started(context, known, attempt, origin.resume),
                 resume=origin.resume,
                 checkpoint_of=origin.checkpoint_of,
+                batch_ppm=share,
             )
         )
 

@@ -1,4 +1,4 @@
-"""Gangs of several: which checkpoint all members begin from, and where they meet."""
+"""Gangs of several: which checkpoint all members begin from, where they meet, who does how much."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from eva_master.control.alarms import Alarm
 from eva_master.control.context import Context
 from eva_master.control.state.records import crew
+from eva_master.learning.speeds import batch_shares as shares
 from eva_master.model.actions import ListCheckpoints
 from eva_master.model.events import CheckpointsListed
 from eva_master.model.ids import JobId, Millis, RunId
@@ -207,6 +208,22 @@ def meet(context: Context, first: TaskRun) -> Meeting | None:
     context.state.count(meetings=1)
     assert first.target is not None
     return Meeting(context.state.instances[first.target].address, port)
+
+
+def batch_shares(context: Context, job: Job, group: Sequence[TaskRun]) -> tuple[int, ...]:
+    """The part of each batch that members do in the attempt that begins, in millionths.
+
+    It stays for the whole attempt, whatever is learned meanwhile. 0 where they do equal parts.
+    """
+    if not job.spec.split_batch:
+        return (0,) * len(group)
+    rates = []
+    for run in group:
+        assert run.target is not None
+        family = context.state.instances[run.target].offering.type.family
+        known = dict(context.state.standalone_rates(context.state.task(run)))
+        rates.append(known.get(family, 0))
+    return shares.batch_shares(rates)
 
 
 def hold(context: Context, job: JobId, reason: str) -> None:

@@ -126,7 +126,8 @@ class Outbox:
         job = self._state.jobs[run.job]
         if job.meeting is None:
             return None
-        return Gang(run.index, job.members, job.meeting.address, job.meeting.port)
+        place = job.meeting
+        return Gang(run.index, job.members, place.address, place.port, run.batch_ppm)
 
     # -- to the cloud ----------------------------------------------------------------------------
 

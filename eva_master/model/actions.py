@@ -51,12 +51,15 @@ class Gang:
         size: How many members there are.
         address: Address at which the others reach the instance of the member of rank 0.
         port: Port that that member may listen on. No other gang uses it on any instance.
+        batch_ppm: The part of each batch that the member does, in millionths; 0 if the members do
+            not divide batches by their speed.
     """
 
     rank: int
     size: int
     address: str
     port: int
+    batch_ppm: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,26 @@ class Purchase(StrEnum):
     """A machine of the operator's own, which is neither launched nor terminated."""
 
 
+SLOWEST_PCIE, FASTEST_PCIE = 3, 6
+"""Generations of the PCIe bus of which something is known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """A GPU by its data sheet.
+
+    Attributes:
+        gflops: Peak of dense half-precision operations, with tensor cores where there are any, in
+            thousand millions a second; in single precision where it has no other.
+        memory_gib: Its memory.
+        pcie: The generation of the PCIe bus that it hangs on.
+    """
+
+    gflops: int
+    memory_gib: int
+    pcie: int = SLOWEST_PCIE
+
+
 @dataclass(frozen=True, slots=True)
 class InstanceType:
     """A machine shape, the same in every zone.
@@ -35,6 +55,7 @@ class InstanceType:
         architecture: Architecture of its CPUs, as EC2 names it.
         gpu_bandwidth: Memory bandwidth of one of its GPUs by the maker's data sheet, in GB/s; 0 if
             it is not known, or there is none.
+        gpu: What else the data sheet says of it, where the operator states its PCIe bus too.
     """
 
     name: str
@@ -44,6 +65,7 @@ class InstanceType:
     setup_ms: int = 0
     architecture: str = "x86_64"
     gpu_bandwidth: int = 0
+    gpu: Gpu | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -129,6 +129,42 @@ MOST_PILOTS = 100
 """More would hardly make a mean surer, and each is looked for whenever room becomes free."""
 
 
+class ModelSize(StrEnum):
+    """How complex a model is."""
+
+    SMALL = "small"
+    MODEST = "modest"
+    HIGH = "high"
+    EXTRA_HIGH = "extra high"
+
+
+class DatasetSize(StrEnum):
+    """How large a dataset is."""
+
+    S = "S"
+    M = "M"
+    L = "L"
+    XL = "XL"
+
+
+LARGEST_BATCH = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Training:
+    """What is trained.
+
+    Attributes:
+        batch_size: Examples in a mini-batch, up to `LARGEST_BATCH`.
+        model: How complex the model is.
+        dataset: How large the dataset is.
+    """
+
+    batch_size: int = 1
+    model: ModelSize = ModelSize.SMALL
+    dataset: DatasetSize = DatasetSize.S
+
+
 @dataclass(frozen=True, slots=True)
 class JobSpec:
     """A validated job.
@@ -161,6 +197,9 @@ class JobSpec:
             take; `None` to leave it to the policy.
         dag: What the DAGs of one kind are labelled, of one of which it is a stage; empty if it is
             none. Jobs of one owner and label that wait for each other are one DAG.
+        split_batch: Whether the members of a gang divide each batch by how fast they are, so that
+            each goes at its own pace.
+        training: What it trains, if the user says so.
     """
 
     name: str
@@ -185,6 +224,8 @@ class JobSpec:
     latency: Latency = Latency.AUTO
     pilots: int | None = None
     dag: str = ""
+    split_batch: bool = False
+    training: Training | None = None
 
     @property
     def stands_in_line(self) -> bool:

@@ -291,6 +291,8 @@ class TaskRun:
         outputs_of: Which of them has succeeded and has its outputs in the task's place; 0 if its
             own outputs are there. 0 on the record of an extra run.
         why: Of an extra run, why the task was given it; once it is over without success, why that.
+        batch_ppm: Of each batch of its gang, the part that the attempt does, in millionths; 0 if
+            its members do not divide batches by their speed.
     """
 
     id: RunId
@@ -329,6 +331,7 @@ class TaskRun:
     replicas: int = 0
     outputs_of: int = 0
     why: str = ""
+    batch_ppm: int = 0
 
     @property
     def replica(self) -> int:

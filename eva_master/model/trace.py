@@ -82,6 +82,9 @@ class TraceJob:
         concurrency: How many tasks of an array may have a place at a time; `None` for all.
         dag: What the DAGs of its kind are labelled; empty if it is no stage of one.
         after: Jobs before it in the trace, of the same owner, that have to succeed before it runs.
+        split_batch: Whether the members of a gang divide each batch by how fast they are.
+        states_rates: Whether its user states how fast its tasks are on each family. Who does not
+            states the number of their iterations in place of how long they take.
     """
 
     id: str
@@ -99,6 +102,8 @@ class TraceJob:
     concurrency: int | None = None
     dag: str = ""
     after: tuple[str, ...] = ()
+    split_batch: bool = False
+    states_rates: bool = True
 
     @property
     def is_array(self) -> bool:

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from eva_master.learning.colocation import recorded
+from eva_master.learning.speeds.type_rates import TypeSpeeds, TypeSpeedsView
 from eva_master.model.catalog import Catalog, Offering
 from eva_master.model.ids import OfferingId, Workload
 from eva_master.model.planning.snapshot import Snapshot, StandaloneRates, ThroughputTable
@@ -20,7 +21,7 @@ from eva_master.packing.interference.inference import Averaged, Row, averaged_vi
 from eva_master.packing.interference.observations import ObservationIndex, observations_view
 from eva_master.packing.interference.throughput import ExactThroughput, ThroughputModel
 from eva_master.packing.valuation.offerings import OfferingIndex, unlisted
-from eva_master.packing.valuation.reservation_price import Rates, measured_rates_view
+from eva_master.packing.valuation.reservation_price import Rates, measured_rates_view, sheets
 from eva_master.packing.valuation.task_classes import SnapshotShapes
 from eva_master.packing.valuation.task_shapes import TaskShapes
 
@@ -133,12 +134,21 @@ class PlannerCache:
         """What was measured of each workload on its own."""
         return self._measured.of(standalone.measured)
 
+    def type_speeds(self, snapshot: Snapshot) -> TypeSpeeds:
+        """How fast the families of a snapshot's catalog are expected to be."""
+        on_sheets = sheets(snapshot.catalog)
+        view: TypeSpeedsView = self.remembered(
+            "data sheets", tuple(sorted(on_sheets.items())), partial(TypeSpeedsView, on_sheets)
+        )
+        return view.of(snapshot.standalone.measured)
+
     def snapshot_shapes(self, snapshot: Snapshot) -> SnapshotShapes:
         """What the tasks of a snapshot are worth on their own, at its prices."""
         bought = {view.offering.id: view.offering for view in snapshot.instances}
         index = self.offerings(snapshot.catalog, bought)
         prices, measured = index.prices(snapshot.now_ms), self.measured_rates(snapshot.standalone)
-        return SnapshotShapes(prices, self.shapes, measured, index.on_sheets)
+        expected = index.type_speeds.of(snapshot.standalone.measured)
+        return SnapshotShapes(prices, self.shapes, measured, expected)
 
     def offerings(self, catalog: Catalog, bought: Mapping[OfferingId, Offering]) -> OfferingIndex:
         """The offerings of a catalog; the same index where an equal one was asked for of late.

@@ -150,7 +150,8 @@ class Problem:
         bought = {self.sold_as[instance.id]: instance.offering for instance in snapshot.instances}
         index = cache.offerings(snapshot.catalog, bought)
         self.offerings, self.by_id, self.dearest = index.offerings, index.by_id, index.dearest
-        self._prices, self._on_sheets = index.prices(snapshot.now_ms), index.on_sheets
+        self._prices = index.prices(snapshot.now_ms)
+        self._expected = index.type_speeds.of(snapshot.standalone.measured)
         self._measured = cache.measured_rates(snapshot.standalone)
         self.table = table = valuation.inferred(snapshot.throughput, cache)
         self.default_ppm = valuation.default_ppm if valuation.interference else MILLION
@@ -239,24 +240,28 @@ class Problem:
             The shape of tasks of their own, by their traits; and that of members of gangs that
             run faster on some families than on others.
         """
-        measured, on_sheets = self._measured, self._on_sheets
+        measured, expected = self._measured, self._expected
         shape_of = {
-            trait: trait.shape(measured.get(trait.workload, ()), on_sheets)
+            trait: trait.shape(measured.get(trait.workload, ()), expected.of(trait.workload))
             for trait in dict.fromkeys(traits)
         }
         shape_in_gang: dict[RunId, TaskShape] = {}
         if multi_task_view and any(shape.part.speeds for shape in shape_of.values()):
             of_run = {run.id: trait for run, trait in zip(self.snapshot.runs, traits, strict=True)}
-            found: dict[tuple[TaskTraits, ...], list[Part] | None] = {}
+            found: dict[tuple[tuple[TaskTraits, ...], bool], list[Part] | None] = {}
             for job in self._whole_gangs():
-                gang = tuple(of_run[name] for name in job.runs)
-                if gang not in found:
+                gang, split = tuple(of_run[name] for name in job.runs), job.split_batch
+                if (gang, split) not in found:
                     members = [
-                        (trait.demand, trait.rates(measured.get(trait.workload, ()), on_sheets))
-                        for trait in gang
+                        (
+                            it.demand,
+                            it.rates(measured.get(it.workload, ()), expected.of(it.workload)),
+                        )
+                        for it in gang
                     ]
-                    found[gang] = parts(members, self._prices.on_sale)
-                for name, trait, part in zip(job.runs, gang, found[gang] or (), strict=False):
+                    found[gang, split] = parts(members, self._prices.on_sale, split=split)
+                known = found[gang, split] or ()
+                for name, trait, part in zip(job.runs, gang, known, strict=False):
                     shape_in_gang[name] = trait.as_part(part)
         return shape_of, shape_in_gang
 

@@ -43,13 +43,15 @@ def order(message: pb.TaskOrder) -> Order:
         build=Build(message.build.context, message.build.dockerfile)
         if message.HasField("build")
         else None,
-        gang=Gang(message.gang.rank, message.gang.size, message.gang.address, message.gang.port)
-        if message.HasField("gang")
-        else None,
+        gang=_gang(message.gang) if message.HasField("gang") else None,
         index=message.index,
         tasks=message.tasks,
         outputs_stored=message.outputs_stored,
     )
+
+
+def _gang(message: pb.Gang) -> Gang:
+    return Gang(message.rank, message.size, message.address, message.port, message.batch_ppm)
 
 
 def key(message: pb.StopTask | pb.ForgetTask | pb.TaskOrder) -> TaskKey:

@@ -42,6 +42,7 @@ SMALL = {
     "heat2d": {"STEPS": "1000", "SIZE": "96"},
     "ring_digits": {"STEPS": "600", "HIDDEN": "64"},
     "shell_wordcount": {"STEPS": "40", "RESAMPLES": "200", "SAVE_EVERY": "10"},
+    "split_batch": {"STEPS": "200"},
     "stream_stats": {"STEPS": "200", "CHUNK_KIB": "128"},
 }
 

@@ -69,7 +69,9 @@ def snapshots(draw: st.DrawFn) -> Snapshot:
         # Twice, so that classes have more than one member.
         cluster.job(f"{number}", *[spec] * count).job(f"{number}+", *[spec] * count)
     cluster.throughput = table(draw(entries))
-    return cluster.snapshot()
+    split = draw(st.booleans())
+    found = cluster.snapshot()
+    return replace(found, jobs=tuple(replace(job, split_batch=split) for job in found.jobs))
 
 
 class OneByOne:
@@ -104,8 +106,11 @@ class OneByOne:
         speed, usual = self.speed(number, family), self.speed(number, own.type.family)
         if not others:
             return own.price * speed // usual
-        # All of its gang is slowed down with it, and nobody gains by its being faster.
-        return (own.price + others) * min(speed, usual) // usual - others
+        # All of its gang is slowed down with it, and nobody gains by its being faster; unless they
+        # divide batches.
+        if not self.problem.classes[number].split:
+            speed = min(speed, usual)
+        return (own.price + others) * speed // usual - others
 
     def tnrp(self, members: list[int], family: str) -> int:
         total = 0

@@ -65,6 +65,17 @@ def test_a_gang_runs_at_the_pace_of_its_slowest_family() -> None:
 
 
 @pytest.mark.parametrize("policy", POLICIES)
+def test_every_policy_lets_a_divided_gang_use_the_only_slow_server(policy: str) -> None:
+    """At a third of the speed and a fifth of the price it is the better one, and there is one."""
+    catalog = CATALOG[0], replace(CATALOG[2], limit=1)
+    divided = replace(job("a", 0, 1.0, slow=1 / 3, tasks=2), split_batch=True)
+    it = simulate(of(divided, policy=policy, catalog=catalog))
+    assert {bill.type.split(".")[0] for bill in it.record.instances} == {"fast", "slow"}
+    (figures,) = it.record.jobs
+    assert figures.moving_ms == pytest.approx(HOUR_MS / (2 / 3), rel=1e-3)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
 def test_no_policy_takes_a_slow_family_for_a_bargain(policy: str) -> None:
     # On the slow family an hour's work costs 0.4 * 20 = 8 $ in place of 2 $.
     jobs = [job(str(n), 600 * n, 2.0, slow=0.05) for n in range(6)]

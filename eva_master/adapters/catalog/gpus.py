@@ -7,8 +7,13 @@ jobs are on one GPU than on another: see docs/design/learning.md.
 from __future__ import annotations
 
 import re
+from dataclasses import replace
+from typing import Annotated
 
+from pydantic import Field
 from pydantic_core import PydanticCustomError
+
+from eva_master.model.catalog import FASTEST_PCIE, SLOWEST_PCIE, Gpu
 
 GPUS = {
     "K80": 240,
@@ -28,6 +33,25 @@ GPUS = {
 }
 """Memory bandwidth of one GPU in GB/s, by name. A card of the K80 or M60 has two GPUs, which count
 one by one."""
+SHEETS = {
+    "K80": Gpu(4_370, 12),
+    "M60": Gpu(4_800, 8),
+    "P100": Gpu(18_700, 16),
+    "V100": Gpu(125_000, 16),
+    "T4": Gpu(65_000, 16),
+    "T4g": Gpu(65_000, 16),
+    "A10G": Gpu(70_000, 24, pcie=4),
+    "L4": Gpu(121_000, 24, pcie=4),
+    "L40S": Gpu(362_000, 48, pcie=4),
+    "A100": Gpu(312_000, 40, pcie=4),
+    "A100-80GB": Gpu(312_000, 80, pcie=4),
+    "H100": Gpu(989_000, 80, pcie=5),
+    "H200": Gpu(989_000, 141, pcie=5),
+    "B200": Gpu(2_250_000, 192, pcie=5),
+}
+"""What HadarE's formula asks for, of one GPU each."""
+Pcie = Annotated[int, Field(ge=SLOWEST_PCIE, le=FASTEST_PCIE, strict=True)]
+"""A generation of the PCIe bus."""
 _BANDWIDTH = re.compile(r"([1-9][0-9]{0,5})GB/s")
 
 
@@ -53,3 +77,18 @@ def parse_gpu(text: object) -> int:
             "hint": f"write its memory bandwidth, such as 900GB/s, or one of: {', '.join(GPUS)}",
         },
     )
+
+
+def sheet(bandwidth: int, pcie: int | None) -> Gpu | None:
+    """What HadarE's formula asks for of a GPU of which `parse_gpu` has read the bandwidth.
+
+    Args:
+        bandwidth: As read; those of all GPUs that are known by name differ, but for those whose
+            sheets are the same.
+        pcie: The generation of its PCIe bus; without it there is nothing to ask for.
+
+    Returns:
+        `None` if no GPU is known that has it.
+    """
+    name = next((name for name, known in GPUS.items() if known == bandwidth), None)
+    return None if pcie is None or name is None else replace(SHEETS[name], pcie=pcie)

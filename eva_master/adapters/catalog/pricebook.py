@@ -12,7 +12,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic_core import PydanticCustomError
 
-from eva_master.adapters.catalog.gpus import parse_gpu
+from eva_master.adapters.catalog.gpus import Pcie, parse_gpu, sheet
 from eva_master.adapters.text.quantities import Duration, MilliCpus, Size
 from eva_master.adapters.text.unreadable import why_unreadable
 from eva_master.adapters.text.yamlfile import Document, invalid, load, problems_of
@@ -59,6 +59,7 @@ class _Type(BaseModel):
     limit: int | None = Field(default=None, ge=0, strict=True)
     architecture: str = "x86_64"
     gpu: Annotated[int, BeforeValidator(parse_gpu)] = 0
+    pcie: Pcie | None = None
 
     def offering(self, name: str) -> Offering:
         """The type as an offering on demand."""
@@ -70,6 +71,7 @@ class _Type(BaseModel):
             setup_ms=self.setup,
             architecture=self.architecture,
             gpu_bandwidth=self.gpu,
+            gpu=sheet(self.gpu, self.pcie),
         )
         return Offering(machine, Price(self.price), limit=self.limit)
 

@@ -159,6 +159,8 @@ def _spec(job: JobFile, tasks: tuple[TaskSpec, ...]) -> JobSpec:
         latency=Latency(job.latency),
         pilots=job.pilots,
         dag=job.dag or "",
+        split_batch=job.split_batch and len(tasks) > 1,
+        training=job.training,
     )
 
 
@@ -325,6 +327,10 @@ def _job_problems(document: Document, job: JobFile, name: str | None) -> list[Pr
         message = "the tasks of a gang wait for each other, so none of them can run twice"
         hint = "write `kind: array`, or remove it"
         problems.append(document.problem(("stragglers",), message, hint))
+    if job.split_batch and job.kind == "array":
+        message = "the tasks of an array have no batch in common, so there is none to divide"
+        hint = "write `kind: gang`, or remove it"
+        problems.append(document.problem(("split_batch",), message, hint))
     problems += _pilots_problems(document, job)
     problems += after.self_problems(document, job, name or job.name or "")
     return problems

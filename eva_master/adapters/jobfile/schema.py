@@ -18,7 +18,15 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from eva_master.adapters.text.quantities import Duration, MilliCpus, Size
-from eva_master.model.job import MOST_MEMBERS, MOST_PILOTS, MOST_TASKS
+from eva_master.model.job import (
+    LARGEST_BATCH,
+    MOST_MEMBERS,
+    MOST_PILOTS,
+    MOST_TASKS,
+    DatasetSize,
+    ModelSize,
+    Training,
+)
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _REFERENCE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -321,6 +329,22 @@ class JobFile(_Section):
         default="gang",
         description="gang: all tasks run or none does. array: they are independent.",
     )
+    split_batch: bool = Field(
+        default=False,
+        description=(
+            "Whether the program of a gang does the part of each batch that $EVA_BATCH_SHARE says: "
+            "more of it where it runs faster."
+        ),
+    )
+    batch_size: Annotated[Count, Field(ge=1, le=LARGEST_BATCH)] | None = Field(
+        default=None, description="Examples in a mini-batch, for first guesses of rates."
+    )
+    model_size: Literal["small", "modest", "high", "extra high"] | None = Field(
+        default=None, description="How complex the model is, likewise."
+    )
+    dataset_size: Literal["S", "M", "L", "XL"] | None = Field(
+        default=None, description="How large the dataset is, likewise."
+    )
     concurrency: Annotated[Count, Field(ge=1, le=MOST_TASKS)] | None = Field(
         default=None, description="How many tasks of an array may have a place at a time."
     )
@@ -388,3 +412,14 @@ class JobFile(_Section):
             "together."
         ),
     )
+
+    @property
+    def training(self) -> Training | None:
+        """What it trains, as far as it says so; `None` if it says nothing."""
+        if self.batch_size is None and self.model_size is None and self.dataset_size is None:
+            return None
+        return Training(
+            self.batch_size or 1,
+            ModelSize(self.model_size or ModelSize.SMALL),
+            DatasetSize(self.dataset_size or DatasetSize.S),
+        )

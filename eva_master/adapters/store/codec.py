@@ -11,7 +11,8 @@ import json
 import zlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import Generic, TypeVar
+from operator import attrgetter
+from typing import Any, Generic, TypeVar
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
@@ -41,6 +42,8 @@ class Codec(Generic[T]):
         leave_out: Fields that are stored elsewhere.
         brief: Tells the records whose fields are left out where they have their default. So the
             default of a field may never change.
+        unsaid: Fields that are left out of every record where they are false, 0 or `None`; of
+            records within it by all names on the way.
     """
 
     def __init__(
@@ -49,16 +52,27 @@ class Codec(Generic[T]):
         *,
         leave_out: frozenset[str],
         brief: Callable[[T], bool] = lambda _: False,
+        unsaid: Iterable[tuple[str, ...]] = (),
     ) -> None:
         self._adapter = adapter
-        self._exclude = {"__all__": set(leave_out)} if leave_out else None
+        self._leave_out = leave_out
         self._brief = brief
+        self._unsaid = [(attrgetter(".".join(path)), path) for path in unsaid]
 
     def encode(self, record: T) -> str:
         """Encode a record as one JSON object."""
+        left_out: dict[str, Any] = dict.fromkeys(self._leave_out, True)
+        for value, (*within, last) in self._unsaid:
+            if not value(record):
+                inner = left_out
+                for name in within:
+                    inner = inner.setdefault(name, {})
+                inner[last] = True
         # A list of one, less its brackets.
         document = self._adapter.dump_json(
-            [record], exclude=self._exclude, exclude_defaults=self._brief(record)
+            [record],
+            exclude={"__all__": left_out} if left_out else None,
+            exclude_defaults=self._brief(record),
         )
         return document[1:-1].decode()
 
@@ -81,16 +95,25 @@ class Codec(Generic[T]):
 
 _NOTHING: frozenset[str] = frozenset()
 
-SPECS = Codec(TypeAdapter(list[JobSpec], config=_CONFIG), leave_out=frozenset({"tasks"}))
+SPECS = Codec(
+    TypeAdapter(list[JobSpec], config=_CONFIG),
+    leave_out=frozenset({"tasks"}),
+    unsaid=[("split_batch",), ("training",)],
+)
 """Without the tasks, see `eva_master.adapters.store.task_specs`."""
 RUNS = Codec(
     TypeAdapter(list[TaskRun], config=_CONFIG),
     leave_out=_NOTHING,
     # When progress was heard of is not compared: a time alone would be taken for the default.
     brief=lambda run: run.progress.at_ms is None or run.progress != Progress(),
+    unsaid=[("batch_ppm",)],
 )
 """A job has up to ten thousand of them, of which most say little."""
-INSTANCES = Codec(TypeAdapter(list[Instance], config=_CONFIG), leave_out=_NOTHING)
+INSTANCES = Codec(
+    TypeAdapter(list[Instance], config=_CONFIG),
+    leave_out=_NOTHING,
+    unsaid=[("offering", "type", "gpu")],
+)
 JOBS = Codec(TypeAdapter(list[Job], config=_CONFIG), leave_out=frozenset({"spec"}))
 """Without the spec, which never changes."""
 

@@ -399,18 +399,25 @@ class GpusRecipe(_Recipe):
     move: Annotated[Duration, Field(ge=0)] = Field(
         default=10_000, description="from each start of a job to its first progress"
     )
+    rates: Literal["stated", "learned"] = Field(
+        default="stated",
+        description="learned: jobs state how many iterations they have, but not how fast they are; "
+        "that is measured while they run",
+    )
+    split_batch: bool = Field(
+        default=False, description="whether gangs divide each batch by how fast their tasks are"
+    )
 
     def trace(self, seed: int, catalog: Catalog) -> Trace:  # noqa: ARG002
         """Read the trace; a file does not depend on a seed."""
         found = read_gpu_jobs(self.file)[: self.jobs]
         name = self.file.name.partition(".")[0]
-        jobs = tuple(_training(job, self.move) for job in found)
         # Traces are sorted by arrival, then by id, and all arrive at once.
-        jobs = tuple(sorted(jobs, key=lambda job: job.id))
+        jobs = tuple(sorted((_training(job, self) for job in found), key=lambda job: job.id))
         return slowed(Trace(name, jobs), self.delay_factor)
 
 
-def _training(job: GpuJob, move_ms: int) -> TraceJob:
+def _training(job: GpuJob, recipe: GpusRecipe) -> TraceJob:
     """A gang whose duration is that on its fastest type."""
     fastest = max(rate for _, rate in job.rates)
     steps = max(1, round(job.iterations / job.gpus))
@@ -427,9 +434,11 @@ def _training(job: GpuJob, move_ms: int) -> TraceJob:
         arrival_ms=0,
         duration_ms=max(1, round(1_000 * steps / fastest)),
         tasks=(task,) * job.gpus,
-        init_ms=move_ms,
+        init_ms=recipe.move,
         steps_per_s=max(1, round(fastest * MILLION)),
         total_steps=steps,
+        split_batch=recipe.split_batch,
+        states_rates=recipe.rates == "stated",
     )
 
 

@@ -9,8 +9,9 @@ from statistics import fmean, median
 from typing import Annotated, Any
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
+from eva_master.adapters.catalog.gpus import GPUS, parse_gpu
 from eva_master.model.fleet.nodes import OwnedNode
 from eva_master.model.ids import MILLION, MILLIS_PER_HOUR, Family, JobId, Price, RunId, run_id
 from eva_master.model.trace import Trace
@@ -32,6 +33,8 @@ class ServersSection(BaseModel):
         gpus: Of each; beside each GPU there is a vCPU with 1 GiB, which is what a task of a trace
             of `kind: gpus` takes.
         usd_per_hour: The price of a server.
+        gpu: What GPUs they are, as in a catalog; by default those that the type is named after. It
+            matters where jobs do not state how fast they are.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -39,6 +42,7 @@ class ServersSection(BaseModel):
     servers: int = Field(ge=1, le=10_000)
     gpus: int = Field(default=4, ge=1, le=64)
     usd_per_hour: float = Field(default=1.0, gt=0, le=1e6, allow_inf_nan=False)
+    gpu: Annotated[int, BeforeValidator(parse_gpu)] = 0
 
 
 FleetSection = Annotated[Mapping[FamilyName, ServersSection], Field(min_length=1, max_length=64)]
@@ -47,9 +51,16 @@ FleetSection = Annotated[Mapping[FamilyName, ServersSection], Field(min_length=1
 
 def nodes_of(fleet: Mapping[str, ServersSection]) -> tuple[OwnedNode, ...]:
     """The owned nodes that an experiment's file states."""
+    named = {name.lower(): bandwidth for name, bandwidth in GPUS.items()}
     return fleet_nodes(
         [
-            Servers(Family(name), of.servers, of.gpus, Price(round(of.usd_per_hour * MILLION)))
+            Servers(
+                Family(name),
+                of.servers,
+                of.gpus,
+                Price(round(of.usd_per_hour * MILLION)),
+                of.gpu or named.get(name, 0),
+            )
             for name, of in fleet.items()
         ]
     )

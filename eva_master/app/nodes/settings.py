@@ -10,7 +10,7 @@ from typing import Annotated
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
-from eva_master.adapters.catalog.gpus import parse_gpu
+from eva_master.adapters.catalog.gpus import Pcie, parse_gpu, sheet
 from eva_master.adapters.text.quantities import Duration, MilliCpus, Size
 from eva_master.model.catalog import Catalog, InstanceType, Offering, Purchase
 from eva_master.model.fleet.nodes import NODE_ZONE, OwnedNode
@@ -76,12 +76,14 @@ class CapacitySection(BaseModel):
 
     Attributes:
         gpu: Memory bandwidth of a GPU in GB/s, by its name or as stated; 0 if it is not stated.
+        pcie: The generation of its PCIe bus.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     gpus: int = Field(default=0, ge=0, le=1_024, strict=True)
     gpu: Annotated[int, BeforeValidator(parse_gpu)] = 0
+    pcie: Pcie | None = None
     cpus: Annotated[MilliCpus, Field(gt=0)]
     memory: Annotated[Size, Field(gt=0)]
 
@@ -111,8 +113,13 @@ class NodeSection(BaseModel):
     def node(self, name: str) -> OwnedNode:
         """The node as a value."""
         family = Family(self.type.partition(".")[0])
+        room = self.capacity
         machine = InstanceType(
-            self.type, family, self.capacity.resources, gpu_bandwidth=self.capacity.gpu
+            self.type,
+            family,
+            room.resources,
+            gpu_bandwidth=room.gpu,
+            gpu=sheet(room.gpu, room.pcie),
         )
         offering = Offering(machine, Price(self.usd_per_hour), NODE_ZONE, Purchase.OWNED)
         return OwnedNode(InstanceId(name), offering, self.fence_after)

@@ -16,6 +16,9 @@ from eva_master.model.records import Instance, Job, TaskRun
 from eva_master.model.states import RunState
 from eva_master.model.values import replace
 
+_CLEARLY = 1.05
+"""By less a window differs from another for no reason."""
+
 
 def from_window(state: State, run: TaskRun, now: Millis) -> bool:
     """Learn from a complete window of a running task run.
@@ -23,7 +26,8 @@ def from_window(state: State, run: TaskRun, now: Millis) -> bool:
     A window alone teaches the stand-alone throughput. A window in company teaches how the company
     slows the workload down, once its stand-alone throughput is known; in a gang that is
     attributed to one member (see `learning.attribution`). A gang is one measurement, taken from
-    its first member that reports.
+    its first member that reports. Where tasks always have company a window in company teaches
+    both, see `_at_least`.
 
     Returns:
         Whether it is news that a plan may depend on.
@@ -33,16 +37,35 @@ def from_window(state: State, run: TaskRun, now: Millis) -> bool:
         return False
     if not any(accompanied(state, member) for member in members):
         return _standalone(state, run, members, now)
+    news = _at_least(state, run, members) and _standalone(state, run, members, now)
     entries = [company(state, member) for member in members]
     rates = [standalone_rate(state, member) for member in members]
     known = [rate for rate in rates if rate]
     if len(known) < len(rates):
-        return False
+        return news
     # Alone, too, the slowest member would set the pace.
     observed = max(1, min(MILLION, round(run.progress.rate / min(known) * MILLION)))
     before = state.throughput
     state.set_learned(state.learned.in_company(entries, observed, now))
-    return state.throughput != before
+    return news or state.throughput != before
+
+
+def _at_least(state: State, run: TaskRun, members: list[TaskRun]) -> bool:
+    """Whether a window in company shows that a workload is faster alone than is known.
+
+    Owned nodes are full: a job may never be alone on one, and others must be compared by what it
+    does there all the same. It counts until a window alone says more, and only of tasks that state
+    no rate.
+    """
+    assert run.instance is not None
+    places = [state.instances[it.instance] for it in members if it.instance is not None]
+    task, family = state.task(run), base_family(places[0].offering.type.family)
+    if not all(it.owned for it in places) or task.throughput_on(family) is not None:
+        return False
+    known = state.standalone.lookup(task.workload, family)
+    if known is not None and state.jobs[run.job].spec.least is not None:
+        known *= float(sizes.size_speed(state, members))
+    return known is None or known * _CLEARLY < run.progress.rate
 
 
 def _standalone(state: State, run: TaskRun, members: list[TaskRun], now: Millis) -> bool:
@@ -53,6 +76,8 @@ def _standalone(state: State, run: TaskRun, members: list[TaskRun], now: Millis)
     }
     if len(families) != 1:
         return False  # nobody knows whose pace it was
+    if max(it.batch_ppm for it in members) - min(it.batch_ppm for it in members) > 1:
+        return False  # nor is it the pace of one of them
     workload, rate, news = state.task(run).workload, run.progress.rate, False
     if state.jobs[run.job].spec.least is not None:
         news = _of_size(state, run, members, now)
@@ -77,10 +102,12 @@ def _of_size(state: State, run: TaskRun, members: list[TaskRun], now: Millis) ->
 
 def _taken(state: State, table: StandaloneTable, workload: Workload) -> bool:
     """Keep what was learned of a workload on its own; whether policies get to know of it."""
-    before = state.standalone.known
+    before, expected = state.standalone.known, state.valuation.expected
     state.set_learned(replace(state.learned, standalone=table))
     if table.known == before:
         return False
+    if state.valuation.expected != expected:
+        state.view_cache.rates_changed()
     state.view_cache.workload_changed(workload)
     return True
 

@@ -32,7 +32,7 @@ from eva_master.model.planning.snapshot import PREVIEW, RemainingWork, RunTime
 from eva_master.model.records import Job, TaskRun
 from eva_master.model.states import TERMINAL_JOB, TERMINAL_RUN, RunState
 from eva_master.model.values import replace
-from eva_master.packing.valuation.job_valuation import Reservation
+from eva_master.packing.valuation.job_valuation import Reservation, pace_of
 from eva_master.packing.valuation.remaining_work import (
     Extent,
     Left,
@@ -226,7 +226,7 @@ def of_spec(
     measured: list[_Measured | None] = []
     for group in groups(spec):
         tasks = [spec.tasks[number] for number in group]
-        rate = _rate_ppm(state, tasks, [reservations[number] for number in group])
+        rate = _rate_ppm(state, spec, tasks, [reservations[number] for number in group])
         extent = _extent(estimates, tasks, spec.total_steps, rate)
         found = left(extent)
         one = None if found is None else _Measured(found, _estimate(estimates, tasks, extent))
@@ -248,7 +248,7 @@ def expected(state: Records, job: Job) -> Estimate | None:
     for group in groups(spec):
         tasks, rate = [spec.tasks[number] for number in group], 0
         if reservations:
-            rate = _rate_ppm(state, tasks, [reservations[number] for number in group])
+            rate = _rate_ppm(state, spec, tasks, [reservations[number] for number in group])
         extent = _extent(estimates, tasks, spec.total_steps, rate)
         if left(extent) is not None:
             found.append(_estimate(estimates, tasks, extent))
@@ -494,7 +494,7 @@ def _measured(
     if total:
         company = _company(state, teller, placed)
         own = teller.progress.rate if teller.state is RunState.RUNNING else 0.0
-        known = _rate_ppm(state, tasks, [state.reservation(run) for run in group])
+        known = _rate_ppm(state, spec, tasks, [state.reservation(run) for run in group])
         rate = standalone_rate_ppm(known, own, speed, company)
     ran = sum(run.work_ms for run in group if kept or run.state in _IN_ATTEMPT) // len(group)
     extent = _extent(estimates, tasks, total, rate)
@@ -557,16 +557,21 @@ def _since(teller: TaskRun, running: Sequence[TaskRun], *, by_steps: bool) -> Mi
 
 
 def _rate_ppm(
-    state: Records, tasks: Sequence[TaskSpec], reservations: Sequence[Reservation]
+    state: Records,
+    spec: JobSpec,
+    tasks: Sequence[TaskSpec],
+    reservations: Sequence[Reservation],
 ) -> int:
     """Standalone rate of the slowest task, each on the family that sets its reservation price.
+
+    Of a gang that divides batches by speed it is the mean of its tasks' rates.
 
     Returns:
         Millionths of iterations per second; 0 if that of none is known.
     """
-    rates = (
+    rates = [
         dict(state.standalone_rates(task)).get(reserved.offering.type.family, 0)
         for task, reserved in zip(tasks, reservations, strict=True)
         if reserved.offering is not None
-    )
-    return min(filter(None, rates), default=0)
+    ]
+    return pace_of(rates, split=spec.split_batch)

@@ -10,13 +10,14 @@ from eva_master.control.measure.sizes import size_speed
 from eva_master.control.state.records import Records
 from eva_master.control.state.store import State
 from eva_master.learning.colocation import Key, key
+from eva_master.learning.speeds.batch_shares import at_share
 from eva_master.learning.windows import Mark, pace
 from eva_master.model.catalog import base_family
 from eva_master.model.ids import MILLION, InstanceId, Millis, RunId, Workload
 from eva_master.model.job import JobKind
 from eva_master.model.records import Progress, TaskRun
 from eva_master.model.states import RunState
-from eva_master.packing.valuation.job_valuation import slowest
+from eva_master.packing.valuation.job_valuation import divided, slowest
 
 _MARKS = 30
 """Marks in a window; reports that come more densely are taken together."""
@@ -125,7 +126,8 @@ class Meters:
 def standalone_rate(state: Records, run: TaskRun) -> float | None:
     """Iterations per second of the task run's task alone on the family it is on, `None` if unknown.
 
-    Of an elastic gang's member, with as many members as there are.
+    Of an elastic gang's member, with as many members as there are. Of one that does its own share
+    of each batch, with this share.
 
     What the user stated goes before what was measured.
     """
@@ -135,9 +137,12 @@ def standalone_rate(state: Records, run: TaskRun) -> float | None:
     task = state.task(run)
     stated = task.throughput_on(family)
     rate = stated if stated is not None else state.standalone.lookup(task.workload, family)
-    if rate is None or state.jobs[run.job].spec.least is None:
+    spec = state.jobs[run.job].spec
+    if rate is None or (spec.least is None and not run.batch_ppm):
         return rate
-    return rate * float(size_speed(state, placed_with(state, run)))
+    if spec.least is not None:
+        rate *= float(size_speed(state, placed_with(state, run)))
+    return rate * float(at_share(Fraction(1), run.batch_ppm, state.jobs[run.job].members))
 
 
 def placed_with(state: Records, run: TaskRun) -> list[TaskRun]:
@@ -166,11 +171,15 @@ def family_speed(state: Records, placed: Iterable[TaskRun]) -> Fraction:
 
     See `Reservation.speed_on`; 1 if there are none.
     """
+    there = [run for run in placed if run.instance is not None]
     speeds = [
         state.reservation(run).speed_on(state.instances[run.instance].offering.type.family)
-        for run in placed
+        for run in there
         if run.instance is not None
     ]
+    spec = state.jobs[there[0].job].spec if there else None
+    if spec is not None and spec.split_batch:
+        return divided(speeds, len(spec.tasks) if spec.least is not None else len(speeds))
     return speeds[0] if len(speeds) == 1 else slowest(speeds)
 
 

@@ -52,6 +52,8 @@ def hypothetical(
             state, spec, settings.limits, settings.partitions.home(spec.partition)
         ),
         partition=spec.partition,
+        split_batch=spec.split_batch,
+        training=spec.training,
     )
     return Snapshot(
         now_ms=now,

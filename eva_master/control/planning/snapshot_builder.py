@@ -282,6 +282,8 @@ def _job_view(
         pilots=spec.pilots,
         kinds=kinds if len(kinds) > 1 else (),
         dag=dag,
+        split_batch=spec.split_batch,
+        training=spec.training,
     )
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from eva_master.model.accounting.tenants import DEFAULT_TENANT
 from eva_master.model.catalog import Catalog, Offering
 from eva_master.model.ids import MILLION, Family, InstanceId, JobId, Millis, RunId, Workload
-from eva_master.model.job import JobKind, Latency, TaskSpec
+from eva_master.model.job import JobKind, Latency, TaskSpec, Training
 from eva_master.model.planning.elastic import Elastic
 from eva_master.model.planning.estimate import Estimate
 from eva_master.model.resources import NOTHING, Resources
@@ -220,6 +220,9 @@ class JobView:
             user says so.
         kinds: Of an array of several kinds of tasks: the indexes of those of each; else empty.
         dag: What there is of its DAG besides; `None` if it is no stage of one.
+        split_batch: Whether the members of a gang divide each batch by how fast they are: its pace
+            is the mean of its members', not that of the slowest.
+        training: What it trains, if its user says so; for policies that guess rates from it.
     """
 
     id: JobId
@@ -247,6 +250,8 @@ class JobView:
     pilots: int | None = None
     kinds: tuple[Sequence[int], ...] = ()
     dag: DagView | None = None
+    split_batch: bool = False
+    training: Training | None = None
 
     @property
     def stands_in_line(self) -> bool:

@@ -152,7 +152,7 @@ def _contender(
     demand = {
         family: need for family in fleet.machines if (need := _together(tasks, family)) is not None
     }
-    paces = valuation.paces(tasks)
+    paces = valuation.paces(tasks, split=job.split_batch)
     # Where nothing is known of the rates all types are equally fast.
     home = paces.home or 1
     known = next((run.remaining for run in runs if run.remaining is not None), None)

@@ -8,6 +8,7 @@ import numpy as np
 
 from eva_master.model.ids import Family, RunId
 from eva_master.model.planning.snapshot import Snapshot
+from eva_master.model.resources import Resources
 from eva_master.packing.bins.open_instances import OpenInstances
 from eva_master.packing.fleet.capacity import is_fixed
 from eva_master.packing.fleet.contenders import Contender
@@ -44,6 +45,11 @@ class Seats:
     def has(self, one: Contender) -> bool:
         """Whether a contender is seated, all of it."""
         return all(run.id in self._instances.row_of for run in one.runs)
+
+    def room(self, family: Family) -> Resources:
+        """What is free on a type, on what is there and on what is launched by now."""
+        gpus, milli_cpus, memory_mib = self._instances.free()[self._rows_of(family)].sum(axis=0)
+        return Resources(int(gpus), int(milli_cpus), int(memory_mib))
 
     def back(self, one: Contender) -> bool:
         """Seat a contender where it was before; says whether it was and there is room."""

@@ -76,14 +76,14 @@ def least_time(
         return LeastTime(
             0.0, dict.fromkeys(capacity, (0.0, 0.0, 0.0)), dict.fromkeys(capacity, 0.0)
         )
-    rows = {row: number for number, row in enumerate(_scarce(needs, capacity))}
+    rows = {row: number for number, row in enumerate(scarce(needs, capacity))}
     # Times count in that of the longest work where it is fastest, so that numbers are near 1.
     unit = max(min(_times(need, capacity).values()) for need in needs)
     limits = len(rows) + (len(needs) if one_by_one else 0)
     columns = [(1.0, list(range(limits)), [1.0] * limits)]
     for number, need in enumerate(needs):
         for family, alone_ms in _times(need, capacity).items():
-            shares = _shares(need.demand[family], capacity[family])
+            shares = parts_taken(need.demand[family], capacity[family])
             taken = {rows[family, it]: part for it, part in shares if (family, it) in rows}
             entries = {row: -part * need.count for row, part in taken.items()}
             if one_by_one:
@@ -100,20 +100,20 @@ def least_time(
 
 def largest_share(need: Resources, there: Resources) -> float:
     """What part of a type something takes, of the resource of which it takes the largest part."""
-    return max((part for _, part in _shares(need, there)), default=0.0)
+    return max((part for _, part in parts_taken(need, there)), default=0.0)
 
 
 def _times(need: Need, capacity: Mapping[Family, Resources]) -> dict[Family, float]:
     return {family: need.alone_ms[family] for family in capacity if family in need.alone_ms}
 
 
-def _shares(need: Resources, there: Resources) -> list[tuple[int, float]]:
+def parts_taken(need: Resources, there: Resources) -> list[tuple[int, float]]:
     """What part of each resource of a type something takes, of those that it takes any of."""
     each = enumerate(zip(vector(need), vector(there), strict=True))
     return [(number, amount / size) for number, (amount, size) in each if amount and size]
 
 
-def _scarce(
+def scarce(
     needs: Sequence[Need], capacity: Mapping[Family, Resources]
 ) -> Iterator[tuple[Family, int]]:
     """The resources of types that can be scarce, as (type, 0 for GPUs, 1 for CPUs, 2 for memory).
@@ -122,7 +122,7 @@ def _scarce(
     """
     for family, there in capacity.items():
         demands = {need.demand[family] for need in needs if family in need.alone_ms}
-        shares = [dict(_shares(demand, there)) for demand in demands]
+        shares = [dict(parts_taken(demand, there)) for demand in demands]
         taken = {it: [parts.get(it, 0.0) for parts in shares] for it in range(3)}
         left = [it for it in taken if any(taken[it])]
         for number in reversed(left[:]):

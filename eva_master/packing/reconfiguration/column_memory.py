@@ -134,5 +134,6 @@ def _digest(problem: Problem, task_class: TaskClass) -> str:
 def _name(task_class: TaskClass) -> str:
     """Name a class by what does not change with prices."""
     gang = task_class.charge * 1000 // max(task_class.price, 1)
-    text = repr((task_class.demand, task_class.workload, gang, *task_class.speeds))
+    split = ("split",) if task_class.split else ()
+    text = repr((task_class.demand, task_class.workload, gang, *task_class.speeds, *split))
     return hashlib.sha256(text.encode()).hexdigest()[:12]

@@ -1,9 +1,13 @@
-"""The pace of gangs whose members run faster on some families than on others."""
+"""The pace of gangs whose members run faster on some families than on others.
+
+Members that do equal parts of each batch go at the pace of the slowest. Members that divide batches
+by how fast they are go at the mean of their speeds.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -28,20 +32,30 @@ class Part:
     Attributes:
         speeds: How fast it is of use on each family; empty if equally on all.
         others: What instances of the other members cost, in micro-dollars per hour.
+        split: Whether its gang divides batches by speed. Then `speeds` are those of the whole gang,
+            its other members being where they are worth most, and a faster family is of use.
     """
 
     speeds: Speeds = ()
     others: int = 0
+    split: bool = False
 
 
-def parts(members: Sequence[Member], offerings: Sequence[Offering]) -> list[Part] | None:
+def parts(
+    members: Sequence[Member], offerings: Sequence[Offering], *, split: bool = False
+) -> list[Part] | None:
     """What a gang needs of its members where they are rented, else where that is possible.
 
     Arguments and result as of `_parts`.
+
+    Args:
+        members: Likewise.
+        offerings: Likewise.
+        split: Whether its members divide batches by how fast they are.
     """
-    bought = rented(offerings)
-    found = _parts(members, bought)
-    return found if found or bought is offerings else _parts(members, offerings)
+    make, bought = _split_parts if split else _parts, rented(offerings)
+    found = make(members, bought)
+    return found if found or bought is offerings else make(members, offerings)
 
 
 def _parts(members: Sequence[Member], offerings: Sequence[Offering]) -> list[Part] | None:
@@ -97,6 +111,57 @@ def _places(member: Member, offerings: Sequence[Offering]) -> list[tuple[int, in
 def _price(places: Sequence[tuple[int, int]], pace: int) -> int | None:
     """The least price at which a member keeps up; one of unknown rate always does."""
     return next((price for price, rate in places if rate == 0 or rate >= pace), None)
+
+
+def _split_parts(members: Sequence[Member], offerings: Sequence[Offering]) -> list[Part] | None:
+    """The same for members that divide batches by how fast they are.
+
+    Such a gang goes at the mean of its members' speeds, so an iteration costs the sum of their
+    prices over the sum of their speeds. Where that is least is found by looking, at one cost of a
+    unit of speed, for the instance of each member that is worth most beyond its price (Dinkelbach's
+    method): the next cost is that of what was found, and each is less than the one before.
+
+    Args:
+        members: Of one gang. One of unknown rate is equally fast everywhere.
+        offerings: Cheapest first.
+    """
+    if all(len({rate for _, rate in rates}) <= 1 for _, rates in members):
+        return None
+    counts = Counter(members)
+    places = {member: _places(member, offerings) for member in counts}
+    if not all(places.values()):
+        return None
+    chosen = {member: options[0] for member, options in places.items()}
+    cost = None
+    while True:
+        price, speed = _together(chosen, counts)
+        if speed == 0:
+            return None
+        if cost is not None and Fraction(price, speed) >= cost:
+            break
+        cost = Fraction(price, speed)
+        chosen = {member: _worth_most(options, cost) for member, options in places.items()}
+    return [
+        Part(
+            compared([(family, speed - chosen[member][1] + rate) for family, rate in member[1]]),
+            price - chosen[member][0],
+            split=True,
+        )
+        for member in members
+    ]
+
+
+def _together(
+    chosen: Mapping[Member, tuple[int, int]], counts: Mapping[Member, int]
+) -> tuple[int, int]:
+    """What a gang costs and how fast it is, summed over its members."""
+    price = sum(count * chosen[member][0] for member, count in counts.items())
+    return price, sum(count * chosen[member][1] for member, count in counts.items())
+
+
+def _worth_most(places: Sequence[tuple[int, int]], cost: Fraction) -> tuple[int, int]:
+    """The place with the largest worth beyond its price, of equals the first."""
+    return min(places, key=lambda place: place[0] - cost * place[1])
 
 
 def _useful(rates: Rates, pace: int) -> Speeds:

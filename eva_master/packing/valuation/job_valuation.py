@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 
+from eva_master.learning.speeds.type_rates import TypeSpeeds, TypeSpeedsView
 from eva_master.model.catalog import Offering
 from eva_master.model.ids import Family
 from eva_master.model.job import JobKind, JobSpec, TaskSpec, different
@@ -33,6 +34,7 @@ __all__ = [
     "Rates",
     "Reservation",
     "gang_parts",
+    "pace_of",
     "slowest",
 ]
 
@@ -97,15 +99,22 @@ class JobValuation:
     ) -> None:
         listed = tuple(offerings)
         self._offerings = cheapest_first(it for it in listed if it.limit != 0)
-        self._on_sheets = sheets(listed)
+        self._type_speeds = TypeSpeedsView(sheets(listed))
         self._rates = measured_rates_view()
-        self._measured = self._rates.of((standalone or StandaloneRates()).measured)
+        self._rows = (standalone or StandaloneRates()).measured
+        self._measured = self._rates.of(self._rows)
         self._reservations: dict[tuple[Demand, Part], Reservation] = {}
-        self._gangs: dict[tuple[Member, ...], tuple[Part, ...]] = {}
+        self._gangs: dict[tuple[tuple[Member, ...], bool], tuple[Part, ...]] = {}
 
     def follow(self, standalone: StandaloneRates) -> None:
         """Go by other measured rates from now on; what was said so far stays as it was."""
-        self._measured = self._rates.of(standalone.measured)
+        self._rows = standalone.measured
+        self._measured = self._rates.of(self._rows)
+
+    @property
+    def expected(self) -> TypeSpeeds:
+        """How fast families are expected to be, by data sheets and what was measured."""
+        return self._type_speeds.of(self._rows)
 
     def rates(self, task: TaskSpec) -> Rates:
         """Standalone iterations per second of a task, in millionths, per family it can run on.
@@ -113,53 +122,54 @@ class JobValuation:
         Returns:
             Empty if neither the user nor a measurement tells them.
         """
-        return rates(task, self._measured.get(task.workload, ()), self._on_sheets)
+        measured = self._measured.get(task.workload, ())
+        return rates(task, measured, self.expected.of(task.workload))
 
     def of(self, spec: JobSpec) -> tuple[Reservation, ...]:
         """The reservation of each task of a job; those of a gang are found together."""
         if spec.kind is JobKind.GANG and len(spec.tasks) > 1:
-            return self._of_gang(spec.tasks)
+            return self._of_gang(spec.tasks, split=spec.split_batch)
         known = {task: self.of_task(task) for task in different(spec.tasks)}
         if len(known) == 1:
             return (*known.values(),) * len(spec.tasks)
         return tuple(known[task] for task in spec.tasks)
 
-    def paces(self, tasks: Sequence[TaskSpec]) -> Paces:
+    def paces(self, tasks: Sequence[TaskSpec], *, split: bool = False) -> Paces:
         """How fast the members of a gang are together, or a task alone.
 
-        A member of unknown rates holds nobody up.
+        Args:
+            tasks: All members. One of unknown rates holds nobody up.
+            split: Whether they divide batches by speed.
         """
-        found = dict.fromkeys(tasks)
-        rated = [dict(it) for task in found if (it := self.rates(task))]
+        rated = [(task, dict(known)) for task in tasks if (known := self.rates(task))]
         if not rated:
             return Paces(0, {})
-        families = set(rated[0]).intersection(*rated[1:])
-        homes = zip(tasks, self._of_gang(tasks), strict=True)
-        known = (
+        families = set[Family].intersection(*(set(known) for _, known in rated))
+        on = {it: pace_of([known[it] for _, known in rated], split=split) for it in families}
+        homes = self._of_gang(tasks, split=split) if len(tasks) > 1 else (self.of_task(tasks[0]),)
+        at_home = [
             dict(self.rates(task)).get(reserved.offering.type.family, 0)
-            for task, reserved in homes
+            for task, reserved in zip(tasks, homes, strict=True)
             if reserved.offering is not None
-        )
-        on = {family: min(rates[family] for rates in rated) for family in sorted(families)}
-        return Paces(min(filter(None, known), default=0), on)
+        ]
+        return Paces(pace_of(at_home, split=split), on)
 
     def of_task(self, task: TaskSpec) -> Reservation:
         """The reservation of a task that is in no gang of several."""
         return self._reserved(task.demand, Part(compared(self.rates(task))))
 
-    def _of_gang(self, tasks: Sequence[TaskSpec]) -> tuple[Reservation, ...]:
-        if len(tasks) == 1:
-            return (self.of_task(tasks[0]),)
+    def _of_gang(self, tasks: Sequence[TaskSpec], *, split: bool) -> tuple[Reservation, ...]:
         members = tuple((task.demand, self.rates(task)) for task in tasks)
-        found = zip(tasks, self._gang(members), strict=True)
+        found = zip(tasks, self._gang(members, split=split), strict=True)
         return tuple(self._reserved(task.demand, part) for task, part in found)
 
-    def _gang(self, members: tuple[Member, ...]) -> tuple[Part, ...]:
-        known = self._gangs.get(members)
+    def _gang(self, members: tuple[Member, ...], *, split: bool) -> tuple[Part, ...]:
+        known = self._gangs.get((members, split))
         if known is None:
             if len(self._gangs) >= _RESERVATIONS_KEPT:
                 self._gangs.clear()
-            known = self._gangs[members] = gang_parts(members, self._offerings)
+            known = gang_parts(members, self._offerings, split=split)
+            self._gangs[members, split] = known
         return known
 
     def _reserved(self, demand: Demand, part: Part) -> Reservation:
@@ -207,19 +217,55 @@ class JobReservations:
         return found
 
 
-def gang_parts(members: Sequence[Member], offerings: Sequence[Offering]) -> tuple[Part, ...]:
+def gang_parts(
+    members: Sequence[Member], offerings: Sequence[Offering], *, split: bool = False
+) -> tuple[Part, ...]:
     """What a gang needs of each of its members.
 
     Args:
         members: Demand and rates of each.
         offerings: Cheapest first.
+        split: Whether they divide batches by how fast they are.
     """
-    found = parts(members, offerings)
+    found = parts(members, offerings, split=split)
     if found is None:
         return tuple(Part(compared(known)) for _, known in members)
     return tuple(found)
 
 
+def pace_of(rates: Iterable[int], *, split: bool) -> int:
+    """How fast tasks are that wait for each other: as the slowest.
+
+    Args:
+        rates: Of each; those of 0 are unknown.
+        split: Whether they divide each batch by how fast they are: then as the mean.
+
+    Returns:
+        Iterations of all of them in the time of the rates; 0 if no rate is known.
+    """
+    known = [rate for rate in rates if rate]
+    if split and known:
+        return sum(known) // len(known)
+    return min(known, default=0)
+
+
 def slowest(speeds: Iterable[Fraction]) -> Fraction:
     """The pace of tasks that wait for each other; 1 if there are none."""
     return min(speeds, default=SAME_SPEED)
+
+
+def divided(speeds: Sequence[Fraction], members: int) -> Fraction:
+    """The pace of a gang that divides batches by speed.
+
+    Args:
+        speeds: Of the members that run, each as fast as the whole gang would be if only that member
+            were elsewhere than where it is worth most; see `gang_pace.Part`.
+        members: How many the gang has, which are alike if not all of them run.
+
+    Returns:
+        Its pace with those that run, against that of all where they are worth most.
+    """
+    if not speeds:
+        return SAME_SPEED
+    more = sum((speed - SAME_SPEED for speed in speeds), Fraction(0))
+    return SAME_SPEED + more * members / len(speeds)

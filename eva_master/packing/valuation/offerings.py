@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Set
 
+from eva_master.learning.speeds.type_rates import TypeSpeedsView
 from eva_master.model.catalog import Catalog, Offering
 from eva_master.model.ids import Millis, OfferingId
 from eva_master.packing.valuation.reservation_price import cheapest_first, purchasable, sheets
@@ -27,7 +28,7 @@ class OfferingIndex:
         offerings: All of them, cheapest first.
         by_id: The same by id, cheapest first.
         dearest: The same, the dearest first, equal prices by offering id.
-        on_sheets: What data sheets say of their GPUs.
+        type_speeds: How fast their families are expected to be, by what was measured.
     """
 
     def __init__(self, catalog: Catalog, unlisted: Mapping[OfferingId, Offering]) -> None:
@@ -38,7 +39,7 @@ class OfferingIndex:
         self.offerings = cheapest_first({**unlisted, **offered}.values())
         self.by_id: Mapping[OfferingId, Offering] = {o.id: o for o in self.offerings}
         self.dearest = sorted(self.by_id.items(), key=lambda item: -item[1].price)
-        self.on_sheets = sheets(self.offerings)
+        self.type_speeds = TypeSpeedsView(sheets(self.offerings))
         self._offered = tuple(o for name, o in self.by_id.items() if name in offered)
         self._prices: tuple[ShapePrices, ...] = ()
 

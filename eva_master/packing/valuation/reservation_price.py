@@ -12,6 +12,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from eva_master.learning.speeds.type_rates import Row, Sheets
 from eva_master.model.catalog import Offering, Purchase, base_family
 from eva_master.model.ids import Family, Millis, Workload
 from eva_master.model.planning.fixed_point import exp_of_ppm, log_ppm
@@ -28,11 +29,6 @@ Rates = tuple[tuple[Family, int], ...]
 NO_SHEETS: Sheets = MappingProxyType({})
 SAME_SPEED = Fraction(1)
 """Of a task that runs equally fast on all of its families."""
-Sheets = Mapping[Family, int]
-"""What data sheets say of the GPUs of a family: their memory bandwidth in GB/s. Families of which
-they say nothing, or that have no GPUs, are left out."""
-Row = tuple[tuple[Workload, Family], int]
-"""Of `StandaloneRates`."""
 
 
 def cheapest_first(offerings: Iterable[Offering]) -> tuple[Offering, ...]:
@@ -89,14 +85,15 @@ def rates(task: Stated, measured: Rates = (), on_sheets: Sheets = NO_SHEETS) -> 
     """A task's standalone throughput on each family that it has a demand on.
 
     What is stated goes before what was measured. Where neither is known a task on GPUs is expected
-    to be as much faster or slower than on the families that are known as data sheets say of their
-    GPUs. If they say nothing, or the number of GPUs differs, it counts as no faster than on the
-    slowest of the others, so that a low price alone sends it not to where it might crawl.
+    to be as much faster or slower than on the families that are known as data sheets and other
+    workloads let expect of their GPUs. If they say nothing, or the number of GPUs differs, it
+    counts as no faster than on the slowest of the others, so that a low price alone sends it not to
+    where it might crawl.
 
     Args:
         task: Whose.
         measured: Of its workload; rates of 0 are unknown.
-        on_sheets: What data sheets say.
+        on_sheets: What is expected of the families, see `TypeSpeeds.of`.
 
     Returns:
         Empty if nothing is known.
@@ -298,7 +295,12 @@ def relative_speed(family: Family, offering: Offering | None, pace: Speeds) -> F
 
 
 def price_on(
-    family: Family, offering: Offering | None, pace: Speeds, charge: int | None = None
+    family: Family,
+    offering: Offering | None,
+    pace: Speeds,
+    charge: int | None = None,
+    *,
+    split: bool = False,
 ) -> int:
     """What a task is worth on a family if `offering` sets its reservation price.
 
@@ -309,6 +311,7 @@ def price_on(
         charge: Reservation price of its gang, `None` if it is in none. All of a gang is slowed
             down by a member on a slow family, as it is by one that loses to its neighbours (section
             4.4); a member that is faster than the others gains nothing.
+        split: Whether its gang divides batches by speed; then all gain by a faster member.
 
     Returns:
         Micro-dollars per hour, rounded down; the offering's price on its own family. Of a member
@@ -317,5 +320,5 @@ def price_on(
     price, speed = reservation_price(offering), relative_speed(family, offering, pace)
     if charge is None or offering is None:
         return price * speed.numerator // speed.denominator
-    speed = min(speed, Fraction(1))
+    speed = speed if split else min(speed, Fraction(1))
     return price - charge + charge * speed.numerator // speed.denominator

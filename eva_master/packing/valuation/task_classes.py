@@ -12,6 +12,7 @@ from functools import cached_property
 
 import numpy as np
 
+from eva_master.learning.speeds.type_rates import TypeSpeeds
 from eva_master.model.catalog import Offering
 from eva_master.model.ids import MILLION, Family, RunId, Workload
 from eva_master.model.planning.snapshot import RunView
@@ -19,7 +20,6 @@ from eva_master.packing.interference.throughput import Ints
 from eva_master.packing.valuation.reservation_price import (
     Demand,
     Rates,
-    Sheets,
     Speeds,
     price_on,
     reservation_price,
@@ -48,6 +48,7 @@ class TaskClass:
         speeds: How fast they run on each family.
         prices: What running one of them is worth per family that can host them, see
             `reservation_price.price_on`; empty if it is `price` on all of them.
+        split: Whether they are in a gang that divides batches by speed.
     """
 
     demand: Demand
@@ -56,6 +57,7 @@ class TaskClass:
     charge: int
     speeds: Speeds = ()
     prices: tuple[tuple[Family, int], ...] = ()
+    split: bool = False
     _hash: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -82,7 +84,8 @@ class TaskClass:
         charge = price + self.others
         gang = charge if self.others else None
         prices = tuple(
-            (name, price_on(name, offering, self.speeds, gang)) for name, _ in self.prices
+            (name, price_on(name, offering, self.speeds, gang, split=self.split))
+            for name, _ in self.prices
         )
         return replace(self, price=price, charge=charge, prices=prices)
 
@@ -140,8 +143,12 @@ class PricedShape:
     @cached_property
     def prices(self) -> tuple[int, ...]:
         """Reservation price times speed on each family, in micro-dollars per hour."""
-        speeds = self.shape.part.speeds
-        return tuple(price_on(family, self.own, speeds) for family in self._families)
+        part = self.shape.part
+        charge = self.price + part.others if part.split else None
+        return tuple(
+            price_on(family, self.own, part.speeds, charge, split=part.split)
+            for family in self._families
+        )
 
     def in_gang(self, workload: Workload, charge: int) -> TaskClass:
         """The class of such tasks that are of this workload and in such a gang."""
@@ -248,7 +255,7 @@ class ShapePrices:
             needs, nowhere = dict(demand), (IMPOSSIBLE,) * 3
             found = self._ranked[key] = RankedClass(
                 task_class,
-                (demand, workload, charge, task_class.speeds),
+                (demand, workload, charge, task_class.speeds, task_class.split),
                 tuple(needs.get(family, nowhere) for family in self.families),
             )
         return found
@@ -269,7 +276,7 @@ class ShapePrices:
         for row, shape in enumerate(shapes):
             demand, pace = shape.demand, shape.part.speeds
             places = tuple((name, 0) for name, _ in pace if name in hosted and hosted[name][row])
-            unpriced = TaskClass(demand, UNKNOWN, 0, 0, pace, places)
+            unpriced = TaskClass(demand, UNKNOWN, 0, 0, pace, places, split=shape.part.split)
             own = now[row] or later[row]
             task_class = unpriced if own is None else unpriced.reserved(own)
             sold = now[row] is not None
@@ -284,7 +291,7 @@ class SnapshotShapes:
         prices: What shapes are worth.
         traits: What packing sees of tasks.
         measured: What was measured of each workload.
-        on_sheets: What data sheets say of GPUs.
+        expected: How fast families are expected to be.
 
     Attributes:
         prices: Likewise.
@@ -295,10 +302,10 @@ class SnapshotShapes:
         prices: ShapePrices,
         traits: TaskShapes,
         measured: Mapping[Workload, Rates],
-        on_sheets: Sheets,
+        expected: TypeSpeeds,
     ) -> None:
         self.prices = prices
-        self._on_sheets = on_sheets
+        self._expected = expected
         self._traits = traits
         self._measured = measured
         self._of_run: dict[RunId, PricedShape] = {}
@@ -309,6 +316,6 @@ class SnapshotShapes:
         if found is None:
             traits = self._traits.of_run(run)
             measured = self._measured.get(traits.workload, ())
-            shape = traits.shape(measured, self._on_sheets)
+            shape = traits.shape(measured, self._expected.of(traits.workload))
             found = self._of_run[run.id] = self.prices.of(shape)
         return found

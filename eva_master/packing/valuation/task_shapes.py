@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from eva_master.learning.speeds.type_rates import Sheets
 from eva_master.model.ids import RunId, Workload
 from eva_master.model.job import TaskSpec
 from eva_master.model.planning.snapshot import RunView
@@ -11,7 +12,6 @@ from eva_master.packing.valuation.gang_pace import Part
 from eva_master.packing.valuation.reservation_price import (
     Demand,
     Rates,
-    Sheets,
     compared,
     rates,
 )

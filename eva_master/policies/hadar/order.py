@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from eva_master.model.ids import MILLION, Family, RunId
+from eva_master.model.ids import MILLION, Family, Millis, RunId
 from eva_master.model.resources import Resources
+from eva_master.model.values import replace
 from eva_master.packing.fleet.contenders import Contender
 from eva_master.packing.lp.least_time import LeastTime, Need, least_time
 from eva_master.policies.hadar.config import Config
@@ -20,6 +21,7 @@ class Turn:
         one: Who.
         costs: What is left of it costs by type, in milliseconds of the bound.
         suits: The types that suit it, the best first.
+        late: Whether it came so long ago that it goes before those that came after it.
         mixed: Whether it runs on all of these together, since none has room for all of it.
         critical: Whether everything ends later if it waits.
     """
@@ -28,6 +30,7 @@ class Turn:
     costs: Mapping[Family, float]
     suits: tuple[Family, ...]
     critical: bool = False
+    late: bool = False
     mixed: bool = False
 
     @property
@@ -56,6 +59,7 @@ def ordered(
     capacity: Mapping[Family, Resources],
     on: Mapping[RunId, frozenset[Family]],
     config: Config,
+    now: Millis,
 ) -> Order:
     """Find the order of a round.
 
@@ -64,19 +68,31 @@ def ordered(
         capacity: Of the fleet, by type.
         on: The types that contenders are on at present, by their ids.
         config: Settings.
+        now: The time of the round.
     """
-    needs = [
-        Need(one.demand, {it: max(1.0, ms) for it, ms in one.alone_ms.items()}, 1 + one.unseen)
-        for one in contenders
-        if one.alone_ms
-    ]
+    needs = _needs(contenders)
     least = least_time(needs, capacity)
     worth = least_time(needs, capacity, one_by_one=False)
     assert least is not None, "contenders have room in the fleet"
     assert worth is not None, "contenders have room in the fleet"
     turns = [_turn(one, least.bound_ms, worth, on.get(one.id), config) for one in contenders]
+    came = now - config.patience * least.bound_ms
+    turns = [replace(it, late=it.one.job.submitted_ms < came) for it in turns]
     turns.sort(key=lambda turn: _rank(turn, config))
     return Order(least.bound_ms, worth, tuple(turns))
+
+
+def _needs(contenders: Sequence[Contender]) -> list[Need]:
+    """What is left to be done; tasks of arrays that are alike are one need."""
+    found: dict[object, Need] = {}
+    for one in contenders:
+        if not one.alone_ms:
+            continue
+        key = tuple(one.demand.items()), tuple(one.alone_ms.items())
+        before = found.get(key)
+        count = 1 + one.unseen + (before.count if before else 0)
+        found[key] = Need(one.demand, {it: max(1.0, ms) for it, ms in one.alone_ms.items()}, count)
+    return list(found.values())
 
 
 def _turn(
@@ -106,10 +122,11 @@ def _turn(
 
 
 def _rank(turn: Turn, config: Config) -> tuple[object, ...]:
-    """Critical ones first, of these the longest; then who costs least."""
+    """Critical ones first, of these the longest; then who is late; then who costs least."""
     priority = -turn.one.job.priority
     if turn.critical:
         # Those that are about as long do not take turns.
         left = turn.one.left_ms + (2_000 * config.lease_s if turn.one.seated else 0)
-        return priority, False, -left, turn.one.job.submitted_ms, turn.one.id
-    return priority, True, turn.least, turn.one.job.submitted_ms, turn.one.id
+        return priority, False, (False, 0), -left, turn.one.job.submitted_ms, turn.one.id
+    came = turn.one.job.submitted_ms
+    return priority, True, (not turn.late, came if turn.late else 0), turn.least, came, turn.one.id

@@ -44,7 +44,7 @@ class Hadar:
         seats = Seats(snapshot, instances, contenders)
         on = {one.id: types for one in contenders if (types := seats.types_of(one))}
         capacity = fleet.capacity()
-        order = ordered(contenders, capacity, on, self._config)
+        order = ordered(contenders, capacity, on, self._config, snapshot.now_ms)
         turns = [turn for turn in order.turns if turn.one.chooses]
         for turn in turns:
             _choose(turn, seats)

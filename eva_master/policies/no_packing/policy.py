@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
 from eva_master.model.catalog import Offering
-from eva_master.model.ids import MILLION, Family, InstanceId, OfferingId, RunId, Workload
+from eva_master.model.ids import MILLION, Family, InstanceId, OfferingId, RunId
 from eva_master.model.job import JobKind, TaskSpec
 from eva_master.model.planning.plan import Assign, Hold, NewInstance, Plan, PlanEntry, PolicyMemory
 from eva_master.model.planning.reasons import Hosting, Occupant, Reasons, Where
@@ -26,7 +26,7 @@ from eva_master.packing.valuation.reservation_price import (
     purchasable,
     rates,
     reservation,
-    sheets,
+    reservation_price,
 )
 
 
@@ -65,7 +65,7 @@ class NoPacking:
         idle = not any(_waits(run, live) for run in snapshot.runs)
         if idle and not self._config.explained:
             return Plan(), memory
-        market = _Market(snapshot, live, self._cache.measured_rates(snapshot.standalone))
+        market = _Market(snapshot, live, self._cache)
         if market.offerings != self._offerings:
             self._offerings, self._reserved = market.offerings, {}
         market.reserved = self._reserved
@@ -101,9 +101,7 @@ class _Market:
         launches: What this plan has bought.
     """
 
-    def __init__(
-        self, snapshot: Snapshot, live: Set[InstanceId], measured: Mapping[Workload, Rates]
-    ) -> None:
+    def __init__(self, snapshot: Snapshot, live: Set[InstanceId], cache: PlannerCache) -> None:
         self._snapshot = snapshot
         self._live = live
         self._runs = {run.id: run for run in snapshot.runs}
@@ -118,8 +116,8 @@ class _Market:
             if instance.id not in occupied:
                 self._empty.setdefault(instance.offering.id, []).append(instance.id)
         self.reserved: _Reserved = {}
-        self._measured = measured
-        self._on_sheets = sheets(snapshot.catalog)
+        self._measured = cache.measured_rates(snapshot.standalone)
+        self._expected = cache.type_speeds(snapshot)
         self._parts: dict[RunId, Part] = {}
         self.launches: list[NewInstance] = []
 
@@ -158,7 +156,9 @@ class _Market:
                 self.reserved.clear()
             found = reservation(run.task.demand, self.offerings, part.speeds, part.others)
             self.reserved[key] = found
-        return price_on(family, self.reserved[key], part.speeds)
+        offering = self.reserved[key]
+        charge = reservation_price(offering) + part.others if part.split else None
+        return price_on(family, offering, part.speeds, charge, split=part.split)
 
     def _part(self, run: RunView) -> Part:
         """What its gang, or it alone, needs of a task run."""
@@ -168,11 +168,13 @@ class _Market:
             together = [name for name in group if name in self._runs]
             tasks = [self._runs[name].task for name in together]
             rated = [(it.demand, self._rates(it)) for it in tasks]
-            self._parts.update(zip(together, gang_parts(rated, self.offerings), strict=True))
+            found = gang_parts(rated, self.offerings, split=job.split_batch)
+            self._parts.update(zip(together, found, strict=True))
         return self._parts[run.id]
 
     def _rates(self, task: TaskSpec) -> Rates:
-        return rates(task, self._measured.get(task.workload, ()), self._on_sheets)
+        workload = task.workload
+        return rates(task, self._measured.get(workload, ()), self._expected.of(workload))
 
     def _open(self) -> list[Offering]:
         return [

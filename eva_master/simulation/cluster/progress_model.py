@@ -1,4 +1,8 @@
-"""How fast tasks progress: families, interference, and gangs at their slowest member's pace."""
+"""How fast tasks progress: families, interference, and gangs at their slowest member's pace.
+
+Members of a gang that divides batches by speed do their own part of each step: what one takes for
+its part is what the others wait for.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,7 @@ from bisect import bisect_left, insort
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from eva_master.model.ids import InstanceId, JobId, RunId, Workload
+from eva_master.model.ids import MILLION, InstanceId, JobId, RunId, Workload
 from eva_master.simulation.cluster.clock import Timeline
 from eva_master.simulation.cluster.truth import Truth, remembered
 from eva_master.simulation.cluster.work import Attempt
@@ -207,7 +211,9 @@ class ProgressModel:
         """Set the speed of a crew; returns the attempts whose speed has changed."""
         if not crew.moving or not crew.running:
             return []
-        slowest = min(self._alone_speed(attempt) for attempt in crew.running.values())
+        slowest = min(
+            self._alone_speed(attempt) / _part(attempt) for attempt in crew.running.values()
+        )
         if self._size_speed is not None:
             slowest *= self._size_speed(next(iter(crew.running.values())).order.job, crew.size)
         return [it for it in crew.running.values() if self._set_speed(it, slowest)]
@@ -233,3 +239,11 @@ class ProgressModel:
     def _over(self, attempt: Attempt, epoch: int) -> None:
         if attempt.epoch == epoch:
             self._finish(attempt)
+
+
+def _part(attempt: Attempt) -> float:
+    """The part of each batch that an attempt does, against an equal one."""
+    gang = attempt.order.gang
+    if gang is None or not gang.batch_ppm:
+        return 1.0
+    return gang.batch_ppm * gang.size / MILLION

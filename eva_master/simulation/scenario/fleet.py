@@ -21,12 +21,14 @@ class Servers:
         servers: How many.
         gpus: Of each, with a slot for a task beside each GPU.
         price: Of one, in micro-dollars per hour.
+        gpu_bandwidth: Memory bandwidth of a GPU in GB/s, 0 if it is not known.
     """
 
     family: Family
     servers: int
     gpus: int
     price: Price = SERVER_PRICE
+    gpu_bandwidth: int = 0
 
 
 def fleet_nodes(fleet: Sequence[Servers]) -> tuple[OwnedNode, ...]:
@@ -36,7 +38,9 @@ def fleet_nodes(fleet: Sequence[Servers]) -> tuple[OwnedNode, ...]:
         room = Resources(
             kind.gpus, GPU_SLOT.milli_cpus * kind.gpus, GPU_SLOT.memory_mib * kind.gpus
         )
-        machine = InstanceType(f"{kind.family}.{kind.gpus}", kind.family, room)
+        machine = InstanceType(
+            f"{kind.family}.{kind.gpus}", kind.family, room, gpu_bandwidth=kind.gpu_bandwidth
+        )
         offering = Offering(machine, kind.price, NODE_ZONE, Purchase.OWNED)
         for number in range(kind.servers):
             found.append(OwnedNode(InstanceId(f"{kind.family}-{number:05d}"), offering, FENCE_MS))

@@ -38,6 +38,7 @@ from eva_master.simulation.scenario.submission import (
     alone_speeds,
     spec_of,
     stop_ms,
+    total_steps,
     work_ms,
 )
 
@@ -115,11 +116,13 @@ class TraceScript:
         # As they will be: the simulated master counts from 1 on.
         ids = {job.id: JobId(f"{job.id}-{n}") for n, job in enumerate(self._trace.jobs, 1)}
         for job in self._trace.jobs:
-            spec, stated = spec_of(job, self._families), None
-            if self._durations:
-                stated = round(job.duration_ms / min(self._alone_speeds(job)))
             after = tuple(ids[one] for one in job.after)
-            spec = replace(spec, duration_ms=stated, depends_on=after)
+            spec = replace(spec_of(job, self._families), depends_on=after)
+            if self._durations and job.states_rates:
+                stated = round(job.duration_ms / min(self._alone_speeds(job)))
+                spec = replace(spec, duration_ms=stated)
+            elif self._durations:
+                spec = replace(spec, total_steps=total_steps(job))
             yield job.arrival_ms, _command(job.id), spec
 
     def title(self, command: str) -> str:
@@ -150,7 +153,8 @@ class TraceScript:
         if known is None:
             known = (1.0,)
             if any(task.speed_by_family for task in job.tasks):
-                known = alone_speeds(job, self._valuation.of(spec_of(job, self._families)))
+                spec = spec_of(replace(job, states_rates=True), self._families)
+                known = alone_speeds(job, self._valuation.of(spec))
             self._alone[job.id] = known
         return known
 

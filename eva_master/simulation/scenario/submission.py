@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
+from statistics import fmean
 
 from eva_master.model.ids import MILLION, Family
 from eva_master.model.job import JobSpec, Program, TaskSpec
@@ -43,13 +44,14 @@ def spec_of(job: TraceJob, families: Iterable[Family]) -> JobSpec:
         priority=job.priority,
         concurrency=job.concurrency,
         dag=job.dag,
+        split_batch=job.split_batch and len(job.tasks) > 1,
     )
 
 
 def alone_speeds(job: TraceJob, reservations: Sequence[Reservation]) -> tuple[float, ...]:
     """How fast each task runs where its reservation price comes from, against its trace's speed.
 
-    All members of a gang run at the pace of the slowest.
+    All members of a gang run at the pace of the slowest, or at their mean if they divide batches.
 
     Args:
         job: Of a trace.
@@ -60,7 +62,10 @@ def alone_speeds(job: TraceJob, reservations: Sequence[Reservation]) -> tuple[fl
     speeds = tuple(
         1.0 if home is None else task.speed_on(home.type.family) / MILLION for task, home in homes
     )
-    return speeds if job.is_array else (min(speeds),) * len(speeds)
+    if job.is_array:
+        return speeds
+    pace = fmean(speeds) if job.split_batch else min(speeds)
+    return (pace,) * len(speeds)
 
 
 def stop_ms(task: TraceTask) -> int:
@@ -83,6 +88,11 @@ def work_ms(job: TraceJob, index: int = 0) -> float:
     return float(job.duration_ms)
 
 
+def total_steps(job: TraceJob) -> int:
+    """How many iterations each task of a gang has in all, as it reports them."""
+    return max(1, round(work_ms(job) * STEPS_PER_S / 1000))
+
+
 def _tasks(job: TraceJob, families: list[Family]) -> tuple[TaskSpec, ...]:
     """The tasks of a job; those that are alike are one value."""
     made: dict[tuple[object, ...], TaskSpec] = {}
@@ -93,7 +103,11 @@ def _tasks(job: TraceJob, families: list[Family]) -> tuple[TaskSpec, ...]:
         if spec is None:
             demand, paces = _resolved(*needs, tuple(families))
             spec = made[needs] = TaskSpec(
-                job.workload, _PROGRAM, demand, throughput=paces, reports_steps=not job.is_array
+                job.workload,
+                _PROGRAM,
+                demand,
+                throughput=paces if job.states_rates else (),
+                reports_steps=not job.is_array,
             )
         tasks.append(spec)
     return tuple(tasks)

@@ -85,6 +85,38 @@ def test_a_gang_that_is_stopped_goes_on_as_if_it_had_not_been(make_gang: MakeGan
     assert gang.members[0].results() == whole.members[0].results() != {}
 
 
+def test_however_a_batch_is_divided_the_result_is_the_same(
+    make_gang: MakeGang, tmp_path: Path
+) -> None:
+    """One member does an eighth of each batch, the other one the rest."""
+    divided = make_gang(2, "split_batch")
+    for member, share in zip(divided.members, ("0.125000", "0.875000"), strict=True):
+        member.env["EVA_BATCH_SHARE"] = share
+    attempts = divided.run()
+    assert [attempt.code for attempt in attempts] == [0, 0], attempts
+    assert "does 64 of 512 images\n" in attempts[0].printed
+    assert "does 448 of 512 images\n" in attempts[1].printed
+
+    agent = Agent()
+    single = Task("split_batch", tmp_path / "alone", agent, dict(SIZE))
+    alone = single.run()
+    agent.close()
+    assert attempts[0].last_line == alone.last_line
+    assert numbers(alone.last_line)[0] > 0.9
+    for mine, its in zip(parameters(divided.members[0]), parameters(single), strict=True):
+        np.testing.assert_allclose(mine, its, rtol=1e-7, atol=1e-10)
+    assert not divided.members[1].results()
+
+
+@pytest.mark.explore
+def test_members_that_divide_batches_stop_together(make_gang: MakeGang) -> None:
+    divided = make_gang(2, "split_batch")
+    steps = check_all_stopped(divided.run(hit=(0, 1)))
+    resumed = divided.run()
+    assert [attempt.code for attempt in resumed] == [0, 0], resumed
+    assert {attempt.report.steps for attempt in resumed} == {400 - steps}
+
+
 @pytest.mark.parametrize("first", [0, pytest.param(1, marks=pytest.mark.explore)])
 def test_members_that_nobody_stopped_do_not_pass_for_done(make_gang: MakeGang, first: int) -> None:
     gang = make_gang(2, EVA_GRACE_SECONDS="0.1")

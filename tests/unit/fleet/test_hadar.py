@@ -203,3 +203,20 @@ def test_the_paper_s_example_takes_as_few_rounds_as_any_schedule(tmp_path: Path)
     figures = fleet_figures(Simulation(setup).run(), trace, servers)
     assert figures["total_h"] * 3600 == pytest.approx(6, abs=0.01)
     assert figures["bound_h"] * 3600 == pytest.approx(10 / 3, abs=0.01)
+
+
+def test_a_long_job_is_not_passed_over_for_ever() -> None:
+    cluster = fleet(fast=1, slow=0)
+    cluster.job("long", rated(10, 1), left_s=20 * HOUR)
+    for number in range(9):
+        cluster.job(f"short{number}", rated(10, 1), left_s=3 * HOUR)
+    snapshot = cluster.snapshot()  # 47 hours are left
+
+    def came(hours: int) -> Snapshot:
+        """The same if the long job came earlier than the others."""
+        at = Millis(snapshot.now_ms - 3_600_000 * hours)
+        jobs = (replace(it, submitted_ms=at) if it.id == "long" else it for it in snapshot.jobs)
+        return replace(snapshot, jobs=tuple(jobs))
+
+    assert "long" not in places(came(94), planned(came(94)))
+    assert places(came(95), planned(came(95))) == {"long": FAST}

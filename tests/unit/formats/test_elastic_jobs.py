@@ -1,4 +1,4 @@
-"""`tasks: {least, most}` in job files."""
+"""`tasks: {least, most}` and `split_batch` in job files: what gangs alone have."""
 
 from __future__ import annotations
 
@@ -27,6 +27,33 @@ def test_the_job_has_as_many_tasks_as_may_run() -> None:
 def test_bounds_that_are_the_same_make_a_gang_like_any_other() -> None:
     spec = parse(HEAD + "tasks: {least: 3, most: 3}\n")
     assert (spec.least, len(spec.tasks)) == (None, 3)
+
+
+def test_a_gang_divides_its_batches_if_it_says_so() -> None:
+    assert not parse(HEAD + "tasks: 3\n").split_batch
+    assert parse(HEAD + "tasks: 3\nsplit_batch: true\n").split_batch
+    assert parse(HEAD + "tasks: {least: 1, most: 4}\nsplit_batch: true\n").split_batch
+    assert parse((EXAMPLES / "split_batch" / "job.yaml").read_text()).split_batch
+    plain = parse(HEAD + "tasks: 3\nsplit_batch: false\n")
+    assert plain == parse(HEAD + "tasks: 3\n")
+
+
+def test_one_task_has_nobody_to_divide_a_batch_with() -> None:
+    assert parse(HEAD + "split_batch: true\n") == parse(HEAD)
+
+
+@pytest.mark.parametrize(
+    ("line", "what"),
+    [
+        ("split_batch: true\nkind: array", "no batch in common"),
+        ("split_batch: half", "split_batch"),
+    ],
+)
+def test_what_cannot_be_divided_is_refused_with_its_place(line: str, what: str) -> None:
+    with pytest.raises(InvalidJob) as refusal:
+        parse(f"{HEAD}tasks: 2\n{line}\n")
+    assert "j.yaml:5" in str(refusal.value)
+    assert what in str(refusal.value)
 
 
 def test_the_example_is_elastic() -> None:

@@ -10,11 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eva_master.adapters.store import codec, task_specs
+from eva_master.model.catalog import Gpu
 from eva_master.model.errors import StorageError
-from eva_master.model.ids import JobId, Millis, Workload
+from eva_master.model.ids import InstanceId, JobId, Millis, RunId, Workload
 from eva_master.model.job import JobSpec, Program, TaskSpec
-from eva_master.model.records import Instance, Job, TaskRun
-from tests.fakes.jobs import job
+from eva_master.model.records import Instance, Job, Progress, TaskRun
+from tests.fakes.jobs import MEDIUM, job
 
 
 # By repr, since a diverged loss is NaN and NaN equals nothing.
@@ -42,6 +43,20 @@ def test_a_spec_of_a_release_without_dags_is_read() -> None:
     assert read == replace(record, spec=replace(spec, dag=""))
 
 
+def test_jobs_that_divide_no_batches_are_written_as_before() -> None:
+    spec, run = job("a", 1, 1), TaskRun(RunId("a-1/0"), JobId("a-1"), 0, (("waiting", 1),))
+    assert "split_batch" not in codec.SPECS.encode(spec)
+    assert "training" not in codec.SPECS.encode(spec)
+    assert "batch_ppm" not in codec.RUNS.encode(run)
+    # This one is written with all of its fields.
+    heard = replace(run, progress=Progress(at_ms=Millis(5)))
+    assert '"why":""' in codec.RUNS.encode(heard)
+    assert "batch_ppm" not in codec.RUNS.encode(heard)
+    divided = replace(spec, split_batch=True)
+    assert '"split_batch":true' in codec.SPECS.encode(divided)
+    assert codec.RUNS.decode([codec.RUNS.encode(replace(heard, batch_ppm=7))])[0].batch_ppm == 7
+
+
 @settings(deadline=None)
 @given(st.lists(st.from_type(TaskRun), max_size=3))
 def test_copies_come_back_exactly(runs: list[TaskRun]) -> None:
@@ -54,6 +69,15 @@ def test_copies_come_back_exactly(runs: list[TaskRun]) -> None:
 def test_instances_come_back_exactly(instances: list[Instance]) -> None:
     documents = [codec.INSTANCES.encode(instance) for instance in instances]
     assert repr(codec.INSTANCES.decode(documents)) == repr(instances)
+
+
+def test_instances_of_which_no_bus_is_stated_are_written_as_before() -> None:
+    instance = Instance(InstanceId("i-1"), MEDIUM, (("launching", 1),), Millis(1))
+    document = codec.INSTANCES.encode(instance)
+    assert '"gpu_bandwidth":0}' in document
+    machine = replace(MEDIUM.type, gpu=Gpu(125_000, 16, 4))
+    stated = replace(instance, offering=replace(MEDIUM, type=machine))
+    assert codec.INSTANCES.decode([codec.INSTANCES.encode(stated), document]) == [stated, instance]
 
 
 @settings(deadline=None)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from eva_master.adapters.rpc.workers.messages import order
@@ -50,6 +52,23 @@ def test_a_member_knows_its_gang() -> None:
         "NNODES": "3",
     }
     assert orders.Order.from_json(received.to_json()) == received
+
+
+@pytest.mark.parametrize(
+    ("ppm", "told"), [(1, "0.000001"), (333_334, "0.333334"), (1_000_000, "1.000000")]
+)
+def test_a_member_knows_its_part_of_each_batch(ppm: int, told: str) -> None:
+    received = sent(gang=replace(GANG, batch_ppm=ppm))
+    assert received.gang is not None
+    assert received.gang.environment["EVA_BATCH_SHARE"] == told
+    assert float(told) == pytest.approx(ppm / 1e6)
+    assert orders.Order.from_json(received.to_json()) == received
+
+
+def test_an_order_that_an_earlier_agent_has_kept_is_read() -> None:
+    document = sent(gang=GANG).to_json()
+    del document["gang"]["batch_ppm"]
+    assert orders.Order.from_json(document) == sent(gang=GANG)
 
 
 def test_a_task_on_its_own_has_none() -> None:

@@ -792,11 +792,16 @@ class Gang(google.protobuf.message.Message):
     SIZE_FIELD_NUMBER: builtins.int
     ADDRESS_FIELD_NUMBER: builtins.int
     PORT_FIELD_NUMBER: builtins.int
+    BATCH_PPM_FIELD_NUMBER: builtins.int
     rank: builtins.int
     size: builtins.int
     address: builtins.str
     """Of the member of rank 0."""
     port: builtins.int
+    batch_ppm: builtins.int
+    """The part of each batch that the member does, in millionths: those of all members are a million.
+    0 if the members do not divide batches by their speed.
+    """
     def __init__(
         self,
         *,
@@ -804,8 +809,9 @@ class Gang(google.protobuf.message.Message):
         size: builtins.int = ...,
         address: builtins.str = ...,
         port: builtins.int = ...,
+        batch_ppm: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["address", b"address", "port", b"port", "rank", b"rank", "size", b"size"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["address", b"address", "batch_ppm", b"batch_ppm", "port", b"port", "rank", b"rank", "size", b"size"]) -> None: ...
 
 global___Gang = Gang
 

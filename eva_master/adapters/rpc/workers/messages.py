@@ -12,6 +12,7 @@ from eva_master.adapters.rpc.errors import BadRequest
 from eva_master.model.actions import (
     FetchFiles,
     ForgetTask,
+    Gang,
     StartTask,
     StopTask,
     SyncWorker,
@@ -102,11 +103,19 @@ def order(task: TaskOrder) -> pb.TaskOrder:
         build=pb.Build(context=program.build.context, dockerfile=program.build.dockerfile)
         if program.build
         else None,
-        gang=pb.Gang(rank=gang.rank, size=gang.size, address=gang.address, port=gang.port)
-        if gang
-        else None,
+        gang=_gang(gang) if gang else None,
         tasks=task.tasks,
         outputs_stored=task.outputs_stored,
+    )
+
+
+def _gang(gang: Gang) -> pb.Gang:
+    return pb.Gang(
+        rank=gang.rank,
+        size=gang.size,
+        address=gang.address,
+        port=gang.port,
+        batch_ppm=gang.batch_ppm,
     )
 
 

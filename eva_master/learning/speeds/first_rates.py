@@ -1,0 +1,47 @@
+"""First rates by HadarE's formula, for policies that are to decide before anything was measured.
+
+    throughput = PMI * batch size * PCIe scaling / (model weight * dataset size)
+
+The paper (equation 10) gives neither its constants nor the exact form of PMI, the ratio of what a
+GPU computes to its memory "in a square root fashion". They are ours here. For one job only PMI and
+PCIe differ between types; the rest compares jobs.
+"""
+
+from __future__ import annotations
+
+from math import isqrt
+
+from eva_master.model.catalog import FASTEST_PCIE, SLOWEST_PCIE, Gpu
+from eva_master.model.ids import MILLION
+from eva_master.model.job import LARGEST_BATCH, DatasetSize, ModelSize, Training
+
+_WEIGHTS = {
+    ModelSize.SMALL: 1,
+    ModelSize.MODEST: 2,
+    ModelSize.HIGH: 4,
+    ModelSize.EXTRA_HIGH: 8,
+}
+_SIZES = {DatasetSize.S: 1, DatasetSize.M: 2, DatasetSize.L: 4, DatasetSize.XL: 8}
+_PCIE_PPM = {3: 1_000_000, 4: 1_190_000, 5: 1_410_000, 6: 1_680_000}
+"""By generation: each has twice the bandwidth of the one before; its fourth root counts."""
+
+
+def performance_memory_index_ppm(gpu: Gpu) -> int:
+    """PMI: the square root of the operations a second for each byte of memory, in millionths."""
+    return isqrt(gpu.gflops * MILLION * MILLION // (1_000 * max(1, gpu.memory_gib)))
+
+
+def first_rate_ppm(gpu: Gpu, training: Training) -> int:
+    """The throughput of a job on one GPU by the formula, in millionths of a unit of its own.
+
+    Args:
+        gpu: On what. A generation of PCIe that is not known counts as the nearest one.
+        training: Of what.
+
+    Returns:
+        At least 1.
+    """
+    pcie = _PCIE_PPM[min(FASTEST_PCIE, max(SLOWEST_PCIE, gpu.pcie))]
+    batch = min(LARGEST_BATCH, max(1, training.batch_size))
+    weight = _WEIGHTS[training.model] * _SIZES[training.dataset]
+    return max(1, performance_memory_index_ppm(gpu) * batch * pcie // (MILLION * weight))

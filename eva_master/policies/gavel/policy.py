@@ -1,0 +1,157 @@
+"""The rounds of the policy `gavel`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from eva_master.model.ids import Family, RunId
+from eva_master.model.planning.plan import Plan, PolicyMemory
+from eva_master.model.planning.snapshot import Snapshot
+from eva_master.model.resources import Resources
+from eva_master.packing.bins.open_instances import OpenInstances
+from eva_master.packing.fleet.contenders import Contender, Contenders
+from eva_master.packing.fleet.seating import Seats
+from eva_master.packing.fleet.settling import settle
+from eva_master.packing.fleet.turns import turn_plan, unplaced
+from eva_master.packing.toolkit import PlannerCache, open_instances
+from eva_master.policies.gavel.allocation import Divide, makespan, max_min, max_sum
+from eva_master.policies.gavel.config import NAME, PRESETS, Config
+from eva_master.policies.gavel.memory import Division, Memory
+from eva_master.policies.gavel.rounds import Claim, claims, divided, received
+
+_ANYWAY_MS = 3_600_000
+"""After so long the fleet is divided anew though jobs and fleet are the same, since rates may be
+better known. What was received counts on."""
+_DIVIDE: Mapping[str, Divide] = {"max-min": max_min, "max-sum": max_sum, "makespan": makespan}
+
+
+class Gavel:
+    """Divides a fleet between jobs by an LP, and has them take turns so that each gets its part.
+
+    All tasks of a job are on one type. While everybody has a place nobody gives up any; whoever is
+    faster on a type where there is room moves there.
+    """
+
+    name = NAME
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self._cache = PlannerCache()
+        self._contenders = Contenders()
+
+    def plan(
+        self, snapshot: Snapshot, memory: PolicyMemory | None
+    ) -> tuple[Plan, PolicyMemory | None]:
+        """Give the fleet's room away anew, but for what is under a lease."""
+        lease_ms = 1000 * self._config.lease_s
+        fleet, contenders = self._contenders.of(snapshot, lease_ms)
+        capacity, now = fleet.capacity(), snapshot.now_ms
+        before = Memory.read(memory)
+        division = self._division(snapshot, contenders, capacity, before)
+        order = claims(contenders, division, lease_ms)
+        instances = open_instances(snapshot, self._cache)
+        if all(one.seated or not one.chooses for one in contenders):
+            _hasten(Seats(snapshot, instances, ()), instances, order)
+        else:
+            seats = Seats(snapshot, instances, contenders)
+            _take_turns(seats, instances, tuple(fleet.machines), contenders, order)
+        why = _reasons(unplaced(contenders, instances), order)
+        plan = turn_plan(snapshot, instances, contenders, why, explained=self._config.explained)
+        return plan, Memory(division, now).written() if contenders else None
+
+    def _division(
+        self,
+        snapshot: Snapshot,
+        contenders: Sequence[Contender],
+        capacity: Mapping[Family, Resources],
+        before: Memory | None,
+    ) -> Division:
+        """The last division with what was received since, or a new one if it is time for it."""
+        now, divide = snapshot.now_ms, _DIVIDE[self._config.objective]
+        if before is None:
+            return divided(contenders, capacity, divide, now)
+        more = received(snapshot, contenders, before.seen_ms)
+        division = before.division.with_received(more, capacity)
+        if now - division.at_ms < (1000 * self._config.divide_s if division.stale else _ANYWAY_MS):
+            return division
+        fresh = divided(contenders, capacity, divide, now)
+        return fresh if division.stale else replace(fresh, received=division.received)
+
+
+def _take_turns(
+    seats: Seats,
+    instances: OpenInstances,
+    types: Sequence[Family],
+    contenders: Sequence[Contender],
+    order: Sequence[Claim],
+) -> None:
+    """Seat those of whom this round decides, in their order."""
+    mark, chosen = instances.mark(), []
+    for claim in order:
+        one = claim.one
+        if one.chooses and not seats.has(one):
+            begun = {_type_of(instances, run.id) for run in one.runs if run.id in instances.row_of}
+            if begun <= {claim.family} and seats.on(one, (claim.family,)):
+                chosen.append(one)
+    for one in contenders:
+        # What is on several types stays; what no type holds by itself has what the others leave.
+        if one.chooses and not seats.has(one):
+            mixed = one.fixed or not one.types
+            if seats.back(one) or (mixed and seats.on(one, types)):
+                chosen.append(one)
+    settle(seats, instances, mark, chosen)
+
+
+def _hasten(seats: Seats, instances: OpenInstances, order: Sequence[Claim]) -> None:
+    """Move those to types with room that are done sooner by it."""
+    moved = True
+    while moved:
+        moved = False
+        for claim in order:
+            one = claim.one
+            if one.fixed or not seats.has(one):
+                continue
+            on = {_type_of(instances, run.id) for run in one.runs}
+            now_ms = max((one.alone_ms[it] for it in on if it in one.alone_ms), default=0.0)
+            if one.alone_ms[claim.family] + one.move_ms < now_ms:
+                mark = instances.mark()
+                for run in one.runs:
+                    instances.take(run.id)
+                if seats.on(one, (claim.family,)):
+                    moved = True
+                else:
+                    instances.back(mark)
+
+
+def _type_of(instances: OpenInstances, run: RunId) -> Family:
+    return instances.offerings[instances.row_of[run]].type.family
+
+
+def _reasons(left: Sequence[Contender], order: Sequence[Claim]) -> dict[RunId, str]:
+    """Why some have no place: by the claim of each that comes first."""
+    waits = {one.id for one in left}
+    found: dict[RunId, str] = {}
+    for claim in order:
+        if claim.one.id in waits and claim.one.id not in found:
+            found[claim.one.id] = (
+                f"others have had less of what is due to them on {claim.family}, or it has no room"
+            )
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _PolicySpec:
+    name: str = NAME
+    config: type[Any] = Config
+    presets: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: PRESETS)
+    time_shares: bool = True
+
+    def build(self, config: Any) -> Gavel:
+        """Make the policy of a `Config`."""
+        assert isinstance(config, Config)
+        return Gavel(config)
+
+
+POLICY = _PolicySpec()

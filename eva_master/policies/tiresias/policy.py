@@ -1,0 +1,158 @@
+"""The rounds of the policy `tiresias`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from eva_master.model.ids import Family
+from eva_master.model.planning.plan import Plan, PolicyMemory
+from eva_master.model.planning.snapshot import Snapshot
+from eva_master.model.resources import NOTHING
+from eva_master.packing.bins.open_instances import OpenInstances
+from eva_master.packing.fleet.contenders import Contender, Contenders
+from eva_master.packing.fleet.seating import Seats
+from eva_master.packing.fleet.turns import turn_plan, unplaced
+from eva_master.packing.toolkit import PlannerCache, open_instances
+from eva_master.policies.tiresias.config import NAME, Config
+from eva_master.policies.tiresias.queues import in_order
+
+
+class Tiresias:
+    """Gives a fleet to those who have had least of it, and tells no type from another.
+
+    A job stays where it is until somebody who comes before it needs the room. Then it goes to where
+    there is room, or waits.
+    """
+
+    name = NAME
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self._cache = PlannerCache()
+        self._contenders = Contenders()
+
+    def plan(
+        self, snapshot: Snapshot, memory: PolicyMemory | None
+    ) -> tuple[Plan, PolicyMemory | None]:
+        """Seat who waits, if need be in the room of those who come after."""
+        config = self._config
+        fleet, contenders = self._contenders.of(snapshot, 1000 * config.lease_s)
+        instances = open_instances(snapshot, self._cache)
+        seats = Seats(snapshot, instances, contenders)
+        for one in contenders:
+            seats.back(one)  # Everybody stays until somebody needs the room.
+        order = in_order(contenders, snapshot.now_ms, config.first_queue_gpu_s)
+        rooms = _Rooms(seats, instances, order, tuple(fleet.machines))
+        for number, one in enumerate(order):
+            if one.chooses and not seats.has(one) and not rooms.idle(one):
+                rooms.emptied(number)
+        why = dict.fromkeys(
+            (one.id for one in unplaced(contenders, instances)), "others have had less GPU time"
+        )
+        plan = turn_plan(snapshot, instances, contenders, why, explained=config.explained)
+        return plan, memory
+
+
+class _Rooms:
+    """Finds room for contenders, one after the other.
+
+    Args:
+        seats: The fleet.
+        instances: Of the same.
+        order: Who comes before whom.
+        types: Of the fleet.
+    """
+
+    def __init__(
+        self,
+        seats: Seats,
+        instances: OpenInstances,
+        order: Sequence[Contender],
+        types: Sequence[Family],
+    ) -> None:
+        self._seats = seats
+        self._instances = instances
+        self._order = order
+        self._types = types
+        self._too_large: set[object] = set()
+        """Those like whom nobody finds room any more, whoever gives way."""
+
+    def idle(self, one: Contender) -> bool:
+        """Seat a contender where it was, else on the type with least room of those with enough."""
+        if self._seats.back(one):
+            return True
+        types = sorted(one.types, key=lambda it: (self._seats.room(it), it))
+        if one.fixed or not types:
+            return self._seats.on(one, self._types)
+        return any(self._seats.on(one, (family,)) for family in types)
+
+    def emptied(self, number: int) -> bool:
+        """Seat a contender in the room of those who come after it.
+
+        The last of them give way first, on the type where the first of those who do comes last.
+
+        Args:
+            number: The contender's.
+        """
+        one = self._order[number]
+        kind = tuple(sorted(one.demand.items())), one.fixed
+        if kind in self._too_large:
+            return False
+        found = [
+            (-leaving[-1], len(leaving), family, leaving)
+            for family in sorted(one.types)
+            if (leaving := self._leaving(number, family))
+        ]
+        if not found:
+            self._too_large.add(kind)
+            return False
+        *_, family, leaving = min(found)
+        for other in leaving:
+            self._take(self._order[other])
+        return self._seats.on(one, (family,))
+
+    def _leaving(self, number: int, family: Family) -> list[int]:
+        """Who has to leave a type so that a contender is seated there; none if that is no help."""
+        one, leaving = self._order[number], list[int]()
+        mark, room = self._instances.mark(), self._seats.room(family)
+        found = False
+        for later in range(len(self._order) - 1, number, -1):
+            other = self._order[later]
+            if other.fixed or not self._is_on(other, family):
+                continue
+            leaving.append(later)
+            self._take(other)
+            room += other.demand.get(family, NOTHING)
+            found = one.demand[family].fits(room) and self._seats.on(one, (family,))
+            if found:
+                break
+        self._instances.back(mark)
+        return leaving if found else []
+
+    def _is_on(self, one: Contender, family: Family) -> bool:
+        """Whether all of a contender is seated, and some of it on a type."""
+        rows = [self._instances.row_of.get(run.id) for run in one.runs]
+        return None not in rows and any(
+            self._instances.offerings[row].type.family == family for row in rows if row is not None
+        )
+
+    def _take(self, one: Contender) -> None:
+        for run in one.runs:
+            self._instances.take(run.id)
+
+
+@dataclass(frozen=True, slots=True)
+class _PolicySpec:
+    name: str = NAME
+    config: type[Any] = Config
+    time_shares: bool = True
+
+    def build(self, config: Any) -> Tiresias:
+        """Make the policy of a `Config`."""
+        assert isinstance(config, Config)
+        return Tiresias(config)
+
+
+POLICY = _PolicySpec()

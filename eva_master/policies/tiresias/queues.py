@@ -1,0 +1,29 @@
+"""Two-dimensional least attained service, in two steps: GPUs times time decide the queue."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from eva_master.model.ids import Millis
+from eva_master.packing.fleet.contenders import Contender
+
+
+def in_order(
+    contenders: Iterable[Contender], now: Millis, first_queue_gpu_s: int
+) -> list[Contender]:
+    """Contenders by priority, queue, arrival and name.
+
+    Nobody comes back to the first queue: what Tiresias calls the promote knob is off.
+
+    Args:
+        contenders: Who competes.
+        now: Until when GPU time counts.
+        first_queue_gpu_s: Who has had less is in the first queue, in seconds of one GPU.
+    """
+    least = 1000 * first_queue_gpu_s
+
+    def rank(one: Contender) -> tuple[object, ...]:
+        job = one.job
+        return -job.priority, job.attained.at_ms(now) >= least, job.submitted_ms, one.id
+
+    return sorted(contenders, key=rank)
