@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from eva_master.policies.hadar_published.asks import Ask
 from eva_master.policies.hadar_published.find_alloc import Allocation, Allocator
-from eva_master.policies.hadar_published.servers import Free, Take, is_full, taken
+from eva_master.policies.hadar_published.servers import Free, is_full, taken
 
 
 class Refused(StrEnum):
@@ -134,6 +134,3 @@ def _filled(asks: list[Ask], allocator: Allocator, free: Free, without: set[str]
             found.append(Given(ask, allocation))
             free = taken(free, allocation.takes)
     return found
-
-
-__all__ = ["Given", "Refused", "Take", "allocate"]
