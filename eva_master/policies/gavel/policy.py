@@ -10,14 +10,13 @@ from eva_master.model.ids import Family, RunId
 from eva_master.model.planning.plan import Plan, PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.resources import Resources
-from eva_master.packing.bins.open_instances import OpenInstances
 from eva_master.packing.fleet.contenders import Contender, Contenders
 from eva_master.packing.fleet.seating import Seats
-from eva_master.packing.fleet.settling import settle
 from eva_master.packing.fleet.turns import turn_plan, unplaced
 from eva_master.packing.toolkit import PlannerCache, open_instances
 from eva_master.policies.gavel.allocation import Divide, makespan, max_min, max_sum
 from eva_master.policies.gavel.config import NAME, PRESETS, Config
+from eva_master.policies.gavel.granting import hasten, take_turns
 from eva_master.policies.gavel.memory import Division, Memory
 from eva_master.policies.gavel.rounds import Claim, claims, divided, received
 
@@ -53,12 +52,19 @@ class Gavel:
         order = claims(contenders, division, lease_ms)
         instances = open_instances(snapshot, self._cache)
         if all(one.seated or not one.chooses for one in contenders):
-            _hasten(Seats(snapshot, instances, ()), instances, order)
+            hasten(Seats(snapshot, instances, ()), instances, order)
         else:
             seats = Seats(snapshot, instances, contenders)
-            _take_turns(seats, instances, tuple(fleet.machines), contenders, order)
+            take_turns(seats, instances, tuple(fleet.machines), contenders, order)
         why = _reasons(unplaced(contenders, instances), order)
-        plan = turn_plan(snapshot, instances, contenders, why, explained=self._config.explained)
+        plan = turn_plan(
+            snapshot,
+            instances,
+            contenders,
+            why,
+            explained=self._config.explained,
+            lease_s=self._config.lease_s,
+        )
         return plan, Memory(division, now).written() if contenders else None
 
     def _division(
@@ -78,55 +84,6 @@ class Gavel:
             return division
         fresh = divided(contenders, capacity, divide, now)
         return fresh if division.stale else replace(fresh, received=division.received)
-
-
-def _take_turns(
-    seats: Seats,
-    instances: OpenInstances,
-    types: Sequence[Family],
-    contenders: Sequence[Contender],
-    order: Sequence[Claim],
-) -> None:
-    """Seat those of whom this round decides, in their order."""
-    mark, chosen = instances.mark(), []
-    for claim in order:
-        one = claim.one
-        if one.chooses and not seats.has(one):
-            begun = {_type_of(instances, run.id) for run in one.runs if run.id in instances.row_of}
-            if begun <= {claim.family} and seats.on(one, (claim.family,)):
-                chosen.append(one)
-    for one in contenders:
-        # What is on several types stays; what no type holds by itself has what the others leave.
-        if one.chooses and not seats.has(one):
-            mixed = one.fixed or not one.types
-            if seats.back(one) or (mixed and seats.on(one, types)):
-                chosen.append(one)
-    settle(seats, instances, mark, chosen)
-
-
-def _hasten(seats: Seats, instances: OpenInstances, order: Sequence[Claim]) -> None:
-    """Move those to types with room that are done sooner by it."""
-    moved = True
-    while moved:
-        moved = False
-        for claim in order:
-            one = claim.one
-            if one.fixed or not seats.has(one):
-                continue
-            on = {_type_of(instances, run.id) for run in one.runs}
-            now_ms = max((one.alone_ms[it] for it in on if it in one.alone_ms), default=0.0)
-            if one.alone_ms[claim.family] + one.move_ms < now_ms:
-                mark = instances.mark()
-                for run in one.runs:
-                    instances.take(run.id)
-                if seats.on(one, (claim.family,)):
-                    moved = True
-                else:
-                    instances.back(mark)
-
-
-def _type_of(instances: OpenInstances, run: RunId) -> Family:
-    return instances.offerings[instances.row_of[run]].type.family
 
 
 def _reasons(left: Sequence[Contender], order: Sequence[Claim]) -> dict[RunId, str]:

@@ -32,17 +32,26 @@ def divided(
         divide: Says what the division is best for.
         now: When this is.
     """
-    among = [it for it in contenders if it.types and NOTHING not in it.demand.values()]
-    needs = [
-        Need(it.demand, {on: max(1.0, it.alone_ms[on]) for on in it.types}, 1 + it.unseen)
-        for it in among
-    ]
+    alike: dict[object, list[Contender]] = {}
+    for one in contenders:
+        if one.types and NOTHING not in one.demand.values():
+            key = one.types, tuple(one.demand.items()), tuple(one.alone_ms.items())
+            alike.setdefault(key, []).append(one)
+    groups = list(alike.values())
+    found = divide([_need(group) for group in groups], capacity)
     parts = {
         one.id: in_millionths(each)
-        for one, each in zip(among, divide(needs, capacity), strict=True)
+        for group, each in zip(groups, found, strict=True)
+        for one in group
     }
     free = {it.id: dict.fromkeys(it.types, MILLION) for it in contenders}
     return Division(now, sizes(capacity), free | parts)
+
+
+def _need(alike: Sequence[Contender]) -> Need:
+    """What contenders that are alike need."""
+    one, count = alike[0], sum(1 + it.unseen for it in alike)
+    return Need(one.demand, {it: max(1.0, one.alone_ms[it]) for it in one.types}, count)
 
 
 def received(

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from eva_master.app.simulate import named_policy
-from eva_master.model.ids import Millis
+from eva_master.model.ids import Family, Millis
 from eva_master.model.planning.plan import Assign, Hold, PolicyMemory, Suspend
 from eva_master.model.planning.snapshot import JobView, Snapshot
 from eva_master.policies.gavel.config import PRESETS
@@ -67,6 +67,12 @@ def test_a_job_moves_to_a_faster_type_once_there_is_room_and_else_nobody_moves()
     jobs = {"short": Trained(1, 4, {"a": 1, "b": 0.5}), "long": Trained(1, 20, {"a": 1, "b": 0.9})}
     told = in_rounds(gavel(), {"a": 1, "b": 1}, jobs)
     assert [on["long"] for on in told] == [("b",)] * 4 + [("a",)] * 17
+
+
+def test_a_job_does_not_move_for_less_than_moving_takes() -> None:
+    # After four rounds 144 s are left on "a" and 160 s on "b"; to stop and start takes 60 s.
+    jobs = {"short": Trained(1, 4, {"a": 1, "b": 0.5}), "long": Trained(1, 4, {"a": 1, "b": 0.9})}
+    assert in_rounds(gavel(), {"a": 1, "b": 1}, jobs)[4:] == [{"long": ("b",)}]
 
 
 def test_who_has_no_part_yet_takes_the_faster_of_idle_types() -> None:
@@ -126,6 +132,44 @@ def test_who_stays_on_a_type_moves_there_if_another_finds_no_room_else() -> None
 
 def test_nobody_gives_up_a_place_before_its_lease_is_over() -> None:
     assert _done(gavel(lease_s=3_601), _crowd(a=0, b=0, c=0, running="bc")) == {"a/0": "Hold"}
+
+
+def _with_gang(crowd: Snapshot, **leases: int) -> Snapshot:
+    """The same beside a gang of two that comes first, where leases began at given times."""
+    wide = Cluster(*crowd.catalog).job("a", *[task(any=(1, 4, 16))] * 2, priority=1).snapshot()
+    begun = tuple(
+        replace(job, lease_ms=Millis(leases[job.id])) if job.id in leases else job
+        for job in (*wide.jobs, *crowd.jobs)
+    )
+    return replace(crowd, jobs=begun, runs=(*wide.runs, *crowd.runs))
+
+
+def test_who_waits_for_leases_to_end_is_not_kept_out_by_others_that_begin_some() -> None:
+    crowd = _with_gang(_crowd(b=0, c=0, d=0, running="cd"), d=START)
+    # The gang needs both boxes and d has just begun on one: c goes on, and b gets nothing.
+    assert _done(gavel(), crowd) == {"a/0": "Hold", "a/1": "Hold", "b/0": "Hold"}
+    done = _done(gavel(), replace(crowd, now_ms=Millis(START + 300_000)))
+    assert done == {"a/0": "Assign", "a/1": "Assign", "b/0": "Hold"} | dict.fromkeys(
+        ("c/0", "d/0"), "Suspend"
+    )
+
+
+def test_who_waits_for_others_that_come_first_keeps_nobody_out() -> None:
+    crowd = _with_gang(_crowd(b=0, c=0, d=2, running="cd"))
+    done = {"a/0": "Hold", "a/1": "Hold", "b/0": "Assign", "c/0": "Suspend"}
+    assert _done(gavel(), crowd) == done
+
+
+def test_a_gang_that_lost_a_member_gets_it_back_on_its_type() -> None:
+    cluster = Cluster(offer("slow", (1, 4, 16), 1.0, family="slow", limit=2))
+    cluster.catalog = (*cluster.catalog, offer("fast", (2, 8, 32), 1.0, family="fast", limit=1))
+    cluster.instance("s0", "slow").instance("s1", "slow").instance("f", "fast")
+    member = replace(
+        task(slow=(1, 1, 1), fast=(1, 1, 1)),
+        throughput=((Family("fast"), 5_000_000), (Family("slow"), 1_000_000)),
+    )
+    snapshot = cluster.job("g", member, member, on=["s0", "gone"]).snapshot()
+    assert gavel().plan(snapshot, None)[0].entries == (Assign("g/1", "s1"),)
 
 
 def test_higher_priority_goes_first_whatever_others_have_had() -> None:

@@ -1,0 +1,61 @@
+"""All policies that share a fleet, on fleets and jobs drawn at random."""
+
+from __future__ import annotations
+
+import random
+from math import ceil
+
+import pytest
+
+from eva_master.app.simulate import named_policy
+from eva_master.model.ids import Family
+from eva_master.model.resources import Resources
+from eva_master.packing.lp.least_time import Need, least_time
+from tests.fakes.policies.rounds import Trained, in_rounds
+
+TURNS = ("gavel", "gavel:max-sum", "gavel:makespan", "hadar", "tiresias")
+
+
+def _drawn(seed: int) -> tuple[dict[str, int], dict[str, Trained]]:
+    draw = random.Random(seed)
+    fleet = {name: draw.randint(1, 4) for name in ("a", "b", "c")[: draw.randint(1, 3)]}
+    jobs = {
+        f"j{number}": Trained(
+            gpus=draw.choice([1, 1, 2, min(4, sum(fleet.values()))]),
+            work=draw.randint(1, 6),
+            rates={name: draw.choice([0.5, 1.0, 2.0, 3.0]) for name in fleet},
+            arrives=draw.choice([0, 0, 3]),
+        )
+        for number in range(draw.randint(1, 9))
+    }
+    rooms = sum(fleet.values())
+    return fleet, {name: job for name, job in jobs.items() if job.gpus <= rooms}
+
+
+@pytest.mark.parametrize("policy", [*TURNS, "yarn_cs"])
+@pytest.mark.parametrize("seed", range(6))
+def test_all_jobs_end_and_none_sooner_than_the_bound(policy: str, seed: int) -> None:
+    fleet, jobs = _drawn(seed)
+    # Each plan on the way is checked: capacities, gangs, entries that can be carried out.
+    told = in_rounds(named_policy(policy, {})[0], fleet, jobs, most=300)
+    assert len(told) < 300, "somebody never has a turn"
+    bound = least_time(
+        [
+            Need(
+                {Family(it): Resources(job.gpus) for it in fleet},
+                {Family(it): job.work / rate for it, rate in job.rates.items()},
+            )
+            for job in jobs.values()
+        ],
+        {Family(it): Resources(size) for it, size in fleet.items()},
+    )
+    assert bound is not None
+    assert len(told) >= ceil(bound.bound_ms - 1e-6)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_gavel_has_all_of_a_job_on_one_type_if_one_holds_it(seed: int) -> None:
+    fleet, jobs = _drawn(seed)
+    for on in in_rounds(named_policy("gavel", {})[0], fleet, jobs, most=300):
+        for name, types in on.items():
+            assert len(set(types)) == 1 or jobs[name].gpus > max(fleet.values())
