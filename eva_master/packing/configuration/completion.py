@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from eva_master.model.ids import InstanceId, OfferingId, RunId
+from eva_master.model.job import JobKind
 from eva_master.model.planning.plan import NewInstance
 from eva_master.model.planning.snapshot import InstanceView, Snapshot
 from eva_master.packing.configuration.build import Configuration, Host, configure, waiting
@@ -35,6 +36,33 @@ def completed(problem: Problem, configuration: Configuration) -> Configuration:
             break
         configuration = larger
     return configuration
+
+
+def squeezed(problem: Problem, configuration: Configuration) -> Configuration:
+    """Add gangs that find room if their members share instances, whatever that may cost them.
+
+    Where instances are limited a gang could otherwise wait for ever for more of them than there
+    are, though all of them are empty.
+
+    Args:
+        problem: The snapshot's.
+        configuration: Where everything else is to be.
+
+    Returns:
+        The configuration itself if it leaves no gang waiting, or none finds room.
+    """
+    left = {problem.runs[run].job for run in configuration.unplaced}
+    gangs = {job for job in left if problem.jobs[job].kind is JobKind.GANG}
+    if not gangs or not problem.valuation.interference:
+        return configuration
+    freed = [each for each in problem.snapshot.instances if each.id not in configuration.task_sets]
+    careless = replace(problem.valuation, interference=False)
+    after = Problem(_after(problem, configuration, freed), careless, problem.cache)
+    more = configure(after, [run for run in waiting(after) if run.job in gangs])
+    if configuration.unplaced.keys().isdisjoint(more.places):
+        return configuration
+    still = {run: why for run, why in configuration.unplaced.items() if run not in more.places}
+    return replace(_joined(problem, configuration, more), unplaced=still)
 
 
 def _changes_something(problem: Problem, configuration: Configuration) -> bool:

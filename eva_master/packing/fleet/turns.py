@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from eva_master.model.ids import RunId
+from eva_master.model.ids import Millis, RunId
 from eva_master.model.planning.plan import Hold, Plan, PlanEntry, Suspend
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.values import replace
@@ -26,6 +26,7 @@ def turn_plan(
     why: Mapping[RunId, str],
     *,
     explained: bool,
+    lease_s: int | None = None,
 ) -> Plan:
     """Make the plan of a round.
 
@@ -38,6 +39,8 @@ def turn_plan(
         contenders: Who competes for the fleet.
         why: Why contenders have no place, by their ids, as their users are told it.
         explained: Whether reasons are given that decide nothing.
+        lease_s: For how long a place is kept, if somebody has turns: while contenders wait there is
+            another plan so soon at least.
     """
     competing = {run.id for one in contenders for run in one.runs}
     others = [it for it in waiting(snapshot) if not competing.intersection(r.id for r in it.runs)]
@@ -45,11 +48,15 @@ def turn_plan(
     entries: list[PlanEntry] = []
     for one in contenders:
         entries.extend(_given_up(one, instances, why))
+    again = None
+    if entries and lease_s is not None:
+        again = Millis(snapshot.now_ms + 1000 * lease_s)
     occupants = without_interference if explained else None
     moves = _moves(snapshot, instances, contenders) if explained else []
     plan = build_plan(snapshot, instances, left, occupants, moves)
     entries.extend(plan.entries)
-    return replace(plan, entries=tuple(sorted(entries, key=lambda it: it.run)))
+    found = tuple(sorted(entries, key=lambda it: it.run))
+    return replace(plan, entries=found, again_ms=again)
 
 
 def unplaced(contenders: Sequence[Contender], instances: OpenInstances) -> list[Contender]:

@@ -11,7 +11,7 @@ from eva_master.model.planning.plan import Plan, PolicyMemory
 from eva_master.model.planning.reasons import Reasons
 from eva_master.model.planning.snapshot import RunView, Snapshot
 from eva_master.packing.configuration.build import Configuration, configure, supply, waiting
-from eva_master.packing.configuration.completion import completed
+from eva_master.packing.configuration.completion import completed, squeezed
 from eva_master.packing.configuration.restating import restated
 from eva_master.packing.load_budget import LoadBudget, round_budgets
 from eva_master.packing.local_search.cost_model import Terms
@@ -131,6 +131,7 @@ class Eva:
         if fresh:
             packer = optimizer.pack if len(fresh) >= _LP_FIRST_FROM_WAITING else None
             keep = completed(problem, configure(problem, fresh, packer))
+            keep = squeezed(problem, keep)
         latest = dict(before.moved)
         round_ = _Round(problem, trigger, optimizer, present, keep, latest, searching)
         chosen, figures = self._searched(round_) if trigger.partial else (keep, Figures())

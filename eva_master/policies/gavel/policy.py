@@ -57,7 +57,14 @@ class Gavel:
             seats = Seats(snapshot, instances, contenders)
             take_turns(seats, instances, tuple(fleet.machines), contenders, order)
         why = _reasons(unplaced(contenders, instances), order)
-        plan = turn_plan(snapshot, instances, contenders, why, explained=self._config.explained)
+        plan = turn_plan(
+            snapshot,
+            instances,
+            contenders,
+            why,
+            explained=self._config.explained,
+            lease_s=self._config.lease_s,
+        )
         return plan, Memory(division, now).written() if contenders else None
 
     def _division(

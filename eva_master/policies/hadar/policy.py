@@ -51,7 +51,14 @@ class Hadar:
         _fill([turn for turn in turns if not seats.has(turn.one)], seats, tuple(fleet.machines))
         expected = outlook(order, seats, capacity)
         told = reasons(order, expected)
-        plan = turn_plan(snapshot, instances, contenders, told, explained=self._config.explained)
+        plan = turn_plan(
+            snapshot,
+            instances,
+            contenders,
+            told,
+            explained=self._config.explained,
+            lease_s=self._config.lease_s,
+        )
         if not contenders:
             return plan, memory
         return replace(plan, figures={**plan.figures, **figures(order, expected)}), memory

@@ -51,7 +51,9 @@ class Tiresias:
         why = dict.fromkeys(
             (one.id for one in unplaced(contenders, instances)), "others have had less GPU time"
         )
-        plan = turn_plan(snapshot, instances, contenders, why, explained=config.explained)
+        plan = turn_plan(
+            snapshot, instances, contenders, why, explained=config.explained, lease_s=config.lease_s
+        )
         return plan, memory
 
 

@@ -117,3 +117,22 @@ def test_a_cluster_with_scarce_types_comes_to_rest() -> None:
         snapshot = carried_out(snapshot, plan)
     assert not plan.launches
     assert not [entry for entry in plan.entries if isinstance(entry, Assign)]
+
+
+def test_a_gang_larger_than_the_number_of_instances_does_not_wait_for_ever() -> None:
+    # Four members have room on two servers of two GPUs. That they might slow each other down, by a
+    # guess, makes them worth less than two servers; but there are no more.
+    pair = (2, 2, 8)
+    box = offer("box", pair, 1, limit=2)
+    gang = [task("gang", any=(1, 1, 4))] * 4
+    for snapshot in (
+        Cluster(box).job("g", *gang).snapshot(),
+        Cluster(box).instance("i-1", "box").instance("i-2", "box").job("g", *gang).snapshot(),
+    ):
+        plan, _ = POLICY.build(POLICY.config(default_throughput_ppm=500_000)).plan(snapshot, None)
+        after = carried_out(snapshot, plan)
+        assert sorted(len(view.residents) for view in after.instances) == [2, 2]
+    # One that fits nowhere waits.
+    snapshot = Cluster(box).job("g", *gang, gang[0]).snapshot()
+    plan, _ = POLICY.build(POLICY.config(default_throughput_ppm=500_000)).plan(snapshot, None)
+    assert not plan.launches
