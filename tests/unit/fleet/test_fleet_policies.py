@@ -1,12 +1,16 @@
-"""All policies that share a fleet, on fleets and jobs drawn at random."""
+"""All policies that share a fleet, on fleets and jobs drawn at random, and in the control loop."""
 
 from __future__ import annotations
 
+import json
 import random
 from math import ceil
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+from benchmarks import fleet as benchmark
 from eva_master.app.simulate import named_policy
 from eva_master.model.ids import Family
 from eva_master.model.resources import Resources
@@ -59,3 +63,39 @@ def test_gavel_has_all_of_a_job_on_one_type_if_one_holds_it(seed: int) -> None:
     for on in in_rounds(named_policy("gavel", {})[0], fleet, jobs, most=300):
         for name, types in on.items():
             assert len(set(types)) == 1 or jobs[name].gpus > max(fleet.values())
+
+
+JOBS = """job,workload,gpus,iterations,v100,k80
+0,a,2,14400,1,0.25
+1,a,2,14400,1,0.25
+2,b,1,7200,1,0.8
+3,b,1,7200,1,0.8
+"""
+"""On two GPUs of each type: two hours on V100s or eight on K80s; two hours, or two and a half."""
+
+
+def _on_four_gpus(policy: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> Any:
+    (folder / "jobs.csv").write_text(JOBS)
+    words = [str(folder / "jobs.csv"), "--policy", policy, "--servers", "1", "--gpus", "2"]
+    assert benchmark.main([*words, "--move-s", "0", "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+@pytest.mark.parametrize(("policy", "most"), [("gavel", 1.3), ("gavel:makespan", 1.01)])
+def test_turns_in_the_control_loop(
+    policy: str, most: float, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # 0 and 1 need 4 h of the V100s, but for what they do on the K80s once 2 and 3 have ended, which
+    # takes 2.5 h: by the least time 1.2 h, which is 0.3 h of V100s.
+    found = _on_four_gpus(policy, tmp_path, capsys)
+    assert found["bound_h"] == pytest.approx(3.7)
+    assert found["bound_h"] <= found["total_h"] < found["bound_h"] * most
+    assert found["moves_per_job"] > 0
+
+
+def test_a_line_in_the_control_loop(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    # The first has the K80s for 8 h; the second the V100s for 2 h, and after it the others.
+    found = _on_four_gpus("yarn_cs", tmp_path, capsys)
+    assert found["total_h"] == pytest.approx(8, abs=0.01)
+    assert found["mean_h"] == pytest.approx((8 + 2 + 4 + 4) / 4, abs=0.01)
+    assert found["moves_per_job"] == 0
