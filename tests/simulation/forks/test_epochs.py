@@ -1,0 +1,87 @@
+"""Forked jobs on a fleet: they train together, and every step counts once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from eva_master.app.policy_registry import policies
+from eva_master.control.settings import Settings
+from eva_master.model.catalog import InstanceType, Offering, Purchase
+from eva_master.model.fleet.forks import MergeRule
+from eva_master.model.fleet.nodes import OwnedNode
+from eva_master.model.ids import Family, InstanceId, JobId, Price, Workload
+from eva_master.model.job import JobKind, JobSpec, Program, TaskSpec
+from eva_master.model.records import Job
+from eva_master.model.resources import Resources
+from eva_master.model.states import JobState, RunState
+from eva_master.simulation.cluster.delays import Delays
+from eva_master.simulation.cluster.work import Work
+from eva_master.simulation.simulated_cluster import SimulatedCluster
+
+MINUTE_MS = 60_000
+SPEEDS = {"fast": 10, "slow": 2}
+DELAYS = Delays(fetch_ms=1_000, start_ms=1_000, stop_ms=1_000, report_ms=5_000)
+FIFO = policies()["fifo"]
+
+
+def node(name: str, family: str) -> OwnedNode:
+    kind = InstanceType(f"{family}.1", Family(family), Resources(1, 8_000, 16_384))
+    sold = Offering(kind, Price(0), zone="nodes", purchase=Purchase.OWNED)
+    return OwnedNode(InstanceId(name), sold, 600_000)
+
+
+NODES = (node("n-1", "fast"), node("n-2", "slow"), node("n-3", "slow"))
+
+
+def forked(name: str, steps: int, forks: int = 4, **more: object) -> JobSpec:
+    """A job that does ten steps a second on fast nodes, and two on slow ones."""
+    need = Resources(1, 1_000, 1_024)
+    rates = tuple((Family(it), rate * 1_000_000) for it, rate in sorted(SPEEDS.items()))
+    demand = tuple((Family(it), need) for it in sorted(SPEEDS))
+    task = TaskSpec(Workload(name), Program("true"), demand, rates)
+    kind = JobKind.ARRAY if forks > 1 else JobKind.GANG
+    options: dict[str, object] = {"merge": MergeRule(every_ms=MINUTE_MS), **more}
+    return JobSpec(name, "me", (task,), kind, total_steps=steps, forks=forks, **options)  # type: ignore[arg-type]
+
+
+class Fleet(SimulatedCluster):
+    """A fast node and two slow ones."""
+
+    def __init__(self, gives: bool = True, **more: object) -> None:
+        settings = Settings(nodes={it.name: it for it in NODES}, round_gap_ms=1_000)
+        super().__init__(
+            (),
+            FIFO.build(FIFO.config()),
+            settings=settings,
+            delays=DELAYS,
+            work_of=lambda run: Work(600 * MINUTE_MS, steps_per_s=1.0, gives_parts=gives),
+            speed_of=lambda _run, family: float(SPEEDS[family]),
+            **more,  # type: ignore[arg-type]
+        )
+
+    def until(self, condition: Callable[[], object]) -> None:
+        assert self.run(lambda: bool(condition()), limit_ms=20 * 60 * MINUTE_MS)
+
+    def job(self, name: str) -> Job:
+        return self.state.jobs[JobId(name)]
+
+    def ended(self, name: str) -> bool:
+        return JobId(name) in self.state.jobs and self.job(name).finished_ms is not None
+
+    def running(self, name: str) -> set[str]:
+        runs = self.state.in_hand(JobId(name))
+        return {it.instance for it in runs if it.state is RunState.RUNNING and it.instance}
+
+
+def test_a_forked_job_trains_on_all_idle_nodes_and_counts_each_step_once() -> None:
+    fleet = Fleet(merge_ms=5_000)
+    fleet.submit(forked("a", 14 * 600))
+    fleet.until(lambda: JobId("a-1") in fleet.state.jobs and len(fleet.running("a-1")) == 3)
+    assert fleet.running("a-1") == {"n-1", "n-2", "n-3"}
+    fleet.until(lambda: fleet.ended("a-1"))
+    job = fleet.job("a-1")
+    assert job.state is JobState.SUCCEEDED
+    assert job.merging is not None
+    assert job.merging.steps == 14 * 600
+    # Ten minutes by all three together, and a merge of five seconds after each minute.
+    assert 9 * MINUTE_MS < job.finished_ms < 13 * MINUTE_MS
