@@ -16,7 +16,7 @@ from eva_master.control.standing.standings import Standings
 from eva_master.control.state.records import crew
 from eva_master.control.state.store import State
 from eva_master.model.events import CheckpointsListed
-from eva_master.model.fleet.forks import MergeRound
+from eva_master.model.forks.merging import MergeRound
 from eva_master.model.ids import InstanceId, JobId, Millis, RunId
 from eva_master.model.job import Stragglers
 from eva_master.model.planning.estimate import Estimates

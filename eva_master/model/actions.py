@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from eva_master.model.catalog import Offering
 from eva_master.model.errors import EvaError
-from eva_master.model.fleet.forks import MergeRound
+from eva_master.model.forks.merging import MergeRound
 from eva_master.model.ids import InstanceId, JobId, RunId
 from eva_master.model.job import Program
 from eva_master.model.planning.plan import PolicyMemory

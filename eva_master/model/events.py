@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from eva_master.model.fleet.forks import Kept
 from eva_master.model.fleet.nodes import NodeVerb
+from eva_master.model.forks.merging import Kept
 from eva_master.model.ids import InstanceId, JobId, Millis, OfferingId, Price, RunId
 from eva_master.model.job import JobSpec
 from eva_master.model.planning.plan import Plan, PolicyMemory

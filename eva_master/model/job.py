@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from eva_master.model.accounting.tenants import DEFAULT_TENANT
-from eva_master.model.fleet.forks import MergeRule
+from eva_master.model.forks.merging import MergeRule
 from eva_master.model.ids import MILLION, Family, JobId, Workload
 from eva_master.model.resources import Resources
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from eva_master.model.catalog import Offering, Purchase
-from eva_master.model.fleet.forks import Merging
+from eva_master.model.forks.merging import Merging
 from eva_master.model.ids import InstanceId, JobId, Millis, Price, RunId, replica_of, run_id
 from eva_master.model.job import JobKind, JobSpec, TaskSpec
 from eva_master.model.planning.suspension import Suspension

@@ -958,6 +958,7 @@ class TellMerge(google.protobuf.message.Message):
     FINISHED_FIELD_NUMBER: builtins.int
     PARTS_FIELD_NUMBER: builtins.int
     ALONE_FIELD_NUMBER: builtins.int
+    BEST_FIELD_NUMBER: builtins.int
     run_id: builtins.str
     attempt: builtins.int
     epoch: builtins.int
@@ -969,6 +970,8 @@ class TellMerge(google.protobuf.message.Message):
     finished: builtins.bool
     alone: builtins.bool
     """It goes on alone for good, so its own checkpoints count."""
+    best: builtins.bool
+    """From the best part of the last merge, not from that."""
     @property
     def parts(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Part]:
         """Of the leader: what was given."""
@@ -987,8 +990,9 @@ class TellMerge(google.protobuf.message.Message):
         finished: builtins.bool = ...,
         parts: collections.abc.Iterable[global___Part] | None = ...,
         alone: builtins.bool = ...,
+        best: builtins.bool = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["alone", b"alone", "attempt", b"attempt", "average", b"average", "base_steps", b"base_steps", "epoch", b"epoch", "finished", b"finished", "forks", b"forks", "give", b"give", "parts", b"parts", "quota", b"quota", "run_id", b"run_id"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["alone", b"alone", "attempt", b"attempt", "average", b"average", "base_steps", b"base_steps", "best", b"best", "epoch", b"epoch", "finished", b"finished", "forks", b"forks", "give", b"give", "parts", b"parts", "quota", b"quota", "run_id", b"run_id"]) -> None: ...
 
 global___TellMerge = TellMerge
 

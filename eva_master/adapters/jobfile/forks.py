@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from eva_master.adapters.jobfile.schema import JobFile
 from eva_master.adapters.text.yamlfile import Document
 from eva_master.model.errors import Problem
-from eva_master.model.fleet.forks import MergeRule
+from eva_master.model.forks.merging import MergeRule
 from eva_master.model.ids import MILLION
 from eva_master.model.job import JobKind
 

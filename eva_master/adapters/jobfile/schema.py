@@ -18,7 +18,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from eva_master.adapters.text.quantities import Duration, MilliCpus, Size
-from eva_master.model.fleet.forks import MOST_FORKS
+from eva_master.model.forks.merging import MOST_FORKS
 from eva_master.model.job import MOST_MEMBERS, MOST_PILOTS, MOST_TASKS
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from eva_master.control.context import Context
 from eva_master.control.forks import tracker
-from eva_master.control.replicas.letting_go import let_go
-from eva_master.model.fleet.forks import NOT_BEGUN
+from eva_master.control.forks.letting_go import let_go
+from eva_master.model.forks.merging import NOT_BEGUN
 from eva_master.model.ids import InstanceId, JobId, run_id
 from eva_master.model.records import Job, StopReason, TaskRun
 from eva_master.model.states import TERMINAL_RUN, RunState

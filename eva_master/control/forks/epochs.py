@@ -7,7 +7,7 @@ what it is to do.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from eva_master.control.alarms import Alarm
 from eva_master.control.context import Context
@@ -15,7 +15,7 @@ from eva_master.control.forks import tracker
 from eva_master.control.forks.tracker import Done, Runner
 from eva_master.model.actions import TellMerge
 from eva_master.model.events import PartGiven, PartsMerged
-from eva_master.model.fleet.forks import NOT_BEGUN, Merging, Part
+from eva_master.model.forks.merging import NOT_BEGUN, Merging, Part
 from eva_master.model.ids import MILLION, JobId, Millis, run_id
 from eva_master.model.records import Job, TaskRun
 from eva_master.model.states import JobState, RunState
@@ -40,7 +40,8 @@ def follow(context: Context, name: JobId) -> None:
         return
     runs = _running(context, job)
     before = job.merging or NOT_BEGUN
-    now = _moved_on(context, job, before, _runners(context, runs), total)
+    now = _struck(before, (*runs, *_stopping(context, job)))
+    now = _moved_on(context, job, now, _runners(context, runs))
     if now != before:
         began = now.share_of(0) is not None is before.share_of(0) and now.merged == before.merged
         if began or before.unforked != now.unforked:
@@ -103,13 +104,17 @@ def _heard(
         context.put_job(replace(job, merging=now))
 
 
-def _moved_on(
-    context: Context, job: Job, now: Merging, runners: list[Runner], total: int
-) -> Merging:
-    there = {(it.fork, it.attempt) for it in runners}
+def _struck(now: Merging, runs: Iterable[TaskRun]) -> Merging:
+    """Let the epoch go on without those whose attempt is over."""
+    there = {(it.replica, it.attempt) for it in runs}
     for share in now.shares:
         if (share.fork, share.attempt) not in there:
             now = tracker.struck(now, share.fork)
+    return now
+
+
+def _moved_on(context: Context, job: Job, now: Merging, runners: list[Runner]) -> Merging:
+    total = job.spec.total_steps or 0
     now = _in_time(context, job, now, runners)
     now = tracker.led(now, runners, context.now)
     now = tracker.opened(now, total - now.steps, runners, context.now)
@@ -142,9 +147,14 @@ def _due_ms(job: Job, now: Merging, runners: list[Runner]) -> int | None:
         return now.since_ms + every + GIVE_MS
     if len(runners) < 2 and not now.parts:
         return None
-    trains = {it.fork for it in (*now.shares, *now.parts)}
+    trains = {it.fork for it in now.shares} | {it.fork for it in now.parts}
     waits = any(it.fork not in trains for it in runners)
     return now.since_ms + (every // _SOONER if waits else every)
+
+
+def _stopping(context: Context, job: Job) -> list[TaskRun]:
+    """The forks whose programs are being stopped, and may still give what they have done."""
+    return [it for it in context.state.in_hand(job.id) if it.state is RunState.STOPPING]
 
 
 def _running(context: Context, job: Job) -> list[TaskRun]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from eva_master.model.fleet.forks import Kept, MergeRound, MergeRule, Merging, Part, Share
+from eva_master.model.forks.merging import Kept, MergeRound, MergeRule, Merging, Part, Share
 from eva_master.model.ids import Millis
 from eva_master.model.values import replace
 
@@ -55,7 +55,7 @@ def opened(now: Merging, left: int, runners: Iterable[Runner], at: Millis) -> Me
     shares = tuple(
         Share(it.fork, it.attempt, many) for it, many in zip(there, steps, strict=True) if many
     )
-    return replace(now, shares=shares, parts=(), leader=None, since_ms=at, told_to_give=False)
+    return replace(now, shares=shares, since_ms=at, told_to_give=False)
 
 
 def split(steps: int, speeds: Sequence[float]) -> list[int]:
@@ -114,18 +114,19 @@ def overdue(now: Merging) -> Merging:
 def led(now: Merging, runners: Iterable[Runner], at: Millis) -> Merging:
     """Name who merges, once nobody trains any more: the fastest that gave and still runs.
 
-    If none of them does, the parts are lost, and the epoch begins again.
+    If none of them does, it is the fastest of all: the parts are in the object store.
     """
     if now.shares or not now.parts:
         return now
-    gave_it = {(part.fork, part.attempt) for part in now.parts}
-    able = [it for it in runners if (it.fork, it.attempt) in gave_it]
-    if any(it.fork == now.leader for it in able):
+    there = list(runners)
+    if any((it.fork, it.attempt) == (now.leader, now.leader_attempt) for it in there):
         return now
+    gave_it = {(part.fork, part.attempt) for part in now.parts}
+    able = [it for it in there if (it.fork, it.attempt) in gave_it] or there
     if not able:
-        return replace(now, parts=(), leader=None)
-    leader = min(able, key=lambda it: (-it.speed, it.fork)).fork
-    return replace(now, leader=leader, since_ms=at)
+        return replace(now, leader=None, leader_attempt=0)
+    first = min(able, key=lambda it: (-it.speed, it.fork))
+    return replace(now, leader=first.fork, leader_attempt=first.attempt, since_ms=at)
 
 
 def deposed(now: Merging) -> Merging:
@@ -135,7 +136,8 @@ def deposed(now: Merging) -> Merging:
     parts = tuple(it for it in now.parts if it.fork != now.leader)
     known = dict(now.missed)
     known[now.leader] = known.get(now.leader, 0) + 1
-    fork, now = now.leader, replace(now, parts=parts, leader=None, missed=tuple(known.items()))
+    missed = tuple(sorted(known.items()))
+    fork, now = now.leader, replace(now, parts=parts, leader=None, leader_attempt=0, missed=missed)
     if known[fork] < MOST_MISSED:
         return now
     return unforked(now, f"fork {fork} was to merge {MOST_MISSED} times and did not")
@@ -161,10 +163,7 @@ class Done:
 
 def merged(now: Merging, done: Done, rule: MergeRule, at: Millis) -> Merging:
     """Close an epoch: the steps of the parts that were kept are the job's from now on."""
-    own = now.part_of(done.fork)
-    if done.epoch != now.epoch or now.leader != done.fork or own is None:
-        return now
-    if own.attempt != done.attempt:
+    if done.epoch != now.epoch or (done.fork, done.attempt) != (now.leader, now.leader_attempt):
         return now
     kept = {it.fork: it for it in done.kept}
     steps, out = 0, [it for it in now.left_out if now.part_of(it[0]) is None]
@@ -183,14 +182,15 @@ def merged(now: Merging, done: Done, rule: MergeRule, at: Millis) -> Merging:
         worse=worse,
         missed=tuple(it for it in now.missed if now.part_of(it[0]) is None),
         left_out=tuple(out),
-        last_leader=done.fork,
     )
-    return unforked(closed, _GUARD.format(check=rule.check)) if worse >= MOST_WORSE else closed
+    if worse < MOST_WORSE:
+        return closed
+    return replace(unforked(closed, _GUARD.format(check=rule.check)), best=True)
 
 
 def unforked(now: Merging, why: str) -> Merging:
     """Have a job go on without forks for good; what was given and not merged does not count."""
-    return replace(now, shares=(), parts=(), leader=None, unforked=why)
+    return replace(now, shares=(), parts=(), leader=None, leader_attempt=0, unforked=why)
 
 
 def told(now: Merging, fork: int, attempt: int, total: int) -> MergeRound:
@@ -207,13 +207,14 @@ def told(now: Merging, fork: int, attempt: int, total: int) -> MergeRound:
     if not left:
         return replace(base, finished=True)
     if now.unforked:
-        return replace(base, quota=left, forks=1, whole=True, finished=fork != 0)
+        return replace(base, quota=left, forks=1, whole=True, finished=fork != 0, best=now.best)
+    if (fork, attempt) == (now.leader, now.leader_attempt):
+        return replace(base, average=True, parts=now.parts)
     share, part = now.share_of(fork), now.part_of(fork)
     if share is not None and share.attempt == attempt:
         return replace(base, quota=share.steps, give=now.told_to_give)
     if part is not None and part.attempt == attempt:
-        leads = fork == now.leader
-        return replace(base, quota=part.steps, average=leads, parts=now.parts if leads else ())
+        return replace(base, quota=part.steps)
     return base
 
 

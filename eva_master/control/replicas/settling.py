@@ -15,8 +15,8 @@ from collections.abc import Sequence
 
 from eva_master.control.context import Context
 from eva_master.control.forks import copies
+from eva_master.control.forks.letting_go import let_go
 from eva_master.control.replicas import outputs
-from eva_master.control.replicas.letting_go import let_go
 from eva_master.model.ids import InstanceId, run_id
 from eva_master.model.planning.plan import Retire
 from eva_master.model.records import Job, Outcome, TaskRun

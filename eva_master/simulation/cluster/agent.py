@@ -332,6 +332,7 @@ class Agent:
         if not self._on or attempt.phase is Phase.EXITED:
             return
         if graceful:
+            self._forks.give_last(attempt)
             self.publish(attempt)
         self.exit(attempt, 143 if graceful else 137, stopped=True)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from eva_master.model.events import Event, PartGiven, PartsMerged, Phase
-from eva_master.model.fleet.forks import Kept, MergeRound
+from eva_master.model.forks.merging import Kept, MergeRound
 from eva_master.simulation.cluster.clock import Timeline
 from eva_master.simulation.cluster.progress_model import ProgressModel
 from eva_master.simulation.cluster.work import Attempt, ForkProgram
@@ -48,6 +48,8 @@ class Forks:
             return
         if told.finished:
             self._timeline.after(0, lambda: self._leave(attempt))
+        elif told.average:
+            self._merge(attempt, fork, told)
         elif (told.epoch > fork.epoch and told.quota) or (told.whole and not fork.alone):
             self._begin(attempt, fork, told)
         elif told.epoch == fork.epoch:
@@ -64,8 +66,6 @@ class Forks:
     def _go_on(self, attempt: Attempt, fork: ForkProgram, told: MergeRound) -> None:
         if fork.given is None and told.give:
             self.give(attempt)
-        elif fork.given is not None and told.average:
-            self._merge(attempt, fork, told)
         elif fork.given is not None:
             self._say_given(attempt, fork)
 
@@ -81,6 +81,12 @@ class Forks:
         fork.given = attempt.work.steps(done)
         self._say_given(attempt, fork)
 
+    def give_last(self, attempt: Attempt) -> None:
+        """Give what has been done of a share, before the program is stopped."""
+        fork = attempt.fork
+        if fork is not None and fork.gives and fork.epoch and fork.given is None and not fork.alone:
+            self.give(attempt)
+
     def _say_given(self, attempt: Attempt, fork: ForkProgram) -> None:
         order, epoch, steps = attempt.order, fork.epoch, fork.given or 0
         self._post(
@@ -90,6 +96,9 @@ class Forks:
         )
 
     def _merge(self, attempt: Attempt, fork: ForkProgram, told: MergeRound) -> None:
+        """Merge the parts of an epoch, be it that one of them is its own or not."""
+        if told.epoch > fork.epoch:
+            fork.epoch, fork.given, fork.merging, fork.done = told.epoch, 0, False, None
         if fork.done is not None:
             self._say_merged(attempt, fork)
         elif not fork.merging:

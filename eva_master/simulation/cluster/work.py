@@ -7,7 +7,7 @@ from math import ceil
 
 from eva_master.model.actions import TaskOrder
 from eva_master.model.events import Phase, RunReport
-from eva_master.model.fleet.forks import Kept
+from eva_master.model.forks.merging import Kept
 from eva_master.model.ids import InstanceId, JobId, RunId
 from eva_master.model.records import NO_PROGRESS, Progress
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from eva_master.app.policy_registry import policies
 from eva_master.control.settings import Settings
 from eva_master.model.catalog import InstanceType, Offering, Purchase
-from eva_master.model.fleet.forks import MergeRule
 from eva_master.model.fleet.nodes import OwnedNode
+from eva_master.model.forks.merging import MergeRule
 from eva_master.model.ids import Family, InstanceId, JobId, Price, Workload
 from eva_master.model.job import JobKind, JobSpec, Program, TaskSpec
 from eva_master.model.records import Job

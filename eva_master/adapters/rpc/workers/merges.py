@@ -8,7 +8,7 @@ import re
 from eva_master.adapters.rpc._proto import worker_pb2 as pb
 from eva_master.model.actions import ForkOrder, TellMerge
 from eva_master.model.events import PartGiven, PartsMerged
-from eva_master.model.fleet.forks import MOST_FORKS, Kept
+from eva_master.model.forks.merging import MOST_FORKS, Kept
 from eva_master.model.ids import InstanceId, RunId
 
 _LONGEST_REASON = 200
@@ -38,6 +38,7 @@ def told(action: TellMerge) -> pb.TellMerge:
         finished=it.finished,
         parts=[pb.Part(fork=one.fork, steps=one.steps, digest=one.digest) for one in it.parts],
         alone=it.whole,
+        best=it.best,
     )
 
 

@@ -74,12 +74,13 @@ class Merging:
         shares: Who trains in it and has not given a part yet.
         parts: What was given in it.
         leader: Who merges these, once nobody trains any more; `None` before.
+        leader_attempt: Which attempt of it.
         told_to_give: Whether those who train are to give what they have.
         worse: How many merges in a row were worse than the best of their parts.
         missed: Forks that gave nothing in the last rounds that they were asked, with their number.
         left_out: Forks whose part of the last merge does not count, with the reason.
         unforked: Why the job goes on without forks; empty while it is forked.
-        last_leader: Who made the last merge; `None` if it is not known.
+        best: Whether it goes on from the best part of the last merge instead of that.
     """
 
     merged: int = 0
@@ -88,12 +89,13 @@ class Merging:
     shares: tuple[Share, ...] = ()
     parts: tuple[Part, ...] = ()
     leader: int | None = None
+    leader_attempt: int = 0
     told_to_give: bool = False
     worse: int = 0
     missed: tuple[tuple[int, int], ...] = ()
     left_out: tuple[tuple[int, str], ...] = ()
     unforked: str = ""
-    last_leader: int | None = None
+    best: bool = False
 
     @property
     def epoch(self) -> int:
@@ -131,6 +133,7 @@ class MergeRound:
         finished: Whether all is done.
         parts: Of the leader: what was given.
         whole: Whether it goes on alone for good, so that its own checkpoints count.
+        best: Whether it is to go on from the best part of the epoch before, not from the merge.
     """
 
     epoch: int
@@ -142,6 +145,7 @@ class MergeRound:
     finished: bool = False
     parts: tuple[Part, ...] = ()
     whole: bool = False
+    best: bool = False
 
 
 @dataclass(frozen=True, slots=True)
