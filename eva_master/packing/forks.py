@@ -82,6 +82,24 @@ class _Room:
     jobs: set[JobId]
     fits: bool
 
+    def holds(self, run: RunView) -> bool:
+        """Whether somebody who waits fits into what is free."""
+        need = run.task.demand_on(self.offering.type.family)
+        return need is not None and need.fits(self.free)
+
+    def in_the_way_of(self, run: RunView, lost: set[RunId]) -> list[RunView]:
+        """The forks without which somebody would fit who does not; none if that is not enough."""
+        need = run.task.demand_on(self.offering.type.family)
+        leaving: list[RunView] = []
+        free = self.free
+        for fork in self.forks if need is not None else ():
+            if fork.id not in lost:
+                leaving.append(fork)
+                free = free + _need(fork, self.offering)
+                if need is not None and need.fits(free):
+                    return leaving
+        return []
+
 
 class _Rooms:
     """The instances once a plan is carried out."""
@@ -139,7 +157,26 @@ class _Rooms:
                     found.append(Retire(fork.id, "its room is needed"))
                 else:
                     room.free = room.free - need
-        return tuple(found)
+        lost = {entry.run for entry in found}
+        return (*found, *self._making_way(lost))
+
+    def _making_way(self, lost: set[RunId]) -> list[Retire]:
+        """The forks that end for those who wait, and whom a plan places in no room of theirs."""
+        found: list[Retire] = []
+        for run in self._waiting:
+            if any(room.holds(run) for room in self._rooms.values()):
+                continue  # whatever it waits for, room it is not
+            for room in self._rooms.values():
+                leaving = room.in_the_way_of(run, lost)
+                if not leaving:
+                    continue
+                why = f"it makes room for {run.id}, which waits"
+                found += [Retire(fork.id, why) for fork in leaving]
+                lost.update(fork.id for fork in leaving)
+                freed = sum((_need(fork, room.offering) for fork in leaving), NOTHING)
+                room.free = room.free + freed - _need(run, room.offering)
+                break
+        return found
 
     def begun(self) -> tuple[Fork, ...]:
         """The forks that begin, wherever there is room left."""

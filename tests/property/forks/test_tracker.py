@@ -72,7 +72,8 @@ class World:
             program.done = min(told.quota, program.done + self.rng.randrange(told.quota + 1))
             if told.give or program.done == told.quota or self.rng.random() < 0.3:
                 claim = program.done + (self.rng.random() < 0.05)
-                program.given = Part(program.fork, program.attempt, claim)
+                made = f"{program.epoch} {program.attempt}"
+                program.given = Part(program.fork, program.attempt, claim, made)
         if program.given is not None and program.epoch == told.epoch and not told.average:
             self.send("part", (program.epoch, program.given))
         if told.average:
@@ -98,12 +99,19 @@ class World:
         if kind == "part":
             epoch, part = message  # type: ignore[misc]
             self.record = tracker.gave(before, epoch, part)
+            if len(self.record.parts) > len(before.parts):
+                # Made in this epoch, by the attempt whose share it is.
+                share = before.share_of(part.fork)
+                assert share is not None
+                assert part.digest == f"{before.epoch} {share.attempt}"
         else:
             assert isinstance(message, Done)
             self.record = tracker.merged(before, message, RULE, Millis(self.now))
         if self.record.merged != before.merged:
             assert self.record.merged == before.merged + 1
             assert self.record.merged not in self.closed  # one merge per epoch
+            assert isinstance(message, Done)
+            assert message.epoch == self.record.merged  # of the parts of this epoch
             self.closed[self.record.merged] = self.record.steps - before.steps
             kept = {it.fork for it in message.kept if it.kept}  # type: ignore[union-attr]
             self.counted += [

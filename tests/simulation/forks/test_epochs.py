@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from eva_master.app.policy_registry import policies
+from eva_master.control.measure import ledger
 from eva_master.control.settings import Settings
 from eva_master.model.catalog import InstanceType, Offering, Purchase
+from eva_master.model.events import ResumeRequested, SuspendRequested
 from eva_master.model.fleet.nodes import OwnedNode
 from eva_master.model.forks.merging import MergeRule
-from eva_master.model.ids import Family, InstanceId, JobId, Price, Workload
+from eva_master.model.ids import Family, InstanceId, JobId, Millis, Price, RunId, Workload
 from eva_master.model.job import JobKind, JobSpec, Program, TaskSpec
 from eva_master.model.records import Job
 from eva_master.model.resources import Resources
@@ -26,7 +28,7 @@ FIFO = policies()["fifo"]
 
 def node(name: str, family: str) -> OwnedNode:
     kind = InstanceType(f"{family}.1", Family(family), Resources(1, 8_000, 16_384))
-    sold = Offering(kind, Price(0), zone="nodes", purchase=Purchase.OWNED)
+    sold = Offering(kind, Price(1_000_000), zone="nodes", purchase=Purchase.OWNED)
     return OwnedNode(InstanceId(name), sold, 600_000)
 
 
@@ -85,3 +87,80 @@ def test_a_forked_job_trains_on_all_idle_nodes_and_counts_each_step_once() -> No
     assert job.merging.steps == 14 * 600
     # Ten minutes by all three together, and a merge of five seconds after each minute.
     assert 9 * MINUTE_MS < job.finished_ms < 13 * MINUTE_MS
+
+
+def test_a_fork_gives_its_room_to_whoever_comes() -> None:
+    fleet = Fleet()
+    fleet.submit(forked("a", 14 * 600))
+    fleet.until(lambda: JobId("a-1") in fleet.state.jobs and len(fleet.running("a-1")) == 3)
+    fleet.submit(forked("b", 2 * 300, forks=1))
+    began = fleet.timeline.now()
+    fleet.until(lambda: JobId("b-2") in fleet.state.jobs and fleet.running("b-2"))
+    # The fork's stop, the start of the other, and a round between them.
+    assert fleet.timeline.now() - began < 10_000
+    assert len(fleet.running("a-1")) == 2
+    fleet.until(lambda: fleet.ended("b-2"))
+    fleet.until(lambda: len(fleet.running("a-1")) == 3 or fleet.ended("a-1"))
+    fleet.until(lambda: fleet.ended("a-1"))
+    assert fleet.job("a-1").state is JobState.SUCCEEDED
+    merging = fleet.job("a-1").merging
+    assert merging is not None
+    assert merging.steps == 14 * 600
+
+
+def test_a_program_that_never_gives_is_unforked_after_two_rounds() -> None:
+    fleet = Fleet(gives=False)
+    fleet.submit(forked("a", 14 * 600))
+    fleet.until(lambda: JobId("a-1") in fleet.state.jobs and len(fleet.running("a-1")) == 3)
+    fleet.until(lambda: (it := fleet.job("a-1").merging) is not None and it.unforked)
+    merging = fleet.job("a-1").merging
+    assert merging is not None
+    assert merging.unforked == "fork 0 gave no part in 2 rounds in a row"
+    fleet.until(lambda: len(fleet.state.in_hand(JobId("a-1"))) == 1)
+    assert fleet.running("a-1") == {"n-1"}
+    # By itself it does its own work, and that is the job's.
+    fleet.until(lambda: fleet.ended("a-1"))
+    assert fleet.job("a-1").state is JobState.SUCCEEDED
+    assert fleet.state.runs[RunId("a-1/0")].state is RunState.SUCCEEDED
+
+
+def test_a_master_that_dies_goes_on_with_the_epoch() -> None:
+    fleet = Fleet(merge_ms=5_000)
+    fleet.submit(forked("a", 14 * 600))
+    fleet.until(lambda: JobId("a-1") in fleet.state.jobs and len(fleet.running("a-1")) == 3)
+    for minute in range(2, 9):
+        fleet.until(lambda at=minute * MINUTE_MS + minute * 7_000: fleet.timeline.now() >= at)
+        before = fleet.job("a-1").merging
+        fleet.restart()
+        assert fleet.job("a-1").merging == before
+    fleet.until(lambda: fleet.ended("a-1"))
+    merging = fleet.job("a-1").merging
+    assert merging is not None
+    assert merging.steps == 14 * 600
+    assert fleet.job("a-1").finished_ms < 14 * MINUTE_MS
+
+
+def test_the_steps_of_a_job_that_is_suspended_are_kept() -> None:
+    fleet = Fleet()
+    fleet.submit(forked("a", 14 * 600))
+    fleet.until(lambda: JobId("a-1") in fleet.state.jobs and len(fleet.running("a-1")) == 3)
+    fleet.until(lambda: fleet.timeline.now() > 5 * MINUTE_MS)
+    fleet.inbox.post(SuspendRequested("s", JobId("a-1"), "me"))
+    fleet.until(lambda: not fleet.state.in_hand(JobId("a-1")))
+    merging = fleet.job("a-1").merging
+    assert merging is not None
+    kept = merging.steps + sum(it.steps for it in merging.parts)
+    assert kept > 14 * 60 * 4
+    fleet.inbox.post(ResumeRequested("r", JobId("a-1"), "me"))
+    fleet.until(lambda: fleet.ended("a-1"))
+    after = fleet.job("a-1").merging
+    assert after is not None
+    assert after.steps == 14 * 600
+
+
+def test_forks_are_charged_to_their_job() -> None:
+    fleet = Fleet()
+    fleet.submit(forked("a", 14 * 100))
+    fleet.until(lambda: fleet.ended("a-1"))
+    account = ledger.bill(fleet.state, Millis(fleet.timeline.now())).jobs[JobId("a-1")]
+    assert 0 < account.replicas < account.charged
