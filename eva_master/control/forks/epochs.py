@@ -143,6 +143,8 @@ def _due_ms(job: Job, now: Merging, runners: list[Runner]) -> int | None:
         return None
     if now.leader is not None:
         return now.since_ms + every + MERGE_MS
+    if not now.shares:
+        return None  # the parts wait for somebody who merges them
     if now.told_to_give:
         return now.since_ms + every + GIVE_MS
     if len(runners) < 2 and not now.parts:

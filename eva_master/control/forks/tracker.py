@@ -203,16 +203,18 @@ def told(now: Merging, fork: int, attempt: int, total: int) -> MergeRound:
         total: Steps of the job.
     """
     left = max(0, total - now.steps)
-    base = MergeRound(now.epoch, now.steps, 0, len(now.shares) + len(now.parts))
+    forks = max(2, len(now.shares) + len(now.parts))
+    base = MergeRound(now.epoch, now.steps, 0, forks)
     if not left:
-        return replace(base, finished=True)
+        return replace(base, forks=0, finished=True)
     if now.unforked:
         return replace(base, quota=left, forks=1, whole=True, finished=fork != 0, best=now.best)
     if (fork, attempt) == (now.leader, now.leader_attempt):
         return replace(base, average=True, parts=now.parts)
     share, part = now.share_of(fork), now.part_of(fork)
     if share is not None and share.attempt == attempt:
-        return replace(base, quota=share.steps, give=now.told_to_give)
+        forks = len(now.shares) + len(now.parts)
+        return replace(base, quota=share.steps, forks=forks, give=now.told_to_give)
     if part is not None and part.attempt == attempt:
         return replace(base, quota=part.steps)
     return base

@@ -64,7 +64,7 @@ def _node(number: int) -> OwnedNode:
     family = "ab"[number % 2]
     kind = InstanceType(f"{family}.2", Family(family), Resources(0, 2_000, 4_096))
     sold = Offering(kind, Price(100_000), zone="nodes", purchase=Purchase.OWNED)
-    return OwnedNode(InstanceId(f"n-{number}"), sold, 30_000)
+    return OwnedNode(InstanceId(f"n-{number}"), sold, 180_000)
 
 
 def _spec(number: int, forks: int, steps: int) -> JobSpec:
@@ -163,7 +163,7 @@ def _lived(story: Story) -> tuple[Counter[str], ChaoticWorld]:
     return seen, world
 
 
-@drawn(15)
+@drawn(8)
 @given(stories)
 def test_forked_jobs_end_with_every_step_done_once(story: Story) -> None:
     seen, world = _lived(story)
