@@ -57,7 +57,7 @@ class ForkMerges:
         self._log = structlog.get_logger().bind(run=key.run, attempt=key.attempt)
 
     def start(self) -> None:
-        """Begin to work."""
+        """Begin to carry out what the master says."""
         self._work = asyncio.create_task(self._keep_up(), name=f"merges of {self._key}")
 
     async def close(self) -> None:
