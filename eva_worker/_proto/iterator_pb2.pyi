@@ -112,6 +112,7 @@ class MergeRound(google.protobuf.message.Message):
     GIVE_FIELD_NUMBER: builtins.int
     FINISHED_FIELD_NUMBER: builtins.int
     FORKS_FIELD_NUMBER: builtins.int
+    BEST_FIELD_NUMBER: builtins.int
     epoch: builtins.int
     """1 is the first; the epoch that the fork is to train in."""
     base_steps: builtins.int
@@ -126,6 +127,8 @@ class MergeRound(google.protobuf.message.Message):
     """Whether the job's steps are done, or it goes on without this fork: save nothing, end with 0."""
     forks: builtins.int
     """How many forks train in this epoch; 1 means to go on unforked."""
+    best: builtins.bool
+    """Whether to go on from the best part of the epoch before instead of its merge, which was worse."""
     def __init__(
         self,
         *,
@@ -136,7 +139,8 @@ class MergeRound(google.protobuf.message.Message):
         give: builtins.bool = ...,
         finished: builtins.bool = ...,
         forks: builtins.int = ...,
+        best: builtins.bool = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["average", b"average", "base_steps", b"base_steps", "epoch", b"epoch", "finished", b"finished", "forks", b"forks", "give", b"give", "quota", b"quota"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["average", b"average", "base_steps", b"base_steps", "best", b"best", "epoch", b"epoch", "finished", b"finished", "forks", b"forks", "give", b"give", "quota", b"quota"]) -> None: ...
 
 global___MergeRound = MergeRound
