@@ -23,8 +23,8 @@ from eva_master.model.values import replace
 
 GIVE_MS = 300_000
 """How long a fork may take to give its part once it is asked, beside the time between merges."""
-_SOONER = 4
-"""A fork that comes in the middle of an epoch waits for so much of the time between merges."""
+_SOONER_MS = 15_000
+"""A fork that comes in the middle of an epoch waits for so long at most."""
 MERGE_MS = 900_000
 """How long a leader may take to merge, likewise."""
 
@@ -151,7 +151,7 @@ def _due_ms(job: Job, now: Merging, runners: list[Runner]) -> int | None:
         return None
     trains = {it.fork for it in now.shares} | {it.fork for it in now.parts}
     waits = any(it.fork not in trains for it in runners)
-    return now.since_ms + (every // _SOONER if waits else every)
+    return now.since_ms + (min(every, _SOONER_MS) if waits else every)
 
 
 def _stopping(context: Context, job: Job) -> list[TaskRun]:

@@ -86,6 +86,8 @@ def gave(now: Merging, epoch: int, part: Part) -> Merging:
     if not 0 <= part.steps <= share.steps:
         told = f"it claims {part.steps} steps where it was to do {share.steps} at most"
         return _left_out(struck(now, part.fork), part.fork, told)
+    if not part.steps:
+        return struck(now, part.fork)  # it has nothing to give
     shares = tuple(it for it in now.shares if it.fork != part.fork)
     return replace(now, shares=shares, parts=(*now.parts, part))
 
