@@ -69,7 +69,8 @@ class World:
             assert told.steps == sum(self.closed.values())
             program.epoch, program.done, program.given = told.epoch, 0, None
         if program.given is None and told.epoch == program.epoch and told.quota:
-            program.done = min(told.quota, program.done + self.rng.randrange(told.quota + 1))
+            more = self.rng.randrange(1, told.quota + 1)  # a part of no steps does not count
+            program.done = min(told.quota, program.done + more)
             if told.give or program.done == told.quota or self.rng.random() < 0.3:
                 claim = program.done + (self.rng.random() < 0.05)
                 made = f"{program.epoch} {program.attempt}"
