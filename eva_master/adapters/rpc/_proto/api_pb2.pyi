@@ -2153,6 +2153,7 @@ class Explanation(google.protobuf.message.Message):
     POOLS_FIELD_NUMBER: builtins.int
     PARTITION_FIELD_NUMBER: builtins.int
     LATENCY_FIELD_NUMBER: builtins.int
+    FORKS_FIELD_NUMBER: builtins.int
     EVIDENCE_FIELD_NUMBER: builtins.int
     DAG_FIELD_NUMBER: builtins.int
     kind: builtins.str
@@ -2200,6 +2201,10 @@ class Explanation(google.protobuf.message.Message):
         """Of pools, and of the newest round: why instances stay though they are empty."""
 
     @property
+    def forks(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Of a forked job: how far its forks are, and what went wrong with them."""
+
+    @property
     def evidence(self) -> global___RunTimeEvidence:
         """Of a job alone: what its estimate has behind it; absent if it has none, or one that is stated."""
 
@@ -2227,11 +2232,12 @@ class Explanation(google.protobuf.message.Message):
         pools: collections.abc.Iterable[global___StandingPool] | None = ...,
         partition: builtins.str = ...,
         latency: builtins.str = ...,
+        forks: collections.abc.Iterable[builtins.str] | None = ...,
         evidence: global___RunTimeEvidence | None = ...,
         dag: global___DagOutlook | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["dag", b"dag", "evidence", b"evidence", "instance", b"instance", "job", b"job", "weighing", b"weighing"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["at_ms", b"at_ms", "dag", b"dag", "evidence", b"evidence", "exchanges", b"exchanges", "hostings", b"hostings", "instance", b"instance", "job", b"job", "kind", b"kind", "latency", b"latency", "lines", b"lines", "more_lines", b"more_lines", "moved_in_round", b"moved_in_round", "moved_ms", b"moved_ms", "now_ms", b"now_ms", "partition", b"partition", "pools", b"pools", "round", b"round", "subject", b"subject", "weighing", b"weighing"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["at_ms", b"at_ms", "dag", b"dag", "evidence", b"evidence", "exchanges", b"exchanges", "forks", b"forks", "hostings", b"hostings", "instance", b"instance", "job", b"job", "kind", b"kind", "latency", b"latency", "lines", b"lines", "more_lines", b"more_lines", "moved_in_round", b"moved_in_round", "moved_ms", b"moved_ms", "now_ms", b"now_ms", "partition", b"partition", "pools", b"pools", "round", b"round", "subject", b"subject", "weighing", b"weighing"]) -> None: ...
 
 global___Explanation = Explanation
 

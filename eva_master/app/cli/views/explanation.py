@@ -60,6 +60,7 @@ def told(message: Explanation) -> RenderableType:
         parts += _job(message)
         if message.latency:
             parts.append(f"  {plain(message.latency)}")
+        parts += [f"  {plain(line)}" for line in message.forks]
         parts += _lines(message)
     elif message.kind == "round":
         of = f" of partition {plain(message.partition)}" if message.partition else ""
@@ -363,6 +364,7 @@ def shape(message: Explanation) -> dict[str, Any]:
         "moved_ms": message.moved_ms or None,
         "exchanges": [exchange_shape(one) for one in message.exchanges],
         "latency": message.latency or None,
+        **({"forks": list(message.forks)} if message.forks else {}),
         "evidence": _evidence_shape(message.evidence) if message.HasField("evidence") else None,
         "dag": _dag_shape(message.dag) if message.HasField("dag") else None,
         "lines": [_line_shape(one) for one in message.lines],
