@@ -32,7 +32,7 @@ NODES = ("rack1", "rack2")
 def cluster(make_cluster: Clusters) -> Iterator[Cluster]:
     made = make_cluster(
         catalog={"types": TYPES, "only": ["e2e"]},
-        settings={"nodes": dict.fromkeys(NODES, NODE), "policy": {"name": "fifo"}},
+        settings={"nodes": dict.fromkeys(NODES, NODE)},
     )
     workers = []
     try:
