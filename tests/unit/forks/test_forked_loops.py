@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from eva_iterator._forks import fork
+from eva_iterator._forks import fork as fork_module
 from eva_iterator._forks.link import Round
 
 from tests.fakes.forks.coordinator import Coordinator
@@ -18,8 +18,8 @@ from tests.fakes.forks.program import Trainee, run_together
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fork, "_LOOK_EVERY_S", 0.001)
-    monkeypatch.setattr(fork, "_REPORT_EVERY_S", 0.002)
+    monkeypatch.setattr(fork_module, "_LOOK_EVERY_S", 0.001)
+    monkeypatch.setattr(fork_module, "_REPORT_EVERY_S", 0.002)
 
 
 def run_all(coordinator: Coordinator, **keywords: str) -> list[Trainee]:
