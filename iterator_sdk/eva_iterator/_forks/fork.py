@@ -109,7 +109,7 @@ class Fork:
         """
         self._settle()
         heard = self.link.round
-        if heard is None or not self._session.stop.requested or self.unforked or heard.finished:
+        if heard is None or not self._session.stop.requested or heard.finished:
             return
         begun = self._done.epoch == heard.epoch and self._done.steps > 0
         if begun and self._done.given < heard.epoch and self._done.merged == heard.epoch - 1:

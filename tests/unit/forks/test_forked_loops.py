@@ -262,13 +262,14 @@ def test_the_only_fork_goes_on_as_a_job_without_forks(
     note = json.loads((tmp_path / "checkpoints/00000001/fork.json").read_text())
     assert note == {"epoch": 3, "steps": 4}
     assert first.loaded == ["00000002"]
+    # Should its job be forked again meanwhile, the part has the steps.
+    assert json.loads((tmp_path / "given/00000003/part.json").read_text())["steps"] == 4
 
     second = Trainee(0, tmp_path, lambda fork, given: said)
     second.load(tmp_path / "checkpoints/00000001")
     second.run(checkpoint=second.save)
     assert second.made == 6
     assert second.loaded == ["00000001"]
-    assert not (tmp_path / "given").exists()
 
 
 def test_a_job_that_goes_on_without_a_fork_has_it_end(tmp_path: Path) -> None:
