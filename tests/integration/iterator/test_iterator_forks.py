@@ -17,6 +17,7 @@ from tests.fakes.forks.coordinator import Coordinator
 from tests.fakes.iterator_agent import Program, RecordingAgent
 from tests.fakes.paths import short_tempdir
 
+EXAMPLES = Path(__file__).parents[3] / "examples"
 TRAIN = """
 import itertools, sys
 import numpy as np
@@ -70,7 +71,12 @@ def agents() -> Iterator[ExitStack]:
 
 
 def start(
-    agents: ExitStack, coordinator: Coordinator, fork: int, *, pause: bool = False
+    agents: ExitStack,
+    coordinator: Coordinator,
+    fork: int,
+    *,
+    pause: bool = False,
+    code: str = TRAIN,
 ) -> Program:
     sockets = agents.enter_context(tempfile.TemporaryDirectory(dir=short_tempdir()))
     agent = ForkAgent(Path(sockets, "socket"), coordinator, fork)
@@ -85,7 +91,7 @@ def start(
         "EVA_MERGE_EVERY_MS": "60000",
         "EVA_MERGE_CHECK": "loss",
     }
-    return Program(TRAIN.replace("PAUSE", str(pause)), directory, agent, environ)
+    return Program(code.replace("PAUSE", str(pause)), directory, agent, environ)
 
 
 def test_two_programs_train_together(agents: ExitStack, tmp_path: Path) -> None:
@@ -129,3 +135,20 @@ print([name for name in sys.modules if name.startswith("eva_iterator._forks")])
     program = Program(code, tmp_path, None)
     program.finish()
     assert program.output == "3 (0, 1) 0\n[]\n[]\n"
+
+
+def test_the_example_trains_with_and_without_forks(agents: ExitStack, tmp_path: Path) -> None:
+    code = (EXAMPLES / "forked" / "train.py").read_text()
+    coordinator = Coordinator(tmp_path, {0: 120, 1: 60}, total=360)
+    programs = [start(agents, coordinator, fork, code=code) for fork in (0, 1)]
+    alone = Program(code, tmp_path, None, {"STEPS": "240"})
+    for program in (*programs, alone):
+        program.finish()
+    assert coordinator.steps == [180, 180]
+    merged = coordinator.notes[-1]
+    assert merged["check_merged"] < coordinator.notes[0]["check_merged"] < 1.0
+    # Both end with the merged weights, and say the same of them.
+    ends = {program.output.splitlines()[-1] for program in programs}
+    assert len(ends) == 1
+    assert f"loss {merged['check_merged']:.4f}" in ends.pop()
+    assert "step 200 of fork 0" in alone.output

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from fractions import Fraction
 from pathlib import Path
 
@@ -285,3 +285,39 @@ def test_state_that_cannot_be_averaged_is_refused_with_advice(tmp_path: Path) ->
     with pytest.raises(ValueError, match=r"model\.pkl: write weights into \.npz"):
         trainee.run()
     assert not list((tmp_path / "given").iterdir())
+
+
+@pytest.mark.parametrize("phase", ["save", "load", "metric"])
+@pytest.mark.parametrize("call", [1, 2, 3])
+def test_a_stop_within_any_function_leaves_whole_directories_alone(
+    tmp_path: Path, phase: str, call: int
+) -> None:
+    coordinator = Coordinator(tmp_path, {0: 3, 1: 1}, total=400)
+    trainees = [
+        Trainee(one, coordinator.directory(one), coordinator.answer, check="loss")
+        for one in coordinator.speeds
+    ]
+    calls = 0
+
+    def stop_during(function: Callable[..., object]) -> Callable[..., object]:
+        def stopping(*arguments: Path) -> object:
+            nonlocal calls
+            calls += 1
+            if calls == call:
+                for trainee in trainees:
+                    trainee.session.stop.requested = True
+            return function(*arguments)
+
+        return stopping
+
+    leader = trainees[0].forked
+    leader.save, leader.load, leader.check = (
+        stop_during(getattr(trainees[0], name)) if name == phase else getattr(trainees[0], name)
+        for name in ("save", "load", "metric")
+    )
+    run_together(trainees)
+    published = [path for path in tmp_path.glob("*/*/*") if path.parent.name != "parts"]
+    for path in published:
+        note = "part.json" if path.parent.name == "given" else "merged.json"
+        assert path.name.isdecimal()
+        assert {note, "model.npz"} <= {file.name for file in path.iterdir()}
