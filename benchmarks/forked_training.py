@@ -34,6 +34,7 @@ SPEEDS = (1.0, 0.2, 0.2, 0.5, 0.5)
 RESULTS = Path("build/forked-training.jsonl")
 PAPER_MERGES = 12
 OFTEN_MERGES = 96
+RATES = (1.0, 2.0, 3.0, 5.0, 8.0)
 
 
 @dataclass(frozen=True)
@@ -65,11 +66,11 @@ class Setting:
 
 
 SETTINGS = (
-    *(Setting(False, whole=True, rate=rate) for rate in (1.0, 2.0, 3.0)),
-    *(Setting(False, whole=False, rate=rate) for rate in (1.0, 2.0, 3.0)),
+    *(Setting(False, whole=True, rate=rate) for rate in RATES),
+    *(Setting(False, whole=False, rate=rate) for rate in RATES),
     Setting(True, merges=PAPER_MERGES),
     Setting(True, merges=PAPER_MERGES, keeps=True),
-    *(Setting(True, merges=OFTEN_MERGES, rate=rate) for rate in (1.0, 2.0, 3.0)),
+    *(Setting(True, merges=OFTEN_MERGES, rate=rate) for rate in RATES),
 )
 
 
@@ -91,7 +92,7 @@ class Trainer:
         self._random = torch.Generator().manual_seed(100_003 * (seed + 1) + fork)
 
     def train(self, steps: int) -> None:
-        """Makes steps."""
+        """Makes so many steps, each on a mini-batch."""
         self.network.train()
         for _ in range(steps):
             self.optimiser.zero_grad()

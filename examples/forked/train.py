@@ -45,7 +45,7 @@ def forward(batch):
 
 
 def train():
-    """One mini-batch."""
+    """Makes one step, on one mini-batch."""
     pick = rng.integers(len(train_images), size=BATCH)
     batch = train_images[pick]
     hidden, error = forward(batch)

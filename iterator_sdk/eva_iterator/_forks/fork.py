@@ -97,7 +97,7 @@ class Fork:
         return self._look(forked)
 
     def stepped(self) -> None:
-        """Counts a step."""
+        """Counts a step that the program has made."""
         self._made += 1
         self._left -= 1
 
