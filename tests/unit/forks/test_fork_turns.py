@@ -16,7 +16,10 @@ BOTH = There(parts=True, merge=True, base=True)
         (Round(1, quota=5, forks=2), Done(), There(), Turn.TRAIN, 1),
         (Round(1, quota=5, forks=2), Done(epoch=1, steps=4), There(), Turn.TRAIN, 1),
         (Round(1, quota=5, forks=2), Done(epoch=1, steps=5), There(), Turn.GIVE, 1),
-        (Round(1, quota=5, forks=2, give=True), Done(), There(), Turn.GIVE, 1),
+        (Round(1, quota=5, forks=2, give=True), Done(epoch=1, steps=1), There(), Turn.GIVE, 1),
+        # A part needs a step.
+        (Round(1, quota=5, forks=2, give=True), Done(), There(), Turn.TRAIN, 1),
+        (Round(1, quota=0, forks=2, give=True), Done(), There(), Turn.WAIT, 1),
         (Round(1, quota=0, forks=2), Done(), There(), Turn.WAIT, 1),
         (Round(1, quota=5, forks=2), Done(given=1), There(), Turn.WAIT, 1),
         (Round(1, quota=5, forks=2), Done(given=1), There(merge=True), Turn.LOAD, 1),

@@ -174,6 +174,15 @@ def test_a_part_that_was_asked_for_early_has_the_steps_so_far(tmp_path: Path) ->
     assert trainee.made == 7
 
 
+def test_a_part_that_was_asked_for_at_once_has_one_step(tmp_path: Path) -> None:
+    def answer(fork: int, given: int) -> Round:
+        return Round(epoch=1, quota=100, forks=2, give=True, finished=given == 1)
+
+    trainee = Trainee(1, tmp_path, answer).run()
+    assert trainee.made == 1
+    assert json.loads((tmp_path / "given/00000001/part.json").read_text())["steps"] == 1
+
+
 def test_a_stop_in_an_epoch_gives_what_was_done_and_publishes_no_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

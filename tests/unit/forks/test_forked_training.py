@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-pytest.importorskip("torch")
+torch = pytest.importorskip("torch")
 
-from benchmarks import forked_training
-from benchmarks.forked_models import images
-from benchmarks.forked_training import Setting, quotas, table, trained
+from benchmarks import forked_training  # noqa: E402  (after the check for torch)
+from benchmarks.forked_models import images  # noqa: E402
+from benchmarks.forked_training import Setting, quotas, table, trained  # noqa: E402
 
 pytestmark = pytest.mark.torch
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 @pytest.mark.parametrize("merges", [1, 12, 96, 250])
