@@ -158,10 +158,10 @@ class EvaIterator(Generic[T]):
                     if fork.unforked:
                         self._publish(session)
                     loop.due = False
-            if fork.unforked and session.active and session.progress.unsaved():
-                if not fork.dismissed:
+            if session.active:
+                alone = fork.unforked and not fork.dismissed
+                if alone and session.progress.unsaved():
                     self._publish(session)
-            elif session.active:
                 fork.leave(forked)
         finally:
             loop.closed = True

@@ -97,7 +97,7 @@ class Fork:
         return self._look(forked)
 
     def stepped(self) -> None:
-        """Counts a step."""
+        """Counts a step that the program has made."""
         self._made += 1
         self._left -= 1
 
@@ -109,7 +109,7 @@ class Fork:
         """
         self._settle()
         heard = self.link.round
-        if heard is None or not self._session.stop.requested or self.unforked or heard.finished:
+        if heard is None or not self._session.stop.requested or heard.finished:
             return
         begun = self._done.epoch == heard.epoch and self._done.steps > 0
         if begun and self._done.given < heard.epoch and self._done.merged == heard.epoch - 1:
@@ -166,8 +166,13 @@ class Fork:
         self._alone = False
         if self._done.epoch != epoch:
             self._done = self._done._replace(epoch=epoch, steps=0)
-        quota = self._seen.quota if self._seen is not None else 0
-        self._left = quota - self._done.steps if quota else math.inf
+        heard = self._seen
+        if heard is not None and heard.give:
+            self._left = 1  # A part without a step would be of no use.
+        elif heard is not None and heard.quota:
+            self._left = heard.quota - self._done.steps
+        else:
+            self._left = math.inf
 
     def _wait(self, until_s: float) -> bool:
         """Waits for news; False if it has waited for long enough, and is to train on alone."""
@@ -221,13 +226,12 @@ class Fork:
         heard = self.link.round
         if heard is not None and heard.quota and not self.unforked:
             steps = min(steps, heard.quota)
-        check = self._check(forked, before=True) if steps else None
+        check = self._check(forked, before=True)
 
         def write(draft: Path) -> None:
-            if steps:
-                forked.save(draft)
-                if forked.average is None:
-                    parts.weights_of(draft)
+            forked.save(draft)
+            if forked.average is None:
+                parts.weights_of(draft)
             note = {"steps": steps, "check": check}
             (draft / parts.PART_FILE).write_text(json.dumps(note))
 
@@ -255,10 +259,9 @@ class Fork:
     def _merge(self, forked: Forked, epoch: int) -> bool:
         """Writes and loads the merge of an epoch; False if there is one already."""
         own = self._path("given", epoch)
-        note_only = not own.is_dir() or self._done.steps_in(epoch) == 0
         merge, form = merging.select(
             self._path("parts", epoch),
-            None if note_only else own,
+            own if own.is_dir() else None,
             own_function=forked.average is not None,
             goes_on=self._goes_on,
         )

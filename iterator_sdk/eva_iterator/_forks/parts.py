@@ -178,7 +178,7 @@ def _noted(fork: int, path: Path) -> Part | LeftOut:
 def _json(path: Path) -> dict[str, Any]:
     """What is in a small file of a JSON object; nothing if that cannot be read."""
     try:
-        with open(path, "rb", opener=_plain) as file:  # noqa: PTH123  (paths open without `opener`)
+        with open(path, "rb", opener=_plain) as file:
             content = file.read(_LARGEST_NOTE + 1)
         value = json.loads(content) if len(content) <= _LARGEST_NOTE else {}
     except (OSError, ValueError, RecursionError):

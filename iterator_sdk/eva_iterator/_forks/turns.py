@@ -97,7 +97,7 @@ def _last(heard: Round, done: Done, there: There) -> tuple[Turn, int]:
 
 
 def _in_epoch(heard: Round, steps: int) -> Turn:
-    if heard.give:
+    if heard.give and steps:
         return Turn.GIVE
     if heard.forks == 1:
         return Turn.END if 0 < heard.quota <= steps else Turn.TRAIN

@@ -1,4 +1,4 @@
-"""A forked program within a test: its fork, its state and its loop, without a process of its own."""
+"""A forked program within a test: its fork, its state and its loop, without an own process."""
 
 from __future__ import annotations
 

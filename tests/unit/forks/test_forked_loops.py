@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
 import pytest
-from eva_iterator._forks import fork
+from eva_iterator._forks import fork as fork_module
 from eva_iterator._forks.link import Round
 
 from tests.fakes.forks.coordinator import Coordinator
@@ -18,8 +18,8 @@ from tests.fakes.forks.program import Trainee, run_together
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fork, "_LOOK_EVERY_S", 0.001)
-    monkeypatch.setattr(fork, "_REPORT_EVERY_S", 0.002)
+    monkeypatch.setattr(fork_module, "_LOOK_EVERY_S", 0.001)
+    monkeypatch.setattr(fork_module, "_REPORT_EVERY_S", 0.002)
 
 
 def run_all(coordinator: Coordinator, **keywords: str) -> list[Trainee]:
@@ -174,6 +174,15 @@ def test_a_part_that_was_asked_for_early_has_the_steps_so_far(tmp_path: Path) ->
     assert trainee.made == 7
 
 
+def test_a_part_that_was_asked_for_at_once_has_one_step(tmp_path: Path) -> None:
+    def answer(fork: int, given: int) -> Round:
+        return Round(epoch=1, quota=100, forks=2, give=True, finished=given == 1)
+
+    trainee = Trainee(1, tmp_path, answer).run()
+    assert trainee.made == 1
+    assert json.loads((tmp_path / "given/00000001/part.json").read_text())["steps"] == 1
+
+
 def test_a_stop_in_an_epoch_gives_what_was_done_and_publishes_no_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -262,13 +271,14 @@ def test_the_only_fork_goes_on_as_a_job_without_forks(
     note = json.loads((tmp_path / "checkpoints/00000001/fork.json").read_text())
     assert note == {"epoch": 3, "steps": 4}
     assert first.loaded == ["00000002"]
+    # Should its job be forked again meanwhile, the part has the steps.
+    assert json.loads((tmp_path / "given/00000003/part.json").read_text())["steps"] == 4
 
     second = Trainee(0, tmp_path, lambda fork, given: said)
     second.load(tmp_path / "checkpoints/00000001")
     second.run(checkpoint=second.save)
     assert second.made == 6
     assert second.loaded == ["00000001"]
-    assert not (tmp_path / "given").exists()
 
 
 def test_a_job_that_goes_on_without_a_fork_has_it_end(tmp_path: Path) -> None:
@@ -284,3 +294,39 @@ def test_state_that_cannot_be_averaged_is_refused_with_advice(tmp_path: Path) ->
     with pytest.raises(ValueError, match=r"model\.pkl: write weights into \.npz"):
         trainee.run()
     assert not list((tmp_path / "given").iterdir())
+
+
+@pytest.mark.parametrize("phase", ["save", "load", "metric"])
+@pytest.mark.parametrize("call", [1, 2, 3])
+def test_a_stop_within_any_function_leaves_whole_directories_alone(
+    tmp_path: Path, phase: str, call: int
+) -> None:
+    coordinator = Coordinator(tmp_path, {0: 3, 1: 1}, total=400)
+    trainees = [
+        Trainee(one, coordinator.directory(one), coordinator.answer, check="loss")
+        for one in coordinator.speeds
+    ]
+    calls = 0
+
+    def stop_during(function: Callable[..., object]) -> Callable[..., object]:
+        def stopping(*arguments: Path) -> object:
+            nonlocal calls
+            calls += 1
+            if calls == call:
+                for trainee in trainees:
+                    trainee.session.stop.requested = True
+            return function(*arguments)
+
+        return stopping
+
+    leader = trainees[0].forked
+    leader.save, leader.load, leader.check = (
+        stop_during(getattr(trainees[0], name)) if name == phase else getattr(trainees[0], name)
+        for name in ("save", "load", "metric")
+    )
+    run_together(trainees)
+    published = [path for path in tmp_path.glob("*/*/*") if path.parent.name != "parts"]
+    for path in published:
+        note = "part.json" if path.parent.name == "given" else "merged.json"
+        assert path.name.isdecimal()
+        assert {note, "model.npz"} <= {file.name for file in path.iterdir()}
