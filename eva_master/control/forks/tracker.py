@@ -182,6 +182,7 @@ def merged(now: Merging, done: Done, rule: MergeRule, at: Millis) -> Merging:
         steps=now.steps + steps,
         since_ms=at,
         worse=worse,
+        took_ms=max(0, at - now.since_ms),
         missed=tuple(it for it in now.missed if now.part_of(it[0]) is None),
         left_out=tuple(out),
     )

@@ -80,6 +80,7 @@ class Merging:
         missed: Forks that gave nothing in the last rounds that they were asked, with their number.
         left_out: Forks whose part of the last merge does not count, with the reason.
         unforked: Why the job goes on without forks; empty while it is forked.
+        took_ms: How long the last merge took, from its last part on.
         best: Whether it goes on from the best part of the last merge instead of that.
     """
 
@@ -95,6 +96,7 @@ class Merging:
     missed: tuple[tuple[int, int], ...] = ()
     left_out: tuple[tuple[int, str], ...] = ()
     unforked: str = ""
+    took_ms: int = 0
     best: bool = False
 
     @property

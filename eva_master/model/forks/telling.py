@@ -21,7 +21,8 @@ def told(
     if forks == 1 or now is None or total is None:
         return ()
     epochs = "one merge" if now.merged == 1 else f"{now.merged:,} merges"
-    lines = [f"up to {forks} forks: {epochs}, {now.steps:,} of {total:,} steps in them"]
+    took = f"; the last one took {now.took_ms / 1000:.1f} s" if now.merged else ""
+    lines = [f"up to {forks} forks: {epochs}, {now.steps:,} of {total:,} steps in them{took}"]
     lines += [f"{name(fork)} was left out of the last merge: {why}" for fork, why in now.left_out]
     if now.unforked:
         lines.append(f"goes on unforked: {now.unforked}")
