@@ -69,7 +69,7 @@ class MergeFiles:
         """
         note = await asyncio.to_thread(self._note, _name("given", epoch), "part.json")
         steps = note.get("steps")
-        if not isinstance(steps, int) or not 0 <= steps <= MOST_STEPS:
+        if type(steps) is not int or not 0 <= steps <= MOST_STEPS:
             raise UnstorableFile("part.json has no number of steps")
         prefix = f"{self._root}/{epoch:08d}/parts/{fork}"
         return steps, await self._store(_name("given", epoch), prefix, steps)
@@ -222,7 +222,7 @@ def _kept(parts: object) -> tuple[KeptPart, ...]:
         raise UnstorableFile("merged.json has no list of parts")
     found = []
     for it in parts:
-        if not isinstance(it, dict) or not isinstance(fork := it.get("fork"), int):
+        if not isinstance(it, dict) or type(fork := it.get("fork")) is not int:
             raise UnstorableFile("merged.json has a part without a fork")
         if not 0 <= fork < _MOST_FORKS:
             raise UnstorableFile("merged.json has a part of a fork that there is not")
