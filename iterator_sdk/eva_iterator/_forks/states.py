@@ -147,7 +147,7 @@ def _check_leaf(reference: Any, state: Any, path: str) -> None:
         found = getattr(state, what, None)
         if wanted is not None and wanted != found:
             if what == "shape":
-                wanted, found = tuple(wanted), tuple(found)
+                wanted, found = tuple(wanted), tuple(found or ())
             raise Unfit(f"{path or 'state'} has {what} {found}, not {wanted}")
 
 
