@@ -55,7 +55,7 @@ def opened(now: Merging, left: int, runners: Iterable[Runner], at: Millis) -> Me
     shares = tuple(
         Share(it.fork, it.attempt, many) for it, many in zip(there, steps, strict=True) if many
     )
-    return replace(now, shares=shares, since_ms=at, told_to_give=False)
+    return replace(now, shares=shares, since_ms=at, told_to_give=False, refused=())
 
 
 def split(steps: int, speeds: Sequence[float]) -> list[int]:
@@ -85,7 +85,7 @@ def gave(now: Merging, epoch: int, part: Part) -> Merging:
         return now
     if not 0 <= part.steps <= share.steps:
         told = f"it claims {part.steps} steps where it was to do {share.steps} at most"
-        return _left_out(struck(now, part.fork), part.fork, told)
+        return _refused(struck(now, part.fork), part.fork, told)
     if not part.steps:
         return struck(now, part.fork)  # it has nothing to give
     shares = tuple(it for it in now.shares if it.fork != part.fork)
@@ -168,7 +168,7 @@ def merged(now: Merging, done: Done, rule: MergeRule, at: Millis) -> Merging:
     if done.epoch != now.epoch or (done.fork, done.attempt) != (now.leader, now.leader_attempt):
         return now
     kept = {it.fork: it for it in done.kept}
-    steps, out = 0, [it for it in now.left_out if now.part_of(it[0]) is None]
+    steps, out = 0, list(now.refused)
     for part in now.parts:
         told = kept.get(part.fork)
         if told is not None and told.kept:
@@ -223,9 +223,9 @@ def told(now: Merging, fork: int, attempt: int, total: int) -> MergeRound:
     return base
 
 
-def _left_out(now: Merging, fork: int, why: str) -> Merging:
-    others = tuple(it for it in now.left_out if it[0] != fork)
-    return replace(now, left_out=(*others, (fork, why[:_LONGEST_REASON])))
+def _refused(now: Merging, fork: int, why: str) -> Merging:
+    others = tuple(it for it in now.refused if it[0] != fork)
+    return replace(now, refused=(*others, (fork, why[:_LONGEST_REASON])))
 
 
 def may_succeed(now: Merging, fork: int, attempt: int, total: int) -> bool:

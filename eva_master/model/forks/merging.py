@@ -78,6 +78,7 @@ class Merging:
         told_to_give: Whether those who train are to give what they have.
         worse: How many merges in a row were worse than the best of their parts.
         missed: Forks that gave nothing in the last rounds that they were asked, with their number.
+        refused: Forks whose part of the epoch that is under way does not count, with the reason.
         left_out: Forks whose part of the last merge does not count, with the reason.
         unforked: Why the job goes on without forks; empty while it is forked.
         took_ms: How long the last merge took, from its last part on.
@@ -94,6 +95,7 @@ class Merging:
     told_to_give: bool = False
     worse: int = 0
     missed: tuple[tuple[int, int], ...] = ()
+    refused: tuple[tuple[int, str], ...] = ()
     left_out: tuple[tuple[int, str], ...] = ()
     unforked: str = ""
     took_ms: int = 0
