@@ -16,6 +16,7 @@ from eva_master.model.records import Job, StopReason, TaskRun
 from eva_master.model.states import TERMINAL_RUN, RunState
 from eva_master.model.values import replace
 
+_LEAVES = "its instance is given up"
 ENDED_EARLY = "its program ended before the steps of its job were done"
 
 
@@ -58,7 +59,12 @@ def retire(context: Context, run: TaskRun, reason: str) -> None:
 
 def settle(context: Context, job: Job, run: TaskRun) -> bool:
     """Let go of a fork that its job needs no more; returns whether it is over, or is to be."""
-    if job.forked or run.state in TERMINAL_RUN or not run.extra:
+    if run.state in TERMINAL_RUN or not run.extra:
+        return False
+    if job.forked:
+        place = run.target
+        if place is not None and not context.state.can_place(place):
+            retire(context, run, _LEAVES)  # no plan sees who is to finish there
         return False
     let_go(context, run, "its job goes on unforked")
     return True

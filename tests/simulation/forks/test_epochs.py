@@ -8,8 +8,13 @@ from eva_master.app.policy_registry import policies
 from eva_master.control.measure import ledger
 from eva_master.control.settings import Settings
 from eva_master.model.catalog import InstanceType, Offering, Purchase
-from eva_master.model.events import ResumeRequested, SuspendRequested
-from eva_master.model.fleet.nodes import OwnedNode
+from eva_master.model.events import (
+    CancelRequested,
+    NodeRequested,
+    ResumeRequested,
+    SuspendRequested,
+)
+from eva_master.model.fleet.nodes import NodeVerb, OwnedNode
 from eva_master.model.forks.merging import MergeRule
 from eva_master.model.ids import Family, InstanceId, JobId, Millis, Price, RunId, Workload
 from eva_master.model.job import JobKind, JobSpec, Program, TaskSpec
@@ -164,3 +169,27 @@ def test_forks_are_charged_to_their_job() -> None:
     fleet.until(lambda: fleet.ended("a-1"))
     account = ledger.bill(fleet.state, Millis(fleet.timeline.now())).jobs[JobId("a-1")]
     assert 0 < account.replicas < account.charged
+
+
+def test_a_fork_leaves_a_node_that_is_drained_and_the_others_go_on() -> None:
+    fleet = Fleet()
+    fleet.submit(forked("a", 14 * 600))
+    fleet.until(lambda: JobId("a-1") in fleet.state.jobs and len(fleet.running("a-1")) == 3)
+    fleet.inbox.post(NodeRequested("d", InstanceId("n-3"), NodeVerb.DRAIN, "me"))
+    fleet.until(lambda: len(fleet.state.in_hand(JobId("a-1"))) == 2)
+    assert fleet.running("a-1") == {"n-1", "n-2"}
+    fleet.until(lambda: fleet.ended("a-1"))
+    merging = fleet.job("a-1").merging
+    assert merging is not None
+    assert merging.steps == 14 * 600
+    assert not fleet.machine._context.told_merges
+
+
+def test_nothing_is_remembered_of_a_forked_job_that_was_cancelled() -> None:
+    fleet = Fleet()
+    fleet.submit(forked("a", 14 * 600))
+    fleet.until(lambda: JobId("a-1") in fleet.state.jobs and len(fleet.running("a-1")) == 3)
+    fleet.inbox.post(CancelRequested("c", JobId("a-1"), "me"))
+    fleet.until(lambda: fleet.ended("a-1"))
+    assert fleet.job("a-1").state is JobState.CANCELLED
+    assert not fleet.machine._context.told_merges
