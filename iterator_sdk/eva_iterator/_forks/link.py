@@ -14,6 +14,7 @@ FORK_VARIABLE = "EVA_FORK"
 FORKS_VARIABLE = "EVA_FORKS"
 EVERY_VARIABLE = "EVA_MERGE_EVERY_MS"
 CHECK_VARIABLE = "EVA_MERGE_CHECK"
+BETTER_VARIABLE = "EVA_MERGE_BETTER"
 
 
 class Round(NamedTuple):
@@ -38,6 +39,7 @@ class Place(NamedTuple):
         forks: How many forks the job has.
         every_s: Seconds from merge to merge, as the job file says; 0 if unknown.
         check: Name of the check metric, empty for none.
+        better: `larger` or `smaller`, whichever is better of it; empty if its name says so.
     """
 
     directory: Path
@@ -45,10 +47,13 @@ class Place(NamedTuple):
     forks: int
     every_s: float
     check: str
+    better: str = ""
 
     @property
     def larger_is_better(self) -> bool:
-        """Whether a larger check metric is better, by its name."""
+        """Whether a larger check metric is better, as the job file or else its name says."""
+        if self.better in ("larger", "smaller"):
+            return self.better == "larger"
         return self.check.startswith("accuracy") or self.check.endswith("acc")
 
 
@@ -62,7 +67,8 @@ def place_in(environ: Mapping[str, str]) -> Place | None:
         every_s = max(0, int(environ.get(EVERY_VARIABLE, "0"))) / 1000
     except ValueError:
         every_s = 0.0
-    return Place(Path(directory), fork, forks, every_s, environ.get(CHECK_VARIABLE, ""))
+    check, better = environ.get(CHECK_VARIABLE, ""), environ.get(BETTER_VARIABLE, "")
+    return Place(Path(directory), fork, forks, every_s, check, better)
 
 
 def shard_in(environ: Mapping[str, str]) -> tuple[int, int]:

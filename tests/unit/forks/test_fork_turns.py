@@ -87,4 +87,8 @@ def test_the_environment_names_the_place() -> None:
     assert place is not None
     assert (place.fork, place.forks, place.every_s) == (1, 3, 60.0)
     assert place.larger_is_better
+    assert not place._replace(better="smaller").larger_is_better
+    other = place_in({**environ, "EVA_MERGE_CHECK": "score", "EVA_MERGE_BETTER": "larger"})
+    assert other is not None
+    assert other.larger_is_better
     assert place_in({**environ, "EVA_MERGE_DIR": ""}) is None
