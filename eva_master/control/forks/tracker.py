@@ -216,7 +216,9 @@ def told(now: Merging, fork: int, attempt: int, total: int) -> MergeRound:
         return replace(base, average=True, parts=now.parts)
     share, part = now.share_of(fork), now.part_of(fork)
     if share is not None and share.attempt == attempt:
-        forks = len(now.shares) + len(now.parts)
+        # One that is alone ends by itself with its share, which then has to be all that is left.
+        alone = share.steps >= left
+        forks = 1 if alone else forks
         return replace(base, quota=share.steps, forks=forks, give=now.told_to_give)
     if part is not None and part.attempt == attempt:
         return replace(base, quota=part.steps)

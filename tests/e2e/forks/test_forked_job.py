@@ -84,15 +84,33 @@ def test_two_forks_train_one_job_and_each_step_counts_once(cluster: Cluster) -> 
     merged = f"jobs/{job}/merge/"
     until(lambda: _notes(_objects(cluster, merged)), "a merge of two parts")
 
-    own = next(it for it in _programs() if f"{job}/0+1" in _variable(it, "EVA_TASK_ID"))
-    own.send_signal(signal.SIGKILL)  # Its part of this epoch is lost, and nothing else.
+    fork = next(it for it in _programs() if f"{job}/0+1" in _variable(it, "EVA_TASK_ID"))
+    fork.send_signal(signal.SIGKILL)  # Its part of this epoch is lost, and nothing else.
+    before = _merges(cluster, job)
+    until(lambda: _merges(cluster, job) > before, "they merge again")
+
+    cluster.kill()
+    cluster.start()  # It goes on with the epoch that was under way.
 
     cluster.until_ended(job)
     assert cluster.job(job).state == "succeeded"
+    assert "1,000 of 1,000 steps in them" in _told(cluster, job)
     # What it ends with is the average of runs that each count their own steps.
     outputs = _objects(cluster, f"jobs/{job}/0/outputs")
     weights = json.loads(next(iter(outputs.values())))
     assert 1_000 / 2 <= weights[0] <= 1_000
+
+
+def _told(cluster: Cluster, job: str) -> str:
+    """What `eva explain` says of its forks."""
+    answer = cluster.eva("explain", job, "--json")
+    assert answer.returncode == 0, answer.stderr
+    return str(json.loads(answer.stdout).get("forks", [""])[0])
+
+
+def _merges(cluster: Cluster, job: str) -> int:
+    count = _told(cluster, job).partition(": ")[2].partition(" ")[0]
+    return {"": 0, "one": 1}.get(count) or int(count or 0)
 
 
 def _notes(objects: dict[str, bytes]) -> list[dict[str, object]]:

@@ -134,3 +134,11 @@ def test_only_the_end_of_all_steps_is_the_end_of_the_job() -> None:
     assert tracker.may_succeed(alone, 1, 1, 800)
     assert not tracker.may_succeed(alone, 1, 2, 800)
     assert tracker.may_succeed(Merging(merged=1, steps=30), 2, 4, 30)
+
+
+def test_who_is_left_alone_in_an_epoch_does_not_end_the_job_with_its_share() -> None:
+    now = tracker.struck(tracker.opened(NOT_BEGUN, 600, (SLOW, FAST), NOW), 1)
+    order = tracker.told(now, 0, 1, 600)
+    assert (order.quota, order.forks) == (100, 2)  # with one it would end after these
+    alone = tracker.opened(NOT_BEGUN, 600, (SLOW,), NOW)
+    assert (tracker.told(alone, 0, 1, 600).quota, tracker.told(alone, 0, 1, 600).forks) == (600, 1)
