@@ -285,6 +285,7 @@ def _exited(context: Context, run: TaskRun, report: RunReport) -> None:
         if run.instance is not None:
             failures.blame(context, run.instance, run.job, blameless=False)
         availability.proven(context, [run.job])
+        copies.succeeded(context, run)
         context.put_run(
             replace(
                 run,

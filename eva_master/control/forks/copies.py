@@ -76,3 +76,13 @@ def ends_its_job(job: Job, run: TaskRun) -> bool:
     if job.spec.forks == 1 or total is None:
         return True
     return tracker.may_succeed(job.merging or NOT_BEGUN, run.replica, run.attempt, total)
+
+
+def succeeded(context: Context, run: TaskRun) -> None:
+    """Count what a fork did last that has ended its job, if it had no others beside it."""
+    job = context.state.jobs[run.job]
+    if job.merging is None or job.spec.total_steps is None:
+        return
+    now = tracker.ended(job.merging, run.replica, run.attempt, job.spec.total_steps)
+    if now != job.merging:
+        context.put_job(replace(job, merging=now))

@@ -225,6 +225,14 @@ def told(now: Merging, fork: int, attempt: int, total: int) -> MergeRound:
     return base
 
 
+def ended(now: Merging, fork: int, attempt: int, total: int) -> Merging:
+    """Count the steps of a fork that did alone all that were left, and gave no part of them."""
+    share = now.share_of(fork)
+    if share is None or share.attempt != attempt or share.steps < total - now.steps:
+        return now
+    return replace(now, steps=total, shares=())
+
+
 def _refused(now: Merging, fork: int, why: str) -> Merging:
     others = tuple(it for it in now.refused if it[0] != fork)
     return replace(now, refused=(*others, (fork, why[:_LONGEST_REASON])))

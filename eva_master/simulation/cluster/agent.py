@@ -341,7 +341,7 @@ class Agent:
         if self._on and attempt.phase is Phase.RUNNING:
             failures, until, now = attempt.work.failures, attempt.until_ms, self._timeline.now()
             if until is not None and attempt.done(now) >= until - 1:
-                self._forks.give(attempt)
+                self._forks.share_done(attempt)
                 return
             self.exit(attempt, failures.pop(0) if failures else 0, stopped=False)
 

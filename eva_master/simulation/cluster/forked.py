@@ -58,16 +58,26 @@ class Forks:
     def _begin(self, attempt: Attempt, fork: ForkProgram, told: MergeRound) -> None:
         """Train in an epoch, from the merge before it."""
         fork.epoch, fork.given, fork.merging, fork.done = told.epoch, None, False, None
-        fork.alone = told.whole
+        fork.alone, fork.last = told.whole, told.forks == 1
         fork.base_ms = attempt.done(self._timeline.now())
         attempt.until_ms = fork.base_ms + told.quota * 1000 / attempt.work.steps_per_s
         self._progress.pause(attempt, on=False)
 
     def _go_on(self, attempt: Attempt, fork: ForkProgram, told: MergeRound) -> None:
+        fork.last = told.forks == 1  # the newest word counts
         if fork.given is None and told.give:
             self.give(attempt)
         elif fork.given is not None:
             self._say_given(attempt, fork)
+
+    def share_done(self, attempt: Attempt) -> None:
+        """Go on from the end of a share."""
+        fork = attempt.fork
+        assert fork is not None
+        if fork.last:
+            self._leave(attempt)
+        else:
+            self.give(attempt)
 
     def give(self, attempt: Attempt) -> None:
         """Stop training, and give the part."""

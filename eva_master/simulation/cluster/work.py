@@ -80,6 +80,7 @@ class ForkProgram:
         epoch: The epoch in which it trains or trained last, 0 for none.
         base_ms: The work that it had done by itself when that began.
         alone: Whether it goes on without the others for good.
+        last: Whether its share is all that is left, so that it ends with it.
         given: Steps of the part that it gave in this epoch; `None` if it gave none.
         merging: Whether it is merging the parts of this epoch.
         done: The merge of this epoch, once it has made it.
@@ -89,6 +90,7 @@ class ForkProgram:
     epoch: int = 0
     base_ms: float = 0.0
     alone: bool = False
+    last: bool = False
     given: int | None = None
     merging: bool = False
     done: tuple[Kept, ...] | None = None

@@ -163,7 +163,7 @@ def _lived(story: Story) -> tuple[Counter[str], ChaoticWorld]:
     return seen, world
 
 
-@drawn(8)
+@drawn(60)
 @given(stories)
 def test_forked_jobs_end_with_every_step_done_once(story: Story) -> None:
     seen, world = _lived(story)

@@ -193,3 +193,20 @@ def test_nothing_is_remembered_of_a_forked_job_that_was_cancelled() -> None:
     fleet.until(lambda: fleet.ended("a-1"))
     assert fleet.job("a-1").state is JobState.CANCELLED
     assert not fleet.machine._context.told_merges
+
+
+def test_who_is_left_alone_in_an_epoch_does_what_the_others_did_not() -> None:
+    fleet = Fleet()
+    fleet.submit(forked("a", 12 * 600, forks=2, merge=MergeRule(every_ms=120 * MINUTE_MS)))
+    fleet.until(lambda: JobId("a-1") in fleet.state.jobs and len(fleet.running("a-1")) == 2)
+    fleet.until(lambda: (it := fleet.job("a-1").merging) is not None and len(it.shares) == 2)
+    lost = InstanceId("n-2")
+    fleet.inbox.post(NodeRequested("d", lost, NodeVerb.DRAIN, "me"))
+    fleet.workers.wipe(lost)  # its fork gives nothing, and comes back nowhere
+    fleet.inbox.post(NodeRequested("d3", InstanceId("n-3"), NodeVerb.DRAIN, "me"))
+    fleet.until(lambda: fleet.ended("a-1"))
+    job = fleet.job("a-1")
+    assert job.merging is not None
+    assert job.merging.steps == 12 * 600
+    assert job.finished_ms is not None
+    assert job.finished_ms > 11 * MINUTE_MS  # by the fast node alone
