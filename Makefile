@@ -4,7 +4,7 @@ BIN := $(VENV)/bin
 PROTO_VENV := .venv-proto
 PIP := -m pip install --disable-pip-version-check
 
-.PHONY: setup demo test explore fuzz faults rest live check proto bench bundle lock clean
+.PHONY: setup demo test explore fuzz faults rest live forked-training check proto bench bundle lock clean
 
 setup: $(VENV)/.done
 
@@ -49,6 +49,12 @@ rest: setup
 # fifteen minutes for each of four policies. It goes on where it was stopped.
 live: setup
 	nice $(BIN)/python -m benchmarks.live_run_times $(FILE)
+
+# Small models trained by forks on nodes of several speeds, and by one; half an hour of one core. It
+# needs PyTorch, and goes on where it was stopped (build/forked-training.jsonl).
+forked-training: setup
+	nice $(BIN)/python -m benchmarks.forked_training --model images --model characters
+	nice $(BIN)/python -m benchmarks.forked_training --seeds 1
 
 check: setup proto
 	git diff --exit-code -- '*/_proto/*'

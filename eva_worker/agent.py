@@ -29,7 +29,7 @@ from eva_worker.link.enrolment import Enrolment
 from eva_worker.link.identity import Identity
 from eva_worker.link.notices import Metadata, Notice
 from eva_worker.link.session import Link, Session
-from eva_worker.orders import Welcome
+from eva_worker.orders import MergeNews, Welcome
 from eva_worker.process.durable_files import read_json, reserve, write_json
 from eva_worker.process.logging import configure
 from eva_worker.process.metrics import Metrics
@@ -89,6 +89,7 @@ class Agent:
             log_kept=settings.log_kept_mib << 20,
             shared=SharedStorage(mount) if mount else None,
             lease=self._fence.terms,
+            tell_merge=self._tell_merge,
         )
         self._identity = Identity.at(settings)
         enrolment = Enrolment(
@@ -160,6 +161,9 @@ class Agent:
         self._link.warn(notice)
         if notice.at_ms:
             self.leave(notice.reason)
+
+    def _tell_merge(self, news: MergeNews) -> None:
+        self._link.tell_merge(news)
 
     def _left_ms(self) -> int | None:
         """How long tasks may take to stop; `None` for the grace period of each."""

@@ -102,6 +102,104 @@ class Gang:
 
 
 @dataclass(frozen=True, slots=True)
+class Fork:
+    """What a fork must know of the others of its job.
+
+    Attributes:
+        number: Its own number, from 0.
+        forks: How many there may be.
+        every_ms: From one merge to the next.
+        check: The program's own figure by which a merge is judged; empty if it is not.
+    """
+
+    number: int
+    forks: int
+    every_ms: int
+    check: str = ""
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Environment variables for its program."""
+        return {
+            "EVA_FORK": str(self.number),
+            "EVA_FORKS": str(self.forks),
+            "EVA_MERGE_EVERY_MS": str(self.every_ms),
+            "EVA_MERGE_CHECK": self.check,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A part that a fork has given.
+
+    Attributes:
+        digest: Of the list of its files; empty if the master does not know it.
+    """
+
+    fork: int
+    steps: int
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class MergeRound:
+    """What a fork is to do now, as the master says; see `MergeRound` of iterator.proto.
+
+    Attributes:
+        parts: Of the leader: what was given.
+        alone: Whether it goes on alone for good.
+    """
+
+    epoch: int
+    base_steps: int = 0
+    quota: int = 0
+    forks: int = 2
+    average: bool = False
+    give: bool = False
+    finished: bool = False
+    parts: tuple[Part, ...] = ()
+    alone: bool = False
+    best: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class KeptPart:
+    """What became of a part in a merge.
+
+    Attributes:
+        reason: Why it was left out.
+    """
+
+    fork: int
+    kept: bool
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class PartGiven:
+    """The part of a fork is in the object store."""
+
+    key: TaskKey
+    epoch: int
+    steps: int
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class PartsMerged:
+    """The merge of an epoch is in the object store."""
+
+    key: TaskKey
+    epoch: int
+    parts: tuple[KeptPart, ...]
+    check_merged: float | None = None
+    check_best: float | None = None
+
+
+MergeNews = PartGiven | PartsMerged
+
+
+@dataclass(frozen=True, slots=True)
 class Order:
     """Everything that a worker must know about an attempt.
 
@@ -125,6 +223,7 @@ class Order:
         tasks: How many tasks the job has; 0 if the master did not say.
         outputs_stored: Whether its outputs go to the object store even where instances share a
             directory.
+        fork: How it and the other forks of its job are merged; `None` if it has none.
     """
 
     run: str
@@ -147,6 +246,7 @@ class Order:
     index: int = 0
     tasks: int = 0
     outputs_stored: bool = False
+    fork: Fork | None = None
 
     @property
     def key(self) -> TaskKey:
@@ -168,12 +268,13 @@ class Order:
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> Order:
         """Restore an order from the document of `to_json`."""
-        build, gang = document.get("build"), document.get("gang")
+        build, gang, fork = (document.get(it) for it in ("build", "gang", "fork"))
         return cls(
             **{
                 **document,
                 "build": Build(**build) if build else None,
                 "gang": Gang(**gang) if gang else None,
+                "fork": Fork(**fork) if fork else None,
             }
         )
 

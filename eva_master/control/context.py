@@ -16,6 +16,7 @@ from eva_master.control.standing.standings import Standings
 from eva_master.control.state.records import crew
 from eva_master.control.state.store import State
 from eva_master.model.events import CheckpointsListed
+from eva_master.model.forks.merging import MergeRound
 from eva_master.model.ids import InstanceId, JobId, Millis, RunId
 from eva_master.model.job import Stragglers
 from eva_master.model.planning.estimate import Estimates
@@ -25,6 +26,8 @@ from eva_master.model.values import replace
 
 _Name = TypeVar("_Name", JobId, RunId, InstanceId)
 
+ToldMerge = tuple[tuple[InstanceId, int, int | None], MergeRound, Millis]
+"""Whom (an attempt on an instance, in a session), what, and when."""
 LATE_LOOK_MS = 5_000
 """From one look for the late tasks of an array to the next, at least."""
 _SILENT_WINDOWS = 3
@@ -85,6 +88,8 @@ class Context:
         """What is stored of gangs that are at rest."""
         self.resting: dict[JobId, Millis] = {}
         """Since when no task of an array that is running has held an instance."""
+        self.told_merges: dict[JobId, dict[RunId, ToldMerge]] = {}
+        """What each fork that runs was told last of the epoch that is under way."""
         self.looks_for_late: set[JobId] = set()
         """Arrays whose late tasks are looked for at times, since late ones get extra runs."""
         self.late: set[str] = set()
@@ -257,9 +262,8 @@ class Context:
     def follow_waiting(self, run: TaskRun) -> None:
         """Have lines follow whether a task waits: its own run, while no other is in hand."""
         for own in self.state.runs.others(run)[:1] if run.extra else (run,):
-            covered = (
-                any(it.in_hand for it in self.state.runs.others(own)) if own.replicas else False
-            )
+            covered = bool(own.replicas) and self.state.jobs[own.job].spec.forks == 1
+            covered = covered and any(it.in_hand for it in self.state.runs.others(own))
             self.standings.follow(own, self.now, covered=covered)
         if run.extra:
             self.standings.count(run)

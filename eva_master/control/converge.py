@@ -14,6 +14,7 @@ from eva_master.control import failures, gangs, suspending, waiting
 from eva_master.control.alarms import Alarm
 from eva_master.control.context import Context
 from eva_master.control.elastic import resizing
+from eva_master.control.forks import epochs
 from eva_master.control.measure import learn
 from eva_master.control.planning import arriving
 from eva_master.control.replicas import outputs, settling
@@ -69,6 +70,7 @@ def converge_job(context: Context, job_id: JobId) -> None:
             _converge_task(context, context.state.jobs[job_id], now, known=False)
         outputs.place(context, job_id)
         _follow_array(context, context.state.jobs[job_id])
+        epochs.follow(context, job_id)
 
 
 def converge_run(context: Context, run_id: RunId) -> None:
@@ -85,6 +87,7 @@ def converge_run(context: Context, run_id: RunId) -> None:
         return
     _converge_task(context, job, run, known=True)
     _follow_array(context, context.state.jobs[run.job])
+    epochs.follow(context, run.job)
 
 
 def _converge_task(context: Context, job: Job, run: TaskRun, *, known: bool) -> None:
@@ -195,6 +198,7 @@ def _close(context: Context, job: Job) -> None:
     gangs.forget(context, job.id)
     context.failures.forget(job.id)
     context.resting.pop(job.id, None)
+    context.told_merges.pop(job.id, None)
     ended = job.to(JobState(job.outcome.value), context.now)
     context.put_job(replace(ended, finished_ms=context.now, failure=None))
     if not job.waits:  # else no plan was about it

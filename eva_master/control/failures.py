@@ -128,7 +128,8 @@ def count_task(context: Context, run: TaskRun, failure: Failure) -> None:
         if (why := _final(job, run.failures, failure)) is not None:
             over = run.to(RunState.FAILED, context.now)
             context.put_run(replace(over, target=None, fetched=None, reason=why))
-            if settling.goes_on(context, run):
+            # Other forks never wait for a place, so they do not go on without their own run.
+            if settling.goes_on(context, run) and (run.extra or job.spec.forks == 1):
                 context.state.put_job(replace(job, reason=why))
             else:
                 context.put_job(_failed(context, job, failure, why))

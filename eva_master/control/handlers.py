@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from eva_master.control import failures
 from eva_master.control.context import Context
+from eva_master.control.forks import copies
 from eva_master.control.measure import learn, ledger, memory, remaining
 from eva_master.control.replicas import settling
 from eva_master.control.supply import availability, departures, nodes, spot
@@ -277,10 +278,14 @@ def _exited(context: Context, run: TaskRun, report: RunReport) -> None:
     if run.stop is StopReason.REPLICA or settling.winner(context, run) is not None:
         # Another run of its task has succeeded before, or it was retired: its end tells nothing.
         context.release(replace(run, stop=StopReason.REPLICA), target=None)
-    elif report.exit_code == 0 and not report.stopped and not report.never_started:
+    elif _is_good(report) and not copies.ends_its_job(job, run):
+        early = replace(run, stop=StopReason.REPLICA, why=copies.ENDED_EARLY)
+        context.release(early, target=None)
+    elif _is_good(report):
         if run.instance is not None:
             failures.blame(context, run.instance, run.job, blameless=False)
         availability.proven(context, [run.job])
+        copies.succeeded(context, run)
         context.put_run(
             replace(
                 run,
@@ -314,6 +319,11 @@ def _exited(context: Context, run: TaskRun, report: RunReport) -> None:
             failures.note(context, context.state.jobs[run.job], failure)
         else:
             failures.count(context, context.state.jobs[run.job], failure)
+
+
+def _is_good(report: RunReport) -> bool:
+    """Whether a program has come to its end with success, unasked."""
+    return report.exit_code == 0 and not report.stopped and not report.never_started
 
 
 def _after_stop(context: Context, run: TaskRun) -> InstanceId | None:

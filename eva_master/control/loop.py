@@ -16,6 +16,7 @@ from eva_master.model.actions import (
     StopTask,
     SyncCloud,
     SyncWorker,
+    TellMerge,
     TerminateInstance,
 )
 from eva_master.ports import (
@@ -81,7 +82,9 @@ class Loop:
         match action:
             case LaunchInstance() | TerminateInstance() | SyncCloud():
                 self._cloud.execute(action)
-            case StartTask() | StopTask() | FetchFiles() | ForgetTask() | SyncWorker():
+            case (
+                StartTask() | StopTask() | FetchFiles() | ForgetTask() | TellMerge() | SyncWorker()
+            ):
                 self._workers.execute(action)
             case ListCheckpoints():
                 self._checkpoints.request(action)

@@ -8,6 +8,7 @@ from typing import assert_never
 from eva_master.control import commands, converge, gangs, handlers, suspending
 from eva_master.control.alarms import Alarm, Wake
 from eva_master.control.context import Context
+from eva_master.control.forks import epochs
 from eva_master.control.measure import memory
 from eva_master.control.planning import partitioning
 from eva_master.control.pools import filling
@@ -35,6 +36,8 @@ from eva_master.model.events import (
     MoveRequested,
     NodeRequested,
     OutputsPlaced,
+    PartGiven,
+    PartsMerged,
     PlanFailed,
     PlanReady,
     ProgressSampled,
@@ -199,6 +202,10 @@ class Machine:
                 gangs.listed(context, event)
             case OutputsPlaced():
                 outputs.placed(context, event)
+            case PartGiven():
+                epochs.given(context, event)
+            case PartsMerged():
+                epochs.merged(context, event)
             case PlanReady() | PlanFailed():
                 self._planned(event)
             case ClosingDown():

@@ -11,6 +11,7 @@ from eva_master.model.actions import (
     Action,
     FetchFiles,
     ForgetTask,
+    ForkOrder,
     Gang,
     LaunchInstance,
     StartTask,
@@ -19,8 +20,7 @@ from eva_master.model.actions import (
     TerminateInstance,
 )
 from eva_master.model.ids import InstanceId, JobId, Millis, RunId
-from eva_master.model.job import Stragglers
-from eva_master.model.records import Instance, TaskRun
+from eva_master.model.records import Instance, Job, TaskRun
 
 
 class Outbox:
@@ -119,7 +119,8 @@ class Outbox:
             checkpoint_of=run.checkpoint_of if starts else None,
             gang=self._gang(run) if starts else None,
             tasks=job.members,
-            outputs_stored=job.spec.stragglers is not Stragglers.KEEP,
+            outputs_stored=job.spec.several_runs,
+            fork=_fork_order(job, run),
         )
 
     def _gang(self, run: TaskRun) -> Gang | None:
@@ -154,3 +155,10 @@ class Outbox:
             return False
         self._alarms.at(Millis(self._now + interval), Alarm.instance(instance))
         return True
+
+
+def _fork_order(job: Job, run: TaskRun) -> ForkOrder | None:
+    spec = job.spec
+    if spec.forks == 1:
+        return None
+    return ForkOrder(run.replica, spec.forks, spec.merge.every_ms, spec.merge.check)

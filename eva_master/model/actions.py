@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from eva_master.model.catalog import Offering
 from eva_master.model.errors import EvaError
+from eva_master.model.forks.merging import MergeRound
 from eva_master.model.ids import InstanceId, JobId, RunId
 from eva_master.model.job import Program
 from eva_master.model.planning.plan import PolicyMemory
@@ -63,6 +64,23 @@ class Gang:
 
 
 @dataclass(frozen=True, slots=True)
+class ForkOrder:
+    """What a fork must know of the others of its job.
+
+    Attributes:
+        number: Its own number, from 0.
+        forks: How many there may be.
+        every_ms: From one merge to the next.
+        check: The program's own figure by which a merge is judged; empty if it is not.
+    """
+
+    number: int
+    forks: int
+    every_ms: int
+    check: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class TaskOrder:
     """Everything that a worker must know about one attempt of a task run.
 
@@ -77,6 +95,7 @@ class TaskOrder:
         tasks: How many tasks its job has.
         outputs_stored: Whether its outputs go to the object store even where instances share a
             directory, since its task may have several runs.
+        fork: How it and the other forks of its job are merged; `None` if it has none.
     """
 
     run: RunId
@@ -92,6 +111,7 @@ class TaskOrder:
     gang: Gang | None = None
     tasks: int = 1
     outputs_stored: bool = False
+    fork: ForkOrder | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +151,19 @@ class ForgetTask:
     instance: InstanceId
     run: RunId
     attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class TellMerge:
+    """Tell a fork of the epoch that is under way; answered by `PartGiven` and `PartsMerged`.
+
+    The newest one counts; one of an earlier epoch than was told before changes nothing.
+    """
+
+    instance: InstanceId
+    run: RunId
+    attempt: int
+    round: MergeRound
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,5 +238,5 @@ class Reply:
 
 
 CloudAction = LaunchInstance | TerminateInstance | SyncCloud
-WorkerAction = StartTask | StopTask | FetchFiles | ForgetTask | SyncWorker
+WorkerAction = StartTask | StopTask | FetchFiles | ForgetTask | TellMerge | SyncWorker
 Action = CloudAction | WorkerAction | ListCheckpoints | PlaceOutputs | RequestPlan | Reply

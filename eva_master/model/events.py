@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from eva_master.model.fleet.nodes import NodeVerb
+from eva_master.model.forks.merging import Kept
 from eva_master.model.ids import InstanceId, JobId, Millis, OfferingId, Price, RunId
 from eva_master.model.job import JobSpec
 from eva_master.model.planning.plan import Plan, PolicyMemory
@@ -332,6 +333,46 @@ class OutputsPlaced:
 
 
 @dataclass(frozen=True, slots=True)
+class PartGiven:
+    """A fork has given its part of an epoch, which is in the object store.
+
+    Attributes:
+        session: Session of the worker that reported it.
+        steps: How many steps it did in this epoch.
+        digest: Of the list of its files.
+    """
+
+    instance: InstanceId
+    session: int
+    run: RunId
+    attempt: int
+    epoch: int
+    steps: int
+    digest: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PartsMerged:
+    """The leader of an epoch has merged its parts, and the merge is in the object store.
+
+    Attributes:
+        session: Session of the worker that reported it.
+        kept: What became of each part; those that are not named were left out.
+        check_merged: The merge's figure; `None` if there is none.
+        check_best: That of the best part.
+    """
+
+    instance: InstanceId
+    session: int
+    run: RunId
+    attempt: int
+    epoch: int
+    kept: tuple[Kept, ...]
+    check_merged: float | None = None
+    check_best: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class PlanReady:
     """The planner's answer to `RequestPlan`."""
 
@@ -383,6 +424,8 @@ Event = (
     | WorkerLost
     | CheckpointsListed
     | OutputsPlaced
+    | PartGiven
+    | PartsMerged
     | PlanReady
     | PlanFailed
     | ClosingDown

@@ -7,8 +7,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from eva_master.model.accounting.tenants import DEFAULT_TENANT
+from eva_master.model.forks.merging import MergeRule
 from eva_master.model.ids import MILLION, Family, JobId, Workload
 from eva_master.model.resources import Resources
+
+ONCE_A_MINUTE = MergeRule()
 
 
 class Latency(StrEnum):
@@ -197,6 +200,9 @@ class JobSpec:
             take; `None` to leave it to the policy.
         dag: What the DAGs of one kind are labelled, of one of which it is a stage; empty if it is
             none. Jobs of one owner and label that wait for each other are one DAG.
+        forks: How many copies of it may train at once, whose weights are merged. A job with forks
+            is an array of one task, of which each fork is a run.
+        merge: How they are merged.
         split_batch: Whether the members of a gang divide each batch by how fast they are, so that
             each goes at its own pace.
         training: What it trains, if the user says so.
@@ -224,8 +230,15 @@ class JobSpec:
     latency: Latency = Latency.AUTO
     pilots: int | None = None
     dag: str = ""
+    forks: int = 1
+    merge: MergeRule = ONCE_A_MINUTE
     split_batch: bool = False
     training: Training | None = None
+
+    @property
+    def several_runs(self) -> bool:
+        """Whether tasks of it may have several runs at once."""
+        return self.forks > 1 or self.stragglers is not Stragglers.KEEP
 
     @property
     def stands_in_line(self) -> bool:

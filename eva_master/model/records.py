@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from eva_master.model.catalog import Offering, Purchase
+from eva_master.model.forks.merging import Merging
 from eva_master.model.ids import InstanceId, JobId, Millis, Price, RunId, replica_of, run_id
 from eva_master.model.job import JobKind, JobSpec, TaskSpec
 from eva_master.model.planning.suspension import Suspension
@@ -212,6 +213,8 @@ class Job:
     """How many members of an elastic gang run, or are to; `None` before that was decided."""
     moved_to: str | None = None
     """The partition that it was moved to last; `None` if it never was."""
+    merging: Merging | None = None
+    """How far its forks are; `None` before the first of them ran, and if it has none."""
 
     @property
     def members(self) -> int:
@@ -220,6 +223,11 @@ class Job:
         if least is None:
             return len(self.spec.tasks)
         return least if self.sizing is None else self.sizing.members
+
+    @property
+    def forked(self) -> bool:
+        """Whether several copies of it may train at once: not any more once it is unforked."""
+        return self.spec.forks > 1 and not (self.merging is not None and self.merging.unforked)
 
     @property
     def partition(self) -> str:

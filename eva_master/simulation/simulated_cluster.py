@@ -124,6 +124,7 @@ class SimulatedCluster:
             the latency of their plans.
         journal: The journal; by default one in memory, from which the master can restart.
         start: When the simulation begins, in milliseconds since the epoch.
+        merge_ms: How long it takes to merge the parts of a job's forks.
     """
 
     def __init__(
@@ -144,6 +145,7 @@ class SimulatedCluster:
         recorded_rounds: Mapping[int, tuple[int, int]] | None = None,
         journal: Journal | None = None,
         start: Millis = Millis(0),
+        merge_ms: int = 0,
     ) -> None:
         self.timeline = Timeline(start)
         self.inbox = self._make_inbox()
@@ -162,6 +164,7 @@ class SimulatedCluster:
             size_speed=self._size_speed,
             attempt_log=attempt_log or self.history,
             reports=reports(self.timeline),
+            merge_ms=merge_ms,
         )
         self.cloud = SimulatedCloud(
             self.timeline,

@@ -14,7 +14,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1e\x65va/iterator/v1/iterator.proto\x12\x0f\x65va.iterator.v1\"\xda\x01\n\rReportRequest\x12\x0e\n\x06source\x18\x01 \x01(\t\x12\r\n\x05steps\x18\x02 \x01(\x04\x12\x13\n\x0btotal_steps\x18\x03 \x01(\x04\x12\x12\n\ngeneration\x18\x04 \x01(\x04\x12\x13\n\x0bsaved_steps\x18\x06 \x01(\x04\x12<\n\x07metrics\x18\x05 \x03(\x0b\x32+.eva.iterator.v1.ReportRequest.MetricsEntry\x1a.\n\x0cMetricsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\"%\n\x0eReportResponse\x12\x13\n\x0binterval_ms\x18\x01 \x01(\r2U\n\x08Iterator\x12I\n\x06Report\x12\x1e.eva.iterator.v1.ReportRequest\x1a\x1f.eva.iterator.v1.ReportResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1e\x65va/iterator/v1/iterator.proto\x12\x0f\x65va.iterator.v1\"\x85\x02\n\rReportRequest\x12\x0e\n\x06source\x18\x01 \x01(\t\x12\r\n\x05steps\x18\x02 \x01(\x04\x12\x13\n\x0btotal_steps\x18\x03 \x01(\x04\x12\x12\n\ngeneration\x18\x04 \x01(\x04\x12\x13\n\x0bsaved_steps\x18\x06 \x01(\x04\x12<\n\x07metrics\x18\x05 \x03(\x0b\x32+.eva.iterator.v1.ReportRequest.MetricsEntry\x12\x13\n\x0bgiven_epoch\x18\x07 \x01(\x04\x12\x14\n\x0cmerged_epoch\x18\x08 \x01(\x04\x1a.\n\x0cMetricsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\"Q\n\x0eReportResponse\x12\x13\n\x0binterval_ms\x18\x01 \x01(\r\x12*\n\x05merge\x18\x02 \x01(\x0b\x32\x1b.eva.iterator.v1.MergeRound\"\x8c\x01\n\nMergeRound\x12\r\n\x05\x65poch\x18\x01 \x01(\x04\x12\x12\n\nbase_steps\x18\x02 \x01(\x04\x12\r\n\x05quota\x18\x03 \x01(\x04\x12\x0f\n\x07\x61verage\x18\x04 \x01(\x08\x12\x0c\n\x04give\x18\x05 \x01(\x08\x12\x10\n\x08\x66inished\x18\x06 \x01(\x08\x12\r\n\x05\x66orks\x18\x07 \x01(\r\x12\x0c\n\x04\x62\x65st\x18\x08 \x01(\x08\x32U\n\x08Iterator\x12I\n\x06Report\x12\x1e.eva.iterator.v1.ReportRequest\x1a\x1f.eva.iterator.v1.ReportResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -24,11 +24,13 @@ if _descriptor._USE_C_DESCRIPTORS == False:
   _globals['_REPORTREQUEST_METRICSENTRY']._options = None
   _globals['_REPORTREQUEST_METRICSENTRY']._serialized_options = b'8\001'
   _globals['_REPORTREQUEST']._serialized_start=52
-  _globals['_REPORTREQUEST']._serialized_end=270
-  _globals['_REPORTREQUEST_METRICSENTRY']._serialized_start=224
-  _globals['_REPORTREQUEST_METRICSENTRY']._serialized_end=270
-  _globals['_REPORTRESPONSE']._serialized_start=272
-  _globals['_REPORTRESPONSE']._serialized_end=309
-  _globals['_ITERATOR']._serialized_start=311
-  _globals['_ITERATOR']._serialized_end=396
+  _globals['_REPORTREQUEST']._serialized_end=313
+  _globals['_REPORTREQUEST_METRICSENTRY']._serialized_start=267
+  _globals['_REPORTREQUEST_METRICSENTRY']._serialized_end=313
+  _globals['_REPORTRESPONSE']._serialized_start=315
+  _globals['_REPORTRESPONSE']._serialized_end=396
+  _globals['_MERGEROUND']._serialized_start=399
+  _globals['_MERGEROUND']._serialized_end=539
+  _globals['_ITERATOR']._serialized_start=541
+  _globals['_ITERATOR']._serialized_end=626
 # @@protoc_insertion_point(module_scope)

@@ -40,6 +40,8 @@ class ReportRequest(google.protobuf.message.Message):
     GENERATION_FIELD_NUMBER: builtins.int
     SAVED_STEPS_FIELD_NUMBER: builtins.int
     METRICS_FIELD_NUMBER: builtins.int
+    GIVEN_EPOCH_FIELD_NUMBER: builtins.int
+    MERGED_EPOCH_FIELD_NUMBER: builtins.int
     source: builtins.str
     """Random, one per process of the program: counts of different sources add up."""
     steps: builtins.int
@@ -50,6 +52,10 @@ class ReportRequest(google.protobuf.message.Message):
     """Newest checkpoint generation published in $EVA_CHECKPOINT_DIR, 0 for none."""
     saved_steps: builtins.int
     """How many of `steps` that generation holds, 0 if unknown."""
+    given_epoch: builtins.int
+    """Of a fork: newest part published in $EVA_MERGE_DIR/given, 0 for none."""
+    merged_epoch: builtins.int
+    """Of a fork: newest merge that the program has written or loaded, 0 for none."""
     @property
     def metrics(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.float]:
         """The program's own figures, such as loss and accuracy."""
@@ -63,8 +69,10 @@ class ReportRequest(google.protobuf.message.Message):
         generation: builtins.int = ...,
         saved_steps: builtins.int = ...,
         metrics: collections.abc.Mapping[builtins.str, builtins.float] | None = ...,
+        given_epoch: builtins.int = ...,
+        merged_epoch: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["generation", b"generation", "metrics", b"metrics", "saved_steps", b"saved_steps", "source", b"source", "steps", b"steps", "total_steps", b"total_steps"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["generation", b"generation", "given_epoch", b"given_epoch", "merged_epoch", b"merged_epoch", "metrics", b"metrics", "saved_steps", b"saved_steps", "source", b"source", "steps", b"steps", "total_steps", b"total_steps"]) -> None: ...
 
 global___ReportRequest = ReportRequest
 
@@ -73,13 +81,66 @@ class ReportResponse(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     INTERVAL_MS_FIELD_NUMBER: builtins.int
+    MERGE_FIELD_NUMBER: builtins.int
     interval_ms: builtins.int
     """Milliseconds until the agent would like to hear again."""
+    @property
+    def merge(self) -> global___MergeRound:
+        """What the fork is to do now, absent unless the job is forked."""
+
     def __init__(
         self,
         *,
         interval_ms: builtins.int = ...,
+        merge: global___MergeRound | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["interval_ms", b"interval_ms"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["merge", b"merge"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["interval_ms", b"interval_ms", "merge", b"merge"]) -> None: ...
 
 global___ReportResponse = ReportResponse
+
+@typing.final
+class MergeRound(google.protobuf.message.Message):
+    """An epoch in which the forks of one job train apart, until their weights are averaged."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    EPOCH_FIELD_NUMBER: builtins.int
+    BASE_STEPS_FIELD_NUMBER: builtins.int
+    QUOTA_FIELD_NUMBER: builtins.int
+    AVERAGE_FIELD_NUMBER: builtins.int
+    GIVE_FIELD_NUMBER: builtins.int
+    FINISHED_FIELD_NUMBER: builtins.int
+    FORKS_FIELD_NUMBER: builtins.int
+    BEST_FIELD_NUMBER: builtins.int
+    epoch: builtins.int
+    """1 is the first; the epoch that the fork is to train in."""
+    base_steps: builtins.int
+    """Steps of the whole job that are in the weights that the epoch starts from."""
+    quota: builtins.int
+    """Steps that this fork may do in this epoch."""
+    average: builtins.bool
+    """Whether this fork is the leader, and the parts are in $EVA_MERGE_DIR/parts/EPOCH."""
+    give: builtins.bool
+    """Whether to give the part now, though the quota is not reached, as merge.every is over."""
+    finished: builtins.bool
+    """Whether the job's steps are done, or it goes on without this fork: save nothing, end with 0."""
+    forks: builtins.int
+    """How many forks train in this epoch; 1 means to go on unforked."""
+    best: builtins.bool
+    """Whether to go on from the best part of the epoch before instead of its merge, which was worse."""
+    def __init__(
+        self,
+        *,
+        epoch: builtins.int = ...,
+        base_steps: builtins.int = ...,
+        quota: builtins.int = ...,
+        average: builtins.bool = ...,
+        give: builtins.bool = ...,
+        finished: builtins.bool = ...,
+        forks: builtins.int = ...,
+        best: builtins.bool = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["average", b"average", "base_steps", b"base_steps", "best", b"best", "epoch", b"epoch", "finished", b"finished", "forks", b"forks", "give", b"give", "quota", b"quota"]) -> None: ...
+
+global___MergeRound = MergeRound

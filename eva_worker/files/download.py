@@ -302,6 +302,26 @@ class Fetcher:
                     shutil.copyfileobj(source, copy, 1 << 20)
 
 
+async def laid_out(objects: Objects, prefix: str, manifest: bytes, directory: Directory) -> None:
+    """Download the files of a list that lie below a prefix; all can be read by the task.
+
+    Raises:
+        Missing, Corrupt, StoreUnavailable, BadOrder: The download failed.
+        TooLarge, InstanceFailed: The disk has no room for them.
+    """
+    entries = read_manifest(manifest)
+    sizes = [(entry.path, entry.size) for entry in entries]
+    await asyncio.to_thread(_require_room, directory, sizes)
+
+    async def one(entry: FileEntry) -> None:
+        place = await asyncio.to_thread(_place, directory, entry.path)
+        await objects.fetch(f"{prefix}/files/{entry.path}", place, size=entry.size)
+        await asyncio.to_thread(_verify, place, entry.sha256)
+        _change_mode(place, entry.mode | 0o444)
+
+    await each(entries, one)
+
+
 async def together(work: Iterable[Coroutine[Any, Any, _T]]) -> list[_T]:
     """Run all at once and return their results; the first failure cancels the rest."""
     try:

@@ -222,7 +222,7 @@ class Uploader:
                     file = await self._aside(lambda: directory.file(name))
                 with file:
                     file.require_dense()
-                    _require_own(file, directory)
+                    require_own(file, directory)
                     yield file
             except UnstorableFile as error:
                 raise UnstorableFile(f"{name[:200]!r}: {error}") from error
@@ -356,7 +356,7 @@ class Uploader:
             await asyncio.to_thread(write_json, self._memory, document, sync=False)
 
 
-def _require_own(file: File, directory: Directory) -> None:
+def require_own(file: File, directory: Directory) -> None:
     """Refuse a further name of a file that is not the task's own; raises `UnstorableFile`."""
     if file.status.st_nlink > 1 and file.status.st_uid != os.fstat(directory.fd).st_uid:
         raise UnstorableFile("it is a hard link to a file of another user")

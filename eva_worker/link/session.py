@@ -20,7 +20,7 @@ from eva_worker.link.channel import dial, reason_of
 from eva_worker.link.enrolment import Enrolment
 from eva_worker.link.identity import Credentials
 from eva_worker.link.notices import Notice
-from eva_worker.orders import Order, Progress, Report, TaskKey, Welcome
+from eva_worker.orders import MergeNews, Order, Progress, Report, TaskKey, Welcome
 from eva_worker.process.backoff import Backoff
 from eva_worker.process.metrics import Metrics
 from eva_worker.tasks.fence import Fence
@@ -155,7 +155,7 @@ class Session:
             self._told = dict(now)
             self._send_all(wire.heartbeats(news))
 
-    async def _handle(self, message: pb.MasterMessage) -> None:  # noqa: C901 - one case each
+    async def _handle(self, message: pb.MasterMessage) -> None:  # noqa: C901, PLR0912 - one case each
         """Carry out a command; long ones continue in the background."""
         try:
             match message.WhichOneof("body"):
@@ -173,6 +173,8 @@ class Session:
                     await self._tasks.forget(wire.key(message.forget))
                 case "sync":
                     self._send_all(wire.all_reports(self._tasks.reports()))
+                case "merge":
+                    self._tasks.merge(wire.key(message.merge), wire.merge_round(message.merge))
                 case "lease":
                     self._fence.granted(message.lease.asked_ms)
                 case "follow":
@@ -353,6 +355,11 @@ class Link:
         """Report a change to the master; without a session, the next one reports it."""
         if self._session:
             self._session.report(report)
+
+    def tell_merge(self, news: MergeNews) -> None:
+        """Tell the master of a part or a merge; without a session it asks in the next one."""
+        if self._session:
+            self._session.send(wire.merge_news(news))
 
     def warn(self, notice: Notice) -> None:
         """Report the cloud's notice to the master; without a session, the next one reports it."""

@@ -8,7 +8,21 @@ from typing import TypeVar
 from eva_worker._proto import worker_pb2 as pb
 from eva_worker.files.checkpoints import MOST_GENERATION
 from eva_worker.link.notices import Notice
-from eva_worker.orders import Build, Gang, Order, Phase, Progress, Report, TaskKey, Welcome
+from eva_worker.orders import (
+    Build,
+    Fork,
+    Gang,
+    MergeNews,
+    MergeRound,
+    Order,
+    Part,
+    PartGiven,
+    Phase,
+    Progress,
+    Report,
+    TaskKey,
+    Welcome,
+)
 
 _MOST_CODE = 2**31 - 1
 _LONGEST_MESSAGE = 2_000
@@ -47,14 +61,51 @@ def order(message: pb.TaskOrder) -> Order:
         index=message.index,
         tasks=message.tasks,
         outputs_stored=message.outputs_stored,
+        fork=Fork(
+            message.fork.number, message.fork.forks, message.fork.every_ms, message.fork.check
+        )
+        if message.HasField("fork")
+        else None,
     )
+
+
+def merge_round(message: pb.TellMerge) -> MergeRound:
+    """Convert what a fork is to do now."""
+    return MergeRound(
+        epoch=message.epoch,
+        base_steps=message.base_steps,
+        quota=message.quota,
+        forks=message.forks,
+        average=message.average,
+        give=message.give,
+        finished=message.finished,
+        parts=tuple(Part(it.fork, it.steps, it.digest) for it in message.parts),
+        alone=message.alone,
+        best=message.best,
+    )
+
+
+def merge_news(news: MergeNews) -> pb.WorkerMessage:
+    """Put what became of a part or a merge into a message of the session."""
+    run, attempt = news.key.run, news.key.attempt
+    if isinstance(news, PartGiven):
+        part = pb.PartGiven(run_id=run, attempt=attempt, epoch=news.epoch, digest=news.digest)
+        part.steps = news.steps
+        return pb.WorkerMessage(part=part)
+    parts = [pb.KeptPart(fork=it.fork, kept=it.kept, reason=it.reason) for it in news.parts]
+    merged = pb.PartsMerged(run_id=run, attempt=attempt, epoch=news.epoch, parts=parts)
+    if news.check_merged is not None:
+        merged.check_merged = news.check_merged
+    if news.check_best is not None:
+        merged.check_best = news.check_best
+    return pb.WorkerMessage(merged=merged)
 
 
 def _gang(message: pb.Gang) -> Gang:
     return Gang(message.rank, message.size, message.address, message.port, message.batch_ppm)
 
 
-def key(message: pb.StopTask | pb.ForgetTask | pb.TaskOrder) -> TaskKey:
+def key(message: pb.StopTask | pb.ForgetTask | pb.TaskOrder | pb.TellMerge) -> TaskKey:
     """The attempt that a command is about; raises `BadOrder`."""
     return TaskKey(message.run_id, message.attempt)
 

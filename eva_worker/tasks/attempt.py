@@ -13,16 +13,19 @@ import structlog
 
 from eva_worker.errors import StartFailed, StoreUnavailable, WorkerError
 from eva_worker.files.download import together
+from eva_worker.files.merging import KINDS as MERGE_KINDS
+from eva_worker.files.merging import MergeFiles
 from eva_worker.files.objects import persistently
 from eva_worker.files.storage import SharedStorage, Storage
 from eva_worker.files.upload import LOG_KEPT, Uploader, append_line
-from eva_worker.orders import Order, Phase, Progress, Report
+from eva_worker.orders import MergeNews, MergeRound, Order, Phase, Progress, Report
 from eva_worker.process.durable_files import reserve
 from eva_worker.process.exits import shell_code
 from eva_worker.process.metrics import Metrics
 from eva_worker.runtime import Exit, Image, Runtime, TaskSpec
 from eva_worker.tasks.devices import Assignment, CpuMap, Devices
 from eva_worker.tasks.endings import Finished, filled_by, last_words, not_begun
+from eva_worker.tasks.forks import ForkMerges
 from eva_worker.tasks.progress_server import Counters, IteratorServer
 from eva_worker.tasks.records import AttemptRecords, Record, Stage
 from eva_worker.tasks.socket_places import (
@@ -52,6 +55,7 @@ class Services:
         log_kept: Bytes of each task's log that stay on the disk once they are stored.
         shared: Storage that all instances share; `None` for none.
         lease: Tells what `TaskSpec.lease` is to be.
+        tell_merge: Tells the master of parts and merges of forks.
     """
 
     runtime: Runtime
@@ -65,6 +69,7 @@ class Services:
     log_kept: int = LOG_KEPT
     shared: SharedStorage | None = None
     lease: Callable[[], tuple[str, int] | None] = lambda: None
+    tell_merge: Callable[[MergeNews], None] = lambda _: None
 
 
 class Attempt:
@@ -94,9 +99,10 @@ class Attempt:
         self._checkpoints = directory / "checkpoints"
         self._socket = socket_path(directory)
         self._counters = Counters(directory / "progress.json")
-        self._iterator = IteratorServer(self._socket, self._counters, self._refuse)
-        self._refusing: asyncio.Task[None] | None = None
         order = record.order
+        self._merges = self._forked(order) if order is not None and order.fork else None
+        self._iterator = IteratorServer(self._socket, self._counters, self._refuse, self._merges)
+        self._refusing: asyncio.Task[None] | None = None
         stores = services.shared is None or (order is not None and order.outputs_stored)
         self._uploader = Uploader(
             services.storage.objects,
@@ -112,6 +118,18 @@ class Attempt:
         )
         self._finished = Finished(services.storage.objects, record.key)
         self._log = structlog.get_logger().bind(run=record.key.run, attempt=record.key.attempt)
+
+    def _forked(self, order: Order) -> ForkMerges:
+        assert order.fork is not None
+        files = MergeFiles(self._services.storage.objects, order.job, self._directory / "merge")
+        return ForkMerges(
+            self.key, order.fork.number, files, say=self._services.tell_merge, tell=self._tell
+        )
+
+    def merge(self, order: MergeRound) -> None:
+        """Take in what the master says of the merges of a fork."""
+        if self._merges is not None and not self.over:
+            self._merges.told(order)
 
     @property
     def phase(self) -> Phase:
@@ -233,7 +251,8 @@ class Attempt:
             devices = services.devices.assign(self.key, order.gpus, order.milli_cpus)
             await self._update(devices=devices)
         work = self._directory / "work"
-        for directory in (work, self._outputs, self._checkpoints):
+        merging = [self._directory / "merge" / it for it in MERGE_KINDS] if order.fork else []
+        for directory in (work, self._outputs, self._checkpoints, *merging):
             directory.mkdir(parents=True, exist_ok=True)
         shared = services.shared
         elsewhere = (
@@ -321,6 +340,8 @@ class Attempt:
             **self._services.task_env,
             **order.env,
             **(order.gang.environment if order.gang else {}),
+            **(order.fork.environment if order.fork else {}),
+            **({"EVA_MERGE_DIR": str(self._directory / "merge")} if order.fork else {}),
             "EVA_JOB_ID": order.job,
             "EVA_TASK_ID": order.run,
             "EVA_TASK_INDEX": str(order.index),
@@ -344,6 +365,8 @@ class Attempt:
             await self._services.runtime.stop(self.key, grace_ms / 1000)
         if self._record.refusal:  # The program may break a rule before it is known to run.
             await self._services.runtime.kill(self.key)
+        if self._merges is not None:
+            self._merges.start()
         over = asyncio.Event()
         uploads = asyncio.create_task(self._upload_until(over))
         try:
@@ -388,6 +411,8 @@ class Attempt:
     async def _close(self) -> None:
         """Upload what is left of an attempt that is over, then report its exit."""
         await self._iterator.close()
+        if self._merges is not None:
+            await self._merges.close()
         try:
             await persistently(self._uploader.all, subject=f"remains of {self.key}")
         except Exception as error:

@@ -21,6 +21,7 @@ from eva_worker.files.beneath import Directory, remove_tree
 from eva_worker.files.checkpoints import MOST_GENERATION
 from eva_worker.orders import MOST_STEPS, Progress
 from eva_worker.process.durable_files import read_json, write_json
+from eva_worker.tasks.forks import ForkMerges
 from eva_worker.tasks.socket_places import hold
 
 _INTERVAL_MS = 1_000
@@ -242,14 +243,20 @@ class IteratorServer:
         socket: Path of the socket.
         counters: Where the reports go.
         refuse: Called once with why the task must fail.
+        merges: What a fork is told; `None` if it is none.
     """
 
     def __init__(
-        self, socket: Path, counters: Counters, refuse: Callable[[str], None] = lambda _: None
+        self,
+        socket: Path,
+        counters: Counters,
+        refuse: Callable[[str], None] = lambda _: None,
+        merges: ForkMerges | None = None,
     ) -> None:
         self._socket = socket
         self._counters = counters
         self._refuse = refuse
+        self._merges = merges
         self._refused = ""
         self._rate = ReportRate()
         self._directory: Directory | None = None
@@ -299,7 +306,23 @@ class IteratorServer:
             self._fail(error)
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
         interval_ms = max(_INTERVAL_MS, self._counters.sources * _INTERVAL_MS // _SHARED_PER_S)
-        return iterator_pb2.ReportResponse(interval_ms=interval_ms)
+        return iterator_pb2.ReportResponse(interval_ms=interval_ms, merge=self._merge_round())
+
+    def _merge_round(self) -> iterator_pb2.MergeRound | None:
+        """What a fork is to do now."""
+        if self._merges is None:
+            return None
+        it = self._merges.answer
+        return iterator_pb2.MergeRound(
+            epoch=it.epoch,
+            base_steps=it.base_steps,
+            quota=it.quota,
+            average=it.average,
+            give=it.give,
+            finished=it.finished,
+            forks=it.forks,
+            best=it.best,
+        )
 
     def _begin(self) -> None:
         """Count a call. Those that never send a report, or one that is too large, cost as much."""
@@ -329,6 +352,8 @@ class IteratorServer:
             metrics=request.metrics,
             kept=request.saved_steps,
         )
+        if self._merges is not None:
+            self._merges.heard(request.given_epoch, request.merged_epoch)
 
     async def _save_regularly(self) -> None:
         while True:

@@ -11,7 +11,7 @@ import structlog
 from eva_worker.errors import WorkerError
 from eva_worker.files.download import together
 from eva_worker.files.objects import persistently
-from eva_worker.orders import Order, Phase, Progress, Report, TaskKey
+from eva_worker.orders import MergeRound, Order, Phase, Progress, Report, TaskKey
 from eva_worker.runtime import Image
 from eva_worker.tasks.attempt import Attempt, Services
 from eva_worker.tasks.records import Record, Stage
@@ -91,6 +91,11 @@ class Tasks:
             await self._refuse(
                 Record(key, Stage.EXITED, never_started=True, stop_grace_ms=grace_ms)
             )
+
+    def merge(self, key: TaskKey, order: MergeRound) -> None:
+        """Tell a fork what it is to do now, if it runs here."""
+        if attempt := self._attempts.get(key):
+            attempt.merge(order)
 
     async def forget(self, key: TaskKey) -> None:
         """Drop an exited attempt; its number stays seen."""

@@ -11,18 +11,25 @@ grpc.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from eva_iterator import _checkpoints, _session
+from eva_iterator._forked import Forked
 from eva_iterator._iterator import EvaIterator
 
 __all__ = [
     "EvaIterator",
+    "Forked",
+    "job_steps",
     "latest_checkpoint",
+    "mean",
     "publish",
     "report",
     "set_total",
+    "shard",
     "step",
     "stopping",
 ]
@@ -112,4 +119,42 @@ def stopping() -> bool:
     session = _session.current()
     if session.active:
         session.stop.install()
-    return session.stop.requested
+    return session.stopping
+
+
+def shard() -> tuple[int, int]:
+    """Which fork this program is and how many there are: (0, 1) in a job without forks.
+
+    Forks that seed the order of their data with the first number train on different batches.
+    """
+    if not os.environ.get(_session.MERGE_VARIABLE):
+        return 0, 1
+    from eva_iterator._forks.link import shard_in
+
+    return shard_in(os.environ)
+
+
+def job_steps() -> int:
+    """Steps of all forks together that are in this program's weights, such as for a schedule.
+
+    0 in a job without forks, and before the first step of a forked loop.
+    """
+    fork = _session.current().fork
+    return 0 if fork is None else fork.steps
+
+
+def mean(states: Sequence[Any], steps: Sequence[int]) -> Any:
+    """The mean of states, weighted by steps, for a program that averages its own files.
+
+    Args:
+        states: Nested dicts, lists and tuples of numpy arrays, torch tensors and numbers, all of
+            one form. Floating-point ones are averaged, everything else is that of the state with
+            most steps.
+        steps: The weight of each.
+
+    Raises:
+        ValueError: The states differ in form, or a weight is below 1.
+    """
+    from eva_iterator._forks import states as nested
+
+    return nested.mean(states, steps)

@@ -11,14 +11,25 @@ import os
 import re
 import shutil
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
+from typing import TypeVar
 
 KEPT_GENERATIONS = 2
 """Generations kept: the newest, and the one before in case the newest proves unusable."""
 
+CHECKPOINT_VARIABLE = "EVA_CHECKPOINT_DIR"
+
+R = TypeVar("R")
+
 _GENERATION = re.compile(r"\d{8,}")
 _TAKEN = (errno.ENOTEMPTY, errno.EEXIST)
+
+
+def directory() -> Path | None:
+    """Where this process publishes checkpoint generations, None outside Eva."""
+    value = os.environ.get(CHECKPOINT_VARIABLE)
+    return Path(value) if value else None
 
 
 def generations(directory: Path) -> list[int]:
@@ -53,18 +64,53 @@ def publish(directory: Path, save: Callable[[Path], object]) -> int:
     Raises:
         OSError: The checkpoint cannot be written. Nothing is published then, as when `save` raises.
     """
+    generation = _publish(directory, save, _rename)
+    prune(directory)
+    return generation
+
+
+def publish_as(directory: Path, generation: int, save: Callable[[Path], object]) -> bool:
+    """Publishes a generation under a number, and keeps all others.
+
+    Args:
+        directory: Directory of the generations, created if need be.
+        generation: The number.
+        save: Writes the generation into the empty directory that it is given.
+
+    Returns:
+        Whether it was published; not if there is one of that number, which then remains.
+
+    Raises:
+        OSError: It cannot be written. Nothing is published then, as when `save` raises.
+    """
+
+    def rename(draft: Path, directory: Path) -> bool:
+        try:
+            draft.rename(path_of(directory, generation))
+        except OSError as error:
+            if error.errno not in _TAKEN:
+                raise
+            shutil.rmtree(draft, ignore_errors=True)
+            return False
+        return True
+
+    return _publish(directory, save, rename)
+
+
+def _publish(
+    directory: Path, save: Callable[[Path], object], rename: Callable[[Path, Path], R]
+) -> R:
     draft = directory / f".tmp-{os.getpid()}-{uuid.uuid4().hex}"
     draft.mkdir(parents=True)
     try:
         save(draft)
         _sync_tree(draft)
-        generation = _rename(draft, directory)
+        renamed = rename(draft, directory)
     except BaseException:
         shutil.rmtree(draft, ignore_errors=True)
         raise
     _sync(directory)
-    _prune(directory)
-    return generation
+    return renamed
 
 
 def _rename(draft: Path, directory: Path) -> int:
@@ -81,8 +127,16 @@ def _rename(draft: Path, directory: Path) -> int:
             return generation
 
 
-def _prune(directory: Path) -> None:
+def prune(directory: Path, only: Collection[int] | None = None) -> None:
+    """Removes all but the newest generations.
+
+    Args:
+        directory: Directory of the generations.
+        only: Those that may be removed, None for all.
+    """
     for generation in generations(directory)[:-KEPT_GENERATIONS]:
+        if only is not None and generation not in only:
+            continue
         terminating = directory / f".tmp-{os.getpid()}-{uuid.uuid4().hex}"
         try:
             # Renamed first, so that no half-removed generation is seen.

@@ -6,10 +6,14 @@ import logging
 import math
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from eva_iterator import _session
 from eva_iterator._session import Session
+
+if TYPE_CHECKING:
+    from eva_iterator._forked import Forked
+    from eva_iterator._forks.fork import Fork
 
 T = TypeVar("T")
 
@@ -38,6 +42,7 @@ class EvaIterator(Generic[T]):
         total: int | None = None,
         checkpoint: Callable[[Path], object] | None = None,
         checkpoint_every_s: float | None = None,
+        forked: Forked | None = None,
     ) -> None:
         """Wraps an iterable.
 
@@ -49,6 +54,9 @@ class EvaIterator(Generic[T]):
                 the looping thread, between two steps.
             checkpoint_every_s: Seconds between checkpoints, on top of the one at a stop and the one
                 after the last step.
+            forked: How the program's state is averaged where its job has forks: between two steps
+                the loop then also gives and loads weights, and waits for them. It ends when the
+                forks have made all steps together. In other jobs it has no effect.
 
         Raises:
             ValueError: A negative total, an interval that is not positive, or an interval
@@ -63,6 +71,7 @@ class EvaIterator(Generic[T]):
                 raise ValueError(f"checkpoint_every_s must be positive: {checkpoint_every_s}")
         self._iterable = iterable
         self._checkpoint = checkpoint
+        self._forked = forked
         self._every_s = math.inf if checkpoint_every_s is None else checkpoint_every_s
         if total is not None:
             _session.current().progress.total_steps = total
@@ -72,6 +81,8 @@ class EvaIterator(Generic[T]):
         if not session.active:
             return iter(self._iterable)
         session.stop.install()
+        if self._forked is not None and session.fork is not None:
+            return self._forked_loop(session, session.fork, self._forked)
         return self._loop(session)
 
     def __len__(self) -> int:
@@ -122,6 +133,40 @@ class EvaIterator(Generic[T]):
         finally:
             loop.closed = True
 
+    def _forked_loop(self, session: Session, fork: Fork, forked: Forked) -> Iterator[T]:
+        stop = session.stop
+        loop = session.progress.open(self._every_s)
+        try:
+            items: Iterator[T] | None = None
+            while fork.ready(forked):
+                if items is None:
+                    # After the first wait, so that the loader's workers do not wait with it.
+                    items = iter(self._iterable)
+                try:
+                    item = next(items)
+                except StopIteration:
+                    break
+                except Exception as error:
+                    if not stop.requested:
+                        raise
+                    _log.info("data loader failed after the signal to stop: %s", error)
+                    break
+                yield item
+                loop.steps += 1
+                fork.stepped()
+                if loop.due:
+                    if fork.unforked:
+                        self._publish(session)
+                    loop.due = False
+            if session.active:
+                alone = fork.unforked and not fork.dismissed
+                if alone and session.progress.unsaved():
+                    self._publish(session)
+                fork.leave(forked)
+        finally:
+            loop.closed = True
+
     def _publish(self, session: Session) -> None:
         if self._checkpoint is not None:
-            session.publish(self._checkpoint)
+            fork = session.fork if self._forked is not None else None
+            session.publish(self._checkpoint if fork is None else fork.noting(self._checkpoint))

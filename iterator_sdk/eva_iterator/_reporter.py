@@ -10,12 +10,16 @@ import threading
 import time
 import uuid
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import grpc
 
 from eva_iterator._progress import Progress
-from eva_iterator._proto.iterator_pb2 import ReportRequest
+from eva_iterator._proto.iterator_pb2 import MergeRound, ReportRequest
 from eva_iterator._proto.iterator_pb2_grpc import IteratorStub
+
+if TYPE_CHECKING:
+    from eva_iterator._forks.link import Link, Round
 
 RPC_TIMEOUT_S = 1.0
 """Longest wait in seconds for the answer to a report; the next report contains this one."""
@@ -52,17 +56,25 @@ def connect(socket: str) -> grpc.Channel:
 class Reporter:
     """Background thread that reports a process's progress until it is closed."""
 
-    def __init__(self, socket: str, progress: Progress, generation: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        socket: str,
+        progress: Progress,
+        generation: Callable[[], int],
+        link: Link | None = None,
+    ) -> None:
         """Prepares the thread without starting it.
 
         Args:
             socket: Path of the agent's Unix socket.
             progress: The progress to report.
             generation: Reads the newest published checkpoint generation.
+            link: What a fork hears and says, None in a job without forks.
         """
         self._channel = connect(socket)
         self._progress = progress
         self._generation = generation
+        self._link = link
         self._source = uuid.uuid4().hex
         self._wake = threading.Event()
         self._closing = False
@@ -127,6 +139,8 @@ class Reporter:
         except (grpc.RpcError, OSError) as error:
             _log.debug("report failed: %s", error)
             return _RETRY_S
+        if self._link is not None and response.HasField("merge"):
+            self._link.hear(_round(response.merge))
         if not response.interval_ms:
             return _FIRST_INTERVAL_S
         shortest_s, longest_s = _INTERVAL_BOUNDS_S
@@ -142,4 +156,21 @@ class Reporter:
             generation=generation,
             saved_steps=self._progress.saved_steps(generation),
             metrics=dict(self._progress.metrics),
+            given_epoch=0 if self._link is None else self._link.given,
+            merged_epoch=0 if self._link is None else self._link.merged,
         )
+
+
+def _round(said: MergeRound) -> Round:
+    from eva_iterator._forks.link import Round
+
+    return Round(
+        epoch=said.epoch,
+        base_steps=said.base_steps,
+        quota=said.quota,
+        average=said.average,
+        give=said.give,
+        finished=said.finished,
+        forks=said.forks,
+        best=said.best,
+    )

@@ -16,17 +16,15 @@ from eva_iterator._progress import Progress
 from eva_iterator._stop import Stop
 
 if TYPE_CHECKING:
+    from eva_iterator._forks.fork import Fork
+    from eva_iterator._forks.link import Link
     from eva_iterator._reporter import Reporter
 
 SOCKET_VARIABLE = "EVA_SOCKET"
-CHECKPOINT_VARIABLE = "EVA_CHECKPOINT_DIR"
+MERGE_VARIABLE = "EVA_MERGE_DIR"
 FORK_VARIABLE = "GRPC_ENABLE_FORK_SUPPORT"
 
-
-def checkpoint_directory() -> Path | None:
-    """Where checkpoint generations are published, None outside Eva."""
-    value = os.environ.get(CHECKPOINT_VARIABLE)
-    return Path(value) if value else None
+checkpoint_directory = _checkpoints.directory
 
 
 class Session:
@@ -36,6 +34,7 @@ class Session:
         active: Whether this process talks to an agent; False outside Eva and in workers.
         progress: What the process has done.
         stop: Whether it was asked to stop.
+        fork: What it is in a job of several forks, None in other jobs.
     """
 
     def __init__(self, socket: str | None) -> None:
@@ -47,11 +46,18 @@ class Session:
         self.active = bool(socket)
         self.progress = Progress()
         self.stop = Stop()
+        self.fork = _make_fork(self) if socket else None
         self._reporter: Reporter | None = None
         if socket:
-            self._reporter = _make_reporter(socket, self.progress)
+            link = None if self.fork is None else self.fork.link
+            self._reporter = _make_reporter(socket, self.progress, link)
             self._reporter.start()
             _at_exit(self.close)
+
+    @property
+    def stopping(self) -> bool:
+        """Whether the program is to end, since it was asked to stop or its job needs it no more."""
+        return self.stop.requested or (self.fork is not None and self.fork.dismissed)
 
     def publish(self, save: Callable[[Path], object]) -> int:
         """Publishes a checkpoint; returns its generation, or 0 without calling `save` outside Eva.
@@ -90,11 +96,22 @@ class Session:
     def abandon(self) -> None:
         """Disables the copy in a forked child, which has neither the thread nor the signal."""
         self.active = False
+        self.fork = None
         self._reporter = None
         self.stop.abandon()
 
 
-def _make_reporter(socket: str, progress: Progress) -> Reporter:
+def _make_fork(session: Session) -> Fork | None:
+    if not os.environ.get(MERGE_VARIABLE):
+        return None
+    from eva_iterator._forks.fork import Fork
+    from eva_iterator._forks.link import place_in
+
+    place = place_in(os.environ)
+    return None if place is None else Fork(place, session)
+
+
+def _make_reporter(socket: str, progress: Progress, link: Link | None) -> Reporter:
     # Imported here, so that programs outside Eva do not import grpc, and on the caller's thread,
     # since a process that forks while another thread imports a module leaves its child unable to
     # import it. By default grpc's core hooks into every fork of the process, which slows it down
@@ -104,7 +121,7 @@ def _make_reporter(socket: str, progress: Progress) -> Reporter:
     try:
         from eva_iterator._reporter import Reporter
 
-        return Reporter(socket, progress, _newest_generation)
+        return Reporter(socket, progress, _newest_generation, link)
     finally:
         if unset:
             del os.environ[FORK_VARIABLE]

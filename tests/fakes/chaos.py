@@ -14,6 +14,8 @@ from eva_master.model.events import (
     InstanceGone,
     InstanceUp,
     LaunchFailed,
+    PartGiven,
+    PartsMerged,
     WorkerFetched,
     WorkerLost,
     WorkerReported,
@@ -33,6 +35,8 @@ LOSABLE = (
     WorkerReported,
     WorkerFetched,
     WorkerLost,
+    PartGiven,
+    PartsMerged,
 )
 
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from pydantic import ValidationError
 
-from eva_master.adapters.jobfile import after, elastic
+from eva_master.adapters.jobfile import after, elastic, forks
 from eva_master.adapters.jobfile.images import (
     BuildContext,
     build_context,
@@ -145,7 +145,7 @@ def _spec(job: JobFile, tasks: tuple[TaskSpec, ...]) -> JobSpec:
         name=job.name or "",
         owner="",
         tasks=tasks,
-        kind=JobKind(job.kind),
+        kind=forks.kind_of(job),
         total_steps=job.total_steps,
         duration_ms=job.duration,
         grace_period_ms=job.grace_period,
@@ -159,6 +159,8 @@ def _spec(job: JobFile, tasks: tuple[TaskSpec, ...]) -> JobSpec:
         latency=Latency(job.latency),
         pilots=job.pilots,
         dag=job.dag or "",
+        forks=job.forks,
+        merge=forks.rule_of(job),
         split_batch=job.split_batch and len(tasks) > 1,
         training=job.training,
     )
@@ -332,6 +334,7 @@ def _job_problems(document: Document, job: JobFile, name: str | None) -> list[Pr
         hint = "write `kind: gang`, or remove it"
         problems.append(document.problem(("split_batch",), message, hint))
     problems += _pilots_problems(document, job)
+    problems += forks.problems(document, job)
     problems += after.self_problems(document, job, name or job.name or "")
     return problems
 

@@ -18,6 +18,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from eva_master.adapters.text.quantities import Duration, MilliCpus, Size
+from eva_master.model.forks.merging import MOST_FORKS
 from eva_master.model.job import (
     LARGEST_BATCH,
     MOST_MEMBERS,
@@ -244,6 +245,34 @@ class ElasticSection(_Section):
     )
 
 
+class MergeSection(_Section):
+    """How the forks of a job are merged."""
+
+    every: Annotated[ShortDuration, Field(ge=1_000)] = Field(
+        default=60_000,
+        description="From one merge to the next.",
+        json_schema_extra={"default": "60s"},
+    )
+    check: Annotated[str, Field(min_length=1, max_length=200)] | None = Field(
+        default=None,
+        description=(
+            "The program's own figure by which a merge is judged, such as loss. If it gets worse "
+            "by merging twice in a row, the job goes on unforked."
+        ),
+    )
+    tolerance: Annotated[float, Field(ge=0, le=1)] = Field(
+        default=0.02,
+        description="How much worse a merge may be than the best fork, as a part of its figure.",
+    )
+    better: Literal["smaller", "larger"] | None = Field(
+        default=None,
+        description=(
+            "Which figure is better; by default larger for names that begin with accuracy or end "
+            "with acc."
+        ),
+    )
+
+
 class TaskSection(_Section):
     """One task of a job. Absent keys are taken from the job."""
 
@@ -354,6 +383,16 @@ class JobFile(_Section):
             "duplicate: a task of an array that runs for much longer than expected gets a second "
             "run where there is room; the first of the two to succeed counts."
         ),
+    )
+    forks: Annotated[Count, Field(ge=1, le=MOST_FORKS)] = Field(
+        default=1,
+        description=(
+            "How many copies of the job may train at once where there is room, each on an instance "
+            "of its own; their weights are merged."
+        ),
+    )
+    merge: MergeSection | None = Field(
+        default=None, description="How the forks of the job are merged."
     )
     pilots: Annotated[Count, Field(ge=1, le=MOST_PILOTS)] | None = Field(
         default=None,

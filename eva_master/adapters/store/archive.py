@@ -13,7 +13,6 @@ from eva_master.adapters.store import codec, rows, tables, untouched
 from eva_master.adapters.store.journal import check_versions, translated
 from eva_master.model.changes import JobAccount
 from eva_master.model.ids import InstanceId, JobId, RunId, number_of, run_id, run_order
-from eva_master.model.job import Stragglers
 from eva_master.model.records import Ended, Job, TaskRun, untouched_state
 from eva_master.model.records import untouched as as_submitted
 from eva_master.model.states import TERMINAL_JOB, JobState, RunState, of_task
@@ -199,7 +198,7 @@ def _states(
 
 def _several(connection: Connection, job: Job) -> dict[int, list[RunState]]:
     """The states of all runs of those tasks that were given extra runs, by index."""
-    if job.spec.stragglers is Stragglers.KEEP:
+    if not job.spec.several_runs:
         return {}
     columns = tables.TASK_RUNS.c
     query = select(columns.id, columns.state).where(columns.job_id == job.id)

@@ -46,6 +46,8 @@ def steps_left(job: Job, seen: Sequence[TaskRun]) -> int | None:
 
     Its members count the same steps. Who reports none says nothing.
     """
+    if job.merging is not None and job.spec.total_steps is not None and job.forked:
+        return _rounded(job.spec.total_steps, job.spec.total_steps - job.merging.steps)
     if not job.is_gang or not seen:
         return None
     total = max(run.progress.total_steps for run in seen) or job.spec.total_steps
@@ -53,9 +55,12 @@ def steps_left(job: Job, seen: Sequence[TaskRun]) -> int | None:
         return None
     kept = any(run.generation for run in seen)
     steps = [run.progress.steps for run in seen if kept or run.state in _IN_ATTEMPT]
-    left = max(0, total - min((it for it in steps if it), default=0))
+    return _rounded(total, total - min((it for it in steps if it), default=0))
+
+
+def _rounded(total: int, left: int) -> int:
     part = max(1, total // _PARTS)
-    return min(total, -(-left // part) * part)
+    return min(total, -(-max(0, left) // part) * part)
 
 
 def lease_ms(job: Job, seen: Sequence[TaskRun]) -> Millis | None:

@@ -484,6 +484,10 @@ def _measured(
     if len(group) > 1:
         teller = max(group, key=lambda run: _missing(spec, run, _steps(run, kept=kept)))
     total = teller.progress.total_steps or spec.total_steps
+    done = _steps(teller, kept=kept)
+    merging = state.jobs[teller.job].merging
+    if merging is not None and state.jobs[teller.job].forked:
+        total, done = spec.total_steps, merging.steps  # those of all its forks
     tasks = [spec.tasks[run.index] for run in group]
     if spec.duration_ms is None and not total and estimates.of(tasks) is None:
         return None
@@ -498,7 +502,7 @@ def _measured(
         rate = standalone_rate_ppm(known, own, speed, company)
     ran = sum(run.work_ms for run in group if kept or run.state in _IN_ATTEMPT) // len(group)
     extent = _extent(estimates, tasks, total, rate)
-    found = left(extent, _steps(teller, kept=kept), ran)
+    found = left(extent, done, ran)
     if found is None:
         return None
     since = _since(teller, running, by_steps=found.by_steps)

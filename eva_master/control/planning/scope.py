@@ -38,11 +38,14 @@ def pinned(unit: list[TaskRun]) -> bool:
     return bool(waiting) and all(run.target is not None for run in waiting)
 
 
-def doubled(state: Records, run: TaskRun) -> bool:
+def doubled(state: Records, job: Job, run: TaskRun) -> bool:
     """Whether an extra run of a run's task has a place, so that no plan moves any of its runs.
 
-    So two of them never come to one instance.
+    So two of them never come to one instance. Of a forked job the own run may move: a fork in its
+    way gives up its place.
     """
+    if job.spec.forks > 1:
+        return run.extra
     return run.extra or (run.replicas > 0 and any(it.in_hand for it in state.runs.others(run)))
 
 

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from operator import is_
 
+from eva_master.control.forks import views
 from eva_master.control.measure import attained, dags, remaining, sizes
 from eva_master.control.measure.remaining import Told
 from eva_master.control.planning import owned, scope
@@ -184,7 +185,7 @@ def _views(
     gang = job.is_gang
     ran = _ran(state, job, seen)
     # No task of it has or may get another run.
-    lone = not gang and job.spec.stragglers is Stragglers.KEEP
+    lone = not gang and not job.spec.several_runs
     finishing = (
         {run.id for run in seen if scope.finishes(state, run)} if state.membership.draining else ()
     )
@@ -199,7 +200,7 @@ def _views(
             there = None if run.target is None else state.instances[run.target]
             view = state.view_cache.kept(run, there, work)
         if view is None:
-            pinned = together if gang else scope.doubled(state, run) or scope.pinned([run])
+            pinned = together if gang else scope.doubled(state, job, run) or scope.pinned([run])
             rest = scope.place(state, run), pinned, work, ran.get(run.id)
             view = _view(job, run, rest)
         views.append(view)
@@ -273,6 +274,7 @@ def _job_view(
         lease_ms=attained.lease_ms(job, seen),
         partition=job.partition,
         replicas_left=state.replicas_left(job.id),
+        forks=views.forks_left(state, job, seen),
         latency=spec.latency,
         unseen=state.unseen(job.id),
         tasks=len(spec.tasks),

@@ -17,6 +17,7 @@ from eva_master.model.job import JobKind
 from eva_master.model.planning.plan import (
     Assign,
     Duplicate,
+    Fork,
     Hold,
     NewInstance,
     Plan,
@@ -48,6 +49,7 @@ class Decision:
         sizes: Elastic gangs that get another number of members.
         duplicates: Tasks that get an extra run, with its place.
         retires: Extra runs that are to be stopped.
+        forks: Forks that begin, each with its place.
         pilots: Tasks that tell how long the others of their jobs take, by their indexes.
     """
 
@@ -62,6 +64,7 @@ class Decision:
     duplicates: tuple[Duplicate, ...] = ()
     retires: tuple[Retire, ...] = ()
     pilots: Chosen = ()
+    forks: tuple[Fork, ...] = ()
 
 
 def reconcile(now: Snapshot, plan: Plan, ordered: Collection[InstanceId] = ()) -> Decision:
@@ -116,6 +119,7 @@ def reconcile(now: Snapshot, plan: Plan, ordered: Collection[InstanceId] = ()) -
         duplicates=duplicates,
         retires=check.lawful_retires(),
         pilots=pilots_there(plan.pilots, now.jobs),
+        forks=check.lawful_forks(placed),
     )
 
 
@@ -143,6 +147,7 @@ class _Check:
             if sold is not None and sold.available(now.now_ms) and not owned:
                 self._offerings[launch.key] = launch.offering
         self.suspends = self._lawful_suspends()
+        self._retired = {it.run for it in self.lawful_retires()}
 
     def _lawful_suspends(self) -> dict[RunId, Suspend]:
         """Those of task runs that are not in transition; of gangs whole ones alone."""
@@ -183,6 +188,31 @@ class _Check:
             left[view.job] -= 1
             found[view.id] = entry
         return tuple(found.values())
+
+    def lawful_forks(self, placed: Mapping[RunId, Where]) -> tuple[Fork, ...]:
+        """Those of jobs that may have more, in room that all others leave on a live instance.
+
+        No two runs of a job come to one instance.
+        """
+        wished = [it for it in self._plan.forks if it.on in self._offerings]
+        load = dict(self._load(placed, {it.on for it in wished}))
+        left = {view.id: view.forks or 0 for view in self._jobs.values() if wished}
+        there = {(view.job, placed.get(view.id, view.instance)) for view in self.runs.values()}
+        tasks = {view.job: view.task for view in self.runs.values() if not view.replica}
+        found = []
+        for entry in wished:
+            offering, task = self._offerings[entry.on], tasks.get(entry.job)
+            need = None if task is None else task.demand_on(offering.type.family)
+            if need is None or not left.get(entry.job) or (entry.job, entry.on) in there:
+                continue
+            total = load.get(entry.on, NOTHING) + need
+            if not total.fits(offering.type.capacity):
+                continue
+            load[entry.on] = total
+            left[entry.job] -= 1
+            there.add((entry.job, entry.on))
+            found.append(entry)
+        return tuple(found)
 
     def lawful_retires(self) -> tuple[Retire, ...]:
         """Those of extra runs."""
@@ -269,7 +299,8 @@ class _Check:
         """What is taken of some places once task runs are where they are placed."""
         load: defaultdict[Where, Resources] = defaultdict(lambda: NOTHING)
         for view in self.runs.values() if places else ():
-            where = placed.get(view.id, None if view.id in self.suspends else view.instance)
+            leaves = view.id in self.suspends or view.id in self._retired
+            where = placed.get(view.id, None if leaves else view.instance)
             if where is not None and where in places:
                 demand = view.task.demand_on(self._offerings[where].type.family)
                 assert demand is not None

@@ -14,11 +14,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from eva_master.control.context import Context
+from eva_master.control.forks import copies
+from eva_master.control.forks.letting_go import let_go
 from eva_master.control.replicas import outputs
 from eva_master.model.ids import InstanceId, run_id
 from eva_master.model.planning.plan import Retire
-from eva_master.model.records import Job, Outcome, StopReason, TaskRun
-from eva_master.model.states import HOLDING, TERMINAL_RUN, JobState, RunState
+from eva_master.model.records import Job, Outcome, TaskRun
+from eva_master.model.states import TERMINAL_RUN, JobState, RunState
 from eva_master.model.values import replace
 
 LOST = "it lost its place"
@@ -43,7 +45,11 @@ def begin(context: Context, own: TaskRun, target: InstanceId, reason: str) -> No
 
 def retire(context: Context, entry: Retire) -> None:
     """Stop an extra run for good, likewise."""
-    _let_go(context, context.state.runs[entry.run], entry.reason)
+    run = context.state.runs[entry.run]
+    if context.state.jobs[run.job].spec.forks > 1:
+        copies.retire(context, run, entry.reason)
+    else:
+        let_go(context, run, entry.reason)
 
 
 def winner(context: Context, run: TaskRun) -> TaskRun | None:
@@ -69,24 +75,15 @@ def settle(context: Context, job: Job, run: TaskRun) -> bool:
     if won is not None:
         for other in (run, *others):
             if other is not won and other.state not in TERMINAL_RUN:
-                _let_go(context, other, f"{won.id} has succeeded")
+                let_go(context, other, f"{won.id} has succeeded")
         outputs.place(context, job.id)
         return True
+    if job.spec.forks > 1:
+        return copies.settle(context, job, run)
     if run.extra and run.state is RunState.WAITING and run.target is None:
-        _let_go(context, run, LOST)
+        let_go(context, run, LOST)
     _fail_with_the_last(context, job, run, others)
     return context.state.runs[run.id].state in TERMINAL_RUN or job.state is JobState.ENDING
-
-
-def _let_go(context: Context, run: TaskRun, why: str) -> None:
-    """Stop a run for good; one that holds no room is over at once."""
-    if run.state in HOLDING:
-        if run.target is not None:
-            context.put_run(replace(run, target=None, fetched=None, why=why))
-        context.stop(context.state.runs[run.id], StopReason.REPLICA)
-    elif run.state is RunState.WAITING:
-        over = run.to(RunState.CANCELLED, context.now)
-        context.put_run(replace(over, target=None, fetched=None, waiting_for="", why=why))
 
 
 def _fail_with_the_last(

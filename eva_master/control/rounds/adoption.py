@@ -5,6 +5,7 @@ from __future__ import annotations
 from eva_master.control import suspending
 from eva_master.control.context import Context
 from eva_master.control.elastic import resizing
+from eva_master.control.forks import copies
 from eva_master.control.measure import learn
 from eva_master.control.planning.validate_plan import Decision
 from eva_master.control.pools import filling
@@ -66,12 +67,19 @@ def adopt(context: Context, decision: Decision, partition: str) -> dict[int, Ins
                 context.plan_wanted = True  # without room of its own it may be packed
     for suspend in decision.suspends:
         suspending.by_plan(context, suspend)
-    for retired in decision.retires:
-        settling.retire(context, retired)
-    for double in decision.duplicates:
-        target = names[double.on] if isinstance(double.on, int) else double.on
-        settling.begin(context, state.runs[double.run], target, double.reason)
+    _adopt_more_runs(context, decision, names)
     filling.adopt(context, partition, decision.pools, decision.lines, names)
     for job, indexes in decision.pilots:
         filling.choose(context, job, indexes)
     return names
+
+
+def _adopt_more_runs(context: Context, decision: Decision, names: dict[int, InstanceId]) -> None:
+    """The extra runs of tasks that end and begin."""
+    for retired in decision.retires:
+        settling.retire(context, retired)
+    for double in decision.duplicates:
+        target = names[double.on] if isinstance(double.on, int) else double.on
+        settling.begin(context, context.state.runs[double.run], target, double.reason)
+    for fork in decision.forks:
+        copies.place(context, fork.job, fork.on, fork.reason)

@@ -29,7 +29,7 @@ from eva_master.model.planning.plan import Assign, Plan, PolicyMemory
 from eva_master.model.planning.reasons import Reasons
 from eva_master.model.planning.sizes import with_sizes
 from eva_master.model.planning.snapshot import UNLIMITED, InstanceView, JobView, Snapshot
-from eva_master.packing import stragglers
+from eva_master.packing import forks, stragglers
 from eva_master.packing.reserving import Occasion, Reserved, reserve
 
 
@@ -137,7 +137,7 @@ class Cycle:
             seen = replace(seen, joined=self._shown, leeway=room)
         ignored = {*availability.paused_jobs(context), *self._withheld}
         self._reserved = reserve(seen, self._refused, ignored, context.settings.preemption)
-        shown, memory = self._reserved.snapshot, self._memory
+        shown, memory = forks.hidden(self._reserved.snapshot), self._memory
         context.outbox.add(RequestPlan(self._in_flight, shown, memory, self.partition.name))
 
     def _next_request(self) -> Millis:
@@ -248,7 +248,7 @@ class Cycle:
         plan, put_off = availability.gate(context).passed(present, plan)
         plan = self._within_limits(plan, present, whole)
         cut = plan is not asked
-        plan = stragglers.completed(present, plan)
+        plan = forks.completed(present, stragglers.completed(present, plan))
         decision = reconciled(as_it_is, plan, self._ordered())
         self._cut = cut or bool(decision.dropped)
         self._note_urgent(decision, put_off=put_off)

@@ -59,7 +59,7 @@ class JobTasks:
         self._waiting = None if job.is_gang else _Waiting(job.spec.tasks, self.by_kind)
         self.most_shown = SHOWN_AT_ONCE
         self.gpu_ms = 0
-        self.doubled = DoubledTasks()
+        self.doubled = DoubledTasks(forked=job.spec.forks > 1)
         self._headed = 0
         """How many wait and have a target."""
         self._reasons: dict[int, str] = {}
@@ -239,12 +239,15 @@ class DoubledTasks:
     """
 
     __slots__ = (
-        *("_covered", "_idle", "_in_hand", "_more"),
-        *("_placed", "_states", "_unplaced", "extras"),
+        *("_covered", "_forked", "_idle", "_in_hand", "_more"),
+        *("_placed", "_resting", "_states", "_unplaced", "extras"),
     )
 
-    def __init__(self) -> None:
+    def __init__(self, *, forked: bool = False) -> None:
         self.extras: dict[RunId, None] = {}
+        self._forked = forked
+        self._resting: set[RunId] = set()
+        """Forks without a place, which wait for no plan."""
         self._in_hand: dict[int, set[RunId]] = {}
         self._idle: set[int] = set()
         self._covered: set[int] = set()
@@ -268,6 +271,8 @@ class DoubledTasks:
             (there.add if run.in_hand else there.discard)(run.id)
             if not there:
                 del self._in_hand[index]
+            rests = self._forked and run.state is RunState.WAITING and run.target is None
+            (self._resting.add if rests else self._resting.discard)(run.id)
             if run.state is RunState.SUCCEEDED and index not in self._placed:
                 self._unplaced[index] = run.id
         else:
@@ -276,7 +281,7 @@ class DoubledTasks:
             if run.outputs_of:
                 self._placed.add(index)
                 self._unplaced.pop(index, None)
-        covered = index in self._idle and index in self._in_hand
+        covered = index in self._idle and index in self._in_hand and not self._forked
         (self._covered.add if covered else self._covered.discard)(index)
 
     def _compare(self, states: dict[int, RunState], sign: int) -> None:
@@ -301,7 +306,7 @@ class DoubledTasks:
     @property
     def covered(self) -> int:
         """How many wait for no plan though they wait, since an extra run of them is in hand."""
-        return len(self._covered)
+        return len(self._covered) + len(self._resting)
 
     def covers(self, index: int) -> bool:
         """Whether a task waits for no plan though it waits, since an extra run is in hand."""
@@ -309,7 +314,7 @@ class DoubledTasks:
 
     def waits(self, index: int) -> bool:
         """Whether a task's own run waits for a plan."""
-        return index in self._idle and index not in self._in_hand
+        return index in self._idle and (self._forked or index not in self._in_hand)
 
     @property
     def unplaced_outputs(self) -> list[RunId]:

@@ -118,6 +118,20 @@ class Retire:
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class Fork:
+    """Give a forked job one more fork, on an instance where no other run of it is.
+
+    Attributes:
+        on: A live instance.
+        reason: Shown to the user.
+    """
+
+    job: JobId
+    on: InstanceId
+    reason: str
+
+
 PlanEntry = Assign | Hold | Suspend | Duplicate | Retire
 
 
@@ -141,6 +155,7 @@ class Plan:
             plan, though a line gives away the room that they leave.
         pilots: Tasks by their indexes that tell how long the others of their jobs take, where no
             line has them `chosen`. Plans are shown those of them that wait before all others.
+        forks: Forks that begin; no policy states any.
     """
 
     launches: tuple[NewInstance, ...] = ()
@@ -153,6 +168,7 @@ class Plan:
     again_ms: Millis | None = None
     milestones: tuple[tuple[JobId, int], ...] = ()
     pilots: tuple[tuple[JobId, tuple[int, ...]], ...] = ()
+    forks: tuple[Fork, ...] = ()
 
 
 def pooled(plan: Plan) -> tuple[int, ...]:

@@ -208,6 +208,8 @@ class JobView:
         partition: Where it runs; empty for the default partition.
         replicas_left: How many more of its tasks may be given an extra run now; `None` if none ever
             may.
+        forks: How many more forks of it may be given a place now; `None` if it has none. Policies
+            see none of the others, which get what they leave idle.
         latency: Whether it counts as short, if its user says so.
         unseen: How many of its tasks wait and might be placed beside those in `runs`: of a large
             array a plan is shown a part.
@@ -250,6 +252,7 @@ class JobView:
     pilots: int | None = None
     kinds: tuple[Sequence[int], ...] = ()
     dag: DagView | None = None
+    forks: int | None = None
     split_batch: bool = False
     training: Training | None = None
 

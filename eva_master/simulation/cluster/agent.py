@@ -12,9 +12,11 @@ from eva_master.model.actions import (
     StopTask,
     SyncWorker,
     TaskOrder,
+    TellMerge,
     WorkerAction,
 )
 from eva_master.model.events import (
+    Event,
     InstanceInterrupted,
     Phase,
     ProgressSampled,
@@ -30,9 +32,10 @@ from eva_master.simulation.cluster.attempt_log import AttemptLog
 from eva_master.simulation.cluster.clock import Timeline
 from eva_master.simulation.cluster.cloud import Machine
 from eva_master.simulation.cluster.delays import Durations
+from eva_master.simulation.cluster.forked import Forks
 from eva_master.simulation.cluster.progress_model import ProgressModel
 from eva_master.simulation.cluster.report_schedule import Reports
-from eva_master.simulation.cluster.work import Attempt, Checkpoint, Work
+from eva_master.simulation.cluster.work import Attempt, Checkpoint, ForkProgram, Work
 
 
 class Surroundings(Protocol):
@@ -47,6 +50,7 @@ class Surroundings(Protocol):
         attempt_log: Is told what happens to attempts.
         told: What an attempt reports to have done, from what it has.
         speed_of: How fast a task run really runs on a family.
+        merge_ms: How long it takes to merge the parts of forks.
     """
 
     timeline: Timeline
@@ -57,6 +61,7 @@ class Surroundings(Protocol):
     attempt_log: AttemptLog
     told: Callable[[Attempt, float], float]
     speed_of: Callable[[RunId, Family], float]
+    merge_ms: int
 
     def new_session(self) -> int:
         """A session number that is larger than any before."""
@@ -93,6 +98,13 @@ class Agent:
         self._on = True
         self._losses = 0
         self.session = 0
+        self._forks = Forks(
+            self._timeline,
+            surroundings.progress_model,
+            surroundings.merge_ms,
+            post=self._post,
+            leave=self._leave_off,
+        )
 
     # -- session ---------------------------------------------------------------------------------
 
@@ -192,6 +204,9 @@ class Agent:
                 self._timeline.after(delay, lambda: self._fetched(action.order))
             case ForgetTask():
                 self._forget(action.run, action.attempt)
+            case TellMerge():
+                if (told := self._attempts.get((action.run, action.attempt))) is not None:
+                    self._forks.hear(told, action.round)
             case SyncWorker():
                 self._inbox.post(WorkerReported(self._instance, self.session, self._reports()))
 
@@ -244,6 +259,9 @@ class Agent:
         speed = self._surroundings.speed_of(order.run, self._machine.offering.type.family)
         work = self._surroundings.work(order.run)
         attempt = Attempt(order, self._instance, work, now, family_speed=speed)
+        if order.fork is not None:
+            attempt.fork = ForkProgram(gives=work.gives_parts)
+            attempt.paused = work.gives_parts
         self._attempts[key] = attempt
         self._surroundings.attempt_log.ordered(attempt)
         if self._restore(attempt):
@@ -314,14 +332,27 @@ class Agent:
         if not self._on or attempt.phase is Phase.EXITED:
             return
         if graceful:
+            self._forks.give_last(attempt)
             self.publish(attempt)
         self.exit(attempt, 143 if graceful else 137, stopped=True)
 
     def finish(self, attempt: Attempt) -> None:
         """Exit an attempt whose program has finished or reached its next failure."""
         if self._on and attempt.phase is Phase.RUNNING:
-            failures = attempt.work.failures
+            failures, until, now = attempt.work.failures, attempt.until_ms, self._timeline.now()
+            if until is not None and attempt.done(now) >= until - 1:
+                self._forks.share_done(attempt)
+                return
             self.exit(attempt, failures.pop(0) if failures else 0, stopped=False)
+
+    def _leave_off(self, attempt: Attempt) -> None:
+        """End a program that has been told that there is nothing left to do."""
+        if self._on and attempt.phase is Phase.RUNNING and not attempt.stopping:
+            self.exit(attempt, 0, stopped=False)
+
+    def _post(self, event: Callable[[int], Event]) -> None:
+        if self._on and self.session:
+            self._inbox.post(event(self.session))
 
     def exit(self, attempt: Attempt, code: int, *, stopped: bool = False) -> None:
         """End an attempt's program and report the exit."""

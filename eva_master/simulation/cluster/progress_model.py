@@ -216,7 +216,17 @@ class ProgressModel:
         )
         if self._size_speed is not None:
             slowest *= self._size_speed(next(iter(crew.running.values())).order.job, crew.size)
-        return [it for it in crew.running.values() if self._set_speed(it, slowest)]
+        return [
+            it for it in crew.running.values() if self._set_speed(it, 0.0 if it.paused else slowest)
+        ]
+
+    def pause(self, attempt: Attempt, *, on: bool) -> None:
+        """Have a program do nothing for now, or go on; a new share of its work may have begun."""
+        crew = self._crews.get(attempt.crew)
+        attempt.paused = on
+        if crew is not None and attempt.order.run in crew.running:
+            self._set_speed(attempt, 0.0)
+            self._tell(self._pace(crew))
 
     def _alone_speed(self, attempt: Attempt) -> float:
         """The speed of an attempt as far as only its own instance matters."""
@@ -232,6 +242,8 @@ class ProgressModel:
             return True
         epoch, work = attempt.epoch, attempt.work
         due = work.total_ms if not work.failures else work.total_ms / (2 + len(work.failures))
+        if attempt.until_ms is not None:
+            due = attempt.until_ms if not work.failures else min(due, attempt.until_ms)
         left = max(0, attempt.left_ms(due, now))
         self._timeline.after(left, lambda: self._over(attempt, epoch))
         return True

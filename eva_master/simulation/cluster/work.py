@@ -7,6 +7,7 @@ from math import ceil
 
 from eva_master.model.actions import TaskOrder
 from eva_master.model.events import Phase, RunReport
+from eva_master.model.forks.merging import Kept
 from eva_master.model.ids import InstanceId, JobId, RunId
 from eva_master.model.records import NO_PROGRESS, Progress
 
@@ -41,6 +42,7 @@ class Work:
             none.
         tells_total: Whether its program says how many iterations it has in all.
         tells_steps: Whether it says how many it has done.
+        gives_parts: Whether it gives its parts if it is forked.
     """
 
     total_ms: float
@@ -51,6 +53,7 @@ class Work:
     saves_every_ms: int = 0
     tells_total: bool = True
     tells_steps: bool = True
+    gives_parts: bool = True
 
     def give_up_after(self, generation: int) -> None:
         """Remove all generations after a given one."""
@@ -66,6 +69,31 @@ class Work:
     def steps(self, done_ms: float) -> int:
         """The finished iterations in so much work."""
         return int(done_ms * self.steps_per_s / 1000 + _ROUNDING)
+
+
+@dataclass(slots=True)
+class ForkProgram:
+    """What one fork's program has been told, and has done.
+
+    Attributes:
+        gives: Whether it gives its parts, as programs do that use the library.
+        epoch: The epoch in which it trains or trained last, 0 for none.
+        base_ms: The work that it had done by itself when that began.
+        alone: Whether it goes on without the others for good.
+        last: Whether its share is all that is left, so that it ends with it.
+        given: Steps of the part that it gave in this epoch; `None` if it gave none.
+        merging: Whether it is merging the parts of this epoch.
+        done: The merge of this epoch, once it has made it.
+    """
+
+    gives: bool = True
+    epoch: int = 0
+    base_ms: float = 0.0
+    alone: bool = False
+    last: bool = False
+    given: int | None = None
+    merging: bool = False
+    done: tuple[Kept, ...] | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -88,6 +116,9 @@ class Attempt:
         saved_ms: The work in the last checkpoint that its program wrote by itself, up to `at_ms`.
         seen_ms: The true work done when it last reported. told_ms: The work that it then reported,
             since reports may be noisy.
+        paused: Whether its program does nothing for now.
+        fork: What its program does as a fork; `None` if it is none.
+        until_ms: Of a fork, the work at which its present share is done.
     """
 
     order: TaskOrder
@@ -111,6 +142,9 @@ class Attempt:
     told_ms: float = 0.0
     stopping: bool = False
     report: RunReport | None = None
+    paused: bool = False
+    fork: ForkProgram | None = None
+    until_ms: float | None = None
 
     @property
     def crew(self) -> tuple[JobId | RunId, int]:

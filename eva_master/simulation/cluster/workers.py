@@ -32,6 +32,7 @@ class SimulatedWorkers(Hosts):
         size_speed: How fast a gang of so many members really is; by default as fast with any.
         attempt_log: Is told what happens to attempts.
         reports: When progress is reported; every minute by default.
+        merge_ms: How long it takes to merge the parts of forks.
     """
 
     def __init__(
@@ -46,10 +47,12 @@ class SimulatedWorkers(Hosts):
         size_speed: Callable[[JobId, int], float] | None = None,
         attempt_log: AttemptLog,
         reports: Reports | None = None,
+        merge_ms: int = 0,
     ) -> None:
         self.timeline = timeline
         self.inbox = inbox
         self.delays = delays
+        self.merge_ms = merge_ms
         self.reports: Reports = reports or Periodic(timeline, 60_000)
         self.progress_model = ProgressModel(
             timeline,

@@ -72,7 +72,11 @@ _ENGINE_FAILS = (
 _USER = "eva"
 _WORK, _LOG, _SOCKET = "/eva/work", "/eva/log", "/eva/run"
 # Variables that name a directory, and its path in the container.
-_DIRECTORIES = {"EVA_STORAGE": "/eva/storage", "EVA_CHECKPOINT_DIR": "/eva/checkpoints"}
+_DIRECTORIES = {
+    "EVA_STORAGE": "/eva/storage",
+    "EVA_CHECKPOINT_DIR": "/eva/checkpoints",
+    "EVA_MERGE_DIR": "/eva/merge",
+}
 
 _ASKED = "/dev/shm/.eva-asked"  # noqa: S108 - in the container
 

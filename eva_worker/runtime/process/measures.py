@@ -17,7 +17,7 @@ from eva_worker.runtime.process import confinement
 from eva_worker.runtime.process.groups import Groups, NoGroups
 
 _log = structlog.get_logger()
-_OWN = ("EVA_STORAGE", "EVA_CHECKPOINT_DIR")
+_OWN = ("EVA_STORAGE", "EVA_CHECKPOINT_DIR", "EVA_MERGE_DIR")
 
 
 @dataclass(frozen=True, slots=True)

@@ -2196,6 +2196,7 @@ class Explanation(google.protobuf.message.Message):
     POOLS_FIELD_NUMBER: builtins.int
     PARTITION_FIELD_NUMBER: builtins.int
     LATENCY_FIELD_NUMBER: builtins.int
+    FORKS_FIELD_NUMBER: builtins.int
     EVIDENCE_FIELD_NUMBER: builtins.int
     DAG_FIELD_NUMBER: builtins.int
     FLEET_FIELD_NUMBER: builtins.int
@@ -2244,6 +2245,10 @@ class Explanation(google.protobuf.message.Message):
         """Of pools, and of the newest round: why instances stay though they are empty."""
 
     @property
+    def forks(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Of a forked job: how far its forks are, and what went wrong with them."""
+
+    @property
     def evidence(self) -> global___RunTimeEvidence:
         """Of a job alone: what its estimate has behind it; absent if it has none, or one that is stated."""
 
@@ -2277,12 +2282,13 @@ class Explanation(google.protobuf.message.Message):
         pools: collections.abc.Iterable[global___StandingPool] | None = ...,
         partition: builtins.str = ...,
         latency: builtins.str = ...,
+        forks: collections.abc.Iterable[builtins.str] | None = ...,
         evidence: global___RunTimeEvidence | None = ...,
         dag: global___DagOutlook | None = ...,
         fleet: global___FleetOutlook | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["dag", b"dag", "evidence", b"evidence", "fleet", b"fleet", "instance", b"instance", "job", b"job", "weighing", b"weighing"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["at_ms", b"at_ms", "dag", b"dag", "evidence", b"evidence", "exchanges", b"exchanges", "fleet", b"fleet", "hostings", b"hostings", "instance", b"instance", "job", b"job", "kind", b"kind", "latency", b"latency", "lines", b"lines", "more_lines", b"more_lines", "moved_in_round", b"moved_in_round", "moved_ms", b"moved_ms", "now_ms", b"now_ms", "partition", b"partition", "pools", b"pools", "round", b"round", "subject", b"subject", "weighing", b"weighing"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["at_ms", b"at_ms", "dag", b"dag", "evidence", b"evidence", "exchanges", b"exchanges", "fleet", b"fleet", "forks", b"forks", "hostings", b"hostings", "instance", b"instance", "job", b"job", "kind", b"kind", "latency", b"latency", "lines", b"lines", "more_lines", b"more_lines", "moved_in_round", b"moved_in_round", "moved_ms", b"moved_ms", "now_ms", b"now_ms", "partition", b"partition", "pools", b"pools", "round", b"round", "subject", b"subject", "weighing", b"weighing"]) -> None: ...
 
 global___Explanation = Explanation
 

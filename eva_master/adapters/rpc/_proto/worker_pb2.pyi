@@ -189,6 +189,8 @@ class WorkerMessage(google.protobuf.message.Message):
     GOODBYE_FIELD_NUMBER: builtins.int
     INTERRUPTION_FIELD_NUMBER: builtins.int
     LEASE_FIELD_NUMBER: builtins.int
+    PART_FIELD_NUMBER: builtins.int
+    MERGED_FIELD_NUMBER: builtins.int
     @property
     def register(self) -> global___Register:
         """First message of a session, and of no other."""
@@ -213,6 +215,14 @@ class WorkerMessage(google.protobuf.message.Message):
     def lease(self) -> global___LeaseRequest:
         """Of an owned node alone, once it was welcomed."""
 
+    @property
+    def part(self) -> global___PartGiven:
+        """Repeated whenever the fork is told of the same epoch again."""
+
+    @property
+    def merged(self) -> global___PartsMerged:
+        """Likewise."""
+
     def __init__(
         self,
         *,
@@ -224,10 +234,12 @@ class WorkerMessage(google.protobuf.message.Message):
         goodbye: global___Goodbye | None = ...,
         interruption: global___Interruption | None = ...,
         lease: global___LeaseRequest | None = ...,
+        part: global___PartGiven | None = ...,
+        merged: global___PartsMerged | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["body", b"body", "fetched", b"fetched", "goodbye", b"goodbye", "heartbeat", b"heartbeat", "interruption", b"interruption", "lease", b"lease", "log", b"log", "register", b"register", "reports", b"reports"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["body", b"body", "fetched", b"fetched", "goodbye", b"goodbye", "heartbeat", b"heartbeat", "interruption", b"interruption", "lease", b"lease", "log", b"log", "register", b"register", "reports", b"reports"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["body", b"body"]) -> typing.Literal["register", "heartbeat", "reports", "fetched", "log", "goodbye", "interruption", "lease"] | None: ...
+    def HasField(self, field_name: typing.Literal["body", b"body", "fetched", b"fetched", "goodbye", b"goodbye", "heartbeat", b"heartbeat", "interruption", b"interruption", "lease", b"lease", "log", b"log", "merged", b"merged", "part", b"part", "register", b"register", "reports", b"reports"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["body", b"body", "fetched", b"fetched", "goodbye", b"goodbye", "heartbeat", b"heartbeat", "interruption", b"interruption", "lease", b"lease", "log", b"log", "merged", b"merged", "part", b"part", "register", b"register", "reports", b"reports"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["body", b"body"]) -> typing.Literal["register", "heartbeat", "reports", "fetched", "log", "goodbye", "interruption", "lease", "part", "merged"] | None: ...
 
 global___WorkerMessage = WorkerMessage
 
@@ -245,6 +257,7 @@ class MasterMessage(google.protobuf.message.Message):
     FOLLOW_FIELD_NUMBER: builtins.int
     UNFOLLOW_FIELD_NUMBER: builtins.int
     LEASE_FIELD_NUMBER: builtins.int
+    MERGE_FIELD_NUMBER: builtins.int
     command_id: builtins.str
     """Names the command; a repeated command has the same id and is carried out once."""
     @property
@@ -269,6 +282,10 @@ class MasterMessage(google.protobuf.message.Message):
     def unfollow(self) -> global___UnfollowLog: ...
     @property
     def lease(self) -> global___LeaseGrant: ...
+    @property
+    def merge(self) -> global___TellMerge:
+        """Answered by PartGiven and PartsMerged."""
+
     def __init__(
         self,
         *,
@@ -282,10 +299,11 @@ class MasterMessage(google.protobuf.message.Message):
         follow: global___FollowLog | None = ...,
         unfollow: global___UnfollowLog | None = ...,
         lease: global___LeaseGrant | None = ...,
+        merge: global___TellMerge | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["body", b"body", "fetch", b"fetch", "follow", b"follow", "forget", b"forget", "lease", b"lease", "start", b"start", "stop", b"stop", "sync", b"sync", "unfollow", b"unfollow", "welcome", b"welcome"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["body", b"body", "command_id", b"command_id", "fetch", b"fetch", "follow", b"follow", "forget", b"forget", "lease", b"lease", "start", b"start", "stop", b"stop", "sync", b"sync", "unfollow", b"unfollow", "welcome", b"welcome"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["body", b"body"]) -> typing.Literal["welcome", "start", "stop", "fetch", "forget", "sync", "follow", "unfollow", "lease"] | None: ...
+    def HasField(self, field_name: typing.Literal["body", b"body", "fetch", b"fetch", "follow", b"follow", "forget", b"forget", "lease", b"lease", "merge", b"merge", "start", b"start", "stop", b"stop", "sync", b"sync", "unfollow", b"unfollow", "welcome", b"welcome"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["body", b"body", "command_id", b"command_id", "fetch", b"fetch", "follow", b"follow", "forget", b"forget", "lease", b"lease", "merge", b"merge", "start", b"start", "stop", b"stop", "sync", b"sync", "unfollow", b"unfollow", "welcome", b"welcome"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["body", b"body"]) -> typing.Literal["welcome", "start", "stop", "fetch", "forget", "sync", "follow", "unfollow", "lease", "merge"] | None: ...
 
 global___MasterMessage = MasterMessage
 
@@ -697,6 +715,7 @@ class TaskOrder(google.protobuf.message.Message):
     GANG_FIELD_NUMBER: builtins.int
     TASKS_FIELD_NUMBER: builtins.int
     OUTPUTS_STORED_FIELD_NUMBER: builtins.int
+    FORK_FIELD_NUMBER: builtins.int
     run_id: builtins.str
     attempt: builtins.int
     job_id: builtins.str
@@ -732,6 +751,10 @@ class TaskOrder(google.protobuf.message.Message):
     def gang(self) -> global___Gang:
         """Only for a member of a gang of several."""
 
+    @property
+    def fork(self) -> global___Fork:
+        """Only for a fork of a job whose copies train at once."""
+
     def __init__(
         self,
         *,
@@ -753,12 +776,42 @@ class TaskOrder(google.protobuf.message.Message):
         gang: global___Gang | None = ...,
         tasks: builtins.int = ...,
         outputs_stored: builtins.bool = ...,
+        fork: global___Fork | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["_resume", b"_resume", "build", b"build", "demand", b"demand", "gang", b"gang", "resume", b"resume"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_resume", b"_resume", "attempt", b"attempt", "build", b"build", "checkpoint_of", b"checkpoint_of", "demand", b"demand", "env", b"env", "gang", b"gang", "grace_ms", b"grace_ms", "image", b"image", "index", b"index", "inputs", b"inputs", "job_id", b"job_id", "outputs_stored", b"outputs_stored", "resume", b"resume", "run", b"run", "run_id", b"run_id", "tasks", b"tasks", "workdir", b"workdir", "workload", b"workload"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_resume", b"_resume", "build", b"build", "demand", b"demand", "fork", b"fork", "gang", b"gang", "resume", b"resume"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_resume", b"_resume", "attempt", b"attempt", "build", b"build", "checkpoint_of", b"checkpoint_of", "demand", b"demand", "env", b"env", "fork", b"fork", "gang", b"gang", "grace_ms", b"grace_ms", "image", b"image", "index", b"index", "inputs", b"inputs", "job_id", b"job_id", "outputs_stored", b"outputs_stored", "resume", b"resume", "run", b"run", "run_id", b"run_id", "tasks", b"tasks", "workdir", b"workdir", "workload", b"workload"]) -> None: ...
     def WhichOneof(self, oneof_group: typing.Literal["_resume", b"_resume"]) -> typing.Literal["resume"] | None: ...
 
 global___TaskOrder = TaskOrder
+
+@typing.final
+class Fork(google.protobuf.message.Message):
+    """What a fork must know of the others."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NUMBER_FIELD_NUMBER: builtins.int
+    FORKS_FIELD_NUMBER: builtins.int
+    EVERY_MS_FIELD_NUMBER: builtins.int
+    CHECK_FIELD_NUMBER: builtins.int
+    number: builtins.int
+    """Its own number, from 0."""
+    forks: builtins.int
+    """How many there may be."""
+    every_ms: builtins.int
+    check: builtins.str
+    """The program's own figure by which a merge is judged; empty if it is not."""
+    def __init__(
+        self,
+        *,
+        number: builtins.int = ...,
+        forks: builtins.int = ...,
+        every_ms: builtins.int = ...,
+        check: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["check", b"check", "every_ms", b"every_ms", "forks", b"forks", "number", b"number"]) -> None: ...
+
+global___Fork = Fork
 
 @typing.final
 class Build(google.protobuf.message.Message):
@@ -891,6 +944,174 @@ class ForgetTask(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["attempt", b"attempt", "run_id", b"run_id"]) -> None: ...
 
 global___ForgetTask = ForgetTask
+
+@typing.final
+class TellMerge(google.protobuf.message.Message):
+    """What a running fork is to do now, as MergeRound of iterator.proto says to its program. The newest
+    one counts; one of an earlier epoch changes nothing.
+    """
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    RUN_ID_FIELD_NUMBER: builtins.int
+    ATTEMPT_FIELD_NUMBER: builtins.int
+    EPOCH_FIELD_NUMBER: builtins.int
+    BASE_STEPS_FIELD_NUMBER: builtins.int
+    QUOTA_FIELD_NUMBER: builtins.int
+    FORKS_FIELD_NUMBER: builtins.int
+    AVERAGE_FIELD_NUMBER: builtins.int
+    GIVE_FIELD_NUMBER: builtins.int
+    FINISHED_FIELD_NUMBER: builtins.int
+    PARTS_FIELD_NUMBER: builtins.int
+    ALONE_FIELD_NUMBER: builtins.int
+    BEST_FIELD_NUMBER: builtins.int
+    run_id: builtins.str
+    attempt: builtins.int
+    epoch: builtins.int
+    base_steps: builtins.int
+    quota: builtins.int
+    forks: builtins.int
+    average: builtins.bool
+    give: builtins.bool
+    finished: builtins.bool
+    alone: builtins.bool
+    """It goes on alone for good, so its own checkpoints count."""
+    best: builtins.bool
+    """From the best part of the last merge, not from that."""
+    @property
+    def parts(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Part]:
+        """Of the leader: what was given."""
+
+    def __init__(
+        self,
+        *,
+        run_id: builtins.str = ...,
+        attempt: builtins.int = ...,
+        epoch: builtins.int = ...,
+        base_steps: builtins.int = ...,
+        quota: builtins.int = ...,
+        forks: builtins.int = ...,
+        average: builtins.bool = ...,
+        give: builtins.bool = ...,
+        finished: builtins.bool = ...,
+        parts: collections.abc.Iterable[global___Part] | None = ...,
+        alone: builtins.bool = ...,
+        best: builtins.bool = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["alone", b"alone", "attempt", b"attempt", "average", b"average", "base_steps", b"base_steps", "best", b"best", "epoch", b"epoch", "finished", b"finished", "forks", b"forks", "give", b"give", "parts", b"parts", "quota", b"quota", "run_id", b"run_id"]) -> None: ...
+
+global___TellMerge = TellMerge
+
+@typing.final
+class Part(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    FORK_FIELD_NUMBER: builtins.int
+    STEPS_FIELD_NUMBER: builtins.int
+    DIGEST_FIELD_NUMBER: builtins.int
+    fork: builtins.int
+    steps: builtins.int
+    digest: builtins.str
+    """SHA-256 of the list of its files in the object store, in hex."""
+    def __init__(
+        self,
+        *,
+        fork: builtins.int = ...,
+        steps: builtins.int = ...,
+        digest: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["digest", b"digest", "fork", b"fork", "steps", b"steps"]) -> None: ...
+
+global___Part = Part
+
+@typing.final
+class PartGiven(google.protobuf.message.Message):
+    """The part of a fork is in the object store."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    RUN_ID_FIELD_NUMBER: builtins.int
+    ATTEMPT_FIELD_NUMBER: builtins.int
+    EPOCH_FIELD_NUMBER: builtins.int
+    STEPS_FIELD_NUMBER: builtins.int
+    DIGEST_FIELD_NUMBER: builtins.int
+    run_id: builtins.str
+    attempt: builtins.int
+    epoch: builtins.int
+    steps: builtins.int
+    digest: builtins.str
+    def __init__(
+        self,
+        *,
+        run_id: builtins.str = ...,
+        attempt: builtins.int = ...,
+        epoch: builtins.int = ...,
+        steps: builtins.int = ...,
+        digest: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["attempt", b"attempt", "digest", b"digest", "epoch", b"epoch", "run_id", b"run_id", "steps", b"steps"]) -> None: ...
+
+global___PartGiven = PartGiven
+
+@typing.final
+class PartsMerged(google.protobuf.message.Message):
+    """The merge of an epoch is in the object store."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    RUN_ID_FIELD_NUMBER: builtins.int
+    ATTEMPT_FIELD_NUMBER: builtins.int
+    EPOCH_FIELD_NUMBER: builtins.int
+    PARTS_FIELD_NUMBER: builtins.int
+    CHECK_MERGED_FIELD_NUMBER: builtins.int
+    CHECK_BEST_FIELD_NUMBER: builtins.int
+    run_id: builtins.str
+    attempt: builtins.int
+    epoch: builtins.int
+    check_merged: builtins.float
+    check_best: builtins.float
+    @property
+    def parts(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___KeptPart]: ...
+    def __init__(
+        self,
+        *,
+        run_id: builtins.str = ...,
+        attempt: builtins.int = ...,
+        epoch: builtins.int = ...,
+        parts: collections.abc.Iterable[global___KeptPart] | None = ...,
+        check_merged: builtins.float | None = ...,
+        check_best: builtins.float | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["_check_best", b"_check_best", "_check_merged", b"_check_merged", "check_best", b"check_best", "check_merged", b"check_merged"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_check_best", b"_check_best", "_check_merged", b"_check_merged", "attempt", b"attempt", "check_best", b"check_best", "check_merged", b"check_merged", "epoch", b"epoch", "parts", b"parts", "run_id", b"run_id"]) -> None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_check_best", b"_check_best"]) -> typing.Literal["check_best"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_check_merged", b"_check_merged"]) -> typing.Literal["check_merged"] | None: ...
+
+global___PartsMerged = PartsMerged
+
+@typing.final
+class KeptPart(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    FORK_FIELD_NUMBER: builtins.int
+    KEPT_FIELD_NUMBER: builtins.int
+    REASON_FIELD_NUMBER: builtins.int
+    fork: builtins.int
+    kept: builtins.bool
+    reason: builtins.str
+    """Why it was left out."""
+    def __init__(
+        self,
+        *,
+        fork: builtins.int = ...,
+        kept: builtins.bool = ...,
+        reason: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["fork", b"fork", "kept", b"kept", "reason", b"reason"]) -> None: ...
+
+global___KeptPart = KeptPart
 
 @typing.final
 class Sync(google.protobuf.message.Message):

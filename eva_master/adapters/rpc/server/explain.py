@@ -13,7 +13,17 @@ from eva_master.adapters.rpc.server import reasons, views
 from eva_master.adapters.store.journal import ROUNDS_EXPLAINED
 from eva_master.model.changes import Round
 from eva_master.model.errors import NotFound
-from eva_master.model.ids import MILLION, Family, InstanceId, JobId, Millis, job_of, number_of
+from eva_master.model.forks.telling import told
+from eva_master.model.ids import (
+    MILLION,
+    Family,
+    InstanceId,
+    JobId,
+    Millis,
+    job_of,
+    number_of,
+    run_id,
+)
 from eva_master.model.planning.estimate import Evidence, Source
 from eva_master.model.planning.reasons import Exchange, Hosting, Reasons
 from eva_master.model.planning.standing import LinePlace, full_name
@@ -49,6 +59,7 @@ class Subject:
         moved: Whether a move concerns it; `None` if there were none.
         partition: Where it belongs; empty if the cluster is not divided.
         latency: Whether a job counts as short, and why; empty where that makes no difference.
+        forks: Of a forked job: how far its forks are, and what went wrong with them.
         evidence: What a job's estimate has behind it.
         dag: What is expected of the DAG of which a job is a stage.
     """
@@ -64,6 +75,7 @@ class Subject:
     lines: tuple[pb.LinePlace, ...] = ()
     more_lines: int = 0
     latency: str = ""
+    forks: tuple[str, ...] = ()
     evidence: pb.RunTimeEvidence | None = None
     dag: pb.DagOutlook | None = None
 
@@ -145,6 +157,12 @@ def _job(model: ReadModel, record: JobRecord, now: Millis) -> Subject:
         lines=lines,
         more_lines=more,
         latency=latency,
+        forks=told(
+            job.spec.forks,
+            job.spec.total_steps,
+            job.merging,
+            lambda fork: run_id(job.id, 0, fork),
+        ),
         evidence=_evidence(model.evidence(job)) if _estimated(shown) else None,
         dag=_dag(model.dag_outlook(job)) if job.spec.dag else None,
     )
@@ -299,6 +317,7 @@ def _subject(
         lines=subject.lines,
         more_lines=subject.more_lines,
         latency=subject.latency,
+        forks=subject.forks,
         evidence=subject.evidence,
         dag=subject.dag,
     )

@@ -12,6 +12,7 @@ from eva_master.model.accounting.tenants import TenantRules
 from eva_master.model.accounting.totals import TenantTotals
 from eva_master.model.catalog import Offering
 from eva_master.model.changes import InstanceAccount
+from eva_master.model.forks.telling import reason
 from eva_master.model.ids import InstanceId, JobId, Millis, RunId, micro_usd, run_id
 from eva_master.model.job import TaskSpec
 from eva_master.model.planning.estimate import Estimate
@@ -229,7 +230,7 @@ def task(model: ReadModel, of: Job, run: TaskRun, outlook: Outlook, now: Millis)
         suspension=None if run.state in TERMINAL_RUN else _suspension(run.suspension),
         pool=run.pool,
         replica=run.replica,
-        why=run.why,
+        why=run.why if run.state in TERMINAL_RUN else reason(run.why, of.merging, run.replica),
         outputs_of=run.outputs_of,
         failures=run.failures,
         reason=run.reason,

@@ -9,6 +9,7 @@ from itertools import islice
 
 from eva_master.adapters.rpc._proto import worker_pb2 as pb
 from eva_master.adapters.rpc.errors import BadRequest
+from eva_master.adapters.rpc.workers import merges
 from eva_master.model.actions import (
     FetchFiles,
     ForgetTask,
@@ -17,6 +18,7 @@ from eva_master.model.actions import (
     StopTask,
     SyncWorker,
     TaskOrder,
+    TellMerge,
     WorkerAction,
 )
 from eva_master.model.events import Phase, RunReport
@@ -74,6 +76,11 @@ def command(action: WorkerAction) -> pb.MasterMessage:
                 command_id=f"forget/{run}/{attempt}",
                 forget=pb.ForgetTask(run_id=run, attempt=attempt),
             )
+        case TellMerge():
+            return pb.MasterMessage(
+                command_id=f"merge/{action.run}/{action.attempt}/{action.round.epoch}",
+                merge=merges.told(action),
+            )
         case SyncWorker():
             return pb.MasterMessage(sync=pb.Sync())
 
@@ -106,6 +113,7 @@ def order(task: TaskOrder) -> pb.TaskOrder:
         gang=_gang(gang) if gang else None,
         tasks=task.tasks,
         outputs_stored=task.outputs_stored,
+        fork=merges.fork(task.fork) if task.fork else None,
     )
 
 
@@ -220,6 +228,8 @@ def weight(message: pb.WorkerMessage) -> int:
             parts = len(message.reports.tasks)
         case "heartbeat":
             parts = len(message.heartbeat.samples)
+        case "merged":
+            parts = len(message.merged.parts)
         case _:
             return 1
     # A report may have hundreds of metrics.

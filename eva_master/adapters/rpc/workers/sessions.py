@@ -17,7 +17,7 @@ from eva_master.adapters.rpc._proto import worker_pb2 as pb
 from eva_master.adapters.rpc._proto.worker_pb2_grpc import WorkersServicer
 from eva_master.adapters.rpc.errors import BadRequest, SessionReplaced, TooSlow
 from eva_master.adapters.rpc.log_pace import LogPace
-from eva_master.adapters.rpc.workers import messages
+from eva_master.adapters.rpc.workers import merges, messages
 from eva_master.adapters.rpc.workers.enrolment import (
     AgentCertificates,
     Certified,
@@ -29,6 +29,7 @@ from eva_master.adapters.rpc.workers.log_relay import LogPiece, LogRelay, Waitin
 from eva_master.model.actions import WorkerAction
 from eva_master.model.errors import EvaError, NotAuthorised, Unreachable
 from eva_master.model.events import (
+    Event,
     InstanceInterrupted,
     ProgressSampled,
     WorkerFetched,
@@ -335,6 +336,8 @@ class WorkerSessions(WorkersServicer):
                     "interruption", instance=instance, reason=reason, at_ms=at_ms
                 )
                 self._inbox.post(InstanceInterrupted(instance, number, at_ms, reason))
+            case "part" | "merged":
+                self._hear_fork(session, message)
             case "lease":
                 # Never after the end of the session was posted: from then on the time counts.
                 if self._sessions.get(instance) is session:
@@ -363,6 +366,18 @@ class WorkerSessions(WorkersServicer):
         if messages.is_run(fetched.run_id):
             run = RunId(fetched.run_id)
             self._inbox.post(WorkerFetched(session.instance, session.number, run))
+
+    def _hear_fork(self, session: _Session, message: pb.WorkerMessage) -> None:
+        given = message.part if message.HasField("part") else message.merged
+        if not messages.is_run(given.run_id):
+            return
+        place, number = session.instance, session.number
+        if isinstance(given, pb.PartGiven):
+            event: Event | None = merges.given(place, number, given)
+        else:
+            event = merges.merged(place, number, given)
+        if event is not None:
+            self._inbox.post(event)
 
     def _close(self, session: _Session) -> None:
         session.end()

@@ -86,6 +86,7 @@ def _of_job(message: Explanation) -> Iterator[RenderableType]:
     yield from _job(message)
     if message.latency:
         yield f"  {plain(message.latency)}"
+    yield from (f"  {plain(line)}" for line in message.forks)
     yield from _lines(message)
     if message.HasField("fleet") and (worths := _worths(message.fleet)):
         yield f"  {worths}, as round {message.fleet.round} reckoned"
@@ -422,6 +423,7 @@ def shape(message: Explanation) -> dict[str, Any]:
         "moved_ms": message.moved_ms or None,
         "exchanges": [exchange_shape(one) for one in message.exchanges],
         "latency": message.latency or None,
+        **({"forks": list(message.forks)} if message.forks else {}),
         "evidence": _evidence_shape(message.evidence) if message.HasField("evidence") else None,
         "dag": _dag_shape(message.dag) if message.HasField("dag") else None,
         "fleet": _fleet_shape(message.fleet) if message.HasField("fleet") else None,

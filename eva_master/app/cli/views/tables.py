@@ -206,7 +206,7 @@ def _cost(message: Job) -> str:
     alone = money(message.no_packing_micro_usd)
     text = f"{money(message.cost_micro_usd)} ({alone} on instances of its own)"
     extra = message.replicas_micro_usd
-    return f"{text}, {money(extra)} of it for extra runs of late tasks" if extra else text
+    return f"{text}, {money(extra)} of it for extra runs" if extra else text
 
 
 def pause(message: Job | ClusterState, now: int) -> Text:

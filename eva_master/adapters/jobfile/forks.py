@@ -1,0 +1,52 @@
+"""Forks in job files: `forks` and `merge`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from eva_master.adapters.jobfile.schema import JobFile
+from eva_master.adapters.text.yamlfile import Document
+from eva_master.model.errors import Problem
+from eva_master.model.forks.merging import MergeRule
+from eva_master.model.ids import MILLION
+from eva_master.model.job import JobKind
+
+
+def problems(document: Document, job: JobFile) -> Iterator[Problem]:
+    """What is wrong between keys that are right one by one."""
+    if job.merge is not None and job.forks == 1:
+        message = "only forks are merged, and the job has none"
+        yield document.problem(("merge",), message, "write `forks: 2` or more, or remove it")
+    if job.forks == 1:
+        return
+    if job.kind == "array":
+        message = "the tasks of an array train nothing together, so it has no forks"
+        yield document.problem(("forks",), message, "write `kind: gang`, or remove it")
+    elif job.tasks != 1:
+        message = "a gang of several tasks cannot be forked yet"
+        yield document.problem(("forks",), message, "write `tasks: 1`, or remove it")
+    if job.total_steps is None:
+        message = "the steps of forks are added up until the job has done all, and none are stated"
+        yield document.problem(("forks",), message, "write `total_steps` too, or remove it")
+    if not job.reports_steps:
+        message = "the steps of forks are counted, and the program reports none"
+        yield document.problem(("forks",), message, "remove it, or `reports_steps: false`")
+
+
+def kind_of(job: JobFile) -> JobKind:
+    """A forked job is an array of one task: its forks are runs of that."""
+    return JobKind.ARRAY if job.forks > 1 else JobKind(job.kind)
+
+
+def rule_of(job: JobFile) -> MergeRule:
+    """How the forks of a job are merged."""
+    if job.merge is None:
+        return MergeRule()
+    check = job.merge.check or ""
+    larger = check.startswith("accuracy") or check.endswith("acc")
+    return MergeRule(
+        every_ms=job.merge.every,
+        check=check,
+        tolerance_ppm=round(job.merge.tolerance * MILLION),
+        larger=larger if job.merge.better is None else job.merge.better == "larger",
+    )

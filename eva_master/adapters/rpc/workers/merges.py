@@ -1,0 +1,85 @@
+"""Converts what forks are told and what they say. Pure functions."""
+
+from __future__ import annotations
+
+import math
+import re
+
+from eva_master.adapters.rpc._proto import worker_pb2 as pb
+from eva_master.model.actions import ForkOrder, TellMerge
+from eva_master.model.events import PartGiven, PartsMerged
+from eva_master.model.forks.merging import MOST_FORKS, Kept
+from eva_master.model.ids import InstanceId, RunId
+
+_LONGEST_REASON = 200
+_MOST_COUNT = 2**53
+_DIGEST = re.compile(r"[0-9a-f]{64}|")
+
+
+def fork(order: ForkOrder) -> pb.Fork:
+    """What a fork must know of the others."""
+    return pb.Fork(
+        number=order.number, forks=order.forks, every_ms=order.every_ms, check=order.check
+    )
+
+
+def told(action: TellMerge) -> pb.TellMerge:
+    """What a fork is to do now."""
+    it = action.round
+    return pb.TellMerge(
+        run_id=action.run,
+        attempt=action.attempt,
+        epoch=it.epoch,
+        base_steps=it.steps,
+        quota=it.quota,
+        forks=it.forks,
+        average=it.average,
+        give=it.give,
+        finished=it.finished,
+        parts=[pb.Part(fork=one.fork, steps=one.steps, digest=one.digest) for one in it.parts],
+        alone=it.whole,
+        best=it.best,
+    )
+
+
+def given(instance: InstanceId, session: int, message: pb.PartGiven) -> PartGiven | None:
+    """A fork's part; `None` if no agent can have sent it."""
+    plausible = max(message.steps, message.epoch) < _MOST_COUNT
+    if not plausible or not _DIGEST.fullmatch(message.digest):
+        return None
+    run = RunId(message.run_id)
+    return PartGiven(
+        instance,
+        session,
+        run,
+        message.attempt,
+        message.epoch,
+        message.steps,
+        message.digest,
+    )
+
+
+def merged(instance: InstanceId, session: int, message: pb.PartsMerged) -> PartsMerged | None:
+    """A leader's merge; `None` if no agent can have sent it."""
+    if message.epoch >= _MOST_COUNT or len(message.parts) > MOST_FORKS:
+        return None
+    kept = tuple(Kept(it.fork, it.kept, _words(it.reason)) for it in message.parts)
+    return PartsMerged(
+        instance,
+        session,
+        RunId(message.run_id),
+        message.attempt,
+        message.epoch,
+        kept,
+        _figure(message.check_merged) if message.HasField("check_merged") else None,
+        _figure(message.check_best) if message.HasField("check_best") else None,
+    )
+
+
+def _figure(value: float) -> float:
+    """A figure; one that is no number is worse than any other."""
+    return value if math.isfinite(value) else math.nan
+
+
+def _words(text: str) -> str:
+    return "".join(it if it.isprintable() else "?" for it in text[:_LONGEST_REASON])

@@ -1,0 +1,1 @@
+"""Copies of a training job that run at once."""

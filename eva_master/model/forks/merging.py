@@ -1,0 +1,165 @@
+"""Forks: copies of one training job that run at once, and whose weights are merged."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from eva_master.model.ids import Millis
+
+MOST_FORKS = 64
+"""Forks of a job at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class MergeRule:
+    """How the forks of a job are merged.
+
+    Attributes:
+        every_ms: From one merge to the next, the merge itself not counted.
+        check: The program's own figure by which a merge is judged; empty if it is not.
+        tolerance_ppm: How much worse than the best fork a merge may be, in millionths.
+        larger: Whether a larger `check` is better.
+    """
+
+    every_ms: int = 60_000
+    check: str = ""
+    tolerance_ppm: int = 20_000
+    larger: bool = False
+
+    def worse(self, merged: float | None, best: float | None) -> bool:
+        """Whether a merge is worse than the best of its parts by more than is tolerated."""
+        if merged is None or best is None:
+            return False
+        lost = best - merged if self.larger else merged - best
+        return not lost <= abs(best) * self.tolerance_ppm / 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What one fork may do in an epoch.
+
+    Attributes:
+        attempt: The attempt that is to do it; a later one comes too late for this epoch.
+        steps: So many steps.
+    """
+
+    fork: int
+    attempt: int
+    steps: int
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What one fork has given in an epoch.
+
+    Attributes:
+        attempt: The attempt that gave it.
+        digest: Of the list of its files in the object store.
+    """
+
+    fork: int
+    attempt: int
+    steps: int
+    digest: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Merging:
+    """How far the forks of one job are. Epoch `merged` + 1 is under way if anybody trains in it.
+
+    Attributes:
+        merged: The epoch that was merged last, 0 for none.
+        steps: Steps in the merges that were made: those of the job, each counted once.
+        since_ms: When the epoch that is under way began, or its leader was named.
+        shares: Who trains in it and has not given a part yet.
+        parts: What was given in it.
+        leader: Who merges these, once nobody trains any more; `None` before.
+        leader_attempt: Which attempt of it.
+        told_to_give: Whether those who train are to give what they have.
+        worse: How many merges in a row were worse than the best of their parts.
+        missed: Forks that gave nothing in the last rounds that they were asked, with their number.
+        refused: Forks whose part of the epoch that is under way does not count, with the reason.
+        left_out: Forks whose part of the last merge does not count, with the reason.
+        unforked: Why the job goes on without forks; empty while it is forked.
+        took_ms: How long the last merge took, from its last part on.
+        best: Whether it goes on from the best part of the last merge instead of that.
+    """
+
+    merged: int = 0
+    steps: int = 0
+    since_ms: Millis = Millis(0)
+    shares: tuple[Share, ...] = ()
+    parts: tuple[Part, ...] = ()
+    leader: int | None = None
+    leader_attempt: int = 0
+    told_to_give: bool = False
+    worse: int = 0
+    missed: tuple[tuple[int, int], ...] = ()
+    refused: tuple[tuple[int, str], ...] = ()
+    left_out: tuple[tuple[int, str], ...] = ()
+    unforked: str = ""
+    took_ms: int = 0
+    best: bool = False
+
+    @property
+    def epoch(self) -> int:
+        """The epoch that is under way, or that begins next."""
+        return self.merged + 1
+
+    @property
+    def open(self) -> bool:
+        """Whether anybody has begun to train in that epoch."""
+        return bool(self.shares or self.parts)
+
+    def share_of(self, fork: int) -> Share | None:
+        """What a fork may do; `None` if it does not train in this epoch, or has given its part."""
+        return next((it for it in self.shares if it.fork == fork), None)
+
+    def part_of(self, fork: int) -> Part | None:
+        """What a fork has given in this epoch."""
+        return next((it for it in self.parts if it.fork == fork), None)
+
+
+NOT_BEGUN = Merging()
+
+
+@dataclass(frozen=True, slots=True)
+class MergeRound:
+    """What a fork is told of the epoch that is under way; see `iterator.proto`.
+
+    Attributes:
+        epoch: In which it is to train.
+        steps: Those of the whole job in the weights that the epoch starts from.
+        quota: How many it may do.
+        forks: How many train in it.
+        average: Whether it is the leader and is to merge `parts`.
+        give: Whether it is to give its part now.
+        finished: Whether all is done.
+        parts: Of the leader: what was given.
+        whole: Whether it goes on alone for good, so that its own checkpoints count.
+        best: Whether it is to go on from the best part of the epoch before, not from the merge.
+    """
+
+    epoch: int
+    steps: int
+    quota: int
+    forks: int
+    average: bool = False
+    give: bool = False
+    finished: bool = False
+    parts: tuple[Part, ...] = ()
+    whole: bool = False
+    best: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What became of one part in a merge.
+
+    Attributes:
+        reason: Why it was left out; empty if it was kept.
+    """
+
+    fork: int
+    kept: bool
+    reason: str = ""

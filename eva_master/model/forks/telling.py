@@ -1,0 +1,38 @@
+"""What people are told of forks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from eva_master.model.forks.merging import Merging
+
+
+def told(
+    forks: int, total: int | None, now: Merging | None, name: Callable[[int], str]
+) -> tuple[str, ...]:
+    """How far the forks of a job are, and what went wrong with them; nothing if it has none.
+
+    Args:
+        forks: How many it may have.
+        total: Its steps.
+        now: What there is of its merges.
+        name: The id of a fork's run.
+    """
+    if forks == 1 or now is None or total is None:
+        return ()
+    epochs = "one merge" if now.merged == 1 else f"{now.merged:,} merges"
+    took = f"; the last one took {now.took_ms / 1000:.1f} s" if now.merged else ""
+    lines = [f"up to {forks} forks: {epochs}, {now.steps:,} of {total:,} steps in them{took}"]
+    lines += [f"{name(fork)} was left out of the last merge: {why}" for fork, why in now.left_out]
+    if now.unforked:
+        lines.append(f"goes on unforked: {now.unforked}")
+    return tuple(lines)
+
+
+def reason(why: str, now: Merging | None, fork: int) -> str:
+    """Why a task has a run, with why the part of a fork did not count last."""
+    left_out = None if now is None else dict(now.left_out).get(fork)
+    if left_out is None:
+        return why
+    words = f"its last part was left out: {left_out}"
+    return f"{why}; {words}" if why else words

@@ -1,0 +1,253 @@
+"""Forks beside the policies: no policy sees any, and every one of them leaves room for some.
+
+A forked job trains on as many instances as its user allows and nobody else needs. Policies are
+shown its own run alone, fork 0, as if the room of the others were free. What their plans leave idle
+is given to forks: the job with the fewest runs comes first, and gets the instance where it is
+fastest. Only machines that stay whatever becomes of the fork are taken: the operator's own, and
+those in pools. No fork begins where somebody who waits would fit, and one in whose room a plan
+places somebody gives it up at once.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from eva_master.model.catalog import Offering, Purchase
+from eva_master.model.ids import Family, InstanceId, JobId, RunId, Workload
+from eva_master.model.planning.plan import Assign, Fork, Plan, Retire, Suspend
+from eva_master.model.planning.snapshot import JobView, RunView, Snapshot
+from eva_master.model.resources import NOTHING, Resources
+
+_LEAVES = "its instance is given up"
+_ALONE = "fork 0 of its job has no place"
+
+
+def hidden(now: Snapshot) -> Snapshot:
+    """The cluster as policies see it: without any fork but the first of each job."""
+    jobs = {job.id for job in now.jobs if job.forks is not None}
+    gone = {run.id for run in now.runs if run.replica and run.job in jobs} if jobs else set()
+    if not gone:
+        return now
+    return replace(
+        now,
+        jobs=tuple(_job_without(job, gone) if job.id in jobs else job for job in now.jobs),
+        runs=tuple(run for run in now.runs if run.id not in gone),
+        instances=tuple(
+            replace(view, residents=tuple(it for it in view.residents if it not in gone))
+            if not gone.isdisjoint(view.residents)
+            else view
+            for view in now.instances
+        ),
+    )
+
+
+def _job_without(job: JobView, gone: set[RunId]) -> JobView:
+    return replace(job, runs=tuple(it for it in job.runs if it not in gone))
+
+
+def completed(now: Snapshot, plan: Plan) -> Plan:
+    """A policy's plan with the forks that begin and end.
+
+    Args:
+        now: The cluster as it is, forks and all.
+        plan: The policy's answer; its own entries stand.
+    """
+    jobs = {job.id: job for job in now.jobs if job.forks is not None}
+    if not jobs:
+        return plan
+    rooms = _Rooms(now, plan, jobs)
+    retired = rooms.retired()
+    forks = rooms.begun()
+    if not retired and not forks:
+        return plan
+    return replace(plan, entries=(*plan.entries, *retired), forks=forks)
+
+
+@dataclass(slots=True)
+class _Room:
+    """What is on an instance once a plan is carried out.
+
+    Attributes:
+        free: What the runs that policies see, and forks that stay, leave.
+        forks: The forks there.
+        jobs: Of whom there is any run.
+        fits: Whether forks may begin there.
+    """
+
+    offering: Offering
+    free: Resources
+    forks: list[RunView]
+    jobs: set[JobId]
+    fits: bool
+
+    def holds(self, run: RunView) -> bool:
+        """Whether somebody who waits fits into what is free."""
+        need = run.task.demand_on(self.offering.type.family)
+        return need is not None and need.fits(self.free)
+
+    def in_the_way_of(self, run: RunView, lost: set[RunId]) -> list[RunView]:
+        """The forks without which somebody would fit who does not; none if that is not enough."""
+        need = run.task.demand_on(self.offering.type.family)
+        leaving: list[RunView] = []
+        free = self.free
+        for fork in self.forks if need is not None else ():
+            if fork.id not in lost:
+                leaving.append(fork)
+                free = free + _need(fork, self.offering)
+                if need is not None and need.fits(free):
+                    return leaving
+        return []
+
+
+class _Rooms:
+    """The instances once a plan is carried out."""
+
+    def __init__(self, now: Snapshot, plan: Plan, jobs: Mapping[JobId, JobView]) -> None:
+        self._jobs = jobs
+        self._speeds = dict(now.standalone.measured)
+        self._own = {run.job: run for run in now.runs if run.job in jobs and not run.replica}
+        self._forks = [run for run in now.runs if run.job in jobs and run.replica]
+        self._places = _places(now, plan)
+        there: defaultdict[InstanceId | int, list[RunView]] = defaultdict(list)
+        forks = {run.id for run in self._forks}
+        for run in now.runs:
+            if (place := self._places[run.id]) is not None:
+                there[place].append(run)
+        self._waiting = [
+            run
+            for run in now.runs
+            if self._places[run.id] is None and not run.pinned and run.id not in forks
+        ]
+        pooled = {it for pool in plan.pools if not pool.lent for it in pool.members}
+        self._rooms: dict[InstanceId, _Room] = {}
+        for view in now.instances:
+            stays = view.id in pooled or view.offering.purchase is Purchase.OWNED
+            free = view.offering.type.capacity
+            for run in there[view.id]:
+                if run.id not in forks:
+                    free = free - _need(run, view.offering)
+            self._rooms[view.id] = _Room(
+                view.offering,
+                free,
+                [run for run in there[view.id] if run.id in forks],
+                {run.job for run in there[view.id]},
+                stays and view.ready,
+            )
+
+    def retired(self) -> tuple[Retire, ...]:
+        """The forks that end: in others' way, without fork 0, or on what is given up."""
+        found: list[Retire] = []
+        for fork in self._forks:
+            own, place = self._own.get(fork.job), fork.instance
+            if place is None or place not in self._rooms:
+                found.append(Retire(fork.id, _LEAVES))
+            elif own is None or self._places[own.id] is None:
+                found.append(Retire(fork.id, _ALONE))
+        lost = {entry.run for entry in found}
+        for name, room in self._rooms.items():
+            for fork in room.forks:
+                if fork.id in lost:
+                    continue
+                need, own = _need(fork, room.offering), self._own[fork.job]
+                if self._places[own.id] == name:
+                    found.append(Retire(fork.id, "fork 0 comes to its instance"))
+                elif not need.fits(room.free):
+                    found.append(Retire(fork.id, "its room is needed"))
+                else:
+                    room.free = room.free - need
+        lost = {entry.run for entry in found}
+        return (*found, *self._making_way(lost))
+
+    def _making_way(self, lost: set[RunId]) -> list[Retire]:
+        """The forks that end for those who wait, and whom a plan places in no room of theirs."""
+        found: list[Retire] = []
+        for run in self._waiting:
+            if any(room.holds(run) for room in self._rooms.values()):
+                continue  # whatever it waits for, room it is not
+            for room in self._rooms.values():
+                leaving = room.in_the_way_of(run, lost)
+                if not leaving:
+                    continue
+                why = f"it makes room for {run.id}, which waits"
+                found += [Retire(fork.id, why) for fork in leaving]
+                lost.update(fork.id for fork in leaving)
+                freed = sum((_need(fork, room.offering) for fork in leaving), NOTHING)
+                room.free = room.free + freed - _need(run, room.offering)
+                break
+        return found
+
+    def begun(self) -> tuple[Fork, ...]:
+        """The forks that begin, wherever there is room left."""
+        left = {
+            name: job.forks or 0
+            for name, job in self._jobs.items()
+            if (own := self._own.get(name)) is not None and self._places[own.id] is not None
+        }
+        count = {name: sum(it.job == name for it in self._forks) for name in left}
+        found: list[Fork] = []
+        while True:
+            wanted = sorted(
+                (count[name], self._jobs[name].submitted_ms, name)
+                for name, more in left.items()
+                if more > 0
+            )
+            begun = next((it for *_, name in wanted if (it := self._fork_of(name))), None)
+            if begun is None:
+                return tuple(found)
+            found.append(begun)
+            left[begun.job] -= 1
+            count[begun.job] += 1
+
+    def _fork_of(self, name: JobId) -> Fork | None:
+        """One more fork of a job, where it is fastest."""
+        own = self._own[name]
+        rates = _rates(own, self._speeds)
+        able = [
+            (-rates.get(room.offering.type.family, 0), place)
+            for place, room in self._rooms.items()
+            if room.fits and name not in room.jobs and self._leaves_room(own, room)
+        ]
+        if not able:
+            return None
+        _, place = min(able)
+        room = self._rooms[place]
+        room.free = room.free - _need(own, room.offering)
+        room.jobs.add(name)
+        return Fork(name, place, "nobody else needs its room")
+
+    def _leaves_room(self, own: RunView, room: _Room) -> bool:
+        need = own.task.demand_on(room.offering.type.family)
+        if need is None or not need.fits(room.free):
+            return False
+        for run in self._waiting:
+            other = run.task.demand_on(room.offering.type.family)
+            if other is not None and other.fits(room.free):
+                return False
+        return True
+
+
+def _places(now: Snapshot, plan: Plan) -> dict[RunId, InstanceId | int | None]:
+    """Where each run is once a plan is carried out."""
+    places: dict[RunId, InstanceId | int | None] = {run.id: run.instance for run in now.runs}
+    for entry in plan.entries:
+        if isinstance(entry, Assign):
+            places[entry.run] = entry.on
+        elif isinstance(entry, Suspend):
+            places[entry.run] = None
+    return places
+
+
+def _need(run: RunView, offering: Offering) -> Resources:
+    return run.task.demand_on(offering.type.family) or NOTHING
+
+
+def _rates(run: RunView, measured: Mapping[tuple[Workload, Family], int]) -> dict[Family, int]:
+    """Its rates by family, in millionths: as stated, else as measured."""
+    known = {
+        family: rate
+        for (workload, family), rate in measured.items()
+        if workload == run.task.workload
+    }
+    return {**known, **dict(run.task.throughput)}

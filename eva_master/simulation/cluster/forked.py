@@ -1,0 +1,132 @@
+"""The programs of simulated forks: they train as they are told, give their parts, and merge."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from eva_master.model.events import Event, PartGiven, PartsMerged, Phase
+from eva_master.model.forks.merging import Kept, MergeRound
+from eva_master.simulation.cluster.clock import Timeline
+from eva_master.simulation.cluster.progress_model import ProgressModel
+from eva_master.simulation.cluster.work import Attempt, ForkProgram
+
+
+class Forks:
+    """The forks on one simulated worker.
+
+    Args:
+        timeline: The virtual time.
+        progress: Advances the programs.
+        merge_ms: How long a merge takes, from the last part to the next epoch.
+        post: Sends an event about an attempt, if there is a session: it is made from its number.
+        leave: Ends a program with 0.
+    """
+
+    def __init__(
+        self,
+        timeline: Timeline,
+        progress: ProgressModel,
+        merge_ms: int,
+        *,
+        post: Callable[[Callable[[int], Event]], None],
+        leave: Callable[[Attempt], None],
+    ) -> None:
+        self._timeline = timeline
+        self._progress = progress
+        self._merge_ms = merge_ms
+        self._post = post
+        self._leave = leave
+
+    def hear(self, attempt: Attempt, told: MergeRound) -> None:
+        """Do what a fork is told; it may be told again, or late."""
+        fork = attempt.fork
+        if fork is None or attempt.phase is not Phase.RUNNING or attempt.stopping:
+            return
+        if told.epoch < fork.epoch or not fork.gives:
+            if not fork.gives and told.finished:
+                self._timeline.after(0, lambda: self._leave(attempt))
+            return
+        if told.finished:
+            self._timeline.after(0, lambda: self._leave(attempt))
+        elif told.average:
+            self._merge(attempt, fork, told)
+        elif (told.epoch > fork.epoch and told.quota) or (told.whole and not fork.alone):
+            self._begin(attempt, fork, told)
+        elif told.epoch == fork.epoch:
+            self._go_on(attempt, fork, told)
+
+    def _begin(self, attempt: Attempt, fork: ForkProgram, told: MergeRound) -> None:
+        """Train in an epoch, from the merge before it."""
+        fork.epoch, fork.given, fork.merging, fork.done = told.epoch, None, False, None
+        fork.alone, fork.last = told.whole, told.forks == 1
+        fork.base_ms = attempt.done(self._timeline.now())
+        attempt.until_ms = fork.base_ms + told.quota * 1000 / attempt.work.steps_per_s
+        self._progress.pause(attempt, on=False)
+
+    def _go_on(self, attempt: Attempt, fork: ForkProgram, told: MergeRound) -> None:
+        fork.last = told.forks == 1  # the newest word counts
+        if fork.given is None and told.give:
+            self.give(attempt)
+        elif fork.given is not None:
+            self._say_given(attempt, fork)
+
+    def share_done(self, attempt: Attempt) -> None:
+        """Go on from the end of a share."""
+        fork = attempt.fork
+        assert fork is not None
+        if fork.last:
+            self._leave(attempt)
+        else:
+            self.give(attempt)
+
+    def give(self, attempt: Attempt) -> None:
+        """Stop training, and give the part."""
+        fork = attempt.fork
+        assert fork is not None
+        if fork.alone:
+            self._leave(attempt)
+            return
+        self._progress.pause(attempt, on=True)
+        done = attempt.done(self._timeline.now()) - fork.base_ms
+        fork.given = attempt.work.steps(done)
+        self._say_given(attempt, fork)
+
+    def give_last(self, attempt: Attempt) -> None:
+        """Give what has been done of a share, before the program is stopped."""
+        fork = attempt.fork
+        if fork is not None and fork.gives and fork.epoch and fork.given is None and not fork.alone:
+            self.give(attempt)
+
+    def _say_given(self, attempt: Attempt, fork: ForkProgram) -> None:
+        order, epoch, steps = attempt.order, fork.epoch, fork.given or 0
+        self._post(
+            lambda session: PartGiven(
+                attempt.instance, session, order.run, order.attempt, epoch, steps
+            )
+        )
+
+    def _merge(self, attempt: Attempt, fork: ForkProgram, told: MergeRound) -> None:
+        """Merge the parts of an epoch, be it that one of them is its own or not."""
+        if told.epoch > fork.epoch:
+            fork.epoch, fork.given, fork.merging, fork.done = told.epoch, 0, False, None
+        if fork.done is not None:
+            self._say_merged(attempt, fork)
+        elif not fork.merging:
+            fork.merging = True
+            kept = tuple(Kept(part.fork, kept=True) for part in told.parts)
+            epoch = fork.epoch
+            self._timeline.after(self._merge_ms, lambda: self._merged(attempt, epoch, kept))
+
+    def _merged(self, attempt: Attempt, epoch: int, kept: tuple[Kept, ...]) -> None:
+        fork = attempt.fork
+        if fork is not None and fork.epoch == epoch and attempt.phase is Phase.RUNNING:
+            fork.done = kept
+            self._say_merged(attempt, fork)
+
+    def _say_merged(self, attempt: Attempt, fork: ForkProgram) -> None:
+        order, epoch, kept = attempt.order, fork.epoch, fork.done or ()
+        self._post(
+            lambda session: PartsMerged(
+                attempt.instance, session, order.run, order.attempt, epoch, kept
+            )
+        )

@@ -1,0 +1,171 @@
+"""What one fork is told by the master and tells it, between its program and the object store."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+
+import structlog
+
+from eva_worker.errors import StoreUnavailable, WorkerError
+from eva_worker.files.merging import MOST_EPOCH, MergeFiles
+from eva_worker.files.objects import persistently
+from eva_worker.orders import MergeNews, MergeRound, PartGiven, PartsMerged, TaskKey
+
+_TRIES = 5
+_WAITS = MergeRound(0)
+"""What a program is told before the master has said anything: wait."""
+
+
+class ForkMerges:
+    """One fork: fetches merges and parts before its program is told, stores what it makes.
+
+    The master's newest word counts. What is done about it is done one after the other, in the
+    background; each step may be repeated.
+
+    Args:
+        key: The attempt.
+        fork: Its number.
+        files: Its directories, and those in the store.
+        say: Tells the master.
+        tell: Writes a line into the task's log.
+    """
+
+    def __init__(
+        self,
+        key: TaskKey,
+        fork: int,
+        files: MergeFiles,
+        *,
+        say: Callable[[MergeNews], None],
+        tell: Callable[[str], None],
+    ) -> None:
+        self._key = key
+        self._fork = fork
+        self._files = files
+        self._say = say
+        self._tell = tell
+        self._round: MergeRound | None = None
+        self._answer = _WAITS
+        self._given: PartGiven | None = None
+        self._merged: PartsMerged | None = None
+        self._programs = (0, 0)
+        self._news = asyncio.Event()
+        self._work: asyncio.Task[None] | None = None
+        self._refused: set[tuple[str, int]] = set()
+        self._log = structlog.get_logger().bind(run=key.run, attempt=key.attempt)
+
+    def start(self) -> None:
+        """Begin to carry out what the master says."""
+        self._work = asyncio.create_task(self._keep_up(), name=f"merges of {self._key}")
+
+    async def close(self) -> None:
+        """Store the part that the program gave last, if the master wants it; then stop."""
+        if self._work is not None:
+            self._work.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._work
+            self._work = None
+        if self._round is None or self._round.finished or self._round.alone:
+            return
+        with contextlib.suppress(WorkerError, OSError):
+            await self._give(self._round)
+
+    def told(self, order: MergeRound) -> None:
+        """Take in what the master says; what it says again shows that it has not heard."""
+        if not 0 < order.epoch <= MOST_EPOCH:
+            return
+        if self._round is not None and order.epoch < self._round.epoch:
+            return
+        self._round = order
+        for said in (self._given, self._merged):
+            if said is not None and said.epoch == order.epoch:
+                self._say(said)
+        self._news.set()
+
+    def heard(self, given: int, merged: int) -> None:
+        """Take in what the program says: the newest part that it gave, and merge that it has."""
+        if (given, merged) != self._programs:
+            self._programs = given, merged
+            self._news.set()
+
+    @property
+    def answer(self) -> MergeRound:
+        """What the program is to be told."""
+        return self._answer
+
+    async def _keep_up(self) -> None:
+        while True:
+            await self._news.wait()
+            self._news.clear()
+            order = self._round
+            if order is None:
+                continue
+            try:
+                await persistently(
+                    lambda order=order: self._act(order),  # type: ignore[misc]
+                    tries=_TRIES,
+                    subject=f"merge of {self._key}",
+                )
+            except (WorkerError, OSError) as error:
+                self._log.warning("merge failed", epoch=order.epoch, error=str(error))
+                if isinstance(error, StoreUnavailable):
+                    self._news.set()
+            except Exception:
+                # Whatever a task has left there must not end its merges without a word.
+                self._log.exception("merge failed", epoch=order.epoch)
+
+    async def _act(self, order: MergeRound) -> None:
+        """Do what the master's word calls for, as far as the program has come."""
+        before = order.epoch - 1
+        if before and not order.average and not await self._there("merged", before):
+            await self._files.fetch_merge(before)
+        if order.average and not await self._there("parts", order.epoch):
+            await self._files.fetch_parts(order.epoch, order.parts)
+        if order is not self._round:
+            return
+        self._answer = order
+        if not (order.finished or order.alone):
+            await self._give(order)
+        if order.average:
+            await self._publish(order)
+
+    async def _give(self, order: MergeRound) -> None:
+        """Store the part of this epoch once the program has given it."""
+        epoch = order.epoch
+        known = self._given is not None and self._given.epoch == epoch
+        if known or ("part", epoch) in self._refused or not await self._there("given", epoch):
+            return
+        try:
+            steps, digest = await self._files.store_part(epoch, self._fork)
+        except StoreUnavailable:
+            raise
+        except (WorkerError, OSError) as error:
+            self._refuse("part", epoch, error)
+            return
+        self._given = PartGiven(self._key, epoch, steps, digest)
+        self._say(self._given)
+
+    async def _publish(self, order: MergeRound) -> None:
+        """Store the merge of this epoch once the program, which leads, has made it."""
+        epoch = order.epoch
+        known = self._merged is not None and self._merged.epoch == epoch
+        if known or ("merge", epoch) in self._refused or not await self._there("merged", epoch):
+            return
+        try:
+            parts, merged, best = await self._files.store_merge(epoch)
+        except StoreUnavailable:
+            raise
+        except (WorkerError, OSError) as error:
+            self._refuse("merge", epoch, error)
+            return
+        self._merged = PartsMerged(self._key, epoch, parts, merged, best)
+        self._say(self._merged)
+
+    def _refuse(self, what: str, epoch: int, error: Exception) -> None:
+        self._refused = {it for it in self._refused if it[1] == epoch} | {(what, epoch)}
+        self._tell(f"eva: the {what} of epoch {epoch} cannot be stored: {error}")
+
+    async def _there(self, kind: str, epoch: int) -> bool:
+        return await asyncio.to_thread(self._files.has, kind, epoch)

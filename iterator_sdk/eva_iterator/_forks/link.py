@@ -1,0 +1,107 @@
+"""What a fork hears from the agent and says to it, and its place in the environment."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from eva_iterator._forks.parts import MOST_FORKS
+
+DIRECTORY_VARIABLE = "EVA_MERGE_DIR"
+FORK_VARIABLE = "EVA_FORK"
+FORKS_VARIABLE = "EVA_FORKS"
+EVERY_VARIABLE = "EVA_MERGE_EVERY_MS"
+CHECK_VARIABLE = "EVA_MERGE_CHECK"
+BETTER_VARIABLE = "EVA_MERGE_BETTER"
+
+
+class Round(NamedTuple):
+    """What the agent says of the present epoch; see `MergeRound` in iterator.proto."""
+
+    epoch: int
+    base_steps: int = 0
+    quota: int = 0
+    average: bool = False
+    give: bool = False
+    finished: bool = False
+    forks: int = 0
+    best: bool = False
+
+
+class Place(NamedTuple):
+    """Which fork of how many a program is, and where its merges are.
+
+    Attributes:
+        directory: Holds `given`, `parts` and `merged`.
+        fork: The number of this fork.
+        forks: How many forks the job has.
+        every_s: Seconds from merge to merge, as the job file says; 0 if unknown.
+        check: Name of the check metric, empty for none.
+        better: `larger` or `smaller`, whichever is better of it; empty if its name says so.
+    """
+
+    directory: Path
+    fork: int
+    forks: int
+    every_s: float
+    check: str
+    better: str = ""
+
+    @property
+    def larger_is_better(self) -> bool:
+        """Whether a larger check metric is better, as the job file or else its name says."""
+        if self.better in ("larger", "smaller"):
+            return self.better == "larger"
+        return self.check.startswith("accuracy") or self.check.endswith("acc")
+
+
+def place_in(environ: Mapping[str, str]) -> Place | None:
+    """The place that an environment names, None unless the program is a fork."""
+    directory = environ.get(DIRECTORY_VARIABLE)
+    fork, forks = shard_in(environ)
+    if not directory or forks < 1:
+        return None
+    try:
+        every_s = max(0, int(environ.get(EVERY_VARIABLE, "0"))) / 1000
+    except ValueError:
+        every_s = 0.0
+    check, better = environ.get(CHECK_VARIABLE, ""), environ.get(BETTER_VARIABLE, "")
+    return Place(Path(directory), fork, forks, every_s, check, better)
+
+
+def shard_in(environ: Mapping[str, str]) -> tuple[int, int]:
+    """The number of the fork, and how many there are; (0, 1) unless both are stated."""
+    try:
+        fork, forks = int(environ[FORK_VARIABLE]), int(environ[FORKS_VARIABLE])
+    except (KeyError, ValueError):
+        return 0, 1
+    return (fork, forks) if 0 <= fork < forks <= MOST_FORKS else (0, 1)
+
+
+class Link:
+    """What the looping thread and the reporter tell each other.
+
+    The reporter writes `round`, the looping thread the rest; each is replaced as a whole.
+
+    Attributes:
+        round: The newest that was heard, None for nothing yet.
+        given: Newest epoch whose part was published.
+        merged: Newest epoch whose merge was written or loaded.
+        heard: Set when `round` has changed.
+    """
+
+    def __init__(self) -> None:
+        self.round: Round | None = None
+        self.given = 0
+        self.merged = 0
+        self.heard = threading.Event()
+
+    def hear(self, news: Round) -> None:
+        """Takes note of what the agent says; an epoch that is over is ignored."""
+        known = self.round
+        if news == known or (known is not None and news.epoch < known.epoch):
+            return
+        self.round = news
+        self.heard.set()

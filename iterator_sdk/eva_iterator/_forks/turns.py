@@ -1,0 +1,106 @@
+"""What a fork does next: a pure decision over what it heard and what it has done."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import NamedTuple
+
+from eva_iterator._forks.link import Round
+
+
+class Turn(Enum):
+    """What to do between two steps."""
+
+    TRAIN = "train"
+    GIVE = "give"
+    AVERAGE = "average"
+    LOAD = "load"
+    GO_BACK = "go back"
+    WAIT = "wait"
+    END = "end"
+
+
+class Done(NamedTuple):
+    """What a fork has done.
+
+    Attributes:
+        epoch: The epoch in which its steps were made.
+        steps: Steps made in it.
+        given: Newest epoch whose part was published.
+        merged: Newest epoch whose merge was written or loaded.
+        best: Newest epoch whose best part was loaded in place of its merge.
+        failed: Newest epoch that could not be averaged here.
+    """
+
+    epoch: int = 0
+    steps: int = 0
+    given: int = 0
+    merged: int = 0
+    best: int = 0
+    failed: int = 0
+
+    def steps_in(self, epoch: int) -> int:
+        """Steps made in an epoch, as far as it is the present one."""
+        return self.steps if self.epoch == epoch else 0
+
+
+class There(NamedTuple):
+    """What lies in the directory of merges, for the epoch that was heard of.
+
+    Attributes:
+        parts: All parts of the epoch.
+        merge: The merge of the epoch.
+        base: The merge of the epoch before.
+    """
+
+    parts: bool = False
+    merge: bool = False
+    base: bool = False
+
+
+def next_turn(heard: Round | None, done: Done, there: There) -> tuple[Turn, int]:
+    """Decides what a fork does next.
+
+    Args:
+        heard: The newest from the agent.
+        done: What the fork has done.
+        there: What lies in the directory of merges.
+
+    Returns:
+        What to do, and the epoch that it is about.
+    """
+    if heard is None:
+        return Turn.WAIT, 0
+    epoch = heard.epoch
+    if heard.finished:
+        return _last(heard, done, there)
+    if epoch - 1 > done.merged:
+        return (Turn.LOAD if there.base else Turn.WAIT), epoch - 1
+    if heard.best and done.best < epoch - 1 and done.steps_in(epoch) == 0:
+        return Turn.GO_BACK, epoch - 1
+    if done.merged >= epoch:
+        return Turn.WAIT, epoch
+    if heard.average and there.parts and done.failed < epoch:
+        return Turn.AVERAGE, epoch
+    if done.given >= epoch:
+        return (Turn.LOAD if there.merge else Turn.WAIT), epoch
+    return _in_epoch(heard, done.steps_in(epoch)), epoch
+
+
+def _last(heard: Round, done: Done, there: There) -> tuple[Turn, int]:
+    if heard.forks != 1:
+        if there.merge and done.merged < heard.epoch:
+            return Turn.LOAD, heard.epoch
+        if there.base and done.merged < heard.epoch - 1:
+            return Turn.LOAD, heard.epoch - 1
+    return Turn.END, heard.epoch
+
+
+def _in_epoch(heard: Round, steps: int) -> Turn:
+    if heard.give and steps:
+        return Turn.GIVE
+    if heard.forks == 1:
+        return Turn.END if 0 < heard.quota <= steps else Turn.TRAIN
+    if heard.quota == 0:
+        return Turn.WAIT
+    return Turn.GIVE if steps >= heard.quota else Turn.TRAIN

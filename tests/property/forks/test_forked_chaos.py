@@ -1,0 +1,183 @@
+"""Forked jobs while forks, leaders, nodes and the master die, and messages get lost."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from dataclasses import dataclass
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eva_master.app.policy_registry import policies
+from eva_master.control.measure import ledger
+from eva_master.control.settings import Settings
+from eva_master.model.catalog import InstanceType, Offering, Purchase
+from eva_master.model.fleet.nodes import OwnedNode
+from eva_master.model.forks.merging import MergeRule
+from eva_master.model.ids import Family, InstanceId, JobId, Price, RunId, Workload
+from eva_master.model.job import JobKind, JobSpec, Program, TaskSpec
+from eva_master.model.resources import Resources
+from eva_master.model.states import JobState, RunState
+from eva_master.simulation.cluster.delays import Delays
+from eva_master.simulation.cluster.work import Work
+from tests.drawing import drawn
+from tests.fakes.chaos import CapriciousPolicy, ChaoticWorld
+
+CHAOS_MS = 1_200_000
+MINUTE_MS = 60_000
+SPEEDS = {"a": 5.0, "b": 1.0}
+DELAYS = Delays(fetch_ms=1_000, start_ms=1_000, stop_ms=2_000, report_ms=10_000)
+
+
+@dataclass(frozen=True, slots=True)
+class Story:
+    """What is submitted, and what goes wrong."""
+
+    seed: int
+    jobs: list[tuple[int, int, int]]
+    """When each job comes, how many forks it may have and how many steps it does."""
+    policy: str
+    trouble: float
+    fuses: list[int]
+    cuts: list[tuple[int, int, int]]
+    outages: list[tuple[int, int, int]]
+
+
+times = st.integers(0, CHAOS_MS // 1000).map(lambda it: it * 1000)
+stories = st.builds(
+    Story,
+    seed=st.integers(0, 2**32),
+    jobs=st.lists(
+        st.tuples(times, st.sampled_from([1, 2, 4, 6]), st.integers(1, 4_000)),
+        min_size=1,
+        max_size=4,
+    ),
+    policy=st.sampled_from(["fifo", "capricious"]),
+    trouble=st.sampled_from([0.0, 0.1, 0.4]),
+    fuses=st.lists(st.integers(10, 300), max_size=6),
+    cuts=st.lists(st.tuples(times, st.integers(0, 9), st.integers(0, 300_000)), max_size=4),
+    outages=st.lists(st.tuples(times, st.integers(0, 9), st.integers(0, 300_000)), max_size=4),
+)
+
+
+def _node(number: int) -> OwnedNode:
+    family = "ab"[number % 2]
+    kind = InstanceType(f"{family}.2", Family(family), Resources(0, 2_000, 4_096))
+    sold = Offering(kind, Price(100_000), zone="nodes", purchase=Purchase.OWNED)
+    return OwnedNode(InstanceId(f"n-{number}"), sold, 180_000)
+
+
+def _spec(number: int, forks: int, steps: int) -> JobSpec:
+    need = Resources(0, 1_000, 1_024)
+    rates = tuple((Family(it), int(rate * 1_000_000)) for it, rate in sorted(SPEEDS.items()))
+    demand = tuple((Family(it), need) for it in sorted(SPEEDS))
+    task = TaskSpec(Workload(f"w{number}"), Program("true"), demand, rates)
+    kind = JobKind.ARRAY if forks > 1 else JobKind.GANG
+    rule = MergeRule(every_ms=30_000)
+    return JobSpec(
+        f"job{number}",
+        "me",
+        (task,),
+        kind,
+        total_steps=steps,
+        duration_ms=steps * 200,
+        forks=forks,
+        merge=rule,
+    )
+
+
+def _world(story: Story) -> ChaoticWorld:
+    nodes = {it.name: it for it in map(_node, range(4))}
+    fifo = policies()["fifo"]
+    world = ChaoticWorld(
+        (),
+        fifo.build(fifo.config())
+        if story.policy == "fifo"
+        else CapriciousPolicy(story.seed, CHAOS_MS),
+        seed=story.seed,
+        trouble=story.trouble,
+        fuses=story.fuses,
+        settings=Settings(nodes=nodes),
+        delays=DELAYS,
+        work_of=lambda run: Work(_total_ms(world, run), steps_per_s=1.0),
+        speed_of=lambda _run, family: SPEEDS[family],
+        merge_ms=3_000,
+    )
+    for number, (at, forks, steps) in enumerate(story.jobs):
+        world.submit(_spec(number, forks, steps), at)  # type: ignore[arg-type]
+    for at, index, back in story.cuts:
+        world.timeline.after(at, lambda i=index, b=back: _hit(world, i, b, "cut"))
+    for at, index, back in story.outages:
+        world.timeline.after(at, lambda i=index, b=back: _hit(world, i, b, "outage"))
+    return world
+
+
+def _total_ms(world: ChaoticWorld, run: RunId) -> float:
+    spec = world.state.jobs[JobId(run.rpartition("/")[0])].spec
+    return (spec.total_steps or 0) * 1000.0
+
+
+def _hit(world: ChaoticWorld, index: int, back: int, what: str) -> None:
+    victim = InstanceId(f"n-{index % 4}")
+    getattr(world.workers, what)(victim, back)
+
+
+def _look(world: ChaoticWorld, seen: Counter[str]) -> None:
+    places: defaultdict[JobId, list[str]] = defaultdict(list)
+    for name, where in world.workers.running().items():
+        assert len(where) == 1, f"{name} runs on {where}"
+        run = world.state.runs[name]
+        places[run.job] += [] if run.target is None else [run.target]  # else it leaves
+    for job_name, where in places.items():
+        assert len(where) == len(set(where)), f"{job_name} has two runs in one place"
+    for active in world.state.active:
+        job = world.state.jobs[active]
+        merging = job.merging
+        if merging is None:
+            continue
+        promised = sum(it.steps for it in merging.shares) + sum(it.steps for it in merging.parts)
+        assert merging.steps + promised <= (job.spec.total_steps or 0)
+        seen["epochs"] = max(seen["epochs"], merging.merged)
+        seen["several"] += len(merging.shares) > 1
+        for _, attempt in world.workers.attempts_of(active):
+            fork = attempt.fork
+            assert fork is None or fork.epoch <= merging.epoch
+            share = merging.share_of(world.state.runs[attempt.order.run].replica)
+            if fork is not None and not attempt.paused and share is not None:
+                # It trains on what was merged last, or has not heard of it yet.
+                assert fork.epoch in (0, merging.epoch) or share.attempt != attempt.order.attempt
+
+
+def _lived(story: Story) -> tuple[Counter[str], ChaoticWorld]:
+    seen: Counter[str] = Counter()
+    world = _world(story)
+    while world.timeline.now() < CHAOS_MS:
+        world.step()
+        _look(world, seen)
+    world.calm_down()
+    for _ in range(200_000):
+        if len(world.answers.replies) == len(story.jobs) and not world.state.active:
+            break
+        world.step()
+        _look(world, seen)
+    return seen, world
+
+
+@drawn(60)
+@given(stories)
+def test_forked_jobs_end_with_every_step_done_once(story: Story) -> None:
+    seen, world = _lived(story)
+    known = {it.spec.name: it for it in world.state.jobs.values()}
+    for number, (_, forks, steps) in enumerate(story.jobs):
+        job = known.get(f"job{number}")
+        if job is None:
+            continue  # its submission died with the master
+        assert job.state is JobState.SUCCEEDED, (job.state, job.reason)
+        if forks > 1 and not (job.merging is not None and job.merging.unforked):
+            assert job.merging is not None
+            assert job.merging.steps == steps
+        runs = list(world.state.members(job.id))
+        assert sum(it.state is RunState.SUCCEEDED for it in runs) == 1
+    for name, account in ledger.bill(world.state, world.timeline.now()).jobs.items():
+        assert 0 <= account.replicas <= account.charged, name
+    assert seen is not None

@@ -1,0 +1,212 @@
+"""Forked jobs on a fleet: they train together, and every step counts once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from eva_master.app.policy_registry import policies
+from eva_master.control.measure import ledger
+from eva_master.control.settings import Settings
+from eva_master.model.catalog import InstanceType, Offering, Purchase
+from eva_master.model.events import (
+    CancelRequested,
+    NodeRequested,
+    ResumeRequested,
+    SuspendRequested,
+)
+from eva_master.model.fleet.nodes import NodeVerb, OwnedNode
+from eva_master.model.forks.merging import MergeRule
+from eva_master.model.ids import Family, InstanceId, JobId, Millis, Price, RunId, Workload
+from eva_master.model.job import JobKind, JobSpec, Program, TaskSpec
+from eva_master.model.records import Job
+from eva_master.model.resources import Resources
+from eva_master.model.states import JobState, RunState
+from eva_master.simulation.cluster.delays import Delays
+from eva_master.simulation.cluster.work import Work
+from eva_master.simulation.simulated_cluster import SimulatedCluster
+
+MINUTE_MS = 60_000
+SPEEDS = {"fast": 10, "slow": 2}
+DELAYS = Delays(fetch_ms=1_000, start_ms=1_000, stop_ms=1_000, report_ms=5_000)
+FIFO = policies()["fifo"]
+
+
+def node(name: str, family: str) -> OwnedNode:
+    kind = InstanceType(f"{family}.1", Family(family), Resources(1, 8_000, 16_384))
+    sold = Offering(kind, Price(1_000_000), zone="nodes", purchase=Purchase.OWNED)
+    return OwnedNode(InstanceId(name), sold, 600_000)
+
+
+NODES = (node("n-1", "fast"), node("n-2", "slow"), node("n-3", "slow"))
+
+
+def forked(name: str, steps: int, forks: int = 4, **more: object) -> JobSpec:
+    """A job that does ten steps a second on fast nodes, and two on slow ones."""
+    need = Resources(1, 1_000, 1_024)
+    rates = tuple((Family(it), rate * 1_000_000) for it, rate in sorted(SPEEDS.items()))
+    demand = tuple((Family(it), need) for it in sorted(SPEEDS))
+    task = TaskSpec(Workload(name), Program("true"), demand, rates)
+    kind = JobKind.ARRAY if forks > 1 else JobKind.GANG
+    options: dict[str, object] = {"merge": MergeRule(every_ms=MINUTE_MS), **more}
+    return JobSpec(name, "me", (task,), kind, total_steps=steps, forks=forks, **options)  # type: ignore[arg-type]
+
+
+class Fleet(SimulatedCluster):
+    """A fast node and two slow ones."""
+
+    def __init__(self, gives: bool = True, **more: object) -> None:
+        settings = Settings(nodes={it.name: it for it in NODES}, round_gap_ms=1_000)
+        super().__init__(
+            (),
+            FIFO.build(FIFO.config()),
+            settings=settings,
+            delays=DELAYS,
+            work_of=lambda run: Work(600 * MINUTE_MS, steps_per_s=1.0, gives_parts=gives),
+            speed_of=lambda _run, family: float(SPEEDS[family]),
+            **more,  # type: ignore[arg-type]
+        )
+
+    def until(self, condition: Callable[[], object]) -> None:
+        assert self.run(lambda: bool(condition()), limit_ms=20 * 60 * MINUTE_MS)
+
+    def job(self, name: str) -> Job:
+        return self.state.jobs[JobId(name)]
+
+    def ended(self, name: str) -> bool:
+        return JobId(name) in self.state.jobs and self.job(name).finished_ms is not None
+
+    def running(self, name: str) -> set[str]:
+        runs = self.state.in_hand(JobId(name))
+        return {it.instance for it in runs if it.state is RunState.RUNNING and it.instance}
+
+
+def test_a_forked_job_trains_on_all_idle_nodes_and_counts_each_step_once() -> None:
+    fleet = Fleet(merge_ms=5_000)
+    fleet.submit(forked("a", 14 * 600))
+    fleet.until(lambda: JobId("a-1") in fleet.state.jobs and len(fleet.running("a-1")) == 3)
+    assert fleet.running("a-1") == {"n-1", "n-2", "n-3"}
+    fleet.until(lambda: fleet.ended("a-1"))
+    job = fleet.job("a-1")
+    assert job.state is JobState.SUCCEEDED
+    assert job.merging is not None
+    assert job.merging.steps == 14 * 600
+    # Ten minutes by all three together, and a merge of five seconds after each minute.
+    assert 9 * MINUTE_MS < job.finished_ms < 13 * MINUTE_MS
+
+
+def test_a_fork_gives_its_room_to_whoever_comes() -> None:
+    fleet = Fleet()
+    fleet.submit(forked("a", 14 * 600))
+    fleet.until(lambda: JobId("a-1") in fleet.state.jobs and len(fleet.running("a-1")) == 3)
+    fleet.submit(forked("b", 2 * 300, forks=1))
+    began = fleet.timeline.now()
+    fleet.until(lambda: JobId("b-2") in fleet.state.jobs and fleet.running("b-2"))
+    # The fork's stop, the start of the other, and a round between them.
+    assert fleet.timeline.now() - began < 10_000
+    assert len(fleet.running("a-1")) == 2
+    fleet.until(lambda: fleet.ended("b-2"))
+    fleet.until(lambda: len(fleet.running("a-1")) == 3 or fleet.ended("a-1"))
+    fleet.until(lambda: fleet.ended("a-1"))
+    assert fleet.job("a-1").state is JobState.SUCCEEDED
+    merging = fleet.job("a-1").merging
+    assert merging is not None
+    assert merging.steps == 14 * 600
+
+
+def test_a_program_that_never_gives_is_unforked_after_two_rounds() -> None:
+    fleet = Fleet(gives=False)
+    fleet.submit(forked("a", 14 * 600))
+    fleet.until(lambda: JobId("a-1") in fleet.state.jobs and len(fleet.running("a-1")) == 3)
+    fleet.until(lambda: (it := fleet.job("a-1").merging) is not None and it.unforked)
+    merging = fleet.job("a-1").merging
+    assert merging is not None
+    assert merging.unforked == "fork 0 gave no part in 2 rounds in a row"
+    fleet.until(lambda: len(fleet.state.in_hand(JobId("a-1"))) == 1)
+    assert fleet.running("a-1") == {"n-1"}
+    # By itself it does its own work, and that is the job's.
+    fleet.until(lambda: fleet.ended("a-1"))
+    assert fleet.job("a-1").state is JobState.SUCCEEDED
+    assert fleet.state.runs[RunId("a-1/0")].state is RunState.SUCCEEDED
+
+
+def test_a_master_that_dies_goes_on_with_the_epoch() -> None:
+    fleet = Fleet(merge_ms=5_000)
+    fleet.submit(forked("a", 14 * 600))
+    fleet.until(lambda: JobId("a-1") in fleet.state.jobs and len(fleet.running("a-1")) == 3)
+    for minute in range(2, 9):
+        fleet.until(lambda at=minute * MINUTE_MS + minute * 7_000: fleet.timeline.now() >= at)
+        before = fleet.job("a-1").merging
+        fleet.restart()
+        assert fleet.job("a-1").merging == before
+    fleet.until(lambda: fleet.ended("a-1"))
+    merging = fleet.job("a-1").merging
+    assert merging is not None
+    assert merging.steps == 14 * 600
+    assert fleet.job("a-1").finished_ms < 14 * MINUTE_MS
+
+
+def test_the_steps_of_a_job_that_is_suspended_are_kept() -> None:
+    fleet = Fleet()
+    fleet.submit(forked("a", 14 * 600))
+    fleet.until(lambda: JobId("a-1") in fleet.state.jobs and len(fleet.running("a-1")) == 3)
+    fleet.until(lambda: fleet.timeline.now() > 5 * MINUTE_MS)
+    fleet.inbox.post(SuspendRequested("s", JobId("a-1"), "me"))
+    fleet.until(lambda: not fleet.state.in_hand(JobId("a-1")))
+    merging = fleet.job("a-1").merging
+    assert merging is not None
+    kept = merging.steps + sum(it.steps for it in merging.parts)
+    assert kept > 14 * 60 * 4
+    fleet.inbox.post(ResumeRequested("r", JobId("a-1"), "me"))
+    fleet.until(lambda: fleet.ended("a-1"))
+    after = fleet.job("a-1").merging
+    assert after is not None
+    assert after.steps == 14 * 600
+
+
+def test_forks_are_charged_to_their_job() -> None:
+    fleet = Fleet()
+    fleet.submit(forked("a", 14 * 100))
+    fleet.until(lambda: fleet.ended("a-1"))
+    account = ledger.bill(fleet.state, Millis(fleet.timeline.now())).jobs[JobId("a-1")]
+    assert 0 < account.replicas < account.charged
+
+
+def test_a_fork_leaves_a_node_that_is_drained_and_the_others_go_on() -> None:
+    fleet = Fleet()
+    fleet.submit(forked("a", 14 * 600))
+    fleet.until(lambda: JobId("a-1") in fleet.state.jobs and len(fleet.running("a-1")) == 3)
+    fleet.inbox.post(NodeRequested("d", InstanceId("n-3"), NodeVerb.DRAIN, "me"))
+    fleet.until(lambda: len(fleet.state.in_hand(JobId("a-1"))) == 2)
+    assert fleet.running("a-1") == {"n-1", "n-2"}
+    fleet.until(lambda: fleet.ended("a-1"))
+    merging = fleet.job("a-1").merging
+    assert merging is not None
+    assert merging.steps == 14 * 600
+    assert not fleet.machine._context.told_merges
+
+
+def test_nothing_is_remembered_of_a_forked_job_that_was_cancelled() -> None:
+    fleet = Fleet()
+    fleet.submit(forked("a", 14 * 600))
+    fleet.until(lambda: JobId("a-1") in fleet.state.jobs and len(fleet.running("a-1")) == 3)
+    fleet.inbox.post(CancelRequested("c", JobId("a-1"), "me"))
+    fleet.until(lambda: fleet.ended("a-1"))
+    assert fleet.job("a-1").state is JobState.CANCELLED
+    assert not fleet.machine._context.told_merges
+
+
+def test_who_is_left_alone_in_an_epoch_does_what_the_others_did_not() -> None:
+    fleet = Fleet()
+    fleet.submit(forked("a", 12 * 600, forks=2, merge=MergeRule(every_ms=120 * MINUTE_MS)))
+    fleet.until(lambda: JobId("a-1") in fleet.state.jobs and len(fleet.running("a-1")) == 2)
+    fleet.until(lambda: (it := fleet.job("a-1").merging) is not None and len(it.shares) == 2)
+    lost = InstanceId("n-2")
+    fleet.inbox.post(NodeRequested("d", lost, NodeVerb.DRAIN, "me"))
+    fleet.workers.wipe(lost)  # its fork gives nothing, and comes back nowhere
+    fleet.inbox.post(NodeRequested("d3", InstanceId("n-3"), NodeVerb.DRAIN, "me"))
+    fleet.until(lambda: fleet.ended("a-1"))
+    job = fleet.job("a-1")
+    assert job.merging is not None
+    assert job.merging.steps == 12 * 600
+    assert job.finished_ms is not None
+    assert job.finished_ms > 11 * MINUTE_MS  # by the fast node alone

@@ -1,0 +1,94 @@
+"""What a fork does next, case by case."""
+
+from __future__ import annotations
+
+import pytest
+from eva_iterator._forks.link import Link, Round, place_in, shard_in
+from eva_iterator._forks.turns import Done, There, Turn, next_turn
+
+BOTH = There(parts=True, merge=True, base=True)
+
+
+@pytest.mark.parametrize(
+    ("heard", "done", "there", "turn", "epoch"),
+    [
+        (None, Done(), There(), Turn.WAIT, 0),
+        (Round(1, quota=5, forks=2), Done(), There(), Turn.TRAIN, 1),
+        (Round(1, quota=5, forks=2), Done(epoch=1, steps=4), There(), Turn.TRAIN, 1),
+        (Round(1, quota=5, forks=2), Done(epoch=1, steps=5), There(), Turn.GIVE, 1),
+        (Round(1, quota=5, forks=2, give=True), Done(epoch=1, steps=1), There(), Turn.GIVE, 1),
+        # A part needs a step.
+        (Round(1, quota=5, forks=2, give=True), Done(), There(), Turn.TRAIN, 1),
+        (Round(1, quota=0, forks=2, give=True), Done(), There(), Turn.WAIT, 1),
+        (Round(1, quota=0, forks=2), Done(), There(), Turn.WAIT, 1),
+        (Round(1, quota=5, forks=2), Done(given=1), There(), Turn.WAIT, 1),
+        (Round(1, quota=5, forks=2), Done(given=1), There(merge=True), Turn.LOAD, 1),
+        (Round(1, quota=5, average=True, forks=2), Done(given=1), BOTH, Turn.AVERAGE, 1),
+        (Round(1, quota=5, average=True, forks=2), Done(given=1), There(), Turn.WAIT, 1),
+        (Round(1, quota=0, average=True, forks=2), Done(), There(parts=True), Turn.AVERAGE, 1),
+        (
+            Round(1, quota=5, average=True, forks=2),
+            Done(given=1, failed=1),
+            There(parts=True),
+            Turn.WAIT,
+            1,
+        ),
+        (Round(1, quota=5, forks=2), Done(given=1, merged=1), BOTH, Turn.WAIT, 1),
+        # What it did in an epoch that was closed without it is of no use.
+        (Round(2, quota=5, forks=2), Done(epoch=1, steps=4), There(), Turn.WAIT, 1),
+        (Round(2, quota=5, forks=2), Done(epoch=1, steps=4), BOTH, Turn.LOAD, 1),
+        (Round(2, quota=3, forks=2), Done(1, 4, 1, 1), There(), Turn.TRAIN, 2),
+        (Round(9, quota=3, forks=2), Done(), There(base=True), Turn.LOAD, 8),
+        (Round(4, quota=0, forks=1), Done(4, 99, 3, 3), There(), Turn.TRAIN, 4),
+        (Round(4, quota=99, forks=1), Done(4, 99, 3, 3), There(), Turn.END, 4),
+        (Round(4, quota=9, forks=1, best=True), Done(merged=3), There(), Turn.GO_BACK, 3),
+        (Round(4, quota=9, forks=1, best=True), Done(4, 1, 3, 3, 3), There(), Turn.TRAIN, 4),
+        (Round(4, finished=True), Done(merged=3), There(), Turn.END, 4),
+        (Round(4, finished=True), Done(merged=2), There(base=True), Turn.LOAD, 3),
+        (Round(4, finished=True), Done(merged=3), There(merge=True), Turn.LOAD, 4),
+        (Round(4, finished=True, forks=1), Done(merged=2), BOTH, Turn.END, 4),
+    ],
+)
+def test_next_turn(heard: Round | None, done: Done, there: There, turn: Turn, epoch: int) -> None:
+    assert next_turn(heard, done, there) == (turn, epoch)
+
+
+def test_an_epoch_that_is_over_is_not_heard() -> None:
+    link = Link()
+    link.hear(Round(2, quota=5))
+    link.hear(Round(1, quota=7))
+    assert link.round == Round(2, quota=5)
+
+
+@pytest.mark.parametrize(
+    "environ",
+    [
+        {},
+        {"EVA_FORK": "1"},
+        {"EVA_FORK": "2", "EVA_FORKS": "2"},
+        {"EVA_FORK": "-1", "EVA_FORKS": "2"},
+        {"EVA_FORK": "x", "EVA_FORKS": "2"},
+        {"EVA_FORK": "1", "EVA_FORKS": "65"},
+    ],
+)
+def test_a_strange_environment_is_one_without_forks(environ: dict[str, str]) -> None:
+    assert shard_in(environ) == (0, 1)
+
+
+def test_the_environment_names_the_place() -> None:
+    environ = {
+        "EVA_FORK": "1",
+        "EVA_FORKS": "3",
+        "EVA_MERGE_DIR": "/merges",
+        "EVA_MERGE_EVERY_MS": "60000",
+        "EVA_MERGE_CHECK": "val_acc",
+    }
+    place = place_in(environ)
+    assert place is not None
+    assert (place.fork, place.forks, place.every_s) == (1, 3, 60.0)
+    assert place.larger_is_better
+    assert not place._replace(better="smaller").larger_is_better
+    other = place_in({**environ, "EVA_MERGE_CHECK": "score", "EVA_MERGE_BETTER": "larger"})
+    assert other is not None
+    assert other.larger_is_better
+    assert place_in({**environ, "EVA_MERGE_DIR": ""}) is None

@@ -1,0 +1,59 @@
+"""The benchmark of forked training: its quotas, and one small model by the SDK's own averages."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from benchmarks import forked_training  # noqa: E402  (after the check for torch)
+from benchmarks.forked_models import images  # noqa: E402
+from benchmarks.forked_training import Setting, quotas, table, trained  # noqa: E402
+
+pytestmark = pytest.mark.torch
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("merges", [1, 12, 96, 250])
+def test_forks_make_steps_in_proportion_to_their_speed(merges: int) -> None:
+    epochs = list(quotas(250.0, merges))
+    assert [sum(fork) for fork in zip(*epochs, strict=True)] == [250, 50, 50, 125, 125]
+    assert len(epochs) == merges
+
+
+def test_forks_beat_the_fast_node_in_the_same_time() -> None:
+    model = images(steps=360)
+    forks, steps = trained(model, 2, Setting(True, merges=12, rate=2.0))
+    alone, made = trained(model, 2, Setting(False, whole=False))
+    assert (steps, made) == (360, 150)
+    assert forks > alone
+
+
+def test_what_is_among_the_results_is_not_run_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[Setting] = []
+
+    def fake(model: object, seed: int, setting: Setting) -> tuple[float, int]:
+        calls.append(setting)
+        return 50.0 + 2 * seed, 600
+
+    monkeypatch.setattr(forked_training, "trained", fake)
+    results = tmp_path / "build" / "results.jsonl"
+    forked_training.run(["images"], 1, results)
+    once = len(calls)
+    forked_training.run(["images"], 2, results)
+    assert len(calls) == 2 * once == len(results.read_text().splitlines())
+    assert json.loads(results.read_text().splitlines()[0])["setting"]["forked"] is False
+    assert "| fast node alone, all steps | 51.0 ± 1.4 |" in table(results)
