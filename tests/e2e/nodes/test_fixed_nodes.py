@@ -34,13 +34,11 @@ def cluster(make_cluster: Clusters) -> Cluster:
 class Machine:
     """A machine with a worker of its own."""
 
-    def __init__(
-        self, cluster: Cluster, token: Path, name: str = "rack1", machine_type: str = "own.small"
-    ) -> None:
-        self.state = cluster.home / name
-        self._log = (cluster.home / f"{name}.log").open("ab")
+    def __init__(self, cluster: Cluster, token: Path) -> None:
+        self.state = cluster.home / "rack1"
+        self._log = (cluster.home / "rack1.log").open("ab")
         self.worker = subprocess.Popen(
-            [*EVA, "worker", *options(token, self.state, machine_type)],
+            [*EVA, "worker", *options(token, self.state)],
             env={**os.environ, "EVA_ITERATOR_DEBUG": ""},
             stdout=self._log,
             stderr=self._log,
@@ -73,8 +71,8 @@ class Machine:
             self._log.close()
 
 
-def options(token: Path, state: Path, machine_type: str = "own.small") -> list[str]:
-    return ["--join", str(token), "--type", machine_type, "--state-dir", str(state)]
+def options(token: Path, state: Path) -> list[str]:
+    return ["--join", str(token), "--type", "own.small", "--state-dir", str(state)]
 
 
 @pytest.fixture
