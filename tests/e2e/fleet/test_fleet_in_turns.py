@@ -14,6 +14,7 @@ from tests.e2e.nodes.test_fixed_nodes import Machine
 
 POLICIES: dict[str, dict[str, Any]] = {
     "default": {"name": "hadar", "options": {"lease_s": 1, "slack_s": 1}},
+    "gavel": {"name": "gavel", "options": {"lease_s": 1, "divide_s": 1, "round_gap_s": 1}},
 }
 """Every scheduler that has jobs take turns; one line each."""
 NODES = {"fast1": "v100.node", "slow1": "k80.node", "slow2": "k80.node"}

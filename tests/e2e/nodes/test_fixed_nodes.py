@@ -181,8 +181,19 @@ def test_a_node_is_drained_and_removed(cluster: Cluster, machine: Machine) -> No
     assert cluster.instances()["rack1"].state == "gone"
 
 
-def join(token: object, state: Path) -> subprocess.CompletedProcess[str]:
+def test_a_machine_that_says_another_type_is_refused(cluster: Cluster, token: Path) -> None:
+    refused = join(token, cluster.home / "rack1", "own.large")
+    assert refused.returncode == 2
+    assert "rack1 is of type own.small, not 'own.large'" in refused.stderr
+    assert "--type own.small" in refused.stderr
+    no_token = join("eva-node.damaged", cluster.home / "rack1")
+    assert no_token.returncode == 2
+    assert "damaged" in no_token.stderr
+    assert "rack1" not in cluster.instances()
+
+
+def join(token: object, state: Path, type_: str = "own.small") -> subprocess.CompletedProcess[str]:
     """Run a worker that is refused."""
     command = [sys.executable, "-m", "eva_master.app.cli", "worker"]
-    told = [*command, "--join", str(token), "--type", "own.small", "--state-dir", str(state)]
+    told = [*command, "--join", str(token), "--type", type_, "--state-dir", str(state)]
     return subprocess.run(told, capture_output=True, text=True, timeout=60, check=False)
