@@ -34,7 +34,7 @@ class Training:
         yield from range(self.step, STEPS)
 
     def save(self, directory: Path) -> None:
-        """Write a checkpoint."""
+        """Write down how far it has come."""
         (directory / "step").write_text(str(self.step))
 
 
