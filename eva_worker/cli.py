@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import click
 from cryptography import x509
 
-from eva_worker.errors import NotEnrolled, RuntimeUnavailable
+from eva_worker.errors import JoinRefused, NotEnrolled, RuntimeUnavailable
 from eva_worker.isolation import Isolation
 from eva_worker.link.identity import Identity
 from eva_worker.process.supervisor import supervise
@@ -81,6 +81,12 @@ def _launched(rest: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+class _Refused(click.ClickException):
+    """This machine is told that it cannot join; no repetition would help."""
+
+    exit_code = 2
+
+
 def _node(rest: dict[str, Any]) -> dict[str, Any]:
     """Join as an owned node if this machine has not; what the master says of it."""
     from eva_worker.link.joining import join
@@ -97,6 +103,8 @@ def _node(rest: dict[str, Any]) -> dict[str, Any]:
     try:
         gpus = _MANY_GPUS if rest["emulated"] else len(discover_gpus())
         node = join(token, type_, home, gpus=gpus)
+    except JoinRefused as error:
+        raise _Refused(str(error)) from error
     except NotEnrolled as error:
         raise click.ClickException(str(error)) from error
     except OSError as error:

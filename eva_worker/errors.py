@@ -5,6 +5,7 @@ WorkerError
 ├── DevicesExhausted       more GPUs or CPUs asked for than the instance has left
 ├── BadIdentity            a key or certificate that is damaged or another instance's
 ├── NotEnrolled            there is no certificate to talk to the master with
+│   └── JoinRefused        the master, or the token, has no place for this machine
 ├── RuntimeUnavailable     what runs the tasks does not answer
 ├── StartFailed            the task's process could not be started
 │   └── InstanceFailed     the fault is the instance's, such as an engine that went away
@@ -41,6 +42,10 @@ class BadIdentity(WorkerError):
 
 class NotEnrolled(WorkerError):
     """There is no certificate to talk to the master with."""
+
+
+class JoinRefused(NotEnrolled):
+    """This machine cannot become a node as it was told; the same command would fail again."""
 
 
 class RuntimeUnavailable(WorkerError):

@@ -16,7 +16,7 @@ from eva_master.app.config import (
     MasterConfig,
 )
 from eva_master.app.layers import Layers
-from eva_master.app.nodes.settings import clashes, contradictions, owned_nodes
+from eva_master.app.nodes.settings import clashes, contradictions, owned_nodes, short_fences
 from eva_master.app.sections.partitions import contradictions as contradicting_partitions
 from eva_master.app.sections.partitions import unsold
 from eva_master.app.sections.policies import live_problems
@@ -90,7 +90,7 @@ def _cloud_problems(config: MasterConfig, document: Document) -> list[Problem]:
 
 
 def _node_problems(config: MasterConfig, document: Document) -> list[Problem]:
-    found = contradictions(config.nodes)
+    found = [*contradictions(config.nodes), *short_fences(config.nodes, config.heartbeat)]
     if config.nodes and not found:
         found = clashes(config.nodes, cloud_of(config).catalog(config))
     return [document.problem(path, message, hint) for path, message, hint in found]

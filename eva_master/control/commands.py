@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from eva_master.control import limits, waiting
 from eva_master.control.context import Context
-from eva_master.control.planning import arriving, partitioning
+from eva_master.control.planning import arriving, gang_room, partitioning
 from eva_master.model.actions import Reply
 from eva_master.model.errors import DuplicateName, NotFound
 from eva_master.model.events import CancelRequested, JobSubmitted
@@ -35,6 +35,11 @@ def submit(context: Context, event: JobSubmitted) -> None:
         return
     if (misplaced := partitioning.refusal(context, spec)) is not None:
         context.outbox.add(Reply(event.command, None, misplaced, spec.owner))
+        return
+    partitions = context.settings.partitions
+    part = partitions.home(spec.partition) if partitions.divided else None
+    if (too_large := gang_room.refusal(context, spec, part)) is not None:
+        context.outbox.add(Reply(event.command, None, too_large, spec.owner))
         return
     if (unknown := waiting.refusal(context, spec, event.ended)) is not None:
         context.outbox.add(Reply(event.command, None, unknown, spec.owner))

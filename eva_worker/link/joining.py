@@ -15,7 +15,7 @@ import psutil
 
 from eva_worker._proto import worker_pb2 as pb
 from eva_worker._proto.worker_pb2_grpc import EnrolmentStub
-from eva_worker.errors import BadIdentity, NotEnrolled
+from eva_worker.errors import BadIdentity, JoinRefused, NotEnrolled
 from eva_worker.link.channel import dial, reason_of
 from eva_worker.link.identity import Identity
 from eva_worker.process.durable_files import read_json, write_json
@@ -29,6 +29,12 @@ _PREFIX = "eva-node."
 _LONGEST = 65_536
 _ANSWER_S = 20.0
 _HINT_KEY = "eva-hint-bin"
+_REFUSALS = (
+    grpc.StatusCode.FAILED_PRECONDITION,
+    grpc.StatusCode.INVALID_ARGUMENT,
+    grpc.StatusCode.PERMISSION_DENIED,
+)
+"""How a master answers that was reached and will say the same again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +56,7 @@ class Invitation:
         """Read a token, or the file that it is in.
 
         Raises:
-            NotEnrolled: It is none.
+            JoinRefused: It is none.
         """
         text = token.strip()
         if not text.startswith(_PREFIX):
@@ -58,7 +64,7 @@ class Invitation:
                 with Path(token).open(encoding="utf-8") as file:
                     text = file.read(_LONGEST).strip()
             except (OSError, ValueError) as error:
-                raise NotEnrolled(
+                raise JoinRefused(
                     "this is neither the token of a node nor a file with one; an operator makes a"
                     " token with `eva node token NAME`"
                 ) from error
@@ -67,7 +73,7 @@ class Invitation:
             names = ("node", "enrol", "authorities", "secret")
             parts = [str(told[name]) for name in names]
         except (ValueError, KeyError, TypeError) as error:
-            raise NotEnrolled(
+            raise JoinRefused(
                 "the token of the node is damaged; copy all of it, on one line"
             ) from error
         return cls(*parts)
@@ -108,13 +114,14 @@ def join(token: str, type_: str, state_dir: Path, *, gpus: int) -> Node:
         gpus: How many GPUs there are.
 
     Raises:
-        NotEnrolled: The master refuses it, or is not reached; the message says what to do.
+        JoinRefused: The master, the token or the state directory refuses it; the message says why.
+        NotEnrolled: The master is not reached, or its answer is of no use.
     """
     known = Node.load(state_dir)
     if known is not None and Identity(state_dir / "identity", known.name).certificate_file.exists():
         other = _invited(token)
         if other not in ("", known.name):
-            raise NotEnrolled(
+            raise JoinRefused(
                 f"this state directory is that of {known.name}, and the token that of"
                 f" {other}: give each node a --state-dir of its own"
             )
@@ -127,7 +134,7 @@ def _invited(token: str) -> str:
     """The node that a token is for; empty if it is gone, since it is of use once."""
     try:
         return Invitation.read(token).node if token else ""
-    except NotEnrolled:
+    except JoinRefused:
         return ""
 
 
@@ -148,7 +155,8 @@ async def _join(invitation: Invitation, type_: str, state_dir: Path, gpus: int) 
         try:
             answer = await stub.JoinNode(request, timeout=_ANSWER_S)
         except grpc.aio.AioRpcError as error:
-            raise NotEnrolled(
+            refused = JoinRefused if error.code() in _REFUSALS else NotEnrolled
+            raise refused(
                 f"{invitation.node} cannot join the cluster at {invitation.enrol}:"
                 f" {reason_of(error)}{_hint(error)}"
             ) from error

@@ -24,6 +24,8 @@ _LONGEST_TYPE = 40
 _MOST_USD = 10**6
 _LEAST_FENCE_MS, _MOST_FENCE_MS = 10_000, 86_400_000
 _MOST_NODES = 10_000
+FEWEST_BEATS = 3
+"""A node is fenced after so many heartbeats at least: one or two are late on any busy machine."""
 
 Complaint = tuple[tuple[str | int, ...], str, str]
 """Where in the settings something is wrong, what it is, and what to write instead."""
@@ -151,6 +153,19 @@ def contradictions(sections: Mapping[str, NodeSection]) -> list[Complaint]:
                     )
                 )
     return found
+
+
+def short_fences(sections: Mapping[str, NodeSection], heartbeat_ms: int) -> list[Complaint]:
+    """Nodes that would stop their tasks because a few signs of life are late."""
+    return [
+        (
+            ("nodes", name, "fence_after"),
+            f"it is less than {FEWEST_BEATS} heartbeats of {heartbeat_ms / 1000:g}s",
+            f"write {FEWEST_BEATS * heartbeat_ms / 1000:g}s or more, or a shorter `heartbeat`",
+        )
+        for name, section in sections.items()
+        if section.fence_after < FEWEST_BEATS * heartbeat_ms
+    ]
 
 
 def clashes(sections: Mapping[str, NodeSection], catalog: Catalog) -> list[Complaint]:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from eva_master.control.context import Context
 from eva_master.control.measure import ledger, remaining
-from eva_master.control.planning import arriving
+from eva_master.control.planning import arriving, gang_room
 from eva_master.control.state.records import Records
 from eva_master.model.actions import Reply
 from eva_master.model.catalog import Catalog
@@ -119,7 +119,11 @@ def _move_refusal(context: Context, job: Job, event: MoveRequested) -> EvaError 
             hint="ask an operator to move it; see: eva partitions",
         )
     spec, catalog = job.spec, context.state.catalog
-    return _misfit(spec, partition, catalog) or _excess(context, spec, partition)
+    return (
+        _misfit(spec, partition, catalog)
+        or gang_room.refusal(context, spec, partition)
+        or _excess(context, spec, partition)
+    )
 
 
 def _moved(context: Context, name: JobId, partition: str) -> None:

@@ -34,11 +34,13 @@ def cluster(make_cluster: Clusters) -> Cluster:
 class Machine:
     """A machine with a worker of its own."""
 
-    def __init__(self, cluster: Cluster, token: Path) -> None:
-        self.state = cluster.home / "rack1"
-        self._log = (cluster.home / "rack1.log").open("ab")
+    def __init__(
+        self, cluster: Cluster, token: Path, name: str = "rack1", type_: str = "own.small"
+    ) -> None:
+        self.state = cluster.home / name
+        self._log = (cluster.home / f"{name}.log").open("ab")
         self.worker = subprocess.Popen(
-            [*EVA, "worker", *options(token, self.state)],
+            [*EVA, "worker", *options(token, self.state, type_)],
             env={**os.environ, "EVA_ITERATOR_DEBUG": ""},
             stdout=self._log,
             stderr=self._log,
@@ -71,8 +73,8 @@ class Machine:
             self._log.close()
 
 
-def options(token: Path, state: Path) -> list[str]:
-    return ["--join", str(token), "--type", "own.small", "--state-dir", str(state)]
+def options(token: Path, state: Path, type_: str = "own.small") -> list[str]:
+    return ["--join", str(token), "--type", type_, "--state-dir", str(state)]
 
 
 @pytest.fixture
@@ -137,7 +139,7 @@ def test_a_second_machine_and_one_that_is_too_small_are_refused(
 ) -> None:
     del machine
     again = join(token, cluster.home / "other")
-    assert again.returncode == 1
+    assert again.returncode == 2
     assert "joined as rack1 with this token already" in again.stderr
     assert "eva node remove rack1" in again.stderr
     told = cluster.eva("node", "token", "rack1")
@@ -151,7 +153,7 @@ def test_a_machine_that_is_smaller_than_stated_is_refused(make_cluster: Clusters
     cluster = make_cluster(catalog=ONE_TYPE, settings={"nodes": {"rack1": huge}})
     made = cluster.eva("node", "token", "rack1")
     refused = join(made.stdout.strip(), cluster.home / "rack1")
-    assert refused.returncode == 1
+    assert refused.returncode == 2
     assert "it lacks 512 GPUs" in refused.stderr
     assert "nodes.rack1.capacity" in refused.stderr
     assert "rack1" not in cluster.instances()
@@ -179,8 +181,19 @@ def test_a_node_is_drained_and_removed(cluster: Cluster, machine: Machine) -> No
     assert cluster.instances()["rack1"].state == "gone"
 
 
-def join(token: object, state: Path) -> subprocess.CompletedProcess[str]:
+def test_a_machine_that_says_another_type_is_refused(cluster: Cluster, token: Path) -> None:
+    refused = join(token, cluster.home / "rack1", "own.large")
+    assert refused.returncode == 2
+    assert "rack1 is of type own.small, not 'own.large'" in refused.stderr
+    assert "--type own.small" in refused.stderr
+    no_token = join("eva-node.damaged", cluster.home / "rack1")
+    assert no_token.returncode == 2
+    assert "damaged" in no_token.stderr
+    assert "rack1" not in cluster.instances()
+
+
+def join(token: object, state: Path, type_: str = "own.small") -> subprocess.CompletedProcess[str]:
     """Run a worker that is refused."""
     command = [sys.executable, "-m", "eva_master.app.cli", "worker"]
-    told = [*command, "--join", str(token), "--type", "own.small", "--state-dir", str(state)]
+    told = [*command, "--join", str(token), "--type", type_, "--state-dir", str(state)]
     return subprocess.run(told, capture_output=True, text=True, timeout=60, check=False)

@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import partial
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from eva_master.app.policy_registry import policies
 from eva_master.control.measure import ledger
-from eva_master.model.catalog import InstanceType, Offering, Purchase
+from eva_master.model.catalog import Catalog, InstanceType, Offering, Purchase
 from eva_master.model.events import NodeRequested
 from eva_master.model.fleet.nodes import NODE_ZONE, NodeVerb, OwnedNode
 from eva_master.model.ids import Family, InstanceId, Price
@@ -17,6 +19,7 @@ from eva_master.model.job import JobKind
 from eva_master.model.planning.suspension import Preemption
 from eva_master.model.resources import Resources
 from eva_master.model.states import InstanceState
+from eva_master.ports import Policy
 from tests.drawing import drawn
 from tests.fakes.chaos import ChaoticWorld
 from tests.property import test_control_loop as loop
@@ -83,6 +86,30 @@ stories = st.builds(
 )
 
 
+# More than there is room for on three nodes, of which some are cut off meanwhile.
+turn_stories = st.builds(
+    NodeStory,
+    st.builds(
+        replace,
+        worlds,
+        arrivals=st.lists(
+            st.builds(
+                replace,
+                arrivals,
+                at_ms=st.integers(0, 200_000),
+                cpus=st.sampled_from([2, 3, 4]),
+            ),
+            min_size=6,
+            max_size=9,
+        ),
+    ),
+    st.just(3),
+    st.lists(st.tuples(loop.times, which, spans), min_size=2, max_size=6),
+    st.lists(st.tuples(loop.times, which, spans), max_size=2),
+    st.lists(st.tuples(loop.times, which, st.sampled_from(NodeVerb)), max_size=2),
+)
+
+
 class _Stays:
     """When each node was there, as was committed."""
 
@@ -103,9 +130,11 @@ class _Stays:
         return node.offering.price * total
 
 
-def _world(story: NodeStory) -> ChaoticWorld:
+def _world(
+    story: NodeStory, policy: Policy | None = None, catalog: Catalog | None = None
+) -> ChaoticWorld:
     nodes = {node.name: node for node in NODES[: story.nodes]}
-    world = loop._world(story.story, replace(QUICK, nodes=nodes))
+    world = loop._world(story.story, replace(QUICK, nodes=nodes), policy, catalog)
     names = list(nodes)
 
     def pick(number: int) -> InstanceId:
@@ -147,7 +176,28 @@ def _live(world: ChaoticWorld, story: NodeStory, stays: _Stays) -> None:
 @drawn(15)
 @given(stories)
 def test_no_task_runs_on_two_nodes_at_once(story: NodeStory) -> None:
-    world, stays = _world(story), _Stays()
+    _check(story, _world(story))
+
+
+TURNS = {
+    "hadar": {"lease_s": 30, "slack_s": 60},
+    "gavel": {"lease_s": 30, "divide_s": 60, "round_gap_s": 30},
+}
+"""The policies whose jobs take turns, with leases that are short enough to see many."""
+
+
+@pytest.mark.parametrize("name", TURNS)
+@drawn(8)
+@given(story=turn_stories)
+def test_nor_where_jobs_take_turns(name: str, story: NodeStory) -> None:
+    kind = policies()[name]
+    policy = kind.build(replace(kind.config(), **TURNS[name]))
+    # Two instances for rent hold any gang, so that each job ends some day.
+    _check(story, _world(story, policy, (replace(loop.CATALOG[2], limit=2),)))
+
+
+def _check(story: NodeStory, world: ChaoticWorld) -> None:
+    stays = _Stays()
     _live(world, story, stays)
     loop._check_end(world, story.story)
     launched = {launch for launch, _ in world.cloud.bill().items()}

@@ -136,3 +136,20 @@ def test_a_token_lasts_through_a_restart_and_joins_one_machine(tmp_path: Path) -
     with pytest.raises(NotAuthorised, match="has joined as rack-1 with this token already"):
         again.redeem(secret, b"another machine's")
     engine.dispose()
+
+
+def test_a_token_that_has_expired_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    engine = create_engine(f"sqlite:///{tmp_path / 'journal.db'}")
+    METADATA.create_all(engine)
+    _, secret = NodeTokens(engine, cast("Clock", At())).create(NODE, 1_000)
+
+    class Later:
+        """A clock that shows when the token's time is over."""
+
+        def now(self) -> Millis:
+            return Millis(2_000)
+
+    with pytest.raises(NotAuthorised, match="expired") as refused:
+        NodeTokens(engine, cast("Clock", Later())).redeem(secret, KEY)
+    assert "eva node token" in refused.value.hint
+    engine.dispose()

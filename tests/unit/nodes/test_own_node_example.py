@@ -77,6 +77,32 @@ def test_what_cannot_be_is_refused(tmp_path: Path, text: str, key: str, line: in
     assert any(told.startswith(key) and at == line for told, at in found), found
 
 
+@pytest.mark.parametrize(
+    ("fence", "heartbeat", "told"),
+    [
+        ("14s", "5s", "less than 3 heartbeats of 5s"),
+        ("15s", "5s", ""),
+        ("10s", "4s", "less than 3 heartbeats of 4s"),
+        ("1d", "5s", ""),
+        ("86401s", "5s", "between 10s and 1d"),
+    ],
+)
+def test_a_node_is_fenced_after_three_heartbeats_and_within_a_day(
+    tmp_path: Path, fence: str, heartbeat: str, told: str
+) -> None:
+    path = tmp_path / "master.yaml"
+    path.write_text(f"heartbeat: {heartbeat}\nnodes:\n{GOOD}, fence_after: {fence}}}\n")
+    if not told:
+        _load(path)
+        return
+    with pytest.raises(InvalidConfig) as refused:
+        _load(path)
+    (problem,) = refused.value.problems
+    assert (problem.key, problem.line) == ("nodes.rack1.fence_after", 3)
+    assert told in problem.message
+    assert problem.hint
+
+
 def test_prices_are_exact(tmp_path: Path) -> None:
     path = tmp_path / "nodes.yaml"
     path.write_text(f"nodes:\n{GOOD}, usd_per_hour: 0.1}}\n")
