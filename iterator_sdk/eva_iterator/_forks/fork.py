@@ -22,8 +22,7 @@ from eva_iterator._forks.states import Unfit
 from eva_iterator._forks.turns import Done, There, Turn, next_turn
 
 if TYPE_CHECKING:
-    from eva_iterator._forked import Forked
-    from eva_iterator._session import Session
+    from eva_iterator._forks.sides import Host, Weights
 
 NOTE_FILE = "fork.json"
 """Beside a checkpoint of a job that goes on unforked: its epoch, and the steps made in it."""
@@ -45,7 +44,7 @@ class Fork:
         link: What it hears and says.
     """
 
-    def __init__(self, place: Place, session: Session) -> None:
+    def __init__(self, place: Place, session: Host) -> None:
         """Begins without having heard anything.
 
         Args:
@@ -84,7 +83,7 @@ class Fork:
         made = self._made if self._done.epoch == heard.epoch else 0
         return heard.base_steps + self._done.steps_in(heard.epoch) + made
 
-    def ready(self, forked: Forked) -> bool:
+    def ready(self, forked: Weights) -> bool:
         """Whether the program is to make another step.
 
         Gives the program's part, averages, loads a merge and waits, if it is time for that.
@@ -101,7 +100,7 @@ class Fork:
         self._made += 1
         self._left -= 1
 
-    def leave(self, forked: Forked) -> None:
+    def leave(self, forked: Weights) -> None:
         """Gives what was done so far, if the program was asked to stop in the middle of an epoch.
 
         Args:
@@ -134,7 +133,7 @@ class Fork:
         self._done = self._done._replace(steps=self._done.steps + self._made)
         self._made = 0
 
-    def _look(self, forked: Forked) -> bool:
+    def _look(self, forked: Weights) -> bool:
         self._settle()
         patience_s = max(forked.patience_s, _PATIENCE_IN_ROUNDS * self.place.every_s)
         waits_until_s = time.monotonic() + patience_s
@@ -221,7 +220,7 @@ class Fork:
             self._done = Done(epoch=base + 1, steps=steps, merged=base, best=base)
             self.link.merged = base
 
-    def _give(self, forked: Forked, epoch: int) -> None:
+    def _give(self, forked: Weights, epoch: int) -> None:
         steps = self._done.steps_in(epoch)
         heard = self.link.round
         if heard is not None and heard.quota and not self.unforked:
@@ -241,7 +240,7 @@ class Fork:
         self.link.given = epoch
         self._session.wake()
 
-    def _average(self, forked: Forked, epoch: int) -> None:
+    def _average(self, forked: Weights, epoch: int) -> None:
         try:
             written = self._merge(forked, epoch)
         except Interrupted:
@@ -256,7 +255,7 @@ class Fork:
             merged = self.place.directory / "merged"
             _checkpoints.prune(merged, only=frozenset(self._written))
 
-    def _merge(self, forked: Forked, epoch: int) -> bool:
+    def _merge(self, forked: Weights, epoch: int) -> bool:
         """Writes and loads the merge of an epoch; False if there is one already."""
         own = self._path("given", epoch)
         merge, form = merging.select(
@@ -274,7 +273,7 @@ class Fork:
         return _checkpoints.publish_as(self.place.directory / "merged", epoch, write)
 
     def _write_weights(
-        self, forked: Forked, merge: Merge, form: parts.Form | None, draft: Path
+        self, forked: Weights, merge: Merge, form: parts.Form | None, draft: Path
     ) -> None:
         if not merge.kept:
             base = self._path("merged", (self._seen.epoch if self._seen else 0) - 1)
@@ -289,7 +288,7 @@ class Fork:
             except Exception as error:  # It met files that another process wrote.
                 raise Unfit(f"`average` failed: {error!r}") from error
 
-    def _note_merge(self, forked: Forked, merge: Merge, draft: Path) -> None:
+    def _note_merge(self, forked: Weights, merge: Merge, draft: Path) -> None:
         larger = self.place.larger_is_better
         best = merge.best(larger)
         check = self._check(forked, before=False) if merge.kept else None
@@ -303,7 +302,7 @@ class Fork:
     def _goes_on(self) -> bool:
         return not self._session.stop.requested
 
-    def _load(self, forked: Forked, epoch: int) -> None:
+    def _load(self, forked: Weights, epoch: int) -> None:
         path = self._path("merged", epoch)
         try:
             forked.load(path)
@@ -313,7 +312,7 @@ class Fork:
             return  # It was replaced by a newer one meanwhile.
         self._holds(epoch)
 
-    def _go_back(self, forked: Forked, epoch: int) -> None:
+    def _go_back(self, forked: Weights, epoch: int) -> None:
         path = self._path("merged", epoch) / BEST_FOLDER
         if path.is_dir():
             forked.load(path)
@@ -324,7 +323,7 @@ class Fork:
         self.link.merged = epoch
         self._session.wake()
 
-    def _check(self, forked: Forked, *, before: bool) -> float | None:
+    def _check(self, forked: Weights, *, before: bool) -> float | None:
         """The check metric of the present weights, if there is one.
 
         Args:
