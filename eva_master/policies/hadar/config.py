@@ -25,7 +25,7 @@ class Config:
 
     lease_s: Seconds = 300
     slack_s: Seconds = 7200
-    near_ppm: Weight = 50_000
+    near_ppm: Weight = 70_000
     patience: Count = 2
     round_gap_s: Seconds | None = None
     explained: bool = True

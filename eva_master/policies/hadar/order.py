@@ -12,6 +12,10 @@ from eva_master.packing.fleet.contenders import Contender
 from eva_master.packing.lp.least_time import LeastTime, Need, least_time
 from eva_master.policies.hadar.config import Config
 
+_SLACK_PART = 20
+"""The longest go first for at most one part in so many of the time from when the first job that is
+here came until everything can be done."""
+
 
 @dataclass(frozen=True, slots=True)
 class Turn:
@@ -37,6 +41,19 @@ class Turn:
     def least(self) -> float:
         """What is left of it costs where that is least."""
         return min(self.costs.values(), default=0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Urgency:
+    """When everything can be done, and who has to hurry for it.
+
+    Attributes:
+        bound_ms: Nobody is done with everything that is left before.
+        slack_ms: Who would end later than so long before it goes first.
+    """
+
+    bound_ms: float
+    slack_ms: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +92,11 @@ def ordered(
     worth = least_time(needs, capacity, one_by_one=False)
     assert least is not None, "contenders have room in the fleet"
     assert worth is not None, "contenders have room in the fleet"
-    turns = [_turn(one, least.bound_ms, worth, on.get(one.id), config) for one in contenders]
+    first = min((one.job.submitted_ms for one in contenders), default=now)
+    span_ms = now - first + least.bound_ms
+    slack_ms = min(1000 * config.slack_s, span_ms / _SLACK_PART)
+    urgent = Urgency(least.bound_ms, slack_ms)
+    turns = [_turn(one, urgent, worth, on.get(one.id), config) for one in contenders]
     came = now - config.patience * least.bound_ms
     turns = [replace(it, late=it.one.job.submitted_ms < came) for it in turns]
     turns.sort(key=lambda turn: _rank(turn, config))
@@ -97,7 +118,7 @@ def _needs(contenders: Sequence[Contender]) -> list[Need]:
 
 def _turn(
     one: Contender,
-    bound_ms: float,
+    urgent: Urgency,
     worth: LeastTime,
     on: frozenset[Family] | None,
     config: Config,
@@ -108,12 +129,12 @@ def _turn(
         for family, ms in one.alone_ms.items()
     }
     costs = {it: ms * worth.cost(it, one.demand[it]) for it, ms in takes.items()}
-    critical = one.left_ms >= bound_ms - 1000 * config.slack_s
+    critical = one.left_ms >= urgent.bound_ms - urgent.slack_ms
     if not one.types:
         fastest = sorted(costs, key=lambda it: (takes[it], it))
         others = sorted(worth.price.keys() - costs.keys())
         return Turn(one, costs, (*fastest, *others), critical, mixed=True)
-    in_time = [it for it in one.types if takes[it] <= bound_ms]
+    in_time = [it for it in one.types if takes[it] <= urgent.bound_ms]
     in_time = in_time or [min(one.types, key=lambda it: (takes[it], it))]
     cheapest = sorted(in_time, key=lambda it: (costs[it], it))
     most = costs[cheapest[0]] * (MILLION + config.near_ppm) / MILLION

@@ -10,12 +10,13 @@ from eva_master.model.ids import Family
 from eva_master.model.planning.plan import Plan, PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.values import replace
-from eva_master.packing.fleet.contenders import Contenders
+from eva_master.packing.fleet.contenders import Contender, Contenders
 from eva_master.packing.fleet.seating import Seats
+from eva_master.packing.fleet.settling import settle
 from eva_master.packing.fleet.turns import turn_plan
 from eva_master.packing.toolkit import PlannerCache, open_instances
 from eva_master.policies.hadar.config import NAME, Config
-from eva_master.policies.hadar.order import Turn, ordered
+from eva_master.policies.hadar.order import Order, Turn, ordered
 from eva_master.policies.hadar.telling import figures, outlook, reasons
 
 
@@ -45,10 +46,12 @@ class Hadar:
         on = {one.id: types for one in contenders if (types := seats.types_of(one))}
         capacity = fleet.capacity()
         order = ordered(contenders, capacity, on, self._config, snapshot.now_ms)
+        mark = instances.mark()
         turns = [turn for turn in order.turns if turn.one.chooses]
-        for turn in turns:
-            _choose(turn, seats)
-        _fill([turn for turn in turns if not seats.has(turn.one)], seats, tuple(fleet.machines))
+        seated = [turn.one for turn in turns if _choose(turn, seats)]
+        idle = [turn for turn in turns if not seats.has(turn.one)]
+        seated += _fill(idle, seats, tuple(fleet.machines))
+        settle(seats, instances, mark, seated)
         expected = outlook(order, seats, capacity)
         told = reasons(order, expected)
         plan = turn_plan(
@@ -57,26 +60,36 @@ class Hadar:
             contenders,
             told,
             explained=self._config.explained,
-            lease_s=self._config.lease_s,
+            lease_s=self._config.lease_s if _held_up(order, seats) else None,
         )
         if not contenders:
             return plan, memory
         return replace(plan, figures={**plan.figures, **figures(order, expected)}), memory
 
 
-def _choose(turn: Turn, seats: Seats) -> None:
-    """Seat who is next on a type that suits it, be it where it was."""
+def _choose(turn: Turn, seats: Seats) -> bool:
+    """Seat who is next on a type that suits it, be it where it was; says whether that is done."""
     if turn.mixed:
-        seats.on(turn.one, turn.suits)
-        return
+        return seats.on(turn.one, turn.suits)
     had = seats.types_of(turn.one)
-    for family in sorted(turn.suits, key=lambda it: it not in had):
-        if seats.on(turn.one, (family,)):
-            return
+    suits = sorted(turn.suits, key=lambda it: it not in had)
+    return any(seats.on(turn.one, (family,)) for family in suits)
 
 
-def _fill(turns: Sequence[Turn], seats: Seats, types: Sequence[Family]) -> None:
-    """Give away what is idle: first where it is used best, at last on mixed types."""
+def _held_up(order: Order, seats: Seats) -> bool:
+    """Whether somebody waits while one who comes later keeps a place by a lease."""
+    waits = [number for number, it in enumerate(order.turns) if not seats.has(it.one)]
+    kept = (number for number, it in enumerate(order.turns) if not it.one.chooses)
+    return bool(waits) and waits[0] < max(kept, default=0)
+
+
+def _fill(turns: Sequence[Turn], seats: Seats, types: Sequence[Family]) -> list[Contender]:
+    """Give away what is idle: first where it is used best, at last on mixed types.
+
+    Returns:
+        Who was seated, in that order.
+    """
+    seated = []
     pairs = sorted(
         (cost / turn.least if turn.least else 0.0, number, family)
         for number, turn in enumerate(turns)
@@ -84,12 +97,15 @@ def _fill(turns: Sequence[Turn], seats: Seats, types: Sequence[Family]) -> None:
         if family in turn.one.types
     )
     for _, number, family in pairs:
-        if not seats.has(turns[number].one):
-            seats.on(turns[number].one, (family,))
+        one = turns[number].one
+        if not seats.has(one) and seats.on(one, (family,)):
+            seated.append(one)
     for turn in turns:
-        if not seats.has(turn.one):
-            fastest = sorted(turn.one.alone_ms, key=lambda it: (turn.one.alone_ms[it], it))
-            seats.on(turn.one, (*fastest, *(it for it in types if it not in fastest)))
+        fastest = sorted(turn.one.alone_ms, key=lambda it: (turn.one.alone_ms[it], it))
+        every = (*fastest, *(it for it in types if it not in fastest))
+        if not seats.has(turn.one) and seats.on(turn.one, every):
+            seated.append(turn.one)
+    return seated
 
 
 @dataclass(frozen=True, slots=True)

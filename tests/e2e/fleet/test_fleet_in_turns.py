@@ -84,3 +84,17 @@ def test_six_jobs_on_three_nodes_take_turns_and_lose_no_step(
         assert any(line.step > 0 for line in started), "it goes on where it was"
         assert not cluster.records(), "nothing was launched"
         assert {it.state for it in cluster.instances().values()} == {"ready"}
+
+
+def test_six_jobs_end_under_the_published_policy(make_cluster: Clusters) -> None:
+    rounds = {"lease_s": 1, "round_gap_s": 1}
+    policy = {"name": "hadar", "preset": "published", "options": rounds}
+    cluster = make_cluster(settings=_settings(policy))
+    with _fleet(cluster):
+        jobs = [cluster.submit(f"job{number}", resources=ALL, **SHORT) for number in range(6)]
+        until(lambda: any(cluster.task(job).state == "running" for job in jobs), "one runs")
+        cluster.finish(*jobs)
+        cluster.until_ended(*jobs)
+        for job in jobs:
+            steps = _steps(cluster.lines(job))
+            assert steps == list(range(1, len(steps) + 1))
