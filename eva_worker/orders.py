@@ -110,12 +110,14 @@ class Fork:
         forks: How many there may be.
         every_ms: From one merge to the next.
         check: The program's own figure by which a merge is judged; empty if it is not.
+        larger: Whether a larger figure is better.
     """
 
     number: int
     forks: int
     every_ms: int
     check: str = ""
+    larger: bool = False
 
     @property
     def environment(self) -> dict[str, str]:
@@ -125,6 +127,7 @@ class Fork:
             "EVA_FORKS": str(self.forks),
             "EVA_MERGE_EVERY_MS": str(self.every_ms),
             "EVA_MERGE_CHECK": self.check,
+            "EVA_MERGE_BETTER": "larger" if self.larger else "smaller",
         }
 
 

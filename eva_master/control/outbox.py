@@ -161,4 +161,5 @@ def _fork_order(job: Job, run: TaskRun) -> ForkOrder | None:
     spec = job.spec
     if spec.forks == 1:
         return None
-    return ForkOrder(run.replica, spec.forks, spec.merge.every_ms, spec.merge.check)
+    rule = spec.merge
+    return ForkOrder(run.replica, spec.forks, rule.every_ms, rule.check, rule.larger)

@@ -72,12 +72,14 @@ class ForkOrder:
         forks: How many there may be.
         every_ms: From one merge to the next.
         check: The program's own figure by which a merge is judged; empty if it is not.
+        larger: Whether a larger `check` is better.
     """
 
     number: int
     forks: int
     every_ms: int
     check: str = ""
+    larger: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,7 +62,11 @@ def order(message: pb.TaskOrder) -> Order:
         tasks=message.tasks,
         outputs_stored=message.outputs_stored,
         fork=Fork(
-            message.fork.number, message.fork.forks, message.fork.every_ms, message.fork.check
+            number=message.fork.number,
+            forks=message.fork.forks,
+            every_ms=message.fork.every_ms,
+            check=message.fork.check,
+            larger=message.fork.larger,
         )
         if message.HasField("fork")
         else None,

@@ -12,7 +12,7 @@ from eva_master.packing.lp.least_time import largest_share
 from eva_master.policies.hadar.order import Order, Turn
 
 _MINUTE_MS = 60_000
-_WITHIN_MIN = (10, 20, 30, 60, 120, 180, 360, 720, 1440, 2880, 5760, 10_080)
+_WITHIN_MIN = (1, 2, 5, 10, 20, 30, 60, 120, 180, 360, 720, 1440, 2880, 5760, 10_080)
 """Minutes that users are told; the time itself would be another one in each round."""
 
 
@@ -92,5 +92,5 @@ def _within(wait_ms: float) -> str:
     if most is None:
         return "weeks"
     if most < 60:
-        return f"{most} minutes"
+        return "a minute" if most == 1 else f"{most} minutes"
     return "an hour" if most == 60 else f"{most // 60} hours"

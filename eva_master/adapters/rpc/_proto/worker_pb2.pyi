@@ -794,6 +794,7 @@ class Fork(google.protobuf.message.Message):
     FORKS_FIELD_NUMBER: builtins.int
     EVERY_MS_FIELD_NUMBER: builtins.int
     CHECK_FIELD_NUMBER: builtins.int
+    LARGER_FIELD_NUMBER: builtins.int
     number: builtins.int
     """Its own number, from 0."""
     forks: builtins.int
@@ -801,6 +802,8 @@ class Fork(google.protobuf.message.Message):
     every_ms: builtins.int
     check: builtins.str
     """The program's own figure by which a merge is judged; empty if it is not."""
+    larger: builtins.bool
+    """Whether a larger figure is better."""
     def __init__(
         self,
         *,
@@ -808,8 +811,9 @@ class Fork(google.protobuf.message.Message):
         forks: builtins.int = ...,
         every_ms: builtins.int = ...,
         check: builtins.str = ...,
+        larger: builtins.bool = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["check", b"check", "every_ms", b"every_ms", "forks", b"forks", "number", b"number"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["check", b"check", "every_ms", b"every_ms", "forks", b"forks", "larger", b"larger", "number", b"number"]) -> None: ...
 
 global___Fork = Fork
 

@@ -19,7 +19,11 @@ _DIGEST = re.compile(r"[0-9a-f]{64}|")
 def fork(order: ForkOrder) -> pb.Fork:
     """What a fork must know of the others."""
     return pb.Fork(
-        number=order.number, forks=order.forks, every_ms=order.every_ms, check=order.check
+        number=order.number,
+        forks=order.forks,
+        every_ms=order.every_ms,
+        check=order.check,
+        larger=order.larger,
     )
 
 
