@@ -74,3 +74,20 @@ def test_an_order_that_an_earlier_agent_has_kept_is_read() -> None:
 def test_a_task_on_its_own_has_none() -> None:
     assert sent().gang is None
     assert sent().companions == []
+
+
+@pytest.mark.parametrize("larger", [True, False])
+def test_a_fork_is_told_of_the_others(larger: bool) -> None:
+    received = sent(fork=actions.ForkOrder(2, 5, 60_000, "score", larger))
+    assert received.fork is not None
+    assert received.fork.environment == {
+        "EVA_FORK": "2",
+        "EVA_FORKS": "5",
+        "EVA_MERGE_EVERY_MS": "60000",
+        "EVA_MERGE_CHECK": "score",
+        "EVA_MERGE_BETTER": "larger" if larger else "smaller",
+    }
+    written = received.to_json()
+    assert orders.Order.from_json(written) == received
+    del written["fork"]["larger"]  # an attempt that an earlier agent started
+    assert orders.Order.from_json(written).fork == orders.Fork(2, 5, 60_000, "score")
