@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from eva_master.model.catalog import Offering, Purchase
@@ -11,6 +11,9 @@ from eva_master.model.ids import Family, InstanceId
 from eva_master.model.planning.snapshot import RunView, Snapshot
 from eva_master.model.resources import NOTHING, Resources
 from eva_master.packing.valuation.reservation_price import Demand
+
+_FEW = 256
+"""Of more tasks each kind is looked at by itself."""
 
 
 def is_fixed(offering: Offering) -> bool:
@@ -47,8 +50,6 @@ class Fleet:
     def types_for(self, runs: Iterable[RunView]) -> list[Family] | None:
         """On which types some task runs would each find room.
 
-        Those that differ in their demands are looked at apart, so together they may not.
-
         Args:
             runs: Task runs that are placed together.
 
@@ -57,16 +58,26 @@ class Fleet:
             together.
         """
         kinds = Counter(run.task.demand for run in runs)
-        if not all(self._holds(demand, count) for demand, count in kinds.items()):
+        if not self._hold(kinds, tuple(self.machines)):
             return None
-        return [
-            family
-            for family in self.machines
-            if all(self._on(family, demand, count) >= count for demand, count in kinds.items())
-        ]
+        return [family for family in self.machines if self._hold(kinds, (family,))]
 
-    def _holds(self, demand: Demand, count: int) -> bool:
-        return sum(self._on(family, demand, count) for family in self.machines) >= count
+    def _hold(self, kinds: Mapping[Demand, int], families: Sequence[Family]) -> bool:
+        """Whether tasks find room on some types; those that differ, the largest first."""
+        for demand, count in kinds.items():
+            if sum(self._on(family, demand, count) for family in families) < count:
+                return False
+        wanted = sum(kinds.values())
+        if len(kinds) == 1 or wanted > _FEW:
+            return True
+        rooms = [
+            (family, size)
+            for family in families
+            for size, count in sorted(self.machines[family].items())
+            for _ in range(min(count, wanted))
+        ]
+        largest = sorted(kinds, key=lambda it: max(need for _, need in it), reverse=True)
+        return all(_seat(dict(it), rooms) for it in largest for _ in range(kinds[it]))
 
     def _on(self, family: Family, demand: Demand, count: int) -> int:
         """How many of so many tasks find room on a type."""
@@ -75,6 +86,16 @@ class Fleet:
             return 0
         room = self.seats(family, need)
         return count if room is None else min(room, count)
+
+
+def _seat(demand: Mapping[Family, Resources], rooms: list[tuple[Family, Resources]]) -> bool:
+    """Take the room of a task from the first that has it; says whether one has."""
+    for number, (family, free) in enumerate(rooms):
+        need = demand.get(family)
+        if need is not None and need.fits(free):
+            rooms[number] = family, free - need
+            return True
+    return False
 
 
 def times(each: Resources, count: int) -> Resources:

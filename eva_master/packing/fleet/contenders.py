@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
@@ -14,7 +14,8 @@ from eva_master.model.planning.snapshot import JobView, RunView, Snapshot
 from eva_master.model.resources import NOTHING, Resources
 from eva_master.model.values import replace
 from eva_master.packing.between_places import between_places
-from eva_master.packing.fleet.capacity import Fleet, fleet_of
+from eva_master.packing.fleet.capacity import Fleet, fleet_of, times
+from eva_master.packing.lp.least_time import Need
 from eva_master.packing.valuation.job_valuation import JobValuation, Paces
 from eva_master.packing.valuation.reservation_price import Demand
 
@@ -42,6 +43,7 @@ class Contender:
             move, has no place while the rest has one, or has run for less than a lease.
         between: Whether no plan may give it a place: some of it is between two places.
         paces: How fast its tasks are on each type, be there room for all of them or not.
+        apart: Of a gang whose tasks differ, what each kind of them has to do by itself at least.
     """
 
     job: JobView
@@ -56,6 +58,14 @@ class Contender:
     fixed: bool = False
     between: bool = False
     paces: Paces = NO_PACES
+    apart: tuple[Need, ...] = ()
+
+    @property
+    def needs(self) -> tuple[Need, ...]:
+        """What is left of it, without what no plan sees, for the least total time of everybody."""
+        if self.apart or not self.alone_ms:
+            return self.apart
+        return (Need(self.demand, {it: max(1.0, ms) for it, ms in self.alone_ms.items()}),)
 
     @property
     def chooses(self) -> bool:
@@ -99,8 +109,9 @@ class Contenders:
             runs.setdefault(run.job, []).append(run)
         found, fits = [], dict[frozenset[tuple[Demand, int]], list[Family] | None]()
         for job in sorted(snapshot.jobs, key=lambda it: (-it.priority, it.submitted_ms, it.id)):
-            unseen = job.unseen
-            for group in _groups(job, runs.get(job.id, [])):
+            every = list(_groups(job, runs.get(job.id, [])))
+            stands_for = _last_that_waits(every) if job.unseen else None
+            for group in every:
                 on = {run.instance for run in group if run.instance in places}
                 asked = frozenset(Counter(run.task.demand for run in group).items())
                 if asked not in fits:
@@ -114,10 +125,10 @@ class Contenders:
                 one = replace(one, types=tuple(types))
                 seated = all(run.instance in places for run in group)
                 between = torn or job.id in gangs
+                unseen = job.unseen if group is stands_for else 0
                 found.append(
                     replace(one, seated=seated, unseen=unseen, fixed=fixed, between=between)
                 )
-                unseen = 0
         return fleet, _guessed(found)
 
     def _valuation(self, snapshot: Snapshot) -> JobValuation:
@@ -131,6 +142,17 @@ def _groups(job: JobView, runs: Sequence[RunView]) -> Iterable[Sequence[RunView]
     if job.kind is JobKind.GANG:
         return [runs] if runs else []
     return [[run] for run in runs]
+
+
+def _last_that_waits(groups: Sequence[Sequence[RunView]]) -> Sequence[RunView]:
+    """The task that those of its array which no plan sees are most like: all of it is left."""
+    waiting = [it for it in groups if it[0].instance is None]
+    return max(waiting or groups, key=_left)
+
+
+def _left(runs: Sequence[RunView]) -> tuple[int, RunId]:
+    known = runs[0].remaining
+    return (0 if known is None else known.at_since_ms), runs[0].id
 
 
 def _stays(
@@ -167,7 +189,51 @@ def _contender(
     left = UNKNOWN_MS if known is None else max(1.0, float(known.left_ms(snapshot.now_ms)))
     alone = {family: left * home / (paces.on.get(family) or home) for family in demand}
     least = min(alone.values(), default=left)
-    return Contender(job, tuple(runs), (), demand, alone, least, guessed=known is None, paces=paces)
+    return Contender(
+        job,
+        tuple(runs),
+        (),
+        demand,
+        alone,
+        least,
+        guessed=known is None,
+        paces=paces,
+        apart=tuple(_apart(valuation, job, runs, left * home, fleet)),
+    )
+
+
+def _apart(
+    valuation: JobValuation, job: JobView, runs: Sequence[RunView], work: float, fleet: Fleet
+) -> Iterator[Need]:
+    """What each kind of tasks of a gang has to do at least, if they are not alike.
+
+    A gang is no faster than each of its tasks; one that divides batches no faster than the fastest
+    of them anywhere. A task of unknown rates holds nobody up.
+
+    Args:
+        valuation: Knows the rates.
+        job: The gang.
+        runs: Its task runs.
+        work: What is left of it, in millionths of iterations and seconds times 1,000.
+        fleet: What there is.
+    """
+    kinds = Counter(run.task for run in runs)
+    if len(kinds) == 1:
+        return
+    own = {task: valuation.paces([task]).on for task in kinds}
+    fastest = max((rate for rates in own.values() for rate in rates.values()), default=0)
+    for task, known in own.items():
+        if not known:
+            continue
+        demand = {
+            family: times(need, kinds[task])
+            for family in fleet.machines
+            if (need := task.demand_on(family)) is not None
+        }
+        rates = dict.fromkeys(known, fastest) if job.split_batch else known
+        alone = {it: max(1.0, work / rates[it]) for it in demand if it in rates}
+        if alone:
+            yield Need({it: demand[it] for it in alone}, alone)
 
 
 def _together(tasks: Sequence[TaskSpec], family: Family) -> Resources | None:
@@ -186,4 +252,10 @@ def _guessed(found: list[Contender]) -> list[Contender]:
 
 def _longer(one: Contender, factor: float) -> Contender:
     alone = {family: ms * factor for family, ms in one.alone_ms.items()}
-    return replace(one, alone_ms=alone, left_ms=min(alone.values(), default=UNKNOWN_MS * factor))
+    apart = tuple(_need_of(it, factor) for it in one.apart)
+    least = min(alone.values(), default=UNKNOWN_MS * factor)
+    return replace(one, alone_ms=alone, left_ms=least, apart=apart)
+
+
+def _need_of(need: Need, factor: float) -> Need:
+    return replace(need, alone_ms={family: ms * factor for family, ms in need.alone_ms.items()})

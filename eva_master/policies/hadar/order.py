@@ -107,12 +107,11 @@ def _needs(contenders: Sequence[Contender]) -> list[Need]:
     """What is left to be done; tasks of arrays that are alike are one need."""
     found: dict[object, Need] = {}
     for one in contenders:
-        if not one.alone_ms:
-            continue
-        key = tuple(one.demand.items()), tuple(one.alone_ms.items())
-        before = found.get(key)
-        count = 1 + one.unseen + (before.count if before else 0)
-        found[key] = Need(one.demand, {it: max(1.0, ms) for it, ms in one.alone_ms.items()}, count)
+        for need in one.needs:
+            key = tuple(need.demand.items()), tuple(need.alone_ms.items())
+            before = found.get(key)
+            count = 1 + one.unseen + (before.count if before else 0)
+            found[key] = replace(need, count=count)
     return list(found.values())
 
 
@@ -143,11 +142,17 @@ def _turn(
 
 
 def _rank(turn: Turn, config: Config) -> tuple[object, ...]:
-    """Critical ones first, of these the longest; then who is late; then who costs least."""
-    priority = -turn.one.job.priority
+    """Who is late goes first, in the order in which they came.
+
+    Then whoever ends within a lease, since nobody waits longer than that for it; then the critical
+    ones, of these the longest; then who costs least.
+    """
+    came = turn.one.job.submitted_ms
+    first = -turn.one.job.priority, not turn.late, came if turn.late else 0
+    if turn.one.left_ms <= 1000 * config.lease_s and not turn.one.guessed:
+        return *first, 0, turn.least, came, turn.one.id
     if turn.critical:
         # Those that are about as long do not take turns.
         left = turn.one.left_ms + (2_000 * config.lease_s if turn.one.seated else 0)
-        return priority, False, (False, 0), -left, turn.one.job.submitted_ms, turn.one.id
-    came = turn.one.job.submitted_ms
-    return priority, True, (not turn.late, came if turn.late else 0), turn.least, came, turn.one.id
+        return *first, 1, -left, came, turn.one.id
+    return *first, 2, turn.least, came, turn.one.id

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -99,7 +100,7 @@ class _Rooms:
             number: The contender's.
         """
         one = self._order[number]
-        kind = tuple(sorted(one.demand.items())), one.fixed
+        kind = frozenset(Counter(run.task.demand for run in one.runs).items()), one.fixed
         if kind in self._too_large:
             return False
         found = [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 from eva_master.model.fleet.nodes import OwnedNode
 from eva_master.model.ids import MILLION, Family
@@ -36,14 +37,21 @@ def fleet_bound(trace: Trace, nodes: Iterable[OwnedNode]) -> LeastTime | None:
 def _needs(job: TraceJob, families: list[Family]) -> Iterator[Need]:
     """What a job needs; tasks of a gang that are alike are one need.
 
-    Tasks of a gang that differ count by themselves: none of them is slower alone.
+    Tasks of a gang that differ count by themselves: none of them is slower alone. A gang that
+    divides batches by speed is no faster than the fastest of them anywhere.
     """
     if job.is_array:
         for index, task in enumerate(job.tasks):
             yield _need(task, 1, work_ms(job, index), families)
         return
-    for task, count in Counter(job.tasks).items():
-        yield _need(task, count, work_ms(job), families)
+    kinds = Counter(job.tasks)
+    for task, count in kinds.items():
+        need = _need(task, count, work_ms(job), families)
+        if job.split_batch and len(kinds) > 1:
+            speeds = (it.speed_on(name) for it in kinds for name, _ in it.resolved(families))
+            least = work_ms(job) * MILLION / max(speeds, default=MILLION)
+            need = replace(need, alone_ms=dict.fromkeys(need.alone_ms, least))
+        yield need
 
 
 def _need(task: TraceTask, count: int, work: float, families: list[Family]) -> Need:

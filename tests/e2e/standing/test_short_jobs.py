@@ -127,7 +127,8 @@ def check_each_ran_once(short: Short, taken: str, tasks: int) -> set[int]:
     by_index = sorted(starts, key=lambda it: it.index)  # stable: each task's in their order
     places = {key: [it.member for it in of] for key, of in groupby(by_index, lambda it: it.index)}
     again = {index: there for index, there in places.items() if len(there) > 1}
-    assert 1 <= len(again) <= SIZE["cpus"], "those that ran on the member, and no others"
+    # On a busy machine the member's tasks may have ended in the moment before it was taken back.
+    assert len(again) <= SIZE["cpus"], "those that ran on the member, and no others"
     assert all(there[0] == taken and taken not in there[1:] for there in again.values())
     return set(again)
 

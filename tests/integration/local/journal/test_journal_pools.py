@@ -14,8 +14,11 @@ from eva_master.adapters.store import SqlJournal, migrate
 from eva_master.control.state.store import State
 from eva_master.control.state.tally import Tally
 from eva_master.model.accounting.pool_costs import PoolCost
+from eva_master.model.catalog import InstanceType, Offering
 from eva_master.model.changes import Changes, InstanceAccount
-from eva_master.model.ids import Exact, InstanceId, Millis
+from eva_master.model.ids import Exact, Family, InstanceId, Millis, Price
+from eva_master.model.records import Instance
+from eva_master.model.resources import Resources
 
 LARGE = 10**21
 """More than the database's integers hold."""
@@ -27,7 +30,9 @@ def test_exact_amounts_by_pool_come_back(tmp_path: Path) -> None:
         InstanceId("i1"), Millis(5), Exact(LARGE * 2), standing=(("p", PoolCost()), ("q", cost))
     )
     tally = Tally()
-    tally.instance_account("", None, account)
+    offering = Offering(InstanceType("p.large", Family("p"), Resources(0, 1000, 1024)), Price(7))
+    launched = Instance(InstanceId("i1"), offering, history=(), requested_ms=Millis(0))
+    tally.instance_account(launched, None, account)
     with SqlJournal.open(f"sqlite:///{tmp_path}/j.db") as journal:
         totals = tally.to_json()
         journal.commit(Changes(instance_accounts=(account,), values={"totals": totals}))
@@ -36,7 +41,7 @@ def test_exact_amounts_by_pool_come_back(tmp_path: Path) -> None:
     after = Tally()
     document = loaded.documents()["totals"]
     assert isinstance(document, dict)
-    after.restore(document)
+    after.restore(document, loaded.documents())
     assert after.totals().pools == {"p": PoolCost(), "q": cost}
 
 
@@ -67,7 +72,7 @@ def test_the_form_that_had_the_idle_part_alone_is_read(tmp_path: Path) -> None:
     document = loaded.documents()["totals"]
     assert isinstance(document, dict)
     tally = Tally()
-    tally.restore(document)
+    tally.restore(document, loaded.documents())
     assert tally.totals().pools == known
 
 

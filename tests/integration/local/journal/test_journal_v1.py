@@ -7,7 +7,7 @@ import sqlite3
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -222,7 +222,11 @@ def test_a_master_loads_what_is_alive_and_what_was_over_for_less(
     assert {account.instance for account in loaded.instance_accounts} <= set(there)
     assert len(loaded.jobs) < len(everything.jobs)
     totals = State.restored(CATALOG, everything).totals
-    assert State.restored(CATALOG, loaded).totals == totals
+    quick = State.restored(CATALOG, loaded).totals
+    # By type and owner this journal has no sums: what is not loaded is in the row of all others.
+    assert replace(quick, types={}, owners={}) == replace(totals, types={}, owners={})
+    for one, other in ((quick.types, totals.types), (quick.owners, totals.owners)):
+        assert sum(it.charged for it in one.values()) == sum(it.charged for it in other.values())
 
 
 def test_a_master_of_this_version_writes_on(journal: SqlJournal) -> None:
