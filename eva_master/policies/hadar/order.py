@@ -16,6 +16,9 @@ _SLACK_PART = 20
 """The longest go first for at most one part in so many of the time from when the first job that is
 here came until everything can be done."""
 
+_LEASES = 12
+"""For so many leases a job waits that ends within one, before it goes before critical ones."""
+
 
 @dataclass(frozen=True, slots=True)
 class Turn:
@@ -25,6 +28,7 @@ class Turn:
         one: Who.
         costs: What is left of it costs by type, in milliseconds of the bound.
         suits: The types that suit it, the best first.
+        brief: Whether it has waited for many leases though it would end within one.
         late: Whether it came so long ago that it goes before those that came after it.
         mixed: Whether it runs on all of these together, since none has room for all of it.
         critical: Whether everything ends later if it waits.
@@ -34,6 +38,7 @@ class Turn:
     costs: Mapping[Family, float]
     suits: tuple[Family, ...]
     critical: bool = False
+    brief: bool = False
     late: bool = False
     mixed: bool = False
 
@@ -98,9 +103,27 @@ def ordered(
     urgent = Urgency(least.bound_ms, slack_ms)
     turns = [_turn(one, urgent, worth, on.get(one.id), config) for one in contenders]
     came = now - config.patience * least.bound_ms
-    turns = [replace(it, late=it.one.job.submitted_ms < came) for it in turns]
+    lease_ms = 1000 * config.lease_s
+    turns = [
+        replace(
+            it,
+            late=it.one.job.submitted_ms < came,
+            brief=_is_brief(it.one, lease_ms) and _waits_ms(it.one, now) > _LEASES * lease_ms,
+        )
+        for it in turns
+    ]
     turns.sort(key=lambda turn: _rank(turn, config))
     return Order(least.bound_ms, worth, tuple(turns))
+
+
+def _is_brief(one: Contender, lease_ms: int) -> bool:
+    return one.left_ms <= lease_ms and not one.guessed
+
+
+def _waits_ms(one: Contender, now: Millis) -> int:
+    """For how long it has been waiting for a place; 0 if it has one."""
+    since = one.runs[0].since_ms
+    return 0 if one.seated or since is None else now - since
 
 
 def _needs(contenders: Sequence[Contender]) -> list[Need]:
@@ -144,12 +167,12 @@ def _turn(
 def _rank(turn: Turn, config: Config) -> tuple[object, ...]:
     """Who is late goes first, in the order in which they came.
 
-    Then whoever ends within a lease, since nobody waits longer than that for it; then the critical
-    ones, of these the longest; then who costs least.
+    Then whoever has waited for long enough and ends within a lease, since nobody waits longer than
+    that for it; then the critical ones, of these the longest; then who costs least.
     """
     came = turn.one.job.submitted_ms
     first = -turn.one.job.priority, not turn.late, came if turn.late else 0
-    if turn.one.left_ms <= 1000 * config.lease_s and not turn.one.guessed:
+    if turn.brief:
         return *first, 0, turn.least, came, turn.one.id
     if turn.critical:
         # Those that are about as long do not take turns.

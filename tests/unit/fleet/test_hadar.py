@@ -14,11 +14,11 @@ from eva_master.model.catalog import Purchase
 from eva_master.model.ids import Family, Millis
 from eva_master.model.job import JobKind, TaskSpec
 from eva_master.model.planning.plan import Assign, Hold, Plan, Suspend
-from eva_master.model.planning.snapshot import Snapshot
+from eva_master.model.planning.snapshot import RemainingWork, Snapshot
 from eva_master.policies.hadar.config import Config
 from eva_master.policies.hadar.policy import Hadar
 from eva_master.simulation.run import Setup, Simulation
-from eva_master.testing.snapshots import Cluster, carried_out, offer, task
+from eva_master.testing.snapshots import START, Cluster, carried_out, offer, task
 
 FAST, SLOW = "fast", "slow"
 HOUR = 3600
@@ -220,3 +220,42 @@ def test_a_long_job_is_not_passed_over_for_ever() -> None:
 
     assert "long" not in places(came(94), planned(came(94)))
     assert places(came(95), planned(came(95))) == {"long": FAST}
+
+
+def test_who_ends_within_a_lease_waits_for_twelve_of_them_at_most() -> None:
+    cluster = fleet(fast=1, slow=0)
+    cluster.job("long", rated(10, 1), on=["fast-0"], left_s=100 * HOUR)
+    cluster.job("quick", rated(10, 1), left_s=60)
+    snapshot = cluster.snapshot()
+    runs = tuple(replace(run, since_ms=None if run.running else START) for run in snapshot.runs)
+    for seconds, entries in ((3_600, [Hold]), (3_601, [Suspend, Assign])):
+        found = planned(later(replace(snapshot, runs=runs), seconds)).entries
+        assert [type(entry) for entry in found] == entries
+
+
+def test_tasks_that_no_plan_sees_count_as_whole_ones() -> None:
+    cluster = fleet(fast=2, slow=0)
+    cluster.job("array", *[rated(10, 1)] * 3, kind=JobKind.ARRAY, left_s=HOUR)
+    snapshot = cluster.snapshot()
+    jobs = tuple(replace(job, unseen=1000) for job in snapshot.jobs)
+    first = replace(snapshot.runs[0], remaining=RemainingWork(1000))
+    seen = replace(snapshot, jobs=jobs, runs=(first, *snapshot.runs[1:]))
+    hours = planned(seen).figures["bound_ms"]
+    assert hours == pytest.approx((1002 * HOUR + 1) * 1000 / 2, rel=1e-6)
+
+
+def test_a_gang_of_unlike_tasks_may_be_faster_on_two_types_than_on_one() -> None:
+    cluster = fleet(fast=2, slow=2)
+    cluster.job("pair", rated(10, 1), rated(1, 10), left_s=HOUR)
+    # Each of them takes an hour where it is fastest; on one type both would take ten.
+    assert planned(cluster.snapshot()).figures["bound_ms"] <= HOUR * 1000
+
+
+def test_a_gang_that_can_never_be_whole_holds_up_nobody() -> None:
+    sizes = (rated(10, 1, gpus=3), rated(10, 1, gpus=3), rated(10, 1, gpus=2))
+    for policy in ("hadar", "gavel:makespan", "yarn_cs"):
+        cluster = fleet(fast=2, slow=0, gpus=4).job("never", *sizes, left_s=HOUR, priority=1)
+        for number in range(6):
+            cluster.job(f"one{number}", rated(10, 1), left_s=HOUR)
+        plan, _ = named_policy(policy, {})[0].plan(cluster.snapshot(), None)
+        assert sum(isinstance(entry, Assign) for entry in plan.entries) == 6, policy
