@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import hashlib
 import json
+import math
 import os
 import stat
 from collections.abc import Sequence
@@ -136,7 +137,8 @@ class MergeFiles:
                         await asyncio.to_thread(remove_tree, directory.place(path))
                 if missing:
                     _write(directory, MISSING, json.dumps(missing).encode())
-            os.chmod(aside, 0o755, dir_fd=above.fd)  # noqa: S103 - the task reads it
+                # By its descriptor: the task may have put a link in its place.
+                os.fchmod(directory.fd, 0o755)  # the task reads it
             with contextlib.suppress(OSError):
                 os.rename(aside, name, src_dir_fd=above.fd, dst_dir_fd=above.fd)
             await asyncio.to_thread(_remove_old, above, int(name))
@@ -212,8 +214,16 @@ def _name(kind: str, epoch: int) -> str:
 
 
 def _figure(value: object) -> float | None:
-    number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return float(value) if number and abs(float(value)) < float("inf") else None  # type: ignore[arg-type]
+    """A program's figure; `None` if there is none, NaN if it is no finite number."""
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return math.nan
+    try:
+        found = float(value)
+    except OverflowError:
+        return math.nan
+    return found if math.isfinite(found) else math.nan
 
 
 def _kept(parts: object) -> tuple[KeptPart, ...]:

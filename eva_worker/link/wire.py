@@ -96,7 +96,7 @@ def merge_news(news: MergeNews) -> pb.WorkerMessage:
         part = pb.PartGiven(run_id=run, attempt=attempt, epoch=news.epoch, digest=news.digest)
         part.steps = news.steps
         return pb.WorkerMessage(part=part)
-    parts = [pb.KeptPart(fork=it.fork, kept=it.kept, reason=it.reason) for it in news.parts]
+    parts = [pb.KeptPart(fork=it.fork, kept=it.kept, reason=_clean(it.reason)) for it in news.parts]
     merged = pb.PartsMerged(run_id=run, attempt=attempt, epoch=news.epoch, parts=parts)
     if news.check_merged is not None:
         merged.check_merged = news.check_merged

@@ -85,7 +85,10 @@ def gave(now: Merging, epoch: int, part: Part) -> Merging:
         return now
     if not 0 <= part.steps <= share.steps:
         told = f"it claims {part.steps} steps where it was to do {share.steps} at most"
-        return _refused(struck(now, part.fork), part.fork, told)
+        now = _missed(_refused(struck(now, part.fork), part.fork, told), (part.fork,))
+        if dict(now.missed)[part.fork] < MOST_MISSED:
+            return now
+        return unforked(now, f"fork {part.fork}: {told}")
     if not part.steps:
         return struck(now, part.fork)  # it has nothing to give
     shares = tuple(it for it in now.shares if it.fork != part.fork)
@@ -103,14 +106,21 @@ def overdue(now: Merging) -> Merging:
 
     A program that does so time and again cannot be merged.
     """
+    asked = now.shares
+    now = replace(_missed(now, [it.fork for it in asked]), shares=())
     known = dict(now.missed)
-    for share in now.shares:
-        known[share.fork] = known.get(share.fork, 0) + 1
-    late = next((it for it in now.shares if known[it.fork] >= MOST_MISSED), None)
-    now = replace(now, shares=(), missed=tuple(sorted(known.items())))
+    late = next((it for it in asked if known[it.fork] >= MOST_MISSED), None)
     if late is None:
         return now
     return unforked(now, f"fork {late.fork} gave no part in {MOST_MISSED} rounds in a row")
+
+
+def _missed(now: Merging, forks: Iterable[int]) -> Merging:
+    """Count a round in which forks gave nothing that counts."""
+    known = dict(now.missed)
+    for fork in forks:
+        known[fork] = known.get(fork, 0) + 1
+    return replace(now, missed=tuple(sorted(known.items())))
 
 
 def led(now: Merging, runners: Iterable[Runner], at: Millis) -> Merging:
@@ -186,6 +196,11 @@ def merged(now: Merging, done: Done, rule: MergeRule, at: Millis) -> Merging:
         missed=tuple(it for it in now.missed if now.part_of(it[0]) is None),
         left_out=tuple(out),
     )
+    if not steps:
+        # All go on from where they were: a program whose parts never count would not end.
+        closed = _missed(replace(closed, missed=now.missed), [it.fork for it in now.parts])
+        if max(dict(closed.missed).values(), default=0) >= MOST_MISSED:
+            return unforked(closed, f"no part of it counted in {MOST_MISSED} rounds in a row")
     if worse < MOST_WORSE:
         return closed
     return replace(unforked(closed, _GUARD.format(check=rule.check)), best=True)

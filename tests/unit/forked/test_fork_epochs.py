@@ -142,3 +142,23 @@ def test_who_is_left_alone_in_an_epoch_does_not_end_the_job_with_its_share() -> 
     assert (order.quota, order.forks) == (100, 2)  # with one it would end after these
     alone = tracker.opened(NOT_BEGUN, 600, (SLOW,), NOW)
     assert (tracker.told(alone, 0, 1, 600).quota, tracker.told(alone, 0, 1, 600).forks) == (600, 1)
+
+
+def test_a_job_whose_parts_never_count_goes_on_unforked() -> None:
+    once = _closed(_epoch(), None, None, 99)  # Nobody is kept.
+    assert (once.steps, once.unforked) == (0, "")
+    twice = _closed(_epoch(once), None, None, 99)
+    assert "no part of it counted in 2 rounds in a row" in twice.unforked
+    assert not _closed(_epoch(_closed(_epoch(once), None, None)), None, None, 99).unforked
+
+
+def test_a_fork_that_claims_too_much_again_and_again_ends_the_forking() -> None:
+    now = NOT_BEGUN
+    for unforked in (False, True):
+        now = tracker.opened(now, 800, ALL, NOW)
+        now = tracker.gave(now, now.epoch, Part(0, 1, 10**9))
+        assert bool(now.unforked) is unforked
+        now = tracker.gave(now, now.epoch, Part(1, 1, 10))
+        now = tracker.led(tracker.struck(now, 2), ALL, NOW)
+        if not unforked:
+            now = _closed(now, None, None)

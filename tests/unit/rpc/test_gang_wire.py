@@ -91,3 +91,10 @@ def test_a_fork_is_told_of_the_others(larger: bool) -> None:
     assert orders.Order.from_json(written) == received
     del written["fork"]["larger"]  # an attempt that an earlier agent started
     assert orders.Order.from_json(written).fork == orders.Fork(2, 5, 60_000, "score")
+
+
+def test_whatever_a_program_says_of_parts_can_be_sent() -> None:
+    parts = (orders.KeptPart(1, kept=False, reason="\ud800" * 300),)
+    news = orders.PartsMerged(orders.TaskKey("j-1/0", 1), 5, parts, float("nan"), None)
+    sent = pb.WorkerMessage.FromString(wire.merge_news(news).SerializeToString())
+    assert sent.merged.parts[0].reason.startswith("??")
