@@ -1,15 +1,16 @@
 """How soon a fleet of several GPU types is done with its jobs, by policy, and how soon it could be.
 
 Run as `python -m benchmarks.fleet FILE [--policy NAME[:PRESET] ...] [--move-s S]
-[--rates stated|learned] [--json]`, with a
-CSV file of jobs and their rates on each GPU type (`kind: gpus` of `eva experiment`). The production
-control loop runs on virtual time. The fleet has 5 servers of 4 GPUs of each type that the file
-names.
+[--rates stated|learned] [--slot-s S ...] [--json]`, with a CSV file of jobs and their rates on each
+GPU type (`kind: gpus` of `eva experiment`). The production control loop runs on virtual time. The
+fleet has 5 servers of 4 GPUs of each type that the file names. A slot is both: from one plan to the
+next at least, and for how long a place is kept, but for a minute.
 
 `bound_h` is a lower bound of the total time: nobody is done earlier, even if moves take no time.
 `moves_per_job` says how often a task of a job moved, `changed_rounds` in which share of the rounds
-a task was started, or stopped for another one. Times are those of the simulated fleet;
-`cpu_s` is processor time. The same arguments give the same figures, but for that.
+a task was started, or stopped for another one, `used` which share of the GPUs' time tasks held,
+`nearly_full` for which part of the time they held nine of ten GPUs. Times are those of the
+simulated fleet; `cpu_s` is processor time. The same arguments give the same figures, but for that.
 """
 
 from __future__ import annotations
@@ -26,12 +27,15 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.slots import Slot
 from eva_master.adapters.loop.collector import spare_lasting_values
-from eva_master.adapters.traces.gpu_jobs import read_gpu_jobs
-from eva_master.adapters.traces.recipes import GpusRecipe
+from eva_master.adapters.traces.fleets.gpu_jobs import read_gpu_jobs
+from eva_master.adapters.traces.fleets.recipes import GpusRecipe
 from eva_master.app.experiment.fleet import ServersSection, awaited, fleet_figures, nodes_of
-from eva_master.app.simulate import named_policy
+from eva_master.app.sections.base import OnePolicySection
+from eva_master.app.sections.policies import forking_by
 from eva_master.model.errors import EvaError
+from eva_master.model.fleet.partitions import Partitions
 from eva_master.model.trace import Trace
 from eva_master.simulation.run import Setup, Simulation
 
@@ -39,12 +43,21 @@ POLICIES = ("hadar", "eva", "fifo")
 """Those that are compared unless others are named."""
 _BY_ITERATIONS = ("hadar:published", "hadar_published")
 """Those that compare jobs by their iterations, so that these are what their programs count."""
-_FIGURES = ("total_h", "mean_h", "median_h", "bound_h", "moves_per_job", "changed_rounds")
+_FIGURES = (
+    "total_h",
+    "mean_h",
+    "median_h",
+    "bound_h",
+    "moves_per_job",
+    "changed_rounds",
+    "used",
+    "nearly_full",
+)
 _ROUNDED = 4
 
 
 def simulated(
-    trace: Trace, policy: str, fleet: dict[str, ServersSection], round_s: int
+    trace: Trace, policy: str, fleet: dict[str, ServersSection], slot: Slot
 ) -> dict[str, Any]:
     """Simulate a trace under a policy.
 
@@ -52,16 +65,16 @@ def simulated(
         trace: Training jobs.
         policy: The policy's name, and maybe its preset.
         fleet: On what it runs.
-        round_s: From one plan to the next at least.
+        slot: How often there is a plan.
     """
-    scheduler, _ = named_policy(policy, {})
-    gap_ms = 1_000 * round_s
+    gap_ms = 1_000 * slot.round_s
     setup = Setup(
         awaited(trace, gap_ms),
         (),
-        scheduler,
+        slot.policy(policy),
         nodes=nodes_of(fleet),
         round_gap_ms=gap_ms,
+        partitions=Partitions(forking=forking_by(OnePolicySection(name=policy))),
         keep_record=True,
     )
     gc.collect()
@@ -71,6 +84,7 @@ def simulated(
     figures = fleet_figures(outcome, trace, fleet, gap_ms)
     return {
         "policy": policy,
+        "round_s": slot.round_s,
         **{name: round(figures[name], _ROUNDED) for name in _FIGURES},
         "cpu_s": round(cpu_s, 2),
     }
@@ -87,6 +101,9 @@ def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--move-s", type=float, default=10.0, help="what each start of a job takes")
     parser.add_argument(
         "--round-s", type=int, default=360, help="from one plan to the next at least"
+    )
+    parser.add_argument(
+        "--slot-s", type=int, action="append", help="the same, and for how long a place is kept"
     )
     parser.add_argument("--jobs", type=int, help="only so many jobs")
     parser.add_argument(
@@ -120,11 +137,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         types = [family for family, _ in read_gpu_jobs(chosen.file)[0].rates]
         servers = ServersSection(servers=chosen.servers, gpus=chosen.gpus)
         fleet = {str(family): servers for family in types}
+        slots = [Slot(it, leased=True) for it in chosen.slot_s or ()] or [Slot(chosen.round_s)]
         for policy in chosen.policy or POLICIES:
             trace = (counting if policy in _BY_ITERATIONS else recipe).trace(0, ())
-            found.append(simulated(trace, policy, fleet, chosen.round_s))
-            if chosen.json:
-                print(json.dumps(found[-1]), flush=True)
+            for slot in slots:
+                found.append(simulated(trace, policy, fleet, slot))
+                if chosen.json:
+                    print(json.dumps(found[-1]), flush=True)
     except EvaError as error:
         print(error.message, file=sys.stderr)
         for problem in getattr(error, "problems", ()):

@@ -1,30 +1,38 @@
 """What forks gain: mixes of 1 to 12 training jobs on five nodes, by policy, with forks and without.
 
-Run as `python -m benchmarks.forks [--policy NAME[:PRESET] ...] [--merge-s S ...] [--every-s S]
-[--round-s S] [--json]`. The fleet is that of the experiment of Hadar's authors on AWS: one node
-with a V100, two with a K80 and two with a T4. So are the mixes. How long jobs take they do not say:
-15 to 30 minutes on the type that suits each best is a guess. The speeds on the types are those that
-Gavel's authors measured of such models, with their P100 in place of the T4.
+Run as `python -m benchmarks.forks [--cluster aws|lab] [--policy NAME[:PRESET] ...]
+[--merge-s S ...] [--every-s S] [--round-s S] [--slot-s S ...] [--json]`. The clusters are those
+of the experiments of Hadar's authors: on AWS one node with a V100, two with a K80 and two with a
+T4; in their lab one each with a Titan RTX, T4, T400, RTX 3090 and RTX A2000. So are the mixes. How
+long jobs take they do not say: 15 to 30 minutes on the type that suits each best is a guess. The
+speeds on AWS are those that Gavel's authors measured of such models, with their P100 in place of
+the T4. Those in the lab are a guess, too: in proportion to the bandwidth of each GPU's memory.
 
 Each policy runs every mix once without forks and once per cost of a merge with as many forks as
-there are nodes. `total_s` is the time from the first submission to the last end, `mean_s` that of a
-job, `used` the share of the nodes' time in which a program trained. Times are simulated; the same
-arguments give the same figures.
+there are nodes. A slot is all of these: from one plan to the next at least, from one merge to the
+next, and for how long a place is kept, but for a minute. `total_s` is the time from the first
+submission to the last end, `mean_s` that of a job, `first_s` until the first job has ended, `used`
+the share of the nodes' time in which a program trained. Times are simulated; the same arguments
+give the same figures.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
 from rich.console import Console
 from rich.table import Table
 
-from eva_master.app.simulate import named_policy
+from benchmarks.slots import Slot
+from eva_master.app.sections.base import OnePolicySection
+from eva_master.app.sections.policies import forking_by
 from eva_master.control.settings import Settings
+from eva_master.model.fleet.forking import Forking
+from eva_master.model.fleet.partitions import Partitions
 from eva_master.model.forks.merging import MergeRule
 from eva_master.model.ids import Family, RunId, Workload
 from eva_master.model.job import JobKind, JobSpec, Program, TaskSpec
@@ -40,29 +48,42 @@ _STEPS_PER_S = 10
 """On the type that suits a model best."""
 _MOVE_MS = 10_000
 _LONGEST_MS = 30 * 86_400_000
-TYPES = ("v100", "k80", "k80", "t4", "t4")
-"""One node each."""
 
 
 @dataclass(frozen=True, slots=True)
-class Model:
-    """A model that is trained.
+class Cluster:
+    """Nodes with a GPU each, and how fast models are trained there.
 
     Attributes:
-        minutes: How long that takes on the type that suits it best.
-        speeds: How fast it is on each type, against that one.
+        types: Of the nodes.
+        speeds: By model how fast it is on each type, against the type that suits it best.
     """
 
-    minutes: int
-    speeds: tuple[tuple[str, float], ...]
+    types: tuple[str, ...]
+    speeds: Mapping[str, Mapping[str, float]]
 
 
-MODELS = {
-    "IC": Model(15, (("k80", 0.10), ("t4", 0.65), ("v100", 1.0))),
-    "LM": Model(20, (("k80", 0.26), ("t4", 0.90), ("v100", 1.0))),
-    "LT": Model(25, (("k80", 0.20), ("t4", 0.59), ("v100", 1.0))),
-    "RS": Model(15, (("k80", 0.65), ("t4", 1.0), ("v100", 0.43))),
-    "MM": Model(30, (("k80", 0.18), ("t4", 0.56), ("v100", 1.0))),
+MINUTES = {"IC": 15, "LM": 20, "LT": 25, "RS": 15, "MM": 30}
+"""How long it takes to train each model on the type that suits it best."""
+_LAB_GB_PER_S = {"titan-rtx": 672, "t4": 320, "t400": 80, "rtx-3090": 936, "rtx-a2000": 288}
+CLUSTERS = {
+    "aws": Cluster(
+        ("v100", "k80", "k80", "t4", "t4"),
+        {
+            "IC": {"k80": 0.10, "t4": 0.65, "v100": 1.0},
+            "LM": {"k80": 0.26, "t4": 0.90, "v100": 1.0},
+            "LT": {"k80": 0.20, "t4": 0.59, "v100": 1.0},
+            "RS": {"k80": 0.65, "t4": 1.0, "v100": 0.43},
+            "MM": {"k80": 0.18, "t4": 0.56, "v100": 1.0},
+        },
+    ),
+    "lab": Cluster(
+        tuple(_LAB_GB_PER_S),
+        {
+            model: {it: each / 936 for it, each in sorted(_LAB_GB_PER_S.items())}
+            for model in MINUTES
+        },
+    ),
 }
 MIXES: dict[str, tuple[str, ...]] = {
     "M-1": ("MM",),
@@ -73,26 +94,26 @@ MIXES: dict[str, tuple[str, ...]] = {
 }
 
 
-def _spec(number: int, name: str, forks: int, every_ms: int) -> JobSpec:
-    model = MODELS[name]
+def _spec(number: int, name: str, case: Case) -> JobSpec:
+    speeds = CLUSTERS[case.cluster].speeds[name]
     need = Resources(1, GPU_SLOT.milli_cpus, GPU_SLOT.memory_mib)
     task = TaskSpec(
         Workload(name),
         Program("true"),
-        tuple((Family(it), need) for it, _ in model.speeds),
-        tuple((Family(it), round(_STEPS_PER_S * speed * 1e6)) for it, speed in model.speeds),
+        tuple((Family(it), need) for it in speeds),
+        tuple((Family(it), round(_STEPS_PER_S * speed * 1e6)) for it, speed in speeds.items()),
     )
     return JobSpec(
         f"{name.lower()}-{number}",
         "benchmark",
         (task,),
-        kind=JobKind.ARRAY if forks > 1 else JobKind.GANG,
-        total_steps=model.minutes * 60 * _STEPS_PER_S,
-        duration_ms=model.minutes * 60_000,
+        kind=JobKind.ARRAY if case.forks > 1 else JobKind.GANG,
+        total_steps=MINUTES[name] * 60 * _STEPS_PER_S,
+        duration_ms=MINUTES[name] * 60_000,
         checkpoint_ms=0,
         launch_ms=_MOVE_MS,
-        forks=forks,
-        merge=MergeRule(every_ms=every_ms),
+        forks=case.forks,
+        merge=MergeRule(every_ms=case.every_ms),
     )
 
 
@@ -101,37 +122,49 @@ class Case:
     """How a mix is run.
 
     Attributes:
+        cluster: On what, by its name.
         forks: Of each job at most.
         merge_ms: What a merge takes.
         every_ms: From one merge to the next.
-        round_ms: From one plan to the next at least.
+        slot: How often there is a plan.
     """
 
+    cluster: str
     policy: str
     forks: int
     merge_ms: int
     every_ms: int
-    round_ms: int
+    slot: Slot
+
+
+def _forking(case: Case) -> Forking | None:
+    section = OnePolicySection(name=case.policy)
+    return None if forking_by(section) is None else Forking(case.every_ms)
 
 
 def run(mix: Sequence[str], case: Case) -> dict[str, float]:
     """Run a mix to its end; returns its figures."""
-    servers = [Servers(Family(it), TYPES.count(it), 1) for it in dict.fromkeys(TYPES)]
+    types, speeds = CLUSTERS[case.cluster].types, CLUSTERS[case.cluster].speeds
+    servers = [Servers(Family(it), types.count(it), 1) for it in dict.fromkeys(types)]
     nodes = {it.name: it for it in fleet_nodes(servers)}
     metrics = RunMetrics(occupancies=[])
-    speeds = {name: dict(model.speeds) for name, model in MODELS.items()}
+    round_ms = 1_000 * case.slot.round_s
 
     def model_of(run: RunId) -> str:
         return run.partition("-")[0].upper()
 
     cluster = SimulatedCluster(
         (),
-        named_policy(case.policy, {})[0],
-        settings=Settings(nodes=nodes, round_gap_ms=case.round_ms),
+        case.slot.policy(case.policy),
+        settings=Settings(
+            nodes=nodes,
+            round_gap_ms=round_ms,
+            partitions=Partitions(forking=_forking(case)),
+        ),
         delays=Delays(fetch_ms=0, start_ms=_MOVE_MS, stop_ms=0, report_ms=10_000),
         # A fork is told when to stop; it would have work for longer.
         work_of=lambda run: Work(
-            MODELS[model_of(run)].minutes * 60_000.0 * (1 if case.forks == 1 else 1_000),
+            MINUTES[model_of(run)] * 60_000.0 * (1 if case.forks == 1 else 1_000),
             steps_per_s=float(_STEPS_PER_S),
             tells_total=case.forks == 1,
         ),
@@ -140,50 +173,66 @@ def run(mix: Sequence[str], case: Case) -> dict[str, float]:
         latency_ms=0,
         merge_ms=case.merge_ms,
     )
-    cluster.run(lambda: cluster.timeline.now() > 2 * case.round_ms)  # all nodes are there
+    cluster.run(lambda: cluster.timeline.now() > 2 * round_ms)  # all nodes are there
     for number, name in enumerate(mix, 1):
-        cluster.submit(_spec(number, name, case.forks, case.every_ms))
+        cluster.submit(_spec(number, name, case))
     if not cluster.run(cluster.quiet, limit_ms=_LONGEST_MS):
         raise RuntimeError(f"{case}: the jobs do not end")
     jobs = list(cluster.state.jobs.values())
     began = min(job.submitted_ms for job in jobs)
-    ended = [job.finished_ms for job in jobs if job.finished_ms is not None]
+    took = [job.finished_ms - began for job in jobs if job.finished_ms is not None]
     trained = sum(it.moving_ms for it in metrics.occupancies or ())
-    total_ms = max(ended) - began
     return {
-        "total_s": round(total_ms / 1000),
-        "mean_s": round(fmean(it - began for it in ended) / 1000),
-        "used": round(trained / (total_ms * len(TYPES)), 3),
+        "total_s": round(max(took) / 1000),
+        "mean_s": round(fmean(took) / 1000),
+        "first_s": round(min(took) / 1000),
+        "used": round(trained / (max(took) * len(types)), 3),
     }
 
 
 def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--cluster", choices=tuple(CLUSTERS), default="aws")
     parser.add_argument("--policy", action="append", help="by default fifo")
     parser.add_argument(
         "--merge-s", type=float, action="append", help="by default 0, 10, 20, 40, 80"
     )
     parser.add_argument("--every-s", type=float, default=360.0, help="from one merge to the next")
-    parser.add_argument("--round-s", type=float, default=360.0, help="from one plan to the next")
+    parser.add_argument("--round-s", type=int, default=360, help="from one plan to the next")
+    parser.add_argument("--slot-s", type=int, action="append", help="both, and the time of a place")
     parser.add_argument("--json", action="store_true")
     return parser.parse_args(arguments)
+
+
+def _cases(chosen: argparse.Namespace) -> Iterator[Case]:
+    costs = chosen.merge_s or [0, 10, 20, 40, 80]
+    slots = [(Slot(it, leased=True), it) for it in chosen.slot_s or ()]
+    nodes = len(CLUSTERS[chosen.cluster].types)
+    for policy in chosen.policy or ["fifo"]:
+        for slot, every_s in slots or [(Slot(chosen.round_s), chosen.every_s)]:
+            every_ms = round(1000 * every_s)
+            if forking_by(OnePolicySection(name=policy)) is None:
+                yield Case(chosen.cluster, policy, 1, 0, every_ms, slot)
+            for cost in costs:
+                yield Case(chosen.cluster, policy, nodes, round(1000 * cost), every_ms, slot)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print the figures of each policy and mix."""
     chosen = _arguments(arguments)
-    costs = chosen.merge_s or [0, 10, 20, 40, 80]
-    every_ms, round_ms = round(1000 * chosen.every_s), round(1000 * chosen.round_s)
     rows = []
-    for policy in chosen.policy or ["fifo"]:
-        for cost in [None, *costs]:
-            forks, merge_ms = (1, 0) if cost is None else (len(TYPES), round(1000 * cost))
-            case = Case(policy, forks, merge_ms, every_ms, round_ms)
-            for mix, names in MIXES.items():
-                told = {"policy": policy, "forks": forks, "merge_s": cost, "mix": mix}
-                rows.append({**told, **run(names, case)})
-                if chosen.json:
-                    print(json.dumps(rows[-1]), flush=True)
+    for case in _cases(chosen):
+        for mix, names in MIXES.items():
+            told = {
+                "policy": case.policy,
+                "slot_s": case.slot.round_s,
+                "forks": case.forks,
+                "merge_s": case.merge_ms / 1000,
+                "mix": mix,
+            }
+            rows.append({**told, **run(names, case)})
+            if chosen.json:
+                print(json.dumps(rows[-1]), flush=True)
     if not chosen.json:
         table = Table(*rows[0])
         for row in rows:

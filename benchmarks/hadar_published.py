@@ -30,8 +30,8 @@ from typing import Any
 
 from eva_master.adapters.loop.collector import spare_lasting_values
 from eva_master.adapters.text.yamlfile import scalar
-from eva_master.adapters.traces.gpu_jobs import GpuJob, read_gpu_jobs
-from eva_master.adapters.traces.recipes import GpusRecipe
+from eva_master.adapters.traces.fleets.gpu_jobs import GpuJob, read_gpu_jobs
+from eva_master.adapters.traces.fleets.recipes import GpusRecipe
 from eva_master.app.experiment.fleet import ServersSection, awaited, fleet_figures, nodes_of
 from eva_master.app.simulate import named_policy
 from eva_master.model.catalog import Purchase

@@ -8,6 +8,7 @@ import ctypes
 import fcntl
 import os
 import resource
+import secrets
 import signal
 import sys
 import time
@@ -63,6 +64,7 @@ class Agent:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
+        self._process = secrets.token_hex(16)
         self._address = settings.address
         self._gpus = _gpus(settings)
         home = settings.state_dir
@@ -234,6 +236,7 @@ class Agent:
             address=self._address,
             boot=wire.boot(self._boot),
             measured_mib=_measured_mib(settings.memory_reserved_mib),
+            process=self._process,
         )
 
     async def _welcomed(self, welcome: Welcome) -> None:

@@ -111,6 +111,7 @@ class Fork:
         every_ms: From one merge to the next.
         check: The program's own figure by which a merge is judged; empty if it is not.
         larger: Whether a larger figure is better.
+        patience_ms: How long a merge is to be waited for; 0 if the master does not say.
     """
 
     number: int
@@ -118,6 +119,7 @@ class Fork:
     every_ms: int
     check: str = ""
     larger: bool = False
+    patience_ms: int = 0
 
     @property
     def environment(self) -> dict[str, str]:
@@ -128,6 +130,7 @@ class Fork:
             "EVA_MERGE_EVERY_MS": str(self.every_ms),
             "EVA_MERGE_CHECK": self.check,
             "EVA_MERGE_BETTER": "larger" if self.larger else "smaller",
+            "EVA_MERGE_PATIENCE_MS": str(self.patience_ms),
         }
 
 
@@ -151,6 +154,8 @@ class MergeRound:
     Attributes:
         parts: Of the leader: what was given.
         alone: Whether it goes on alone for good.
+        merge: Names the merge of the epoch before in the object store: the digest of the list of
+            its files; empty if it has no name.
     """
 
     epoch: int
@@ -163,6 +168,7 @@ class MergeRound:
     parts: tuple[Part, ...] = ()
     alone: bool = False
     best: bool = False
+    merge: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,13 +196,18 @@ class PartGiven:
 
 @dataclass(frozen=True, slots=True)
 class PartsMerged:
-    """The merge of an epoch is in the object store."""
+    """The merge of an epoch is in the object store.
+
+    Attributes:
+        digest: Names it there: of the list of its files.
+    """
 
     key: TaskKey
     epoch: int
     parts: tuple[KeptPart, ...]
     check_merged: float | None = None
     check_best: float | None = None
+    digest: str = ""
 
 
 MergeNews = PartGiven | PartsMerged

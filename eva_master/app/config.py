@@ -18,7 +18,7 @@ from pydantic_settings import SettingsConfigDict
 from eva_master.adapters.jobfile.inputs import DEFAULT_ROOTS, Place
 from eva_master.adapters.text.quantities import Duration
 from eva_master.app.nodes.settings import NodeSections
-from eva_master.app.sections.base import Entry, Most, OnePolicySection, PolicySection, Section
+from eva_master.app.sections.base import Most, OnePolicySection, PolicySection, Section
 from eva_master.app.sections.building import config_of
 from eva_master.app.sections.common import (
     DEFAULT_ADDRESS,
@@ -28,7 +28,8 @@ from eva_master.app.sections.common import (
 )
 from eva_master.app.sections.partitions import MOST_PARTITIONS, PartitionName, PartitionSection
 from eva_master.app.sections.refusals import refusal
-from eva_master.model.accounting.tenants import DEFAULT_TENANT, TenantRules, is_tenant
+from eva_master.app.sections.tenants import TenantSections
+from eva_master.model.accounting.tenants import TenantRules
 from eva_master.model.planning.estimate import Estimates
 from eva_master.model.planning.suspension import Preemption
 from eva_master.ports import PolicyKind
@@ -129,41 +130,6 @@ class LimitsSection(Section):
     instances_per_user: Most = 1_000
     instances: Most = 1_000
     priority: Annotated[int, Field(ge=0, le=10**9, strict=True)] | None = None
-
-
-def _check_tenant(name: str) -> str:
-    if name == DEFAULT_TENANT:
-        raise refusal(
-            f"{DEFAULT_TENANT!r} is the tenant of all owners whom no other one names",
-            "choose another name; '*' in the owners of a tenant stands for everybody else",
-        )
-    if not is_tenant(name):
-        raise refusal(
-            f"{name!r} cannot name a tenant",
-            "use letters, digits and '.', '_', '-', at most 63 of them",
-        )
-    return name
-
-
-def _check_entries(entries: tuple[str, ...]) -> tuple[str, ...]:
-    if not entries:
-        raise refusal("nobody can belong to this tenant", "name owners, or leave the tenant out")
-    return entries
-
-
-TenantName = Annotated[str, AfterValidator(_check_tenant)]
-_MOST_TENANTS = 1_000
-"""Each has a process for its policy."""
-
-
-class TenantSection(Section):
-    """A tenant, to whom jobs are accounted.
-
-    Attributes:
-        owners: Who belongs to it: names of owners, and patterns with one ``*``.
-    """
-
-    owners: Annotated[tuple[Entry, ...], AfterValidator(_check_entries)]
 
 
 class CatalogSection(Section):
@@ -283,9 +249,7 @@ class MasterConfig(BaseConfig):
     catalog: CatalogSection = CatalogSection()
     isolation: IsolationSection = IsolationSection()
     limits: LimitsSection = LimitsSection()
-    tenants: Annotated[dict[TenantName, TenantSection], Field(max_length=_MOST_TENANTS)] = Field(
-        default_factory=dict
-    )
+    tenants: TenantSections = Field(default_factory=dict)
     preemption: Preemption = Preemption.NEVER
     nodes: NodeSections = Field(default_factory=dict)
     partitions: Annotated[

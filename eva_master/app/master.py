@@ -49,14 +49,17 @@ from eva_master.app.config import LimitsSection, MasterConfig
 from eva_master.app.nodes.settings import owned_nodes
 from eva_master.app.operator import write_client_file
 from eva_master.app.policy_registry import policies
+from eva_master.app.sections.building import all_lend
 from eva_master.app.sections.policies import (
     doubts,
     estimate_doubts,
     estimates_in,
+    forking_by,
     round_grid_ms,
     shown,
     source,
 )
+from eva_master.app.sections.tenants import tenancy
 from eva_master.app.shutdown import Shutdown, Tell
 from eva_master.app.state_dir import make_state, require_state
 from eva_master.control.loop import Loop
@@ -84,12 +87,13 @@ def partitions_of(config: MasterConfig) -> Partitions:
         replace(
             section.partition(name, shown(chosen[name]), round_grid_ms(chosen[name])),
             short=chosen[name].short_jobs,
+            forking=forking_by(chosen[name]),
         )
         for name, section in config.partitions.items()
     )
     nodes = owned_nodes(config.nodes).items()
     stand_for = {name: node.offering.id for name, node in nodes}
-    return with_nodes(parts, stand_for, config.policy.short_jobs)
+    return with_nodes(parts, stand_for, config.policy.short_jobs, forking_by(config.policy))
 
 
 def control_settings(config: MasterConfig) -> Settings:
@@ -112,8 +116,14 @@ def control_settings(config: MasterConfig) -> Settings:
         limits=_limits(config.limits),
         preemption=config.preemption,
         nodes=owned_nodes(config.nodes),
+        tenancy=tenancy(config.tenants, _lending(config)),
     )
     return cloud_of(config).loop_settings(config, settings)
+
+
+def _lending(config: MasterConfig) -> frozenset[str]:
+    """The partitions whose policies lend."""
+    return frozenset(name for name, it in config.policy_sections.items() if all_lend(it))
 
 
 def _limits(section: LimitsSection) -> Limits:

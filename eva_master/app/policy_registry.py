@@ -34,6 +34,8 @@ RENAMED: Mapping[tuple[str, str | None], tuple[str, str | None]] = {
     ("eva", "full-only"): ("eva_published", "full-only"),
     ("eva", "single-task"): ("eva_published", "single-task"),
     ("hadar", "published"): ("hadar_published", None),
+    ("hadare", None): ("hadar_published", "hadare"),
+    ("hadare", "published"): ("hadar_published", "hadare"),
 }
 """Policies and presets that settings and experiments may also call by another name."""
 

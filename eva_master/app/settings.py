@@ -17,11 +17,13 @@ from eva_master.app.config import (
 )
 from eva_master.app.layers import Layers
 from eva_master.app.nodes.settings import clashes, contradictions, owned_nodes, short_fences
+from eva_master.app.sections.base import POLICY_OF_TENANTS, PolicySection
 from eva_master.app.sections.partitions import contradictions as contradicting_partitions
 from eva_master.app.sections.partitions import unsold
 from eva_master.app.sections.policies import live_problems
-from eva_master.model.accounting.tenants import claimed_twice
+from eva_master.app.sections.tenants import twice, unfounded
 from eva_master.model.errors import Problem
+from eva_master.model.fleet.nodes import offerings
 from eva_master.model.planning.suspension import Preemption
 from eva_master.ports import PolicyKind
 
@@ -57,7 +59,7 @@ def load_master_config(
     """
     layers = Layers(master_model(), file=file, flags=flags or {}, defaults=defaults or {})
     layers.refuse_unknown_variables()
-    config = layers.settings()
+    config = _with_policy(layers.settings())
     problems = live_problems(("policy",), config.policy, policies, layers.document)
     problems += _cloud_problems(config, layers.document)
     problems += _input_problems(config, layers.document)
@@ -68,6 +70,19 @@ def load_master_config(
     if problems:
         raise layers.invalid(problems)
     return config
+
+
+def _with_policy(config: MasterConfig) -> MasterConfig:
+    """The settings with the policy for tenants, if they name none and it is the one to have.
+
+    That is so where there are nodes of theirs alone, and tenants with quotas.
+    """
+    quotas = any(section.quota is not None for section in config.tenants.values())
+    if "policy" in config.model_fields_set or config.partitions or not config.nodes or not quotas:
+        return config
+    if cloud_of(config).catalog(config):
+        return config
+    return config.model_copy(update={"policy": PolicySection(name=POLICY_OF_TENANTS)})
 
 
 def _priority_problems(config: MasterConfig, document: Document) -> list[Problem]:
@@ -117,16 +132,17 @@ def _input_problems(config: MasterConfig, document: Document) -> list[Problem]:
 
 
 def _tenant_problems(config: MasterConfig, document: Document) -> list[Problem]:
-    """Names and patterns that stand twice, so that nobody could tell whose they are."""
-    owners = {name: section.owners for name, section in config.tenants.items()}
-    return [
-        document.problem(
-            ("tenants", tenant, "owners", number),
-            f"{owners[tenant][number]!r} belongs to the tenant {other!r} already",
-            "name every owner and every pattern once",
-        )
-        for tenant, number, other in claimed_twice(owners)
-    ]
+    """Owners of two tenants, and quotas that are more than there is."""
+
+    def where(path: tuple[str | int, ...]) -> str:
+        mark = document.marks.get(path)
+        return "" if mark is None else f" (line {mark.line})"
+
+    found = [*twice(config.tenants, where)]
+    if any(section.quota is not None for section in config.tenants.values()):
+        nodes = offerings(owned_nodes(config.nodes).values())
+        found += unfounded(config.tenants, (*cloud_of(config).catalog(config), *nodes))
+    return [document.problem(path, message, hint) for path, message, hint in found]
 
 
 def _partition_problems(

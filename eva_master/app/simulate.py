@@ -21,10 +21,11 @@ from eva_master.adapters.traces import (
 from eva_master.app.config import policy_config
 from eva_master.app.policy_registry import current_name, policies
 from eva_master.app.sections.base import OnePolicySection, PolicySection
-from eva_master.app.sections.building import current_options, presets_of
-from eva_master.app.sections.policies import asked_by, refusals
+from eva_master.app.sections.building import current_options, lends, presets_of
+from eva_master.app.sections.policies import asked_by, forking_by, refusals
 from eva_master.model.catalog import Catalog
 from eva_master.model.errors import InvalidConfig
+from eva_master.model.fleet.partitions import Partitions
 from eva_master.model.ids import MILLION, Workload, base_of
 from eva_master.model.planning.estimate import Estimates
 from eva_master.model.trace import Trace
@@ -126,6 +127,16 @@ def named_policy(text: str, options: Mapping[str, Any] | None = None) -> tuple[P
         told = f"{where}: " if where else ""
         raise InvalidConfig(f"policy {kind.name}: {told}{wording(first)}") from error
     return built(kind, config), getattr(config, "round_gap_s", ROUND_GAP_S)
+
+
+def options_of(text: str) -> frozenset[str]:
+    """The options that a policy has, by its name on a command line.
+
+    Raises:
+        InvalidConfig: There is no such policy or preset.
+    """
+    kind, _ = _kind(text)
+    return frozenset(field.name for field in fields(kind.config))
 
 
 def require_possible(name: str, options: Mapping[str, Any]) -> None:
@@ -232,7 +243,10 @@ def prepared(chosen: Chosen, setup: Setup) -> Setup:
     policy, gap = named_policy(chosen.name, options)
     if setup.past is not None and "round_gap_s" not in {one.name for one in fields(kind.config)}:
         gap = None  # as a live master does
-    return replace(setup, policy=policy, round_gap_s=gap)
+    forking = forking_by(OnePolicySection(name=chosen.name, options=dict(chosen.options)))
+    partitions = setup.partitions if forking is None else Partitions(forking=forking)
+    tenancy = replace(setup.tenancy, lending=frozenset({""}) if lends(kind) else frozenset())
+    return replace(setup, policy=policy, round_gap_s=gap, partitions=partitions, tenancy=tenancy)
 
 
 def run(name: str, setup: Setup, watch: Callable[[RunProgress], None] | None = None) -> Run:

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 from eva_master.control import limits, waiting
 from eva_master.control.context import Context
-from eva_master.control.planning import arriving, gang_room, partitioning
+from eva_master.control.forks import forking
+from eva_master.control.planning import arriving, gang_room, partitioning, tenancy_room
 from eva_master.model.actions import Reply
 from eva_master.model.errors import DuplicateName, NotFound
 from eva_master.model.events import CancelRequested, JobSubmitted
@@ -33,9 +34,13 @@ def submit(context: Context, event: JobSubmitted) -> None:
     if excess is not None:
         context.outbox.add(Reply(event.command, None, excess, spec.owner))
         return
+    if (barred := tenancy_room.refusal(context.settings, spec)) is not None:
+        context.outbox.add(Reply(event.command, None, barred, spec.owner))
+        return
     if (misplaced := partitioning.refusal(context, spec)) is not None:
         context.outbox.add(Reply(event.command, None, misplaced, spec.owner))
         return
+    spec = forking.applied(context, spec)
     partitions = context.settings.partitions
     part = partitions.home(spec.partition) if partitions.divided else None
     if (too_large := gang_room.refusal(context, spec, part)) is not None:

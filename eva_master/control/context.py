@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar, assert_never
 
 from eva_master.control.alarms import Alarm, Alarms, Wake
+from eva_master.control.lending import payments, worths
 from eva_master.control.measure import attained, learn, ledger, remaining
 from eva_master.control.measure.delays import LatencyMeters
 from eva_master.control.measure.throughput import Meters
@@ -21,7 +22,14 @@ from eva_master.model.ids import InstanceId, JobId, Millis, RunId
 from eva_master.model.job import Stragglers
 from eva_master.model.planning.estimate import Estimates
 from eva_master.model.records import Drain, Instance, Job, StopReason, TaskRun
-from eva_master.model.states import LIVE, TERMINAL_JOB, TERMINAL_RUN, InstanceState, RunState
+from eva_master.model.states import (
+    LIVE,
+    TERMINAL_JOB,
+    TERMINAL_RUN,
+    InstanceState,
+    JobState,
+    RunState,
+)
 from eva_master.model.values import replace
 
 _Name = TypeVar("_Name", JobId, RunId, InstanceId)
@@ -100,6 +108,8 @@ class Context:
         self.ended_in_pools: set[JobId] = set()
         self.came_to_lines: set[JobId] = set()
         """Jobs of these tasks."""
+        self.over_quota: dict[str, set[JobId]] = {}
+        """Jobs that stand in lines and wait for their tenant's quota, by tenant."""
         self._jobs: dict[JobId, None] = {}
         self._runs: dict[RunId, None] = {}
         self._instances: dict[InstanceId, None] = {}
@@ -115,6 +125,10 @@ class Context:
 
         Then there is one if others wait, and a line gives it to none of them.
         """
+        if self.over_quota:
+            tenant = self.state.jobs[run.job].spec.tenant
+            for job in sorted(self.over_quota.pop(tenant, ())):
+                self.standings.touch_job(job)
         place = run.instance
         if place is not None and (run.pool or self.state.instances[place].stands):
             self.rooms_left[place] += 1
@@ -216,6 +230,9 @@ class Context:
         old = self.state.jobs.get(job.id)
         if old is not None and job.state in TERMINAL_JOB and old.state not in TERMINAL_JOB:
             learn.from_job_end(self.state, job, self.now)
+            payments.end(self.state, job.id, self.now)
+            if job.state is JobState.SUCCEEDED:
+                worths.book(self.state, job, self.now)
         self.state.put_job(job)
         self.touch_job(job.id)
         self._jobs.update(dict.fromkeys(self.state.dependencies.take_decided()))
@@ -225,6 +242,7 @@ class Context:
         old = self.state.runs[run.id]
         before, after = old.state, run.state
         if before is not after or old.instance != run.instance:
+            payments.book(self.state, run.job, self.now)
             for place in dict.fromkeys((old.instance, run.instance)):
                 if place is not None:
                     ledger.book(self.state, place, self.now)

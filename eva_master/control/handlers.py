@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from eva_master.control import failures
 from eva_master.control.context import Context
-from eva_master.control.forks import copies
+from eva_master.control.forks import copies, epochs
 from eva_master.control.measure import learn, ledger, memory, remaining
 from eva_master.control.replicas import settling
 from eva_master.control.supply import availability, departures, nodes, spot
@@ -203,6 +203,7 @@ def worker_lost(context: Context, event: WorkerLost) -> None:
     if event.instance in context.state.live:
         context.silent[event.instance] = context.now
         context.touch_instance(event.instance)
+        epochs.cut_off(context, event.instance)
 
 
 def progress_sampled(context: Context, event: ProgressSampled) -> None:

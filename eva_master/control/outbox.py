@@ -162,4 +162,6 @@ def _fork_order(job: Job, run: TaskRun) -> ForkOrder | None:
     if spec.forks == 1:
         return None
     rule = spec.merge
-    return ForkOrder(run.replica, spec.forks, rule.every_ms, rule.check, rule.larger)
+    return ForkOrder(
+        run.replica, spec.forks, rule.every_ms, rule.check, rule.larger, rule.patience_ms
+    )

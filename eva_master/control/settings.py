@@ -9,6 +9,7 @@ from eva_master.model.fleet.nodes import OwnedNode
 from eva_master.model.fleet.partitions import WHOLE, Partitions
 from eva_master.model.ids import InstanceId
 from eva_master.model.planning.estimate import Estimates
+from eva_master.model.planning.quotas import NO_TENANCY, Tenancy
 from eva_master.model.planning.suspension import Preemption
 
 NEVER_MS = 10**15
@@ -86,6 +87,7 @@ class Settings:
         nodes: The owned nodes that may join, by name.
         partitions: How the cluster is divided. Where it is, plans of a partition are requested at
             multiples of its own `round_grid_ms`.
+        tenancy: What tenants may have.
     """
 
     round_period_ms: int = 300_000
@@ -113,3 +115,4 @@ class Settings:
     preemption: Preemption = Preemption.NEVER
     nodes: Mapping[InstanceId, OwnedNode] = field(default_factory=dict)
     partitions: Partitions = WHOLE
+    tenancy: Tenancy = NO_TENANCY

@@ -73,6 +73,7 @@ class ForkOrder:
         every_ms: From one merge to the next.
         check: The program's own figure by which a merge is judged; empty if it is not.
         larger: Whether a larger `check` is better.
+        patience_ms: How long a merge is to be waited for.
     """
 
     number: int
@@ -80,6 +81,7 @@ class ForkOrder:
     every_ms: int
     check: str = ""
     larger: bool = False
+    patience_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)

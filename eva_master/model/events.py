@@ -360,6 +360,7 @@ class PartsMerged:
         kept: What became of each part; those that are not named were left out.
         check_merged: The merge's figure; `None` if there is none.
         check_best: That of the best part.
+        digest: Names the merge in the object store: of the list of its files.
     """
 
     instance: InstanceId
@@ -370,6 +371,7 @@ class PartsMerged:
     kept: tuple[Kept, ...]
     check_merged: float | None = None
     check_best: float | None = None
+    digest: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from eva_master.model.accounting.tenants import DEFAULT_TENANT
+from eva_master.model.accounting.worth import Worth
 from eva_master.model.forks.merging import MergeRule
 from eva_master.model.ids import MILLION, Family, JobId, Workload
 from eva_master.model.resources import Resources
@@ -169,6 +170,21 @@ class Training:
 
 
 @dataclass(frozen=True, slots=True)
+class ParameterServers:
+    """How a job trains whose workers send gradients to parameter servers.
+
+    Attributes:
+        minibatch_us: Time of a mini-batch on a worker, in microseconds.
+        update_us: Time of an update after it, likewise.
+        gradient_bytes: What a worker sends and receives for each mini-batch.
+    """
+
+    minibatch_us: int
+    update_us: int
+    gradient_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class JobSpec:
     """A validated job.
 
@@ -194,6 +210,7 @@ class JobSpec:
             of a gang run. Its tasks are alike.
         scaling: Of an elastic gang: the user's iterations per second with so many members, in
             millionths, as (members, rate) in order.
+        scaling_apart: The same while its members are on several instances; empty if it is as fast.
         stragglers: What is done about late tasks of an array.
         latency: Whether it counts as short where a policy of its own serves short jobs.
         pilots: How many tasks of an array are run first, so that they tell how long the others
@@ -206,6 +223,8 @@ class JobSpec:
         split_batch: Whether the members of a gang divide each batch by how fast they are, so that
             each goes at its own pace.
         training: What it trains, if the user says so.
+        worth: What it is worth that the job is done, if the user says so.
+        ps: How it trains with parameter servers, if the user says so.
     """
 
     name: str
@@ -225,6 +244,7 @@ class JobSpec:
     concurrency: int | None = None
     least: int | None = None
     scaling: tuple[tuple[int, int], ...] = ()
+    scaling_apart: tuple[tuple[int, int], ...] = ()
     partition: str = ""
     stragglers: Stragglers = Stragglers.KEEP
     latency: Latency = Latency.AUTO
@@ -234,6 +254,8 @@ class JobSpec:
     merge: MergeRule = ONCE_A_MINUTE
     split_batch: bool = False
     training: Training | None = None
+    worth: Worth | None = None
+    ps: ParameterServers | None = None
 
     @property
     def several_runs(self) -> bool:

@@ -46,6 +46,8 @@ class StopReason(StrEnum):
     """Another run of its task has succeeded, or a plan has retired this one."""
     LOST = "lost"
     """Its worker no longer lists it; the stop confirms that it is gone."""
+    MERGE = "merge"
+    """Another fork merges in its place, so it must not train on from a merge of its own."""
     LATE = "late"
     """It had not begun to run for too long, which is a failure."""
 

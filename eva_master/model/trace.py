@@ -6,9 +6,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from eva_master.model.accounting.tenants import DEFAULT_TENANT
+from eva_master.model.accounting.worth import Worth
 from eva_master.model.catalog import base_family
-from eva_master.model.ids import MILLION, Family, Workload, base_of
-from eva_master.model.job import JobKind
+from eva_master.model.fleet.nodes import OwnedNode
+from eva_master.model.ids import MILLION, Family, InstanceId, Workload, base_of
+from eva_master.model.job import JobKind, ParameterServers
+from eva_master.model.planning.tenancy import Quota
 from eva_master.model.resources import Resources
 
 SLOT = Resources(gpus=0, milli_cpus=1_000, memory_mib=1_024)
@@ -87,6 +90,13 @@ class TraceJob:
             states the number of their iterations in place of how long they take.
         counts_iterations: Whether its programs count iterations at `steps_per_s`, and its user
             states rates in them; those of all others count milliseconds of work.
+        least: Of an elastic gang: at least so many of its tasks run; `None` if all of a gang run.
+            Its tasks are alike, and its duration is that of one of them by itself: any number of
+            members does that number of times as much.
+        apart_ppm: Of an elastic gang: how fast it is while its members are on several instances,
+            against as many on one, in millionths.
+        worth: What it is worth that the job is done, if the trace says so.
+        ps: What it trains with, if the trace says so.
     """
 
     id: str
@@ -107,11 +117,21 @@ class TraceJob:
     split_batch: bool = False
     states_rates: bool = True
     counts_iterations: bool = False
+    least: int | None = None
+    apart_ppm: int = MILLION
+    worth: Worth | None = None
+    ps: ParameterServers | None = None
 
     @property
     def is_array(self) -> bool:
         """Whether its tasks are independent of one another."""
         return self.kind is JobKind.ARRAY
+
+    def size_ppm(self, members: int, *, apart: bool) -> int:
+        """How fast so many members of a gang are against one, in millionths."""
+        if self.least is None:
+            return MILLION
+        return members * (self.apart_ppm if apart else MILLION)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +159,36 @@ class EarlierJob:
 
 
 @dataclass(frozen=True, slots=True)
+class Network:
+    """What servers of a trace have for programs that train with parameter servers.
+
+    Attributes:
+        worker_kbps: Bandwidth of a worker, in kilobits per second.
+        ps_kbps: Bandwidth of a parameter server, likewise.
+        servers: How many parameter servers each node has room for; sorted.
+    """
+
+    worker_kbps: int
+    ps_kbps: int
+    servers: tuple[tuple[InstanceId, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TraceTenant:
+    """A tenant of a trace with a fleet of its own.
+
+    Attributes:
+        name: As jobs have it.
+        quota: The GPUs that it brought.
+        nodes: The nodes that it brought.
+    """
+
+    name: str
+    quota: Quota
+    nodes: tuple[InstanceId, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Trace:
     """Jobs in the order of their arrival.
 
@@ -146,11 +196,17 @@ class Trace:
         name: The trace's name, for people.
         jobs: Sorted by arrival, then by id.
         past: Jobs that ended before it begins, in the order in which they did.
+        nodes: The fleet that it belongs to; empty if it says nothing of machines.
+        tenants: Who brought these nodes; empty if they are nobody's, sorted by name.
+        network: What the nodes have for parameter servers; `None` if nothing is known of it.
     """
 
     name: str
     jobs: tuple[TraceJob, ...]
     past: tuple[EarlierJob, ...] = ()
+    nodes: tuple[OwnedNode, ...] = ()
+    tenants: tuple[TraceTenant, ...] = ()
+    network: Network | None = None
 
 
 def misplaced(jobs: Iterable[TraceJob]) -> Iterator[tuple[str, str]]:

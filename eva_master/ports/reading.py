@@ -16,9 +16,11 @@ from eva_master.model.ids import Exact, Family, InstanceId, JobId, Millis, RunId
 from eva_master.model.job import JobSpec
 from eva_master.model.planning.estimate import Estimate, Estimates, Evidence
 from eva_master.model.planning.plan import PolicyMemory
+from eva_master.model.planning.quotas import TenantLimits
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.planning.standing import LinePlace
 from eva_master.model.planning.suspension import Preemption, Suspension
+from eva_master.model.planning.tenancy import Terms
 from eva_master.model.records import Ended, Instance, Job, TaskRun
 from eva_master.model.resources import Resources
 from eva_master.model.states import RunState
@@ -409,6 +411,10 @@ class ReadModel(Protocol):
         """
         ...
 
+    def tenant_limits(self, now: Millis) -> Mapping[str, TenantLimits]:
+        """What tenants with quotas or budgets may have, and have, as of `now`."""
+        ...
+
     def of_types(self, now: Millis) -> Mapping[str, CostTotals]:
         """What the instances of each type cost as of `now`, by name.
 
@@ -456,6 +462,10 @@ class ReadModel(Protocol):
         """What a job's run time is estimated from where it is not stated; `None` if nothing is."""
         ...
 
+    def terms_of(self, job: JobId) -> Terms | None:
+        """On what terms a job has room of other tenants; `None` if it borrows none."""
+        ...
+
     def dag_outlook(self, job: Job) -> DagOutlook | None:
         """What is expected of a job's DAG; `None` if it is no stage of one, or has ended."""
         ...
@@ -488,6 +498,10 @@ class ReadModel(Protocol):
     @property
     def preemption(self) -> Preemption:
         """What a job that waits may do to running jobs of lower priority."""
+        ...
+
+    def lends(self, partition: str) -> bool:
+        """Whether a partition's policy sees to the quotas of tenants itself."""
         ...
 
     def preview(self, spec: JobSpec, now: Millis) -> Snapshot:

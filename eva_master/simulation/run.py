@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from eva_master.control.measure.partition_sums import of_partitions
+from eva_master.control.planning import tenants
 from eva_master.control.settings import NEVER_MS, Settings
 from eva_master.model.actions import Reply
 from eva_master.model.catalog import Catalog
@@ -16,11 +17,13 @@ from eva_master.model.errors import InvalidTrace, SimulationStalled
 from eva_master.model.events import ClosingDown, Event, JobSubmitted
 from eva_master.model.fleet.nodes import OwnedNode, offerings
 from eva_master.model.fleet.partitions import WHOLE, Partitions
-from eva_master.model.ids import MILLION, Family, InstanceId, Millis, RunId
+from eva_master.model.ids import MILLION, Family, InstanceId, JobId, Millis, RunId
 from eva_master.model.planning.estimate import Estimates
 from eva_master.model.planning.plan import Plan, PolicyMemory
+from eva_master.model.planning.quotas import NO_TENANCY, Tenancy
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.planning.suspension import Preemption
+from eva_master.model.planning.tenancy import Standing
 from eva_master.model.records import Job
 from eva_master.model.trace import Trace, TraceJob, misplaced
 from eva_master.ports import Policy
@@ -86,6 +89,7 @@ class Setup:
         nodes: Owned nodes, which are there from the beginning to the end.
         partitions: How the cluster is divided; when its parts plan is theirs to say.
         policies: The schedulers of partitions that have one of their own, by name.
+        tenancy: What tenants may have; the policies that lend are named there.
         keep_record: Whether every round, occupancy, job and bill is kept.
         stopwatch: Returns real seconds, to time the policy; `None` not to time it.
         date_of: Returns the date at a virtual time, empty where times are no dates.
@@ -110,6 +114,7 @@ class Setup:
     nodes: tuple[OwnedNode, ...] = ()
     partitions: Partitions = WHOLE
     policies: Mapping[str, Policy] = field(default_factory=dict)
+    tenancy: Tenancy = NO_TENANCY
     keep_record: bool = False
     stopwatch: Callable[[], float] = field(default=lambda: 0.0, repr=False)
     date_of: Callable[[Millis], str] = field(default=lambda _now: "", repr=False)
@@ -226,6 +231,7 @@ class Simulation:
             truth=setup.truth,
             work_of=self._work_of,
             speed_of=self._speed_of,
+            size_speed=self._size_speed,
             reports=partial(ReportSchedule, window_ms=settings.window_ms),
             attempt_log=self._run_metrics,
             latency_ms=setup.latency_ms,
@@ -311,6 +317,12 @@ class Simulation:
         return {**nodes, **self.cluster.cloud.bill()}
 
     @property
+    def standings(self) -> Mapping[str, Standing]:
+        """What each tenant with a quota has got so far, by name."""
+        found = tenants.views(self.cluster.state, self._setup.tenancy, self._setup.offered)
+        return {view.name: view.standing for view in found}
+
+    @property
     def now_ms(self) -> int:
         """The virtual time since the beginning, in milliseconds."""
         return self.cluster.timeline.now() - self._script.start_ms
@@ -364,10 +376,16 @@ class Simulation:
         return state.jobs[known.job].command, known.index
 
     def _work_of(self, run: RunId) -> Work:
-        return work_of(self._script, self._task_of(run), self._setup.faults.checkpoint_ms)
+        state, saves_ms = self.cluster.state, self._setup.faults.checkpoint_ms
+        forked = state.jobs[state.runs[run].job].spec.forks > 1
+        return work_of(self._script, self._task_of(run), saves_ms, forked=forked)
 
     def _speed_of(self, run: RunId, family: Family) -> float:
         return self._script.speed(self._task_of(run), family)
+
+    def _size_speed(self, job: JobId, members: int, apart: bool) -> float:
+        command = self.cluster.state.jobs[job].command
+        return self._script.size_speed(command, members, apart=apart)
 
     # -- what may go wrong -----------------------------------------------------------------------
 
@@ -433,8 +451,8 @@ class Simulation:
             )
         planning = Planning.of(self._seconds)
         found = outcome(jobs, run_metrics, machines, counts, planning=planning, record=record)
-        charged = {name: sums.charged for name, sums in state.totals.tenants.items()}
-        found = replace(found, tenants=by_tenant(jobs, charged))
+        of_tenants = by_tenant(jobs, state.totals.tenants, self._setup.tenancy.quotas)
+        found = replace(found, tenants=of_tenants)
         partitions = self._setup.partitions
         if not partitions.divided:
             return found
@@ -447,7 +465,13 @@ class Simulation:
 def _script(setup: Setup) -> TraceScript | PastScript:
     if setup.past is not None:
         return PastScript(setup.past, durations=setup.durations)
-    return TraceScript(setup.trace, setup.offered, setup.accounting, durations=setup.durations)
+    return TraceScript(
+        setup.trace,
+        setup.offered,
+        setup.accounting,
+        durations=setup.durations,
+        forks=setup.partitions.forking is not None,
+    )
 
 
 def _timed(setup: Setup, seconds: list[float]) -> TimedPolicy | Mapping[str, TimedPolicy]:
@@ -486,6 +510,7 @@ def _settings(setup: Setup) -> Settings:
         preemption=setup.preemption,
         nodes={node.name: node for node in setup.nodes},
         partitions=setup.partitions,
+        tenancy=setup.tenancy,
     )
 
 

@@ -9,13 +9,12 @@ from eva_master.control.loop import Loop
 from eva_master.control.machine import Machine
 from eva_master.control.settings import Settings
 from eva_master.control.state.store import State
-from eva_master.learning.speeds.scaling import scaling
 from eva_master.model.actions import Reply, RequestPlan
 from eva_master.model.catalog import Catalog
 from eva_master.model.changes import Changes
 from eva_master.model.events import JobSubmitted, PlanReady
 from eva_master.model.fleet.nodes import offerings
-from eva_master.model.ids import MILLION, Family, JobId, Millis, RunId
+from eva_master.model.ids import Family, JobId, Millis, RunId
 from eva_master.model.job import JobSpec
 from eva_master.ports import Inbox, Journal, Policy
 from eva_master.ports.reading import ReadModel
@@ -27,7 +26,7 @@ from eva_master.simulation.cluster.cloud import SimulatedCloud
 from eva_master.simulation.cluster.delays import Delays, Durations
 from eva_master.simulation.cluster.journal import MemoryJournal
 from eva_master.simulation.cluster.report_schedule import Periodic, Reports
-from eva_master.simulation.cluster.truth import UNDISTURBED, Truth
+from eva_master.simulation.cluster.truth import UNDISTURBED, SizeSpeed, Truth, stated_size_speed
 from eva_master.simulation.cluster.work import Work
 from eva_master.simulation.cluster.workers import SimulatedWorkers
 
@@ -115,6 +114,8 @@ class SimulatedCluster:
         truth: True interference, which the scheduler does not see.
         work_of: The work of each task; by default its job's stated duration.
         speed_of: How fast each task really runs on a family; by default as fast on all.
+        size_speed: How fast gangs really are by their number of members and by whether these are on
+            several instances; by default as their users state, or else as is usual.
         terminate_ms: Time from the request to the end of a machine.
         terminate_grid_ms: Machines end at multiples of it; 0 for at any time.
         reports: When tasks report progress; by default at the interval of `delays`.
@@ -137,6 +138,7 @@ class SimulatedCluster:
         truth: Truth = UNDISTURBED,
         work_of: Callable[[RunId], Work] | None = None,
         speed_of: Callable[[RunId, Family], float] | None = None,
+        size_speed: SizeSpeed | None = None,
         terminate_ms: int = 1_000,
         terminate_grid_ms: int = 0,
         reports: Callable[[Timeline], Reports] | None = None,
@@ -152,8 +154,7 @@ class SimulatedCluster:
         self.history = History()
         """All attempts, unless another attempt log is given."""
         delays = delays or Delays()
-        if reports is None:
-            reports = partial(Periodic, every_ms=delays.report_ms)
+        reports = reports or partial(Periodic, every_ms=delays.report_ms)
         self.workers = SimulatedWorkers(
             self.timeline,
             self.inbox,
@@ -161,7 +162,7 @@ class SimulatedCluster:
             truth=truth,
             work_of=work_of or self._stated_work,
             speed_of=speed_of,
-            size_speed=self._size_speed,
+            size_speed=size_speed or self._size_speed,
             attempt_log=attempt_log or self.history,
             reports=reports(self.timeline),
             merge_ms=merge_ms,
@@ -270,12 +271,8 @@ class SimulatedCluster:
         launched = any(not state.instances[name].owned for name in state.live)
         return arrived and not (state.active or launched or self.cloud.existing())
 
-    def _size_speed(self, job: JobId, members: int) -> float:
-        """An elastic gang is as fast as its user states, or else as is usual."""
-        spec = self.state.jobs[job].spec
-        if spec.least is None:
-            return 1.0
-        return scaling(spec.scaling, (), apart=False).speed_ppm(members) / MILLION
+    def _size_speed(self, job: JobId, members: int, apart: bool) -> float:
+        return stated_size_speed(self.state.jobs[job].spec, members, apart=apart)
 
     def _stated_work(self, run: RunId) -> Work:
         spec = self.state.jobs[self.state.runs[run].job].spec

@@ -259,7 +259,9 @@ class MasterMessage(google.protobuf.message.Message):
     LEASE_FIELD_NUMBER: builtins.int
     MERGE_FIELD_NUMBER: builtins.int
     command_id: builtins.str
-    """Names the command; a repeated command has the same id and is carried out once."""
+    """Names the command; a repeated command has the same id and is carried out once. One that waits to
+    be sent is replaced by a later one of its id.
+    """
     @property
     def welcome(self) -> global___Welcome:
         """Answers Register."""
@@ -340,6 +342,7 @@ class Register(google.protobuf.message.Message):
     ADDRESS_FIELD_NUMBER: builtins.int
     BOOT_FIELD_NUMBER: builtins.int
     MEASURED_MIB_FIELD_NUMBER: builtins.int
+    PROCESS_FIELD_NUMBER: builtins.int
     instance_id: builtins.str
     """As in the agent's certificate."""
     agent_version: builtins.str
@@ -348,6 +351,10 @@ class Register(google.protobuf.message.Message):
     """Under which other instances reach this one."""
     measured_mib: builtins.int
     """MiB that tasks may use by what the machine's kernel counts; 0 where nobody asked it."""
+    process: builtins.str
+    """Random, one per process of the agent: a second agent of the same instance has another one, and
+    is refused while the first is heard of.
+    """
     @property
     def capacity(self) -> global___Resources:
         """What tasks may use of this instance."""
@@ -371,9 +378,10 @@ class Register(google.protobuf.message.Message):
         address: builtins.str = ...,
         boot: collections.abc.Iterable[global___BootStage] | None = ...,
         measured_mib: builtins.int = ...,
+        process: builtins.str = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["capacity", b"capacity"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["address", b"address", "agent_version", b"agent_version", "boot", b"boot", "capacity", b"capacity", "instance_id", b"instance_id", "instance_type", b"instance_type", "measured_mib", b"measured_mib", "tasks", b"tasks"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["address", b"address", "agent_version", b"agent_version", "boot", b"boot", "capacity", b"capacity", "instance_id", b"instance_id", "instance_type", b"instance_type", "measured_mib", b"measured_mib", "process", b"process", "tasks", b"tasks"]) -> None: ...
 
 global___Register = Register
 
@@ -795,6 +803,7 @@ class Fork(google.protobuf.message.Message):
     EVERY_MS_FIELD_NUMBER: builtins.int
     CHECK_FIELD_NUMBER: builtins.int
     LARGER_FIELD_NUMBER: builtins.int
+    PATIENCE_MS_FIELD_NUMBER: builtins.int
     number: builtins.int
     """Its own number, from 0."""
     forks: builtins.int
@@ -804,6 +813,10 @@ class Fork(google.protobuf.message.Message):
     """The program's own figure by which a merge is judged; empty if it is not."""
     larger: builtins.bool
     """Whether a larger figure is better."""
+    patience_ms: builtins.int
+    """How long a merge is to be waited for before the fork trains on without; 0 from a master that
+    does not say.
+    """
     def __init__(
         self,
         *,
@@ -812,8 +825,9 @@ class Fork(google.protobuf.message.Message):
         every_ms: builtins.int = ...,
         check: builtins.str = ...,
         larger: builtins.bool = ...,
+        patience_ms: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["check", b"check", "every_ms", b"every_ms", "forks", b"forks", "larger", b"larger", "number", b"number"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["check", b"check", "every_ms", b"every_ms", "forks", b"forks", "larger", b"larger", "number", b"number", "patience_ms", b"patience_ms"]) -> None: ...
 
 global___Fork = Fork
 
@@ -969,6 +983,7 @@ class TellMerge(google.protobuf.message.Message):
     PARTS_FIELD_NUMBER: builtins.int
     ALONE_FIELD_NUMBER: builtins.int
     BEST_FIELD_NUMBER: builtins.int
+    MERGE_FIELD_NUMBER: builtins.int
     run_id: builtins.str
     attempt: builtins.int
     epoch: builtins.int
@@ -982,6 +997,10 @@ class TellMerge(google.protobuf.message.Message):
     """It goes on alone for good, so its own checkpoints count."""
     best: builtins.bool
     """From the best part of the last merge, not from that."""
+    merge: builtins.str
+    """Names the merge of the epoch before: SHA-256 of the list of its files, in hex; empty if there is
+    none, or if it was made by an agent that named none.
+    """
     @property
     def parts(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Part]:
         """Of the leader: what was given."""
@@ -1001,8 +1020,9 @@ class TellMerge(google.protobuf.message.Message):
         parts: collections.abc.Iterable[global___Part] | None = ...,
         alone: builtins.bool = ...,
         best: builtins.bool = ...,
+        merge: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["alone", b"alone", "attempt", b"attempt", "average", b"average", "base_steps", b"base_steps", "best", b"best", "epoch", b"epoch", "finished", b"finished", "forks", b"forks", "give", b"give", "parts", b"parts", "quota", b"quota", "run_id", b"run_id"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["alone", b"alone", "attempt", b"attempt", "average", b"average", "base_steps", b"base_steps", "best", b"best", "epoch", b"epoch", "finished", b"finished", "forks", b"forks", "give", b"give", "merge", b"merge", "parts", b"parts", "quota", b"quota", "run_id", b"run_id"]) -> None: ...
 
 global___TellMerge = TellMerge
 
@@ -1069,11 +1089,14 @@ class PartsMerged(google.protobuf.message.Message):
     PARTS_FIELD_NUMBER: builtins.int
     CHECK_MERGED_FIELD_NUMBER: builtins.int
     CHECK_BEST_FIELD_NUMBER: builtins.int
+    DIGEST_FIELD_NUMBER: builtins.int
     run_id: builtins.str
     attempt: builtins.int
     epoch: builtins.int
     check_merged: builtins.float
     check_best: builtins.float
+    digest: builtins.str
+    """Names the merge: SHA-256 of the list of its files in the object store, in hex."""
     @property
     def parts(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___KeptPart]: ...
     def __init__(
@@ -1085,9 +1108,10 @@ class PartsMerged(google.protobuf.message.Message):
         parts: collections.abc.Iterable[global___KeptPart] | None = ...,
         check_merged: builtins.float | None = ...,
         check_best: builtins.float | None = ...,
+        digest: builtins.str = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_check_best", b"_check_best", "_check_merged", b"_check_merged", "check_best", b"check_best", "check_merged", b"check_merged"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_check_best", b"_check_best", "_check_merged", b"_check_merged", "attempt", b"attempt", "check_best", b"check_best", "check_merged", b"check_merged", "epoch", b"epoch", "parts", b"parts", "run_id", b"run_id"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_check_best", b"_check_best", "_check_merged", b"_check_merged", "attempt", b"attempt", "check_best", b"check_best", "check_merged", b"check_merged", "digest", b"digest", "epoch", b"epoch", "parts", b"parts", "run_id", b"run_id"]) -> None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_check_best", b"_check_best"]) -> typing.Literal["check_best"] | None: ...
     @typing.overload

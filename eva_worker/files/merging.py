@@ -1,7 +1,9 @@
 """The parts and merges of forks: from the task's directory to the object store, and back.
 
 Whatever a task writes there is the task's to change at any moment, so it is opened by `beneath`
-alone. A directory in the store exists as long as its manifest, which is written last.
+alone. A directory in the store exists as long as its manifest, which is written last. A merge is
+named by the digest of its manifest: forks that merge one epoch after each other write to different
+places, and only the merge that the master took is ever fetched.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ import math
 import os
 import stat
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +37,23 @@ _KEPT = 2
 _LONGEST_NOTE = 1 << 20
 """Bytes of what a program says of its part or its merge."""
 _MOST_FORKS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class StoredMerge:
+    """A merge that is in the store.
+
+    Attributes:
+        digest: Its name there: of the list of its files.
+        kept: What became of each part.
+        check_merged: Its figure; `None` if there is none, NaN if it is no finite number.
+        check_best: That of the best part, likewise.
+    """
+
+    digest: str
+    kept: tuple[KeptPart, ...]
+    check_merged: float | None
+    check_best: float | None
 
 
 class MergeFiles:
@@ -75,11 +95,8 @@ class MergeFiles:
         prefix = f"{self._root}/{epoch:08d}/parts/{fork}"
         return steps, await self._store(_name("given", epoch), prefix, steps)
 
-    async def store_merge(self, epoch: int) -> tuple[tuple[KeptPart, ...], Any, Any]:
+    async def store_merge(self, epoch: int) -> StoredMerge:
         """Store the merge that the program has made; epochs that nobody needs any more go.
-
-        Returns:
-            What became of each part; the merge's figure, and that of the best part.
 
         Raises:
             Missing, UnstorableFile: It cannot be stored.
@@ -88,18 +105,23 @@ class MergeFiles:
         name = _name("merged", epoch)
         note = await asyncio.to_thread(self._note, name, "merged.json")
         kept = _kept(note.get("parts"))
-        await self._store(name, f"{self._root}/{epoch:08d}/merged", 0)
+        digest = await self._store(name, f"{self._root}/{epoch:08d}/merged", 0, named=True)
         await self._forget(epoch)
-        return kept, _figure(note.get("check_merged")), _figure(note.get("check_best"))
+        merged, best = _figure(note.get("check_merged")), _figure(note.get("check_best"))
+        return StoredMerge(digest, kept, merged, best)
 
-    async def fetch_merge(self, epoch: int) -> None:
-        """Have the merge of an epoch in the task's directory.
+    async def fetch_merge(self, epoch: int, digest: str) -> None:
+        """Have a merge of an epoch in the task's directory, in the place of any other.
+
+        Args:
+            epoch: Which.
+            digest: Its name; empty for the one that has none.
 
         Raises:
             Missing, Corrupt, StoreUnavailable, BadOrder: The download failed.
         """
-        prefix = f"{self._root}/{epoch:08d}/merged"
-        await self._fetch("merged", f"{epoch:08d}", [(prefix, "", "")])
+        prefix = f"{self._root}/{epoch:08d}/merged" + (f"/{digest}" if digest else "")
+        await self._fetch("merged", f"{epoch:08d}", [(prefix, "", digest)])
 
     async def fetch_parts(self, epoch: int, parts: Sequence[Part]) -> None:
         """Have the parts of an epoch in the task's directory; torn ones are named there instead.
@@ -139,8 +161,12 @@ class MergeFiles:
                     _write(directory, MISSING, json.dumps(missing).encode())
                 # By its descriptor: the task may have put a link in its place.
                 os.fchmod(directory.fd, 0o755)  # the task reads it
-            with contextlib.suppress(OSError):
-                os.rename(aside, name, src_dir_fd=above.fd, dst_dir_fd=above.fd)
+            old = f".old-{name}"
+            await asyncio.to_thread(remove_tree, above.place(old))
+            for source, place in ((name, old), (aside, name)):
+                with contextlib.suppress(OSError):
+                    os.rename(source, place, src_dir_fd=above.fd, dst_dir_fd=above.fd)
+            await asyncio.to_thread(remove_tree, above.place(old))
             await asyncio.to_thread(_remove_old, above, int(name))
 
     async def _one(self, prefix: str, path: str, digest: str, directory: Directory) -> None:
@@ -155,34 +181,43 @@ class MergeFiles:
         with directory.directory(path, make=True) as below:
             await laid_out(self._objects, prefix, listed, below)
 
-    async def _store(self, name: str, prefix: str, steps: int) -> str:
-        """Store a directory of the task; returns the digest of the list of its files."""
+    async def _store(self, name: str, prefix: str, steps: int, *, named: bool = False) -> str:
+        """Store a directory of the task; returns the digest of the list of its files.
+
+        Args:
+            name: The directory.
+            prefix: Where to.
+            steps: How many it holds.
+            named: Whether it is to lie below `prefix`, under that digest.
+        """
         with vanishing(name), Directory.at(self._home) as home:
             directory = home.directory(name)
         with directory:
             found = await asyncio.to_thread(directory.files)
-            await self._objects.delete(f"{prefix}/manifest.json")
-            entries = await each(found, lambda file: self._file(prefix, directory, file))
-        manifest = checkpoint_manifest(entries, steps)
-        if len(manifest) > MOST_LISTED:
-            raise UnstorableFile("the names of its files are too long together")
+            listed = await each(found, lambda file: _listed(directory, file))
+            manifest = checkpoint_manifest([entry for entry, _ in listed], steps)
+            if len(manifest) > MOST_LISTED:
+                raise UnstorableFile("the names of its files are too long together")
+            digest = hashlib.sha256(manifest).hexdigest()
+            if named:
+                prefix = f"{prefix}/{digest}"
+            else:
+                await self._objects.delete(f"{prefix}/manifest.json")
+            await each(listed, lambda it: self._file(prefix, directory, *it))
         await self._objects.put(f"{prefix}/manifest.json", manifest)
-        return hashlib.sha256(manifest).hexdigest()
+        return digest
 
-    async def _file(self, prefix: str, directory: Directory, found: Found) -> FileEntry:
-        with vanishing(found.path):
-            file = await asyncio.to_thread(directory.file, found.path)
+    async def _file(
+        self, prefix: str, directory: Directory, entry: FileEntry, changed_ns: int
+    ) -> None:
+        """Store a file that has not changed since it was listed."""
+        with vanishing(entry.path):
+            file = await asyncio.to_thread(directory.file, entry.path)
         with file:
-            file.require_dense()
-            require_own(file, directory)
-            digest = await asyncio.to_thread(file.digest)
-            await self._objects.put(f"{prefix}/files/{found.path}", file)
+            await self._objects.put(f"{prefix}/files/{entry.path}", file)
             after = os.fstat(file.fd)
-            before = file.status
-            if (after.st_size, after.st_mtime_ns) != (before.st_size, before.st_mtime_ns):
-                raise Missing(f"changed while it was stored: {found.path[:200]}")
-            mode = stat.S_IMODE(before.st_mode) & 0o777
-            return FileEntry(found.path, mode, digest, before.st_size)
+            if (after.st_size, after.st_mtime_ns) != (entry.size, changed_ns):
+                raise Missing(f"changed while it was stored: {entry.path[:200]}")
 
     def _note(self, name: str, file: str) -> dict[str, Any]:
         """What the program says of a directory; raises `Missing` or `UnstorableFile`."""
@@ -207,6 +242,19 @@ class MergeFiles:
                 number = key.removeprefix(f"{self._root}/").partition("/")[0]
                 if number.isdigit() and int(number) <= epoch - _KEPT:
                     await self._objects.delete(key)
+
+
+async def _listed(directory: Directory, found: Found) -> tuple[FileEntry, int]:
+    """The entry of a file in the list, and when the file was changed last."""
+    with vanishing(found.path):
+        file = await asyncio.to_thread(directory.file, found.path)
+    with file:
+        file.require_dense()
+        require_own(file, directory)
+        digest = await asyncio.to_thread(file.digest)
+        status = file.status
+        mode = stat.S_IMODE(status.st_mode) & 0o777
+        return FileEntry(found.path, mode, digest, status.st_size), status.st_mtime_ns
 
 
 def _name(kind: str, epoch: int) -> str:

@@ -10,6 +10,7 @@ _MASTER_NAME = "master.eva.internal"
 """Name in the certificate of every master, whatever its address."""
 
 _KEEPALIVE_MS = 5_000
+_HINT_KEY = "eva-hint-bin"
 
 
 _WRONG_TIME = ("not yet valid", "has expired", "CERTIFICATE_EXPIRED")
@@ -23,6 +24,14 @@ def reason_of(error: grpc.aio.AioRpcError) -> str:
         now = f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC"
         reason += f"; the clock of this machine ({now}) or that of the master is probably wrong"
     return reason
+
+
+def hint_of(error: grpc.aio.AioRpcError) -> str:
+    """What the master says is to be done, in its own words, to be put after the reason."""
+    for name, value in error.trailing_metadata() or ():
+        if name == _HINT_KEY and isinstance(value, bytes) and value:
+            return "; " + "".join(c for c in value.decode(errors="replace") if c.isprintable())
+    return ""
 
 
 def dial(

@@ -16,7 +16,7 @@ import psutil
 from eva_worker._proto import worker_pb2 as pb
 from eva_worker._proto.worker_pb2_grpc import EnrolmentStub
 from eva_worker.errors import BadIdentity, JoinRefused, NotEnrolled
-from eva_worker.link.channel import dial, reason_of
+from eva_worker.link.channel import dial, hint_of, reason_of
 from eva_worker.link.identity import Identity
 from eva_worker.process.durable_files import read_json, write_json
 
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 _PREFIX = "eva-node."
 _LONGEST = 65_536
 _ANSWER_S = 20.0
-_HINT_KEY = "eva-hint-bin"
 _REFUSALS = (
     grpc.StatusCode.FAILED_PRECONDITION,
     grpc.StatusCode.INVALID_ARGUMENT,
@@ -158,7 +157,7 @@ async def _join(invitation: Invitation, type_: str, state_dir: Path, gpus: int) 
             refused = JoinRefused if error.code() in _REFUSALS else NotEnrolled
             raise refused(
                 f"{invitation.node} cannot join the cluster at {invitation.enrol}:"
-                f" {reason_of(error)}{_hint(error)}"
+                f" {reason_of(error)}{hint_of(error)}"
             ) from error
     node = Node(
         answer.name,
@@ -176,11 +175,3 @@ async def _join(invitation: Invitation, type_: str, state_dir: Path, gpus: int) 
     except BadIdentity as error:
         raise NotEnrolled(f"the master's answer cannot be used: {error}") from error
     return node
-
-
-def _hint(error: grpc.aio.AioRpcError) -> str:
-    """What the master says is to be done, in its own words."""
-    for name, value in error.trailing_metadata() or ():
-        if name == _HINT_KEY and isinstance(value, bytes) and value:
-            return "; " + "".join(c for c in value.decode(errors="replace") if c.isprintable())
-    return ""

@@ -16,7 +16,7 @@ from eva_worker._proto.worker_pb2_grpc import WorkersStub
 from eva_worker.errors import BadOrder, NotEnrolled
 from eva_worker.files.task_log import follow
 from eva_worker.link import wire
-from eva_worker.link.channel import dial, reason_of
+from eva_worker.link.channel import dial, hint_of, reason_of
 from eva_worker.link.enrolment import Enrolment
 from eva_worker.link.identity import Credentials
 from eva_worker.link.notices import Notice
@@ -313,7 +313,7 @@ class Link:
             try:
                 await session.run(up)
             except grpc.aio.AioRpcError as error:
-                reason = reason_of(error)
+                reason = reason_of(error) + hint_of(error)
             except TimeoutError:
                 reason = "no answer"
             finally:

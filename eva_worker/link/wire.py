@@ -67,6 +67,7 @@ def order(message: pb.TaskOrder) -> Order:
             every_ms=message.fork.every_ms,
             check=message.fork.check,
             larger=message.fork.larger,
+            patience_ms=message.fork.patience_ms,
         )
         if message.HasField("fork")
         else None,
@@ -86,6 +87,7 @@ def merge_round(message: pb.TellMerge) -> MergeRound:
         parts=tuple(Part(it.fork, it.steps, it.digest) for it in message.parts),
         alone=message.alone,
         best=message.best,
+        merge=message.merge,
     )
 
 
@@ -98,6 +100,7 @@ def merge_news(news: MergeNews) -> pb.WorkerMessage:
         return pb.WorkerMessage(part=part)
     parts = [pb.KeptPart(fork=it.fork, kept=it.kept, reason=_clean(it.reason)) for it in news.parts]
     merged = pb.PartsMerged(run_id=run, attempt=attempt, epoch=news.epoch, parts=parts)
+    merged.digest = news.digest
     if news.check_merged is not None:
         merged.check_merged = news.check_merged
     if news.check_best is not None:

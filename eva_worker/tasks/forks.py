@@ -50,6 +50,8 @@ class ForkMerges:
         self._answer = _WAITS
         self._given: PartGiven | None = None
         self._merged: PartsMerged | None = None
+        self._held = (0, "")
+        """The merge that lies there for the program: its epoch and its name."""
         self._programs = (0, 0)
         self._news = asyncio.Event()
         self._work: asyncio.Task[None] | None = None
@@ -119,8 +121,11 @@ class ForkMerges:
     async def _act(self, order: MergeRound) -> None:
         """Do what the master's word calls for, as far as the program has come."""
         before = order.epoch - 1
-        if before and not order.average and not await self._there("merged", before):
-            await self._files.fetch_merge(before)
+        if self._strayed(before, order.merge):
+            return
+        if before and not order.average and not await self._holds(before, order.merge):
+            await self._files.fetch_merge(before, order.merge)
+            self._held = before, order.merge
         if order.average and not await self._there("parts", order.epoch):
             await self._files.fetch_parts(order.epoch, order.parts)
         if order is not self._round:
@@ -130,6 +135,24 @@ class ForkMerges:
             await self._give(order)
         if order.average:
             await self._publish(order)
+
+    def _strayed(self, epoch: int, name: str) -> bool:
+        """Whether the program goes on from a merge of its own while another fork's counts.
+
+        The master has this attempt stopped; until then the program is told nothing more.
+        """
+        own = self._merged
+        if own is None or own.epoch != epoch or not name or own.digest == name:
+            return False
+        if ("other merge", epoch) not in self._refused:
+            self._refused.add(("other merge", epoch))
+            self._tell(f"eva: another fork's merge of epoch {epoch} counts, so this attempt ends")
+        return True
+
+    async def _holds(self, epoch: int, name: str) -> bool:
+        """Whether the merge that counts lies there; one without a name is whichever does."""
+        known = not name or self._held == (epoch, name)
+        return known and await self._there("merged", epoch)
 
     async def _give(self, order: MergeRound) -> None:
         """Store the part of this epoch once the program has given it."""
@@ -154,13 +177,16 @@ class ForkMerges:
         if known or ("merge", epoch) in self._refused or not await self._there("merged", epoch):
             return
         try:
-            parts, merged, best = await self._files.store_merge(epoch)
+            merge = await self._files.store_merge(epoch)
         except StoreUnavailable:
             raise
         except (WorkerError, OSError) as error:
             self._refuse("merge", epoch, error)
             return
-        self._merged = PartsMerged(self._key, epoch, parts, merged, best)
+        self._held = epoch, merge.digest
+        self._merged = PartsMerged(
+            self._key, epoch, merge.kept, merge.check_merged, merge.check_best, merge.digest
+        )
         self._say(self._merged)
 
     def _refuse(self, what: str, epoch: int, error: Exception) -> None:

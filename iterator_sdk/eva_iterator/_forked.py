@@ -46,8 +46,8 @@ class Forked:
             check: Computes a metric of the present weights, such as the loss on held-out data.
                 With it Eva notices if averaging does harm. Without it, the metric that the job
                 file names is looked up among those that were reported.
-            patience_s: How long to wait for a merge before training on without. It is at least
-                five times the job file's `merge.every`.
+            patience_s: How long to wait for a merge before training on without, if that is longer
+                than the cluster takes to have another fork merge.
 
         Raises:
             ValueError: `patience_s` is not positive.

@@ -18,12 +18,12 @@ class Config:
     """The options.
 
     Attributes:
-        back: The policy behind.
+        back: The policy behind; `eva` itself, whose search takes long, is by `make explore`.
         estimator: That of the queues.
         explained: Whether both give reasons.
     """
 
-    back: str = "eva"
+    back: str = "eva" if NEW else "eva_published"
     estimator: str = "posterior"
     explained: bool = True
 

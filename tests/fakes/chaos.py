@@ -8,6 +8,7 @@ from typing import Any
 
 from eva_master.control.loop import Loop
 from eva_master.control.machine import Machine
+from eva_master.model.actions import TellMerge, WorkerAction
 from eva_master.model.catalog import Purchase
 from eva_master.model.events import (
     Event,
@@ -84,6 +85,21 @@ class Fused:
         return call
 
 
+class Forgetful:
+    """A port to workers whom not all is told of merges, so that it has to be said again."""
+
+    def __init__(self, port: Any, forgets: Callable[[], bool]) -> None:
+        self._port = port
+        self._forgets = forgets
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._port, name)
+
+    def execute(self, action: WorkerAction) -> None:
+        if not (isinstance(action, TellMerge) and self._forgets()):
+            self._port.execute(action)
+
+
 class ChaoticWorld(SimulatedCluster):
     """A world whose messages and master are unreliable while it is not `calm`.
 
@@ -118,11 +134,14 @@ class ChaoticWorld(SimulatedCluster):
             inbox=self.inbox,
             journal=Fused(self.journal, self._burn),
             cloud=Fused(self.cloud, self._burn),
-            workers=Fused(self.workers, self._burn),
+            workers=Fused(Forgetful(self.workers, self._loses), self._burn),
             planner=Fused(self._planner, self._burn),
             checkpoints=Fused(self.checkpoints, self._burn),
             replies=self.answers,
         )
+
+    def _loses(self) -> bool:
+        return not self.inbox.calm and self._rng.random() < self._trouble
 
     def _light_fuse(self) -> None:
         self._left = self._fuses.pop(0) if self._fuses else None

@@ -63,7 +63,9 @@ class Cluster:
 
     def submit(self, text: str, *, name: str, at: int = 0, owner: str = "me") -> list[Action]:
         """Submit a job the way users do: as a file."""
-        spec = parse_job(text, file_name="j", owner=owner, catalog=CATALOG, workdir=None, name=name)
+        spec = parse_job(
+            text, file_name="j", owner=owner, catalog=self.state.catalog, workdir=None, name=name
+        )
         return self.handle(JobSubmitted(f"command-{name}", spec), at=at)
 
     def start(

@@ -387,7 +387,7 @@ def _check_end(world: ChaoticWorld, story: Story) -> None:
     assert bill.charged == bill.idle + sum(account.charged for account in bill.jobs.values())
 
 
-@drawn(50)
+@drawn(25)
 @given(stories)
 def test_nothing_is_lost_doubled_or_leaked(story: Story) -> None:
     world = _world(story)
@@ -395,7 +395,7 @@ def test_nothing_is_lost_doubled_or_leaked(story: Story) -> None:
     _check_end(world, story)
 
 
-@drawn(5)
+@drawn(3)
 @given(stories)
 def test_same_seed_same_history(story: Story) -> None:
     def history() -> list[object]:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
+from itertools import product
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from eva_master.model.catalog import Offering
-from eva_master.model.ids import MILLION, OfferingId, Workload
+from eva_master.model.ids import MILLION, Family, OfferingId, Workload
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.packing.greedy.algorithm1 import pack
 from eva_master.packing.problem import Problem, Valuation
@@ -72,6 +73,27 @@ def snapshots(draw: st.DrawFn) -> Snapshot:
     split = draw(st.booleans())
     found = cluster.snapshot()
     return replace(found, jobs=tuple(replace(job, split_batch=split) for job in found.jobs))
+
+
+@st.composite
+def divided_gangs(draw: st.DrawFn) -> Snapshot:
+    """Gangs that divide batches, of tasks that are faster on one of two families."""
+    rate = st.integers(1, 9)
+    sold = st.tuples(st.integers(1, 20), st.sampled_from([None, None, 1, 2]))
+    catalog = []
+    for family in ("p", "c"):
+        for number, (usd, limit) in enumerate(draw(st.lists(sold, min_size=1, max_size=2))):
+            name, size = f"{family}.{number}", 2 + 2 * number
+            catalog.append(offer(name, (0, size, size), usd, family=family, limit=limit))
+    cluster = Cluster(*catalog)
+    for number, members in enumerate(
+        draw(st.lists(st.lists(st.tuples(rate, rate), min_size=2, max_size=3), max_size=3))
+    ):
+        spec = task("u", p=(0, 1, 1), c=(0, 2, 1))
+        tasks = [replace(spec, throughput=tuple(zip("cp", each, strict=True))) for each in members]
+        cluster.job(f"{number}", *tasks)
+    found = cluster.snapshot()
+    return replace(found, jobs=tuple(replace(job, split_batch=True) for job in found.jobs))
 
 
 class OneByOne:
@@ -216,6 +238,52 @@ def test_packing_classes_is_packing_one_by_one(snapshot, interference, multi_tas
     problem = Problem(snapshot, valuation)
     counts = problem.counts(problem.class_of).tolist()
     assert run(problem) == OneByOne(Problem(snapshot, valuation)).run(counts)
+
+
+@drawn(80)
+@given(divided_gangs())
+def test_packing_gangs_that_divide_batches_is_packing_one_by_one(snapshot):
+    problem = Problem(snapshot, Valuation())
+    counts = problem.counts(problem.class_of).tolist()
+    assert run(problem) == OneByOne(Problem(snapshot, Valuation())).run(counts)
+
+
+@drawn(80)
+@given(divided_gangs())
+def test_a_member_of_a_divided_gang_is_worth_what_all_of_it_gains(snapshot):
+    """The gang is worth its price times its pace, wherever one member is and the others at home."""
+    problem = Problem(snapshot, Valuation())
+    cheapest = [it for it in snapshot.catalog if it.available(snapshot.now_ms)]
+    for job in snapshot.jobs:
+        specs = [run.task for run in snapshot.runs if run.job == job.id]
+        classes = [problem.classes[problem.class_of[run]] for run in job.runs]
+        rates = [dict(spec.throughput) for spec in specs]
+        if all(len(set(known.values())) == 1 for known in rates):
+            continue
+        told = [{it: one.price_on(it) for it in rates[0]} for one in classes]
+        choices = list(product(cheapest, repeat=len(specs)))
+
+        def cost(homes: Sequence[Offering], rates: list[dict[Family, int]] = rates) -> Fraction:
+            pace = sum(known[it.type.family] for known, it in zip(rates, homes, strict=True))
+            return Fraction(sum(it.price for it in homes), pace)
+
+        least = min(map(cost, choices))
+        assert told in [_worth_of(homes, rates) for homes in choices if cost(homes) == least]
+
+
+def _worth_of(
+    homes: Sequence[Offering], rates: Sequence[Mapping[Family, int]]
+) -> list[dict[Family, int]]:
+    """What each member is worth on each family if all are at home but for it."""
+    price = sum(it.price for it in homes)
+    own = [known[it.type.family] for known, it in zip(rates, homes, strict=True)]
+    return [
+        {
+            family: price * (sum(own) - own[number] + rate) // sum(own) - price + home.price
+            for family, rate in rates[number].items()
+        }
+        for number, home in enumerate(homes)
+    ]
 
 
 @drawn(80)

@@ -208,10 +208,12 @@ def _of_tenant(held: Changes, tenant: str) -> TenantTotals:
     """What the journal's own rows of a tenant's jobs come to."""
     jobs = {job.id: job for job in held.jobs if _tenant(job) == tenant}
     accounts = [account for account in held.job_accounts if account.job in jobs]
+    charged = Exact(sum(account.charged for account in accounts))
     return TenantTotals(
-        charged=Exact(sum(account.charged for account in accounts)),
+        charged=charged,
         alone=Exact(sum(account.alone for account in accounts)),
         jobs=dict(Counter(job.state for job in jobs.values())),
+        month_charged=charged,  # no story outlasts its first month
     )
 
 
@@ -220,8 +222,10 @@ def check(world: ChaoticWorld, audience: Audience) -> None:
     if model is None or model.at_ms != world.machine._context.now:
         return  # the master died before it published anything
     totals = journalled(world)
-    # Who is suspended follows from the records, and is in none of the sums of the journal.
-    assert replace(model.totals, suspended={}) == totals
+    # Who is suspended follows from the records, and is in none of the sums. What jobs
+    # were worth when they succeeded follows from no row.
+    tenants = {name: replace(of, value=0) for name, of in model.totals.tenants.items()}
+    assert replace(model.totals, suspended={}, tenants=tenants) == totals
     now = Millis(world.timeline.now() + 1234)
     found, expected = seen(model, now), from_scratch(world, totals, now)
     for what in expected:

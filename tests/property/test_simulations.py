@@ -76,7 +76,7 @@ def lived(given_: Setup) -> Simulation:
     return simulation
 
 
-@drawn(20)
+@drawn(10)
 @given(setups())
 def test_books_agree_and_nothing_runs_twice(given_: Setup) -> None:
     simulation = lived(given_)
@@ -106,7 +106,7 @@ def test_books_agree_and_nothing_runs_twice(given_: Setup) -> None:
         assert record.jct_ms >= record.executing_ms
 
 
-@drawn(5)
+@drawn(3)
 @given(setups())
 def test_the_same_seed_is_the_same_life(given_: Setup) -> None:
     one, other = lived(given_).outcome(), lived(given_).outcome()

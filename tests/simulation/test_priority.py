@@ -128,7 +128,7 @@ class World(SimulatedCluster):
         *((3, False, policy) for policy in POLICIES),
         (1, False, "eva"),
         (1, True, "eva"),
-        (3, True, "eva"),
+        pytest.param(3, True, "eva", marks=pytest.mark.explore),
     ],
 )
 def test_it_starts_as_soon_as_enough_can_have_been_freed(

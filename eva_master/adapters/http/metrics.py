@@ -200,6 +200,27 @@ def _tenants(figures: _Figures) -> Iterator[Metric]:
         cost.add_metric([tenant], sums.charged / MILLIS_PER_HOUR / MILLION)
     yield jobs
     yield cost
+    yield from _payments(figures.tenants)
+
+
+def _payments(tenants: Mapping[str, TenantTotals]) -> Iterator[Metric]:
+    """What tenants got out of the cluster, and what they owe each other."""
+    value = CounterMetricFamily(
+        "eva_tenant_value_usd",
+        "What a tenant's jobs were worth when they succeeded.",
+        labels=["tenant"],
+    )
+    paid = CounterMetricFamily(
+        "eva_tenant_paid_usd", "Paid by a tenant for room of others.", labels=["tenant"]
+    )
+    earned = CounterMetricFamily(
+        "eva_tenant_earned_usd", "Earned by a tenant with room that others had.", labels=["tenant"]
+    )
+    for tenant, sums in sorted(tenants.items()):
+        value.add_metric([tenant], sums.value / MILLION)
+        paid.add_metric([tenant], sums.paid / MILLIS_PER_HOUR / MILLION)
+        earned.add_metric([tenant], sums.earned / MILLIS_PER_HOUR / MILLION)
+    yield from (value, paid, earned)
 
 
 def _partitions(figures: _Figures) -> Iterator[Metric]:

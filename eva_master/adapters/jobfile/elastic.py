@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from eva_master.adapters.jobfile.schema import ElasticSection, JobFile
 from eva_master.adapters.text.yamlfile import Document
 from eva_master.model.errors import Problem
 from eva_master.model.ids import MILLION
-from eva_master.model.job import JobSpec
+from eva_master.model.job import JobSpec, ParameterServers
 
 
 def problems(document: Document, job: JobFile) -> Iterator[Problem]:
@@ -29,13 +29,17 @@ def problems(document: Document, job: JobFile) -> Iterator[Problem]:
             f"at least {sizes.least} tasks cannot be at most {sizes.most}",
             "exchange `least` and `most`",
         )
-    for members in sizes.throughput:
-        if not sizes.least <= members <= sizes.most and sizes.least <= sizes.most:
-            yield document.problem(
-                ("tasks", "throughput", str(members)),
-                f"the gang never has {members} members",
-                f"state it for {sizes.least} to {sizes.most}",
-            )
+    for key, stated in (
+        ("throughput", sizes.throughput),
+        ("throughput_apart", sizes.throughput_apart),
+    ):
+        for members in stated:
+            if not sizes.least <= members <= sizes.most and sizes.least <= sizes.most:
+                yield document.problem(
+                    ("tasks", key, str(members)),
+                    f"the gang never has {members} members",
+                    f"state it for {sizes.least} to {sizes.most}",
+                )
 
 
 def most_of(job: JobFile) -> int:
@@ -49,6 +53,24 @@ def sized(spec: JobSpec, job: JobFile) -> JobSpec:
     sizes = job.tasks
     if not isinstance(sizes, ElasticSection):
         return spec
-    stated = sorted(sizes.throughput.items())
-    scaling = tuple((members, max(1, round(rate * MILLION))) for members, rate in stated)
-    return replace(spec, least=sizes.least if sizes.least < sizes.most else None, scaling=scaling)
+    return replace(
+        spec,
+        least=sizes.least if sizes.least < sizes.most else None,
+        scaling=_rates(sizes.throughput),
+        scaling_apart=_rates(sizes.throughput_apart),
+    )
+
+
+def _rates(stated: Mapping[int, float]) -> tuple[tuple[int, int], ...]:
+    """Iterations per second, in millionths, by the number of members."""
+    return tuple(
+        (members, max(1, round(rate * MILLION))) for members, rate in sorted(stated.items())
+    )
+
+
+def parameter_servers(job: JobFile) -> ParameterServers | None:
+    """How the job trains with parameter servers, if it says so."""
+    said = job.ps
+    if said is None:
+        return None
+    return ParameterServers(1_000 * said.minibatch, 1_000 * said.update, said.gradient << 20)

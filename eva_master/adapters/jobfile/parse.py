@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from pydantic import ValidationError
 
-from eva_master.adapters.jobfile import after, elastic, forks
+from eva_master.adapters.jobfile import after, elastic, forks, worth
 from eva_master.adapters.jobfile.images import (
     BuildContext,
     build_context,
@@ -163,6 +163,8 @@ def _spec(job: JobFile, tasks: tuple[TaskSpec, ...]) -> JobSpec:
         merge=forks.rule_of(job),
         split_batch=job.split_batch and len(tasks) > 1,
         training=job.training,
+        worth=worth.worth_of(job),
+        ps=elastic.parameter_servers(job),
     )
 
 
@@ -335,6 +337,7 @@ def _job_problems(document: Document, job: JobFile, name: str | None) -> list[Pr
         problems.append(document.problem(("split_batch",), message, hint))
     problems += _pilots_problems(document, job)
     problems += forks.problems(document, job)
+    problems += worth.problems(document, job)
     problems += after.self_problems(document, job, name or job.name or "")
     return problems
 

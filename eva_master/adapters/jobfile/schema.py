@@ -14,10 +14,18 @@ from pydantic import (
     Field,
     Tag,
     WithJsonSchema,
+    model_validator,
 )
 from pydantic_core import PydanticCustomError
 
-from eva_master.adapters.text.quantities import Duration, MilliCpus, Size
+from eva_master.adapters.text.quantities import (
+    Dollars,
+    DollarsPerHour,
+    Duration,
+    MilliCpus,
+    Size,
+)
+from eva_master.model.accounting.worth import MOST_WORTH
 from eva_master.model.forks.merging import MOST_FORKS
 from eva_master.model.job import (
     LARGEST_BATCH,
@@ -243,6 +251,34 @@ class ElasticSection(_Section):
         default={},
         description="Iterations per second of the gang, by its number of members; else learned.",
     )
+    throughput_apart: Annotated[dict[Members, Rate], Field(max_length=1_000)] = Field(
+        default={},
+        description="The same while members are on several instances; absent: as `throughput`.",
+    )
+
+
+class ParameterServersSection(_Section):
+    """How workers train that send their gradients to parameter servers."""
+
+    minibatch: ShortDuration = Field(description="Time of a mini-batch on a worker.")
+    update: ShortDuration = Field(default=0, description="Time of the update after it.")
+    gradient: Annotated[Size, Field(ge=0, le=2**30)] = Field(
+        description="What a worker sends, and receives, for each mini-batch, with its unit."
+    )
+
+
+class ValueSection(_Section):
+    """What it is worth that the job is done: less and less, never below zero."""
+
+    worth: Annotated[Dollars, Field(le=MOST_WORTH)] = Field(
+        description="If it is done in the moment in which it is submitted."
+    )
+    loses: Annotated[DollarsPerHour, Field(le=MOST_WORTH)] | None = Field(
+        default=None, description="What it loses with every hour until it is done."
+    )
+    halves: PositiveDuration | None = Field(
+        default=None, description="The time in which what it is worth halves, over and over."
+    )
 
 
 class MergeSection(_Section):
@@ -273,8 +309,19 @@ class MergeSection(_Section):
     )
 
 
+def _check_equal(entry: Any) -> Any:
+    if isinstance(entry, dict) and (elastic := {"least", "most"} & entry.keys()):
+        raise _refusal(
+            f"{sorted(elastic)[0]!r} has no place in a list: an elastic gang has equal tasks",
+            "write `tasks: {least: 1, most: 8}` instead of the list",
+        )
+    return entry
+
+
 class TaskSection(_Section):
     """One task of a job. Absent keys are taken from the job."""
+
+    _equal = model_validator(mode="before")(_check_equal)
 
     name: Name
     run: Command | None = Field(default=None, description="Shell command of this task.")
@@ -394,11 +441,24 @@ class JobFile(_Section):
     merge: MergeSection | None = Field(
         default=None, description="How the forks of the job are merged."
     )
+    ps: ParameterServersSection | None = Field(
+        default=None,
+        description=(
+            "How its workers train with parameter servers, for policies that plan with these."
+        ),
+    )
     pilots: Annotated[Count, Field(ge=1, le=MOST_PILOTS)] | None = Field(
         default=None,
         description=(
             "How many tasks of an array run first, where the cluster learns from some how long the "
             "others take; by default that is up to it."
+        ),
+    )
+    value: ValueSection | None = Field(
+        default=None,
+        description=(
+            "What it is worth that the job is done, for policies that lend GPUs between tenants. "
+            "By default what its work costs, which it loses while that work would take once more."
         ),
     )
     latency: Literal["auto", "short", "long"] = Field(

@@ -32,6 +32,10 @@ class SessionReplaced(EvaError):
     """The same worker has opened a newer session."""
 
 
+class AlreadyConnected(EvaError):
+    """Another process has the session of the same worker, and is heard of."""
+
+
 class TooSlow(EvaError):
     """A peer does not read what is sent to it."""
 
@@ -43,6 +47,7 @@ _STATUS: dict[type[EvaError], grpc.StatusCode] = {
     errors.InvalidConfig: grpc.StatusCode.INVALID_ARGUMENT,
     BadRequest: grpc.StatusCode.INVALID_ARGUMENT,
     SessionReplaced: grpc.StatusCode.ABORTED,
+    AlreadyConnected: grpc.StatusCode.ALREADY_EXISTS,
     TooSlow: grpc.StatusCode.ABORTED,
     errors.InvalidKey: grpc.StatusCode.INVALID_ARGUMENT,
     errors.DigestMismatch: grpc.StatusCode.DATA_LOSS,

@@ -3,6 +3,7 @@
 from eva_master.adapters.rpc._proto.api_pb2 import (
     Alternative,
     Bill,
+    Borrowing,
     ClusterState,
     ContradictedDuration,
     CostShare,
@@ -17,6 +18,7 @@ from eva_master.adapters.rpc._proto.api_pb2 import (
     Interference,
     Job,
     JobCost,
+    JobWorth,
     Learned,
     LearnedDelay,
     LearnedTime,
@@ -48,6 +50,7 @@ from eva_master.adapters.rpc._proto.api_pb2 import (
 __all__ = [
     "Alternative",
     "Bill",
+    "Borrowing",
     "ClusterState",
     "ContradictedDuration",
     "CostShare",
@@ -62,6 +65,7 @@ __all__ = [
     "Interference",
     "Job",
     "JobCost",
+    "JobWorth",
     "Learned",
     "LearnedDelay",
     "LearnedTime",

@@ -21,6 +21,8 @@ _NUMBER = r"[0-9]{1,15}(?:\.[0-9]{1,6})?"
 _DURATION = re.compile(rf"^(?:{_NUMBER} ?(?:ms|s|m|h|d) ?)+$")
 _DURATION_PART = re.compile(rf"({_NUMBER}) ?(ms|s|m|h|d)")
 _DISCOUNT = re.compile(r"([0-9]{1,2}(?:\.[0-9]{1,4})?)%")
+_DOLLARS = re.compile(rf"^\$({_NUMBER})$")
+_HOURLY = re.compile(rf"^\$({_NUMBER}) ?/ ?h$")
 _SIZE = re.compile(rf"^({_NUMBER}) ?([A-Za-z]+)$")
 
 
@@ -106,6 +108,37 @@ def parse_discount(text: object) -> int:
     return int(Decimal(match[1]) * MILLION / 100)
 
 
+def parse_dollars(text: object) -> int:
+    """Read an amount of money such as ``$500`` or ``$0.25``.
+
+    Returns:
+        Micro-dollars.
+
+    Raises:
+        ValueError: It is not one, or is negative.
+    """
+    return _dollars(text, _DOLLARS, "an amount of dollars", "$500")
+
+
+def parse_dollars_per_hour(text: object) -> int:
+    """Read an amount of money per hour such as ``$2/h``.
+
+    Returns:
+        Micro-dollars per hour.
+
+    Raises:
+        ValueError: It is not one, or is negative.
+    """
+    return _dollars(text, _HOURLY, "an amount of dollars per hour", "$2/h")
+
+
+def _dollars(text: object, form: re.Pattern[str], what: str, example: str) -> int:
+    match = form.match(text.strip()) if isinstance(text, str) else None
+    if match is None:
+        raise _refusal(f"{str(text)[:40]!r} is not {what}, zero or more", example)
+    return int(Decimal(match[1]) * MILLION)
+
+
 def write_duration(duration_ms: int) -> str:
     """Write milliseconds as a user would, such that `parse_duration` reads them back."""
     if duration_ms == 0:
@@ -161,3 +194,17 @@ MilliCpus = Annotated[
     WithJsonSchema({"type": "number", "exclusiveMinimum": 0, "examples": [4, 0.5]}),
 ]
 """Thousandths of a vCPU, written as a number of vCPUs."""
+
+Dollars = Annotated[
+    int,
+    BeforeValidator(parse_dollars),
+    WithJsonSchema({"type": "string", "pattern": _DOLLARS.pattern, "examples": ["$500"]}),
+]
+"""Micro-dollars, written in dollars."""
+
+DollarsPerHour = Annotated[
+    int,
+    BeforeValidator(parse_dollars_per_hour),
+    WithJsonSchema({"type": "string", "pattern": _HOURLY.pattern, "examples": ["$2/h"]}),
+]
+"""Micro-dollars per hour, written in dollars."""

@@ -13,7 +13,13 @@ from pydantic_core import PydanticCustomError
 from eva_master.adapters.text.quantities import Duration
 from eva_master.adapters.traces.dags import recurring_dags
 from eva_master.adapters.traces.evajson import read_trace, steps_in
-from eva_master.adapters.traces.gpu_jobs import GpuJob, read_gpu_jobs
+from eva_master.adapters.traces.fleets.recipes import (
+    BaseRecipe,
+    Count,
+    GpusRecipe,
+    WorldRecipe,
+    slowed,
+)
 from eva_master.adapters.traces.hawk import bootstrapped, denser, read_hawk
 from eva_master.adapters.traces.pods import read_pods
 from eva_master.adapters.traces.recurrent import FLAVOURS, recurring, repeated
@@ -39,31 +45,21 @@ from eva_master.model.catalog import Catalog
 from eva_master.model.errors import InvalidTrace
 from eva_master.model.ids import MILLION, Workload
 from eva_master.model.job import JobKind
-from eva_master.model.trace import GPU_SLOT, SLOT, EarlierJob, Trace, TraceJob, TraceTask
+from eva_master.model.trace import SLOT, EarlierJob, Trace, TraceJob, TraceTask
 
 _MINUTE = 60_000
 
 _Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
-_Count = Annotated[int, Field(ge=1, le=1_000_000, strict=True)]
 _Past = Annotated[int, Field(ge=0, le=1_000_000, strict=True)]
 _Gap = Annotated[Duration, Field(gt=0)]
-_Factor = Annotated[float, Field(ge=0, le=1_000, allow_inf_nan=False)]
 
 
-class _Recipe(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    delay_factor: _Factor = Field(
-        default=1.0, description="times what it takes to stop, fetch, store and start a task"
-    )
-
-
-class FileRecipe(_Recipe):
+class FileRecipe(BaseRecipe):
     """A trace in a file."""
 
     kind: Literal["file"]
     file: Path = Field(description="a trace as JSON")
-    jobs: _Count | None = Field(default=None, description="only so many of its jobs")
+    jobs: Count | None = Field(default=None, description="only so many of its jobs")
 
     def trace(self, seed: int, catalog: Catalog) -> Trace:  # noqa: ARG002
         """Read the trace; a file does not depend on a seed."""
@@ -71,7 +67,7 @@ class FileRecipe(_Recipe):
         return slowed(replace(whole, jobs=whole.jobs[: self.jobs]), self.delay_factor)
 
 
-class _Drawn(_Recipe):
+class _Drawn(BaseRecipe):
     gap: _Gap = Field(default=20 * _MINUTE, description="mean time between arrivals")
     multi_task: _Share = Field(
         default=0.0, description="share of jobs with 2 or 4 tasks, as many of each"
@@ -124,7 +120,7 @@ class AlibabaRecipe(_Drawn):
 
     kind: Literal["alibaba"]
     pods: Path = Field(description="the pod list of cluster-trace-gpu-v2023, a CSV file")
-    jobs: _Count | None = Field(default=None, description="only the first so many pods")
+    jobs: Count | None = Field(default=None, description="only the first so many pods")
     durations: Literal["own", "gavel", "short"] = Field(
         default="own", description="the list's own, or drawn like Gavel's or like the list's"
     )
@@ -147,7 +143,7 @@ class ProductionRecipe(_Drawn):
     """Generated jobs as in a GPU cluster: most have one GPU, few are long."""
 
     kind: Literal["production"]
-    jobs: _Count = Field(default=200, description="how many")
+    jobs: Count = Field(default=200, description="how many")
     durations: Literal["gavel", "short"] = Field(
         default="gavel", description="like Gavel's (hours) or like Alibaba's (half below 0.2 h)"
     )
@@ -171,8 +167,8 @@ class RepeatedRecipe(_Drawn):
     """
 
     kind: Literal["repeated"]
-    jobs: _Count = Field(default=200, description="how many")
-    groups: _Count = Field(default=40, description="of so many groups of runs that are alike")
+    jobs: Count = Field(default=200, description="how many")
+    groups: Count = Field(default=40, description="of so many groups of runs that are alike")
     past: _Past = Field(default=400, description="how many have ended before")
     spread: Annotated[float, Field(ge=0, le=10, allow_inf_nan=False)] = Field(
         default=0.3, description="of the runs of a group, on the scale of natural logarithms"
@@ -208,11 +204,11 @@ class RepeatedRecipe(_Drawn):
         return Trace(name, jobs, past)
 
 
-class WorkloadsRecipe(_Recipe):
+class WorkloadsRecipe(BaseRecipe):
     """Jobs of the ten measured workloads, with the demands that these have."""
 
     kind: Literal["workloads"]
-    jobs: _Count = Field(default=32, description="how many")
+    jobs: Count = Field(default=32, description="how many")
     shortest: _Gap = Field(default=30 * _MINUTE, description="durations lie between this")
     longest: _Gap = Field(default=180 * _MINUTE, description="and this")
     durations: Literal["uniform", "log"] = Field(
@@ -251,11 +247,11 @@ class Bootstrap(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    jobs: _Count = Field(description="how many it has")
-    block: _Count = Field(default=100, description="jobs of a stretch, drawn with replacement")
+    jobs: Count = Field(description="how many it has")
+    block: Count = Field(default=100, description="jobs of a stretch, drawn with replacement")
 
 
-class HawkRecipe(_Recipe):
+class HawkRecipe(BaseRecipe):
     """Arrays with a duration of each task, in the form of Hawk's simulator.
 
     A seed matters to a bootstrap alone. A task takes the whole of a slot.
@@ -265,7 +261,7 @@ class HawkRecipe(_Recipe):
     files: Annotated[tuple[Path, ...], Field(min_length=1, max_length=100)] = Field(
         description="files with a job a line, compressed with gzip or not"
     )
-    jobs: _Count | None = Field(default=None, description="only so many of its jobs")
+    jobs: Count | None = Field(default=None, description="only so many of its jobs")
     load: Annotated[float, Field(gt=0, le=1_000, allow_inf_nan=False)] = Field(
         default=1.0, description="times as many jobs in the same time"
     )
@@ -296,7 +292,7 @@ class HawkRecipe(_Recipe):
         return slowed(Trace(name, jobs), self.delay_factor)
 
 
-class TasksRecipe(_Recipe):
+class TasksRecipe(BaseRecipe):
     """Arrays with a duration of each task, after past jobs that teach how long jobs take.
 
     A seed matters only where the file's name has a place for it. A task takes the whole of a slot.
@@ -307,7 +303,7 @@ class TasksRecipe(_Recipe):
         description="past jobs and jobs, one a line, compressed with gzip or not; {seed} in its "
         "name stands for the seed"
     )
-    jobs: _Count | None = Field(default=None, description="only so many of its jobs")
+    jobs: Count | None = Field(default=None, description="only so many of its jobs")
 
     def of_seed(self, seed: int) -> TasksRecipe:
         """The same with the file of a seed."""
@@ -322,7 +318,7 @@ class TasksRecipe(_Recipe):
         return slowed(_recurring(name, found), self.delay_factor)
 
 
-class RecurrentRecipe(_Recipe):
+class RecurrentRecipe(BaseRecipe):
     """Generated jobs that recur, in bursts, as arrays; earlier ones have taught how long they take.
 
     Like those on which SLearn was evaluated. A task takes the whole of a slot.
@@ -332,9 +328,9 @@ class RecurrentRecipe(_Recipe):
     flavour: Literal["2sigma", "google2011", "google2019"] = Field(
         default="2sigma", description="whose jobs they are like"
     )
-    jobs: _Count = Field(default=1_250, description="how many")
+    jobs: Count = Field(default=1_250, description="how many")
     past: _Past = Field(default=5_000, description="how many have ended before")
-    slots: _Count = Field(default=150, description="tasks that run at a time in the cluster")
+    slots: Count = Field(default=150, description="tasks that run at a time in the cluster")
     load: Annotated[float, Field(gt=0, le=1_000, allow_inf_nan=False)] = Field(
         default=1.04, description="work that arrives, as a share of what the slots can do meanwhile"
     )
@@ -347,7 +343,7 @@ class RecurrentRecipe(_Recipe):
         return slowed(_recurring(name, made), self.delay_factor)
 
 
-class DagsRecipe(_Recipe):
+class DagsRecipe(BaseRecipe):
     """Generated DAGs that recur, of 2 to 5 stages, each an array; earlier ones have taught.
 
     Their stages are like the jobs of `recurrent`, and run one after the other.
@@ -360,11 +356,11 @@ class DagsRecipe(_Recipe):
     correlation: _Share = Field(
         default=0.5, description="share of a stage's spread that all stages of a DAG have in common"
     )
-    dags: _Count = Field(default=900, description="how many")
+    dags: Count = Field(default=900, description="how many")
     past: Annotated[int, Field(ge=0, le=1_000_000, strict=True)] = Field(
         default=1_500, description="how many have ended before"
     )
-    slots: _Count = Field(default=150, description="tasks that run at a time in the cluster")
+    slots: Count = Field(default=150, description="tasks that run at a time in the cluster")
     load: Annotated[float, Field(gt=0, le=1_000, allow_inf_nan=False)] = Field(
         default=1.04, description="work that arrives, as a share of what the slots can do meanwhile"
     )
@@ -382,68 +378,6 @@ class DagsRecipe(_Recipe):
         )
         name = f"dags-{self.flavour}-{self.correlation:g}-{seed}"
         return slowed(Trace(name, jobs, past), self.delay_factor)
-
-
-class GpusRecipe(_Recipe):
-    """Training jobs with a rate on each GPU type, all there from the beginning.
-
-    A GPU type is a family. A job is a gang with a task for each GPU.
-    """
-
-    kind: Literal["gpus"]
-    file: Path = Field(
-        description="a CSV file with the columns job, workload, gpus, iterations, and one for each "
-        "GPU type with iterations per second and GPU; compressed with gzip or not"
-    )
-    jobs: _Count | None = Field(default=None, description="only so many of its jobs")
-    move: Annotated[Duration, Field(ge=0)] = Field(
-        default=10_000, description="from each start of a job to its first progress"
-    )
-    rates: Literal["stated", "learned"] = Field(
-        default="stated",
-        description="learned: jobs state how many iterations they have, but not how fast they are; "
-        "that is measured while they run",
-    )
-    counts: Literal["work", "iterations"] = Field(
-        default="work", description="what programs count: ms of work, or thousandths of iterations"
-    )
-    split_batch: bool = Field(
-        default=False, description="whether gangs divide each batch by how fast their tasks are"
-    )
-
-    def trace(self, seed: int, catalog: Catalog) -> Trace:  # noqa: ARG002
-        """Read the trace; a file does not depend on a seed."""
-        found = read_gpu_jobs(self.file)[: self.jobs]
-        name = self.file.name.partition(".")[0]
-        # Traces are sorted by arrival, then by id, and all arrive at once.
-        jobs = tuple(sorted((_training(job, self) for job in found), key=lambda job: job.id))
-        return slowed(Trace(name, jobs), self.delay_factor)
-
-
-def _training(job: GpuJob, recipe: GpusRecipe) -> TraceJob:
-    """A gang whose duration is that on its fastest type."""
-    fastest = max(rate for _, rate in job.rates)
-    steps = max(1, round(job.iterations / job.gpus))
-    task = TraceTask(
-        demand=None,
-        demand_by_family=tuple((family, GPU_SLOT) for family, _ in sorted(job.rates)),
-        speed_by_family=tuple(
-            (family, max(1, round(rate / fastest * MILLION))) for family, rate in sorted(job.rates)
-        ),
-    )
-    return TraceJob(
-        id=job.name,
-        workload=job.workload,
-        arrival_ms=0,
-        duration_ms=max(1, round(1_000 * steps / fastest)),
-        tasks=(task,) * job.gpus,
-        init_ms=recipe.move,
-        steps_per_s=max(1, round(fastest * MILLION)),
-        total_steps=steps,
-        split_batch=recipe.split_batch,
-        states_rates=recipe.rates == "stated",
-        counts_iterations=recipe.counts == "iterations",
-    )
 
 
 class _Arriving(Protocol):
@@ -508,7 +442,8 @@ Recipe = Annotated[
     | DagsRecipe
     | HawkRecipe
     | TasksRecipe
-    | GpusRecipe,
+    | GpusRecipe
+    | WorldRecipe,
     Field(discriminator="kind"),
 ]
 """Any recipe. A reader of another format is another recipe."""
@@ -540,36 +475,10 @@ KINDS: Mapping[str, type[BaseModel]] = {
     "hawk": HawkRecipe,
     "tasks": TasksRecipe,
     "gpus": GpusRecipe,
+    "world": WorldRecipe,
     **RECIPES,
 }
 """All recipes of traces, by kind."""
-
-
-def slowed(trace: Trace, factor: float) -> Trace:
-    """The same trace with moves that take `factor` times as long; builds of images do not."""
-    if factor == 1:
-        return trace
-
-    def times(delay_ms: int) -> int:
-        return round(delay_ms * factor)
-
-    jobs = tuple(
-        replace(
-            job,
-            init_ms=times(job.init_ms),
-            tasks=tuple(
-                replace(
-                    task,
-                    fetch_ms=times(task.fetch_ms),
-                    kill_ms=times(task.kill_ms),
-                    upload_ms=times(task.upload_ms),
-                )
-                for task in job.tasks
-            ),
-        )
-        for job in trace.jobs
-    )
-    return replace(trace, jobs=jobs)
 
 
 def _lasting(shapes: Sequence[Shape], durations: Sequence[int]) -> list[Shape]:

@@ -98,6 +98,14 @@ _POSITIVE = click.FloatRange(0)
     help="Divide the cluster, by a file with `partitions:` as in the master's settings. Those that "
     "name no policy have the one that is run.",
 )
+@click.option(
+    "--tenants",
+    "tenant_file",
+    type=_EXISTING,
+    metavar="FILE",
+    help="What tenants may have, by a file with `tenants:` as in the master's settings. A trace "
+    "says whose its jobs are.",
+)
 @click.option("--no-cloud", is_flag=True, help="Launch nothing: the nodes are all there is.")
 @click.option(
     "--interference",
@@ -225,6 +233,7 @@ def _setup(
     from eva_master.adapters.catalog import load_catalog
     from eva_master.app.history import read_history
     from eva_master.app.nodes.simulated import nodes_of
+    from eva_master.app.sections.simulated import read_tenants
     from eva_master.app.simulate import setup_of, truth_of
 
     catalog = load_catalog(options["catalog"], options["only"] or None)
@@ -243,6 +252,8 @@ def _setup(
         if not setup.nodes:
             raise click.UsageError("--no-cloud leaves nothing to run on: name nodes with --node")
         setup = replace(setup, catalog=())
+    if options["tenant_file"] is not None:
+        setup = read_tenants(options["tenant_file"], setup)
     return _with_options(setup, options), history
 
 

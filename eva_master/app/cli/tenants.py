@@ -17,13 +17,15 @@ from eva_master.app.cli.session import (
     pass_session,
     print_json,
 )
+from eva_master.model.ids import MILLIS_PER_HOUR
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from eva_master.adapters.rpc.messages import Tenant, TenantsResponse
 
 _ENDED = frozenset({"succeeded", "failed", "cancelled"})
+_PAYMENTS = "paid_micro_usd", "earned_micro_usd", "received_micro_usd", "given_micro_usd"
 _NAMED = 3
 """Owners and patterns of a tenant that a table names."""
 
@@ -61,7 +63,7 @@ def cost_by_tenant(session: Session, limit: int | None, as_json: bool) -> None:
         answer = client.tenants()
     listed = list(islice(answer.tenants, limit))
     if as_json:
-        found = [{"name": one.name, **_money(one)} for one in listed]
+        found = [{"name": one.name, **_money(one), **_lending(one)} for one in listed]
         print_json({**shapes.bill_sums(answer.bill), "tenants": found})
     else:
         console().print(_bill(answer, listed))
@@ -71,8 +73,11 @@ def _table(messages: Iterable[Tenant]) -> RenderableType:
     from eva_master.app.cli.views.tables import grid
     from eva_master.app.cli.views.words import money, plain
 
-    right = ("JOBS", "RUNNING", "ENDED", "COST", "ALONE")
-    table = grid("TENANT", *right, "OWNERS", right=right)
+    messages = list(messages)
+    quotas = any(one.HasField("quota") for one in messages)
+    budgets = any(one.HasField("budget_micro_usd") for one in messages)
+    right = ("JOBS", "RUNNING", "ENDED", "COST", "ALONE", *(("BUDGET LEFT",) if budgets else ()))
+    table = grid("TENANT", *right, *(("QUOTA", "USE") if quotas else ()), "OWNERS", right=right)
     for one in messages:
         table.add_row(
             plain(f"({one.name})" if one.former else one.name),
@@ -81,9 +86,18 @@ def _table(messages: Iterable[Tenant]) -> RenderableType:
             f"{_ended(one):,}",
             money(one.cost_micro_usd),
             money(one.no_packing_micro_usd),
+            *((_budget_left(one),) if budgets else ()),
+            *((plain(_quota(one)), plain(_gpus(one.use))) if quotas else ()),
             plain(_owners(one)),
         )
-    return table
+    cut = sorted(one.name for one in messages if _is_scaled(one))
+    if not cut:
+        return table
+    note = (
+        "The fleet has fewer GPUs now than all quotas together. Until nodes are back, these are"
+        f" scaled down in proportion: {', '.join(cut)}."
+    )
+    return Group(table, Text(), plain(note))
 
 
 def _bill(answer: TenantsResponse, listed: Sequence[Tenant]) -> RenderableType:
@@ -101,7 +115,49 @@ def _bill(answer: TenantsResponse, listed: Sequence[Tenant]) -> RenderableType:
             share(saved, one.no_packing_micro_usd),
         )
     table.add_row("idle", money(answer.bill.idle_micro_usd), "-", "-", style="dim")
-    return Group(table, Text(), totals(answer.bill))
+    shown = [one for one in listed if any(getattr(one, it) for it in _PAYMENTS)]
+    more = (Text(), _accounts(shown)) if shown else ()
+    return Group(table, *more, Text(), totals(answer.bill))
+
+
+def _accounts(listed: Sequence[Tenant]) -> RenderableType:
+    """What tenants got, paid and lent each other."""
+    from eva_master.app.cli.views.tables import grid
+    from eva_master.app.cli.views.words import money, plain
+
+    right = ("VALUE", "PAID", "EARNED", "RECEIVED", "GIVEN", "OWN GPU-H", "BORROWED", "LENT")
+    table = grid("TENANT", *right, right=right)
+    for one in listed:
+        table.add_row(
+            plain(f"({one.name})" if one.former else one.name),
+            money(one.value_micro_usd),
+            money(one.paid_micro_usd),
+            money(one.earned_micro_usd),
+            money(one.received_micro_usd),
+            money(one.given_micro_usd),
+            *(f"{ms / MILLIS_PER_HOUR:,.1f}" for ms in _gpu_ms(one)),
+        )
+    return table
+
+
+def _gpu_ms(message: Tenant) -> tuple[int, int, int]:
+    return message.own_gpu_ms, message.borrowed_gpu_ms, message.lent_gpu_ms
+
+
+def _lending(message: Tenant) -> dict[str, Any]:
+    from eva_master.app.cli.views import shapes
+
+    own, borrowed, lent = (ms / MILLIS_PER_HOUR for ms in _gpu_ms(message))
+    return {
+        **shapes.money("value", message.value_micro_usd),
+        **shapes.money("paid", message.paid_micro_usd),
+        **shapes.money("earned", message.earned_micro_usd),
+        **shapes.money("received", message.received_micro_usd),
+        **shapes.money("given", message.given_micro_usd),
+        "own_gpu_hours": own,
+        "borrowed_gpu_hours": borrowed,
+        "lent_gpu_hours": lent,
+    }
 
 
 def _owners(message: Tenant) -> str:
@@ -112,6 +168,50 @@ def _owners(message: Tenant) -> str:
         return "everybody else"
     more = len(message.owners) - _NAMED
     return ", ".join(message.owners[:_NAMED]) + (f" and {more:,} more" if more > 0 else "")
+
+
+def _is_scaled(message: Tenant) -> bool:
+    return dict(message.quota.stated) != dict(message.quota.now)
+
+
+def _quota(message: Tenant) -> str:
+    """The quota as it is now, and as stated where that is more."""
+    if not message.HasField("quota"):
+        return "-"
+    stated = message.quota.stated
+    return (
+        ", ".join(
+            f"{gpus:,} {family}" + (f" (of {stated[family]:,})" if stated[family] != gpus else "")
+            for family, gpus in sorted(message.quota.now.items())
+        )
+        or "0"
+    )
+
+
+def _gpus(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{gpus:,} {family}" for family, gpus in sorted(counts.items())) or "0"
+
+
+def _budget_left(message: Tenant) -> str:
+    from eva_master.app.cli.views.words import money
+
+    if not message.HasField("budget_micro_usd"):
+        return "-"
+    return money(max(0, message.budget_micro_usd - message.month_micro_usd))
+
+
+def _limits(message: Tenant) -> dict[str, Any]:
+    """What it may have and has; nothing for one that may have as much as it likes."""
+    from eva_master.app.cli.views import shapes
+
+    found: dict[str, Any] = {}
+    if message.HasField("quota"):
+        found["quota"] = dict(sorted(message.quota.stated.items()))
+        found["quota_now"] = dict(sorted(message.quota.now.items()))
+    if message.HasField("budget_micro_usd"):
+        found.update(shapes.money("budget", message.budget_micro_usd))
+        found.update(shapes.money("spent_this_month", message.month_micro_usd))
+    return {**found, "use": dict(sorted(message.use.items()))} if found else {}
 
 
 def _active(message: Tenant) -> int:
@@ -141,4 +241,5 @@ def _shape(message: Tenant) -> dict[str, Any]:
         "ended": _ended(message),
         "jobs_by_state": dict(sorted(message.jobs_by_state.items())),
         **_money(message),
+        **_limits(message),
     }

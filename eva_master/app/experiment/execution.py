@@ -6,6 +6,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from importlib.metadata import version
+from statistics import pvariance
 from typing import Any
 
 import numpy as np
@@ -25,8 +26,10 @@ from eva_master.app.experiment.fleet import awaited, fleet_curves, fleet_figures
 from eva_master.app.experiment.packing import packed
 from eva_master.app.experiment.runs import Result, Run, code_version
 from eva_master.app.experiment.schema import PolicyEntry
+from eva_master.app.experiment.worlds import world_figures, world_tenants
 from eva_master.app.sections.base import ShortSection
-from eva_master.app.sections.simulated import division, policy_of
+from eva_master.app.sections.building import all_lend
+from eva_master.app.sections.simulated import division, policy_of, with_tenants
 from eva_master.app.simulate import NO_PACKING, Chosen, named_policy, prepared, truth_of
 from eva_master.model.errors import EvaError
 from eva_master.model.fleet.nodes import OwnedNode
@@ -42,6 +45,7 @@ from eva_master.simulation.results.lower_bound import reference_bound
 from eva_master.simulation.results.metrics import InstanceFigures, Outcome
 from eva_master.simulation.results.run_times import WatchedEstimates
 from eva_master.simulation.run import Setup, Simulation
+from eva_master.simulation.scenario.tenants import tenancy_of
 
 _BINS = 400
 """Number of points of a curve over time."""
@@ -94,11 +98,14 @@ def _setup(run: Run, entry: PolicyEntry) -> Setup:
     if run.fleet is not None:
         catalog, nodes = (), nodes_of(run.fleet)
     trace = run.recipe.trace(run.seed, catalog)
+    if trace.nodes:
+        catalog, nodes = (), trace.nodes
     everything = Setup(
         trace if run.fleet is None else awaited(trace, run.round_gap_ms),
         catalog,
         named_policy(NO_PACKING)[0],
         nodes=nodes,
+        tenancy=tenancy_of(trace),
         round_gap_ms=run.round_gap_ms,
         truth=truth_of(run.interference.file, run.interference.pairwise),
         accounting=Accounting(run.accounting),
@@ -116,8 +123,14 @@ def _setup(run: Run, entry: PolicyEntry) -> Setup:
     setup = prepared(Chosen(entry.spec, entry.options), everything)
     if entry.section is not None:
         policy, gap_s = policy_of(entry.section, everything)
-        setup = replace(setup, policy=policy, round_gap_s=gap_s)
-    if run.cluster is not None or run.fleet is not None:
+        lending = frozenset({""}) if all_lend(entry.section) else frozenset[str]()
+        limits = replace(setup.tenancy, lending=lending)
+        setup = replace(setup, policy=policy, round_gap_s=gap_s, tenancy=limits)
+    if run.tenants:
+        setup = with_tenants(dict(run.tenants), setup)
+    if trace.nodes:
+        setup = replace(setup, round_gap_s=run.round_s)
+    elif run.cluster is not None or run.fleet is not None:
         setup = _on_fixed(setup, entry)
     return division(dict(run.partitions))(setup, None) if run.partitions else setup
 
@@ -131,12 +144,17 @@ def _simulated(run: Run, entry: PolicyEntry) -> Result:
         setup, cluster = replace(setup, policy=watched), None
     simulation = Simulation(setup)
     outcome = simulation.run()
+    if trace.nodes:
+        of_world = world_tenants(outcome, trace, simulation.standings, run.round_s)
+        outcome = replace(outcome, tenants=of_world)
     planning = {f"planning_{name}": value for name, value in asdict(outcome.planning).items()}
     return {
         "figures": outcome.row()
         | planning
         | _of_partitions(outcome)
+        | _of_tenants(outcome)
         | ({} if run.fleet is None else fleet_figures(outcome, trace, run.fleet, run.round_gap_ms))
+        | (world_figures(outcome, trace, simulation, run.round_s) if trace.nodes else {})
         | ({} if cluster is None else _short_figures(cluster, entry, outcome, trace))
         | ({} if watched is None else _learned_figures(run, watched, dags, outcome, trace)),
         **({"tenants": [asdict(one) for one in of]} if (of := outcome.tenants) else {}),
@@ -188,6 +206,15 @@ def _on_fixed(setup: Setup, entry: PolicyEntry) -> Setup:
 def _pair(entry: PolicyEntry, short: ShortSection) -> Pair:
     front = f"{short.name}:{short.preset}" if short.preset else short.name
     return Pair(front, short.options, entry.spec, entry.options, short.below)
+
+
+def _of_tenants(outcome: Outcome) -> dict[str, float]:
+    """What all tenants got together, and how unevenly; nothing where none has a quota."""
+    alphas = [one.alpha for one in outcome.tenants if one.alpha is not None]
+    if not alphas:
+        return {}
+    revenue = sum(one.value_usd for one in outcome.tenants)
+    return {"revenue": revenue, "alpha_variance": pvariance(alphas)}
 
 
 def _of_partitions(outcome: Outcome) -> dict[str, float]:

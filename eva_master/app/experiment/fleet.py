@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from statistics import fmean, median
@@ -15,12 +16,15 @@ from eva_master.adapters.catalog.gpus import GPUS, parse_gpu
 from eva_master.model.fleet.nodes import OwnedNode
 from eva_master.model.ids import MILLION, MILLIS_PER_HOUR, Family, JobId, Price, RunId, run_id
 from eva_master.model.trace import Trace
+from eva_master.simulation.cluster.attempt_log import Occupancy
 from eva_master.simulation.results.fleet_bound import fleet_bound
 from eva_master.simulation.results.metrics import Outcome, Record
 from eva_master.simulation.scenario.fleet import Servers, fleet_nodes
 
 _SPANS = 400
 """Number of points of a curve over time."""
+_PARTS = 10
+"""The GPUs are nearly all held if at most one of so many is not."""
 
 FamilyName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]*$", max_length=40)]
 
@@ -91,8 +95,9 @@ def fleet_figures(
 
     Returns:
         By name; the total time from the first arrival, the mean and median times to completion, the
-        bound of the first, how often a task of a job moved on average, and in which share of the
-        rounds anything changed.
+        bound of the first, how often a task of a job moved on average, in which share of the rounds
+        anything changed, which share of the GPUs' time tasks held (`used`), and for which part of
+        the time they held nine of ten GPUs (`nearly_full`).
     """
     jobs = outcome.record.jobs
     first_ms, last_ms = _ends(outcome.record)
@@ -103,6 +108,7 @@ def fleet_figures(
         "median_h": median(job.jct_ms for job in jobs) / MILLIS_PER_HOUR,
         "moves_per_job": fmean(job.moves / job.tasks for job in jobs),
     }
+    found |= _use(outcome.record, trace, fleet)
     if round_gap_ms:
         found["changed_rounds"] = _changed_rounds(outcome.record, round_gap_ms)
     if (least := fleet_bound(trace, nodes_of(fleet))) is not None:
@@ -132,6 +138,24 @@ def _changed_rounds(record: Record, round_gap_ms: int) -> float:
     return len(changed) / max(rounds, 1)
 
 
+def _use(record: Record, trace: Trace, fleet: Mapping[str, ServersSection]) -> dict[str, float]:
+    """How far tasks held the GPUs from the first arrival to the last end."""
+    there = sum(of.servers * of.gpus for of in fleet.values())
+    first_ms, last_ms = _ends(record)
+    changes: Counter[int] = Counter()
+    for one, _, gpus in _held(record, trace, fleet):
+        changes[max(one.from_ms, first_ms)] += gpus
+        changes[min(one.to_ms, last_ms)] -= gpus
+    busy_ms = full_ms = held = 0
+    before_ms = first_ms
+    for at_ms in sorted(changes):
+        busy_ms += held * (at_ms - before_ms)
+        full_ms += (at_ms - before_ms) if _PARTS * held >= (_PARTS - 1) * there else 0
+        held, before_ms = held + changes[at_ms], at_ms
+    span_ms = max(last_ms - first_ms, 1)
+    return {"used": busy_ms / (span_ms * there), "nearly_full": full_ms / span_ms}
+
+
 def fleet_curves(
     outcome: Outcome, trace: Trace, fleet: Mapping[str, ServersSection]
 ) -> dict[str, Any]:
@@ -146,16 +170,12 @@ def fleet_curves(
         Under ``gpus``: ``hours``, the middles of equal spans of time; ``types``, the mean of each
         span by type; ``there``, how many GPUs of each type there are.
     """
-    record, nodes = outcome.record, nodes_of(fleet)
-    families = {node.name: node.offering.type.family for node in nodes}
-    demands = _demands(record, trace, list(dict.fromkeys(families.values())))
+    record = outcome.record
     first_ms, last_ms = _ends(record)
     edges = np.linspace(first_ms, last_ms, _SPANS + 1)
     width = max(last_ms - first_ms, 1) / _SPANS
-    held = {family: np.zeros(_SPANS) for family in families.values()}
-    for one in record.occupancies:
-        family = families[one.instance]
-        gpus = demands[one.run, family]
+    held = {name: np.zeros(_SPANS) for name in fleet}
+    for one, family, gpus in _held(record, trace, fleet):
         # The time held before each edge, differentiated: the time held in each span.
         held[family] += gpus * np.diff(np.clip(edges, one.from_ms, one.to_ms)) / width
     hours = (edges[:-1] + edges[1:] - 2 * first_ms) / 2 / MILLIS_PER_HOUR
@@ -166,6 +186,17 @@ def fleet_curves(
             "there": {name: of.servers * of.gpus for name, of in fleet.items()},
         }
     }
+
+
+def _held(
+    record: Record, trace: Trace, fleet: Mapping[str, ServersSection]
+) -> Iterator[tuple[Occupancy, Family, int]]:
+    """The time of each attempt on a server, of which type that is and how many GPUs it held."""
+    families = {node.name: node.offering.type.family for node in nodes_of(fleet)}
+    demands = _demands(record, trace, list(dict.fromkeys(families.values())))
+    for one in record.occupancies:
+        family = families[one.instance]
+        yield one, family, demands[one.run, family]
 
 
 def _demands(

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 import eva_master
+from eva_master.adapters.traces.fleets.recipes import GpusRecipe, WorldRecipe
 from eva_master.adapters.traces.recipes import (
     FileRecipe,
-    GpusRecipe,
     Recipe,
     TasksRecipe,
     WorkloadsRecipe,
@@ -36,6 +36,7 @@ from eva_master.app.policy_registry import policies
 from eva_master.app.sections.base import OnePolicySection
 from eva_master.app.sections.partitions import PartitionSection
 from eva_master.app.sections.policies import asked_by
+from eva_master.app.sections.tenants import SimulatedTenantSection
 from eva_master.model.errors import InvalidTrace
 from eva_master.model.planning.estimate import Estimates
 
@@ -59,6 +60,7 @@ class Run:
         planner: The planner that packs the whole trace at once; see
             `eva_master.app.experiment.packing`.
         partitions: The parts of the cluster, by name; none if it is not divided.
+        tenants: Those that may have only so much, by name.
         cluster: A fixed cluster in place of the catalog.
         fleet: A fleet of several GPU types in place of the catalog.
         round_gap_ms: From one plan to the next at least, on either.
@@ -76,6 +78,7 @@ class Run:
     fault_seed: int = 0
     planner: str = ""
     partitions: tuple[tuple[str, PartitionSection], ...] = ()
+    tenants: tuple[tuple[str, SimulatedTenantSection], ...] = ()
     cluster: ClusterSection | None = None
     fleet: FleetSection | None = None
     round_gap_ms: int = 1_000
@@ -86,6 +89,11 @@ class Run:
         if self.planner:
             return "packing"
         return "reference" if self.policy is None else "simulation"
+
+    @property
+    def round_s(self) -> int | None:
+        """At multiples of so many seconds a world's plans are made; `None` for at any time."""
+        return self.round_gap_ms // 1_000 or None
 
     @property
     def title(self) -> str:
@@ -121,8 +129,12 @@ class Run:
             if self.fleet is not None:
                 known["fleet"] = {name: it.model_dump() for name, it in self.fleet.items()}
                 known["round_gap_ms"] = self.round_gap_ms
+            if isinstance(self.recipe, WorldRecipe):
+                known["round_gap_ms"] = self.round_gap_ms
             if self.partitions:
                 known["partitions"] = _divided(self.partitions)
+            if self.tenants:
+                known["tenants"] = {name: it.model_dump(mode="json") for name, it in self.tenants}
             if code := policies().code_of(self.policy.kind):
                 known["policy_code"] = code
             if self.policy.back is not None and (code := policies().code_of(self.policy.back.name)):
@@ -182,7 +194,8 @@ def _cells_of(point: Point) -> list[Cell]:
             recipe, own = _drawn(named, seed)
             bound = Run(recipe, own, experiment.catalog)
             # On a fleet there is nothing to buy, so that no cost is least.
-            rented = experiment.reference and experiment.fleet is None
+            owned = experiment.fleet is not None or isinstance(recipe, WorldRecipe)
+            rented = experiment.reference and not owned
             runs = [("reference", bound)] if rented else []
             for policy in experiment.policies:
                 run = Run(
@@ -197,6 +210,7 @@ def _cells_of(point: Point) -> list[Cell]:
                     experiment.faults,
                     0 if experiment.faults == FaultsSection() else seed,
                     partitions=tuple(experiment.partitions.items()),
+                    tenants=tuple(experiment.tenants.items()),
                     cluster=experiment.cluster,
                     fleet=experiment.fleet,
                     round_gap_ms=experiment.round_gap,
@@ -210,7 +224,7 @@ def _drawn(recipe: Recipe, seed: int) -> tuple[Recipe, int]:
     """The recipe of a seed's trace, and the seed as far as that still makes a difference."""
     if isinstance(recipe, TasksRecipe):
         return recipe.of_seed(seed), 0
-    return recipe, 0 if isinstance(recipe, FileRecipe | GpusRecipe) else seed
+    return recipe, 0 if isinstance(recipe, FileRecipe | GpusRecipe | WorldRecipe) else seed
 
 
 def _asked(entry: PolicyEntry) -> Estimates:

@@ -21,11 +21,11 @@ from eva_master.adapters.text.yamlfile import (
     scalar,
     suggestion,
 )
+from eva_master.adapters.traces.fleets.recipes import GpusRecipe, WorldRecipe
 from eva_master.adapters.traces.recipes import (
     KINDS,
     AlibabaRecipe,
     FileRecipe,
-    GpusRecipe,
     HawkRecipe,
     Recipe,
     TasksRecipe,
@@ -37,6 +37,7 @@ from eva_master.app.sections.base import BackSection, PolicySection, ShortSectio
 from eva_master.app.sections.partitions import MOST_PARTITIONS, PartitionName, PartitionSection
 from eva_master.app.sections.policies import policy_problems, shown
 from eva_master.app.sections.simulated import problems_of as partition_problems
+from eva_master.app.sections.tenants import SimulatedTenantSections
 from eva_master.app.simulate import named_policy, require_possible
 from eva_master.model.errors import EvaError, InvalidConfig, Problem
 from eva_master.model.planning.estimate import Estimates
@@ -167,6 +168,7 @@ class Experiment(_Section):
             each policy asks for.
         partitions: Divides the cluster, as in a master's settings; a partition that names no policy
             has the one that is compared.
+        tenants: What tenants may have, as in a master's settings; a trace says whose its jobs are.
         cluster: A fixed cluster in place of a catalog.
         fleet: A fixed cluster of several GPU types in place of a catalog.
         round_gap: From one plan to the next at least, on a fixed cluster or a fleet.
@@ -192,6 +194,7 @@ class Experiment(_Section):
     partitions: dict[PartitionName, PartitionSection] = Field(
         default_factory=dict, max_length=MOST_PARTITIONS
     )
+    tenants: SimulatedTenantSections = Field(default_factory=dict)
     cluster: ClusterSection | None = None
     fleet: FleetSection | None = None
     round_gap: Annotated[Duration, Field(ge=0)] = 1_000
@@ -301,7 +304,7 @@ def _located(experiment: Experiment, folder: Path) -> Experiment:
     traces: dict[str, Any] = {}
     for name, recipe in experiment.traces.items():
         match recipe:
-            case FileRecipe() | GpusRecipe() | TasksRecipe():
+            case FileRecipe() | GpusRecipe() | TasksRecipe() | WorldRecipe():
                 traces[name] = recipe.model_copy(update={"file": at(recipe.file)})
             case AlibabaRecipe():
                 traces[name] = recipe.model_copy(update={"pods": at(recipe.pods)})

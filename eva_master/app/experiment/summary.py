@@ -15,7 +15,15 @@ from eva_master.app.experiment.schema import Plan, Value
 
 _CONFIDENCE = 0.95
 REFERENCE = "reference"
-TENANT_FIGURES = ("jobs", "cost_usd", "jct_mean_h", "idle_mean_h")
+TENANT_FIGURES = (
+    "jobs",
+    "cost_usd",
+    "jct_mean_h",
+    "idle_mean_h",
+    "value_usd",
+    "gain_usd",
+    "alpha",
+)
 Values = tuple[tuple[str, Value], ...]
 
 
@@ -235,7 +243,9 @@ def _tenants(results: Sequence[Result]) -> dict[str, dict[str, Estimate]]:
         for one in result.get("tenants", ()):
             of = samples.setdefault(one["tenant"], {})
             for name in TENANT_FIGURES:
-                of.setdefault(name, []).append(one[name])
+                # Results from before lack some, and who has no quota has no alpha.
+                if one.get(name) is not None:
+                    of.setdefault(name, []).append(one[name])
     return {
         tenant: {name: Estimate.of(values) for name, values in of.items()}
         for tenant, of in sorted(samples.items())

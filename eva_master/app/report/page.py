@@ -16,12 +16,21 @@ _COLUMNS = (
     ("cost_usd", "cost, $", ",.0f", 1.0),
     ("cost_share", "of {baseline}, %", ".1f", 100.0),
     ("reference_share", "of the bound", ".3f", 1.0),
+    ("revenue", "revenue, $", ",.0f", 1.0),
+    ("share", "of most revenue", ".3f", 1.0),
+    ("worse_off", "worse off than alone", ".0f", 1.0),
+    ("least_gain", "least gain, %", ".1f", 100.0),
+    ("borrowed_jobs", "jobs that borrowed", ".0f", 1.0),
+    ("paid", "paid, $", ",.0f", 1.0),
+    ("alpha_variance", "variance of alpha", ".2f", 1.0),
     ("jct_mean_h", "JCT, h", ".2f", 1.0),
     ("jct_p95_h", "JCT p95, h", ".1f", 1.0),
     ("total_h", "total, h", ".2f", 1.0),
     ("over_bound", "over least", ".3f", 1.0),
     ("moves_per_job", "moves / task", ".2f", 1.0),
     ("changed_rounds", "rounds that change, %", ".1f", 100.0),
+    ("used", "GPUs held, %", ".1f", 100.0),
+    ("nearly_full", "nearly full, %", ".1f", 100.0),
     ("idle_mean_h", "idle, h", ".2f", 1.0),
     ("norm_throughput_mean", "speed", ".3f", 1.0),
     ("tasks_per_instance", "tasks / instance", ".2f", 1.0),
@@ -69,6 +78,15 @@ _OF_TENANTS = (
     ("cost_usd", "cost, $", ",.2f"),
     ("jct_mean_h", "JCT, h", ".2f"),
     ("idle_mean_h", "idle, h", ".3f"),
+)
+_OF_QUOTAS = (
+    ("value_usd", "value, $", ",.2f"),
+    ("gain_usd", "gain, $", ",.2f"),
+    ("alpha", "alpha", ".3f"),
+)
+_FAIR = (
+    "Value is what a tenant's jobs were worth when they succeeded, gain that and its income less "
+    "its payments. Alpha is its part of all gains over its part of all quotas; 1 is fair."
 )
 
 _CSS = """
@@ -235,22 +253,27 @@ def _partitions(summary: Summary) -> str:
 def _tenants(summary: Summary) -> str:
     """What the jobs of each tenant came to; nothing where no job has one."""
     lines = []
+    known = {key for row in summary.rows for of in row.tenants.values() for key in of}
+    quotas = "alpha" in known
+    columns = [it for it in (*_OF_TENANTS, *(_OF_QUOTAS if quotas else ())) if it[0] in known]
     for row in summary.rows:
         for number, (tenant, of) in enumerate(row.tenants.items()):
             names = (row.trace, *(str(value) for _, value in row.values), row.label, tenant)
             cells = "".join(f'<td class="name">{escape(name)}</td>' for name in names)
-            for key, _, form in _OF_TENANTS:
-                cells += f"<td>{''.join(_number(of[key], form, 1.0))}</td>"
+            for key, _, form in columns:
+                one = of.get(key)
+                cells += f"<td>{'-' if one is None else ''.join(_number(one, form, 1.0))}</td>"
             lines.append(f"<tr{'' if number else ' class=first'}>{cells}</tr>")
     if not lines:
         return ""
     varied = [key.rpartition(".")[2] for key in summary.plan.experiment.vary]
     named = ("trace", *varied, "policy", "tenant")
     head = "".join(f'<th class="name">{escape(name)}</th>' for name in named)
-    head += "".join(f"<th>{name}</th>" for _, name, _ in _OF_TENANTS)
+    head += "".join(f"<th>{name}</th>" for _, name, _ in columns)
     body = "\n".join(lines)
     return f"""<h2>Figures of each tenant</h2>
-<p class="note">What is idle is nobody's, so the costs of tenants do not add up to the bill.</p>
+<p class="note">What is idle is nobody's, so the costs of tenants do not add up to the bill.
+{_FAIR if quotas else ""}</p>
 <div class="wide"><table><thead><tr>{head}</tr></thead><tbody>
 {body}
 </tbody></table></div>

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import Annotated, Any
 
 from pydantic import (
@@ -18,8 +19,11 @@ from eva_master.app.policy_registry import current_name
 from eva_master.app.sections.refusals import refusal
 from eva_master.model.accounting.tenants import can_match
 from eva_master.model.fleet.partitions import ShortJobs
+from eva_master.model.ids import MILLION
 
 DEFAULT_POLICY = "eva"
+POLICY_OF_TENANTS = "astraea"
+"""The default where all nodes are owned and tenants have quotas."""
 
 
 class Section(BaseModel):
@@ -117,3 +121,12 @@ def _check_entry(text: str) -> str:
 
 
 Entry = Annotated[str, AfterValidator(_check_entry)]
+
+
+def _check_usd(amount: Decimal) -> Decimal:
+    if amount * MILLION != int(amount * MILLION):
+        raise refusal("dollars are counted in millionths", "write 2.50")
+    return amount
+
+
+Usd = Annotated[Decimal, Field(gt=0, le=10**9), AfterValidator(_check_usd)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import TypeAdapter
 
@@ -11,6 +11,9 @@ from eva_master.app.policy_registry import current_name, policies
 from eva_master.packing.elastic import fixed
 from eva_master.packing.parts.splitter import Splitter
 from eva_master.ports import Policy, PolicyKind
+
+if TYPE_CHECKING:
+    from eva_master.app.sections.base import PolicySection
 
 
 def config_of(kind: PolicyKind, preset: str | None, options: Mapping[str, Any]) -> Any:
@@ -42,6 +45,16 @@ def current_options(kind: PolicyKind, options: Mapping[str, Any]) -> dict[str, A
 def shares(kind: PolicyKind) -> bool:
     """Whether a policy says that its tasks may use instances of the one that it stands before."""
     return bool(getattr(kind, "shares", False))
+
+
+def lends(kind: PolicyKind) -> bool:
+    """Whether a policy lends to tenants what others leave, and sees to quotas itself."""
+    return bool(getattr(kind, "lends", False))
+
+
+def all_lend(section: PolicySection) -> bool:
+    """Whether all policies of a section do."""
+    return all(lends(policies()[it.name]) for _, it in section.parts)
 
 
 def build_policy(name: str, options: Mapping[str, Any]) -> Policy:

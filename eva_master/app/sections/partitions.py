@@ -10,7 +10,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from eva_master.adapters.text.quantities import Duration, MilliCpus, Size
 from eva_master.adapters.text.yamlfile import suggestion
-from eva_master.app.sections.base import Entry, Most, PolicySection, Section
+from eva_master.app.sections.base import Entry, Most, PolicySection, Section, Usd
 from eva_master.app.sections.refusals import refusal
 from eva_master.model.accounting.tenants import OwnerPatterns
 from eva_master.model.catalog import Catalog, Purchase, base_family
@@ -42,12 +42,6 @@ def _check_name(name: str) -> str:
     return name
 
 
-def _check_usd(amount: Decimal) -> Decimal:
-    if amount * MILLION != int(amount * MILLION):
-        raise refusal("dollars are counted in millionths", "write 2.50")
-    return amount
-
-
 def _check_workload(text: str) -> str:
     if not text or "*" in text[:-1]:
         raise refusal(f"{text!r} names no workload", "write etl, or etl-* for all that begin so")
@@ -55,7 +49,6 @@ def _check_workload(text: str) -> str:
 
 
 PartitionName = Annotated[str, AfterValidator(_check_name)]
-Usd = Annotated[Decimal, Field(gt=0, le=10**9), AfterValidator(_check_usd)]
 Names = Annotated[tuple[Annotated[str, Field(min_length=1)], ...], Field(min_length=1)]
 Entries = Annotated[tuple[Entry, ...], Field(min_length=1)]
 WorkloadPattern = Annotated[str, AfterValidator(_check_workload)]

@@ -26,6 +26,7 @@ from eva_master.app.sections.building import (
 )
 from eva_master.model.catalog import Catalog
 from eva_master.model.errors import Problem
+from eva_master.model.fleet.forking import Forking
 from eva_master.model.option_types import Contradiction
 from eva_master.model.planning.estimate import Estimates
 from eva_master.ports import Policy, PolicyKind
@@ -51,6 +52,13 @@ def asked_by(section: OnePolicySection) -> Estimates | None:
     found: Estimates | None = getattr(kind, "estimates", lambda _: None)(
         policy_config(section, kind)
     )
+    return found
+
+
+def forking_by(section: OnePolicySection) -> Forking | None:
+    """How the policy of a section has jobs forked; `None` if that is left to their users."""
+    kind = policies()[section.name]
+    found: Forking | None = getattr(kind, "forking", lambda _: None)(policy_config(section, kind))
     return found
 
 

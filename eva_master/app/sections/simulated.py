@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from math import gcd
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -15,7 +15,7 @@ from eva_master.adapters.text.unreadable import why_unreadable
 from eva_master.adapters.text.yamlfile import Document
 from eva_master.app.policy_registry import policies
 from eva_master.app.sections.base import OnePolicySection, PolicySection
-from eva_master.app.sections.building import backed, config_of, shares
+from eva_master.app.sections.building import all_lend, backed, config_of, shares
 from eva_master.app.sections.partitions import (
     MOST_PARTITIONS,
     PartitionName,
@@ -23,7 +23,13 @@ from eva_master.app.sections.partitions import (
     contradictions,
     unsold,
 )
-from eva_master.app.sections.policies import policy_problems, shown
+from eva_master.app.sections.policies import forking_by, policy_problems, shown
+from eva_master.app.sections.tenants import (
+    SimulatedTenantSection,
+    SimulatedTenantSections,
+    tenancy,
+    unfounded,
+)
 from eva_master.app.simulate import Chosen, Division, prepared
 from eva_master.model.errors import InvalidConfig, Problem
 from eva_master.model.fleet.partitions import with_nodes
@@ -34,6 +40,9 @@ from eva_master.simulation.run import Setup
 Sections = Annotated[
     dict[PartitionName, PartitionSection], Field(min_length=1, max_length=MOST_PARTITIONS)
 ]
+
+
+_Model = TypeVar("_Model", bound=BaseModel)
 
 
 class _File(BaseModel):
@@ -54,19 +63,63 @@ def read_partitions(file: Path, setup: Setup) -> dict[str, PartitionSection]:
     Raises:
         InvalidConfig: It cannot be read or is wrong; carries line and key of each problem.
     """
+    document = _document(file)
+    sections = _valid(file, document, _File).partitions
+    if found := problems_of(sections, document, setup):
+        raise yamlfile.invalid(InvalidConfig, str(file), found)
+    return sections
+
+
+def _document(file: Path) -> Document:
     try:
         text = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidConfig(f"{file}: {why_unreadable(error)}") from error
-    document = yamlfile.load(text, file_name=str(file), error=InvalidConfig)
+    return yamlfile.load(text, file_name=str(file), error=InvalidConfig)
+
+
+def _valid(file: Path, document: Document, model: type[_Model]) -> _Model:
     try:
-        sections = _File.model_validate(document.value).partitions
+        return model.model_validate(document.value)
     except ValidationError as error:
-        problems = yamlfile.problems_of(error, document, _File)
+        problems = yamlfile.problems_of(error, document, model)
         raise yamlfile.invalid(InvalidConfig, str(file), problems) from error
-    if found := problems_of(sections, document, setup):
-        raise yamlfile.invalid(InvalidConfig, str(file), found)
-    return sections
+
+
+class _TenantsFile(BaseModel):
+    """A file of tenants, likewise."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    tenants: SimulatedTenantSections
+
+
+def with_tenants(sections: Mapping[str, SimulatedTenantSection], setup: Setup) -> Setup:
+    """A setup in which tenants may have only so much.
+
+    Args:
+        sections: By name.
+        setup: Has catalog and nodes, and names the policies that lend.
+
+    Raises:
+        InvalidConfig: There are not so many GPUs.
+    """
+    for path, message, hint in unfounded(sections, setup.offered):
+        raise InvalidConfig(f"{'.'.join(map(str, path))}: {message}", hint=hint)
+    return replace(setup, tenancy=tenancy(sections, setup.tenancy.lending))
+
+
+def read_tenants(file: Path, setup: Setup) -> Setup:
+    """A setup with the quotas and budgets of a master's settings.
+
+    Args:
+        file: With ``tenants:``.
+        setup: Has catalog and nodes.
+
+    Raises:
+        InvalidConfig: It cannot be read or is wrong; carries line and key of each problem.
+    """
+    return with_tenants(_valid(file, _document(file), _TenantsFile).tenants, setup)
 
 
 def problems_of(
@@ -108,9 +161,18 @@ def division(sections: Mapping[str, PartitionSection]) -> Division:
                 own[name], gap = policy_of(section.policy, setup)
                 told = shown(section.policy)
             gap = gap if rhythm is None else rhythm
-            parts.append(section.partition(name, told, (gap or 0) * 1000))
+            part = section.partition(name, told, (gap or 0) * 1000)
+            forking = None if section.policy is None else forking_by(section.policy)
+            parts.append(replace(part, forking=forking))
         nodes = {node.name: node.offering.id for node in setup.nodes}
-        return replace(setup, partitions=with_nodes(parts, nodes), policies=own)
+        lending = frozenset(
+            name
+            for name, section in sections.items()
+            if (setup.tenancy.lending if section.policy is None else all_lend(section.policy))
+        )
+        divided = with_nodes(parts, nodes)
+        limits = replace(setup.tenancy, lending=lending)
+        return replace(setup, partitions=divided, policies=own, tenancy=limits)
 
     return divide
 

@@ -17,6 +17,7 @@ from eva_master.model.states import TERMINAL_RUN, RunState
 from eva_master.model.values import replace
 
 _LEAVES = "its instance is given up"
+_MAKES_ROOM = "fork 0 stays on its instance"
 ENDED_EARLY = "its program ended before the steps of its job were done"
 
 
@@ -59,7 +60,10 @@ def retire(context: Context, run: TaskRun, reason: str) -> None:
 
 def settle(context: Context, job: Job, run: TaskRun) -> bool:
     """Let go of a fork that its job needs no more; returns whether it is over, or is to be."""
-    if run.state in TERMINAL_RUN or not run.extra:
+    if run.state in TERMINAL_RUN:
+        return False
+    if not run.extra:
+        _alone_there(context, run)
         return False
     if job.forked:
         place = run.target
@@ -68,6 +72,13 @@ def settle(context: Context, job: Job, run: TaskRun) -> bool:
         return False
     let_go(context, run, "its job goes on unforked")
     return True
+
+
+def _alone_there(context: Context, own: TaskRun) -> None:
+    """Retire forks from where fork 0 is to be: one may have come before its move was given up."""
+    for fork in context.state.runs.others(own):
+        if own.target is not None and fork.target == own.target:
+            retire(context, fork, _MAKES_ROOM)
 
 
 def ends_its_job(job: Job, run: TaskRun) -> bool:

@@ -3,30 +3,34 @@
 Level-triggered like all that converges: `follow` compares what is written down of an epoch with the
 forks that run and with the time, moves it on where that is possible, and says to each fork (again)
 what it is to do.
+
+Whoever was to merge and is to no more is stopped: it may have averaged, and would train on from
+weights that nobody else has. Its next attempt begins with the merge that counts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 
 from eva_master.control.alarms import Alarm
 from eva_master.control.context import Context
 from eva_master.control.forks import tracker
 from eva_master.control.forks.tracker import Done, Runner
+from eva_master.learning.speeds.first_rates import expected_rates
 from eva_master.model.actions import TellMerge
+from eva_master.model.catalog import Gpu
 from eva_master.model.events import PartGiven, PartsMerged
 from eva_master.model.forks.merging import NOT_BEGUN, Merging, Part
-from eva_master.model.ids import MILLION, JobId, Millis, run_id
-from eva_master.model.records import Job, TaskRun
+from eva_master.model.ids import MILLION, InstanceId, JobId, Millis, run_id
+from eva_master.model.job import Training
+from eva_master.model.records import Job, StopReason, TaskRun
 from eva_master.model.states import JobState, RunState
 from eva_master.model.values import replace
 
-GIVE_MS = 300_000
-"""How long a fork may take to give its part once it is asked, beside the time between merges."""
 _SOONER_MS = 15_000
 """A fork that comes in the middle of an epoch waits for so long at most."""
-MERGE_MS = 900_000
-"""How long a leader may take to merge, likewise."""
+_CUT_OFF_MS = 60_000
+"""The others go on without a fork whose worker has had no session for so long."""
 
 
 def follow(context: Context, name: JobId) -> None:
@@ -40,8 +44,10 @@ def follow(context: Context, name: JobId) -> None:
         return
     runs = _running(context, job)
     before = job.merging or NOT_BEGUN
-    now = _struck(before, (*runs, *_stopping(context, job)))
-    now = _moved_on(context, job, now, _runners(context, runs))
+    runners = _runners(context, runs, job.spec.training)
+    there = (*runs, *_stopping(context, job))
+    now = tracker.without(before, _present(context, there, others=bool(runners)))
+    now = _moved_on(context, job, now, runners, [it for it in there if not _here(context, it)])
     if now != before:
         began = now.share_of(0) is not None is before.share_of(0) and now.merged == before.merged
         if began or before.unforked != now.unforked:
@@ -49,9 +55,17 @@ def follow(context: Context, name: JobId) -> None:
         context.put_job(replace(job, merging=now))
         for run in context.state.in_hand(name) if now.unforked else ():
             context.touch_run(run)
+        _stop_former_leader(context, before, now, runs)
     for run in runs:
         if now.part_of(run.replica) is None or run.replica == now.leader:
             _tell(context, run, now, total)  # else it waits for the leader
+
+
+def cut_off(context: Context, instance: InstanceId) -> None:
+    """A worker has no session: the forked jobs that have forks there are looked at."""
+    for run in context.state.occupants(instance):
+        if context.state.jobs[run.job].spec.forks > 1:
+            context.touch_job(run.job)
 
 
 def given(context: Context, event: PartGiven) -> None:
@@ -79,6 +93,7 @@ def merged(context: Context, event: PartsMerged) -> None:
             event.kept,
             event.check_merged,
             event.check_best,
+            event.digest,
         )
         return tracker.merged(now, done, job.spec.merge, context.now)
 
@@ -104,33 +119,78 @@ def _heard(
         context.put_job(replace(job, merging=now))
 
 
-def _struck(now: Merging, runs: Iterable[TaskRun]) -> Merging:
-    """Let the epoch go on without those whose attempt is over."""
-    there = {(it.replica, it.attempt) for it in runs}
-    for share in now.shares:
-        if (share.fork, share.attempt) not in there:
-            now = tracker.struck(now, share.fork)
-    return now
+def _here(context: Context, run: TaskRun) -> bool:
+    """Whether the worker of a fork has a session."""
+    return run.instance is not None and context.state.connected(run.instance)
 
 
-def _moved_on(context: Context, job: Job, now: Merging, runners: list[Runner]) -> Merging:
+def _present(context: Context, runs: Sequence[TaskRun], *, others: bool) -> set[tuple[int, int]]:
+    """The forks that an epoch can have, each with its attempt.
+
+    Args:
+        context: The present one.
+        runs: Those whose attempts are not over.
+        others: Whether any of them is connected: else those that are cut off hold up nobody.
+    """
+    there = set()
+    for run in runs:
+        if others and run.instance is not None and not _here(context, run):
+            until = Millis(context.silent.get(run.instance, context.now) + _CUT_OFF_MS)
+            if until <= context.now:
+                continue
+            context.alarms.at(until, Alarm.job(run.job))
+        there.add((run.replica, run.attempt))
+    return there
+
+
+def _stop_former_leader(
+    context: Context, before: Merging, now: Merging, runs: Sequence[TaskRun]
+) -> None:
+    """Stop whoever was to merge an epoch that is still to be merged by another."""
+    former = before.leader, before.leader_attempt
+    if former != (now.leader, now.leader_attempt):
+        for run in runs:
+            if (run.replica, run.attempt) == former:
+                context.stop(context.state.runs[run.id], StopReason.MERGE)
+
+
+def _moved_on(
+    context: Context, job: Job, now: Merging, runners: list[Runner], away: Sequence[TaskRun]
+) -> Merging:
     total = job.spec.total_steps or 0
-    now = _in_time(context, job, now, runners)
+    former = now.leader, now.leader_attempt
+    now = _in_time(context, job, now, runners, away)
+    if now.leader is None:  # who led until now is stopped
+        runners = [it for it in runners if (it.fork, it.attempt) != former]
     now = tracker.led(now, runners, context.now)
-    now = tracker.opened(now, total - now.steps, runners, context.now)
-    if (due := _due_ms(job, now, runners)) is not None:
-        context.alarms.at(Millis(max(due, context.now + 1)), Alarm.job(job.id))
+    if not now.open:
+        last = job.spec.merge.at_last_fastest and _is_last(context, job)
+        now = tracker.opened(now, total - now.steps, runners, context.now, last=last)
+    due = _due_ms(job, now, runners)
+    if due is not None and due > context.now:  # else it waits for who is cut off
+        context.alarms.at(Millis(due), Alarm.job(job.id))
     return now
 
 
-def _in_time(context: Context, job: Job, now: Merging, runners: list[Runner]) -> Merging:
+def _is_last(context: Context, job: Job) -> bool:
+    """Whether no other job of its partition is there any more."""
+    state, home = context.state, context.settings.partitions.home
+    others = (state.jobs[it] for it in state.active if it != job.id)
+    return not any(home(it.partition) is home(job.partition) for it in others)
+
+
+def _in_time(
+    context: Context, job: Job, now: Merging, runners: list[Runner], away: Sequence[TaskRun]
+) -> Merging:
     """Do what the time has come for."""
     due = _due_ms(job, now, runners)
     if due is None or context.now < due:
         return now
-    if now.leader is not None:
-        return tracker.deposed(now)
-    return tracker.overdue(now) if now.told_to_give else tracker.asked(now, context.now)
+    if now.leader is None and not now.told_to_give:
+        return tracker.asked(now, context.now)
+    if any(it.replica == now.leader or now.share_of(it.replica) is not None for it in away):
+        return now  # it cannot answer, which is no fault, and is soon here again or left out
+    return tracker.overdue(now) if now.leader is None else tracker.deposed(now)
 
 
 def _due_ms(job: Job, now: Merging, runners: list[Runner]) -> int | None:
@@ -138,20 +198,20 @@ def _due_ms(job: Job, now: Merging, runners: list[Runner]) -> int | None:
 
     Who trains alone goes on for as long as nobody joins it.
     """
-    every = job.spec.merge.every_ms
+    rule = job.spec.merge
     if now.unforked or not now.open:
         return None
     if now.leader is not None:
-        return now.since_ms + every + MERGE_MS
+        return now.since_ms + rule.lead_ms
     if not now.shares:
         return None  # the parts wait for somebody who merges them
     if now.told_to_give:
-        return now.since_ms + every + GIVE_MS
+        return now.since_ms + rule.give_ms
     if len(runners) < 2 and not now.parts:
         return None
     trains = {it.fork for it in now.shares} | {it.fork for it in now.parts}
-    waits = any(it.fork not in trains for it in runners)
-    return now.since_ms + (min(every, _SOONER_MS) if waits else every)
+    waits = not now.last and any(it.fork not in trains for it in runners)
+    return now.since_ms + (min(rule.every_ms, _SOONER_MS) if waits else rule.every_ms)
 
 
 def _stopping(context: Context, job: Job) -> list[TaskRun]:
@@ -166,29 +226,35 @@ def _running(context: Context, job: Job) -> list[TaskRun]:
     return [it for it in runs if it.state is RunState.RUNNING]
 
 
-def _runners(context: Context, runs: list[TaskRun]) -> list[Runner]:
-    """The same with their speeds: stated or measured alone, else as they go, else as the others."""
+def _runners(context: Context, runs: list[TaskRun], training: Training | None) -> list[Runner]:
+    """Those that are connected, with their speeds.
+
+    These are stated or measured alone, else as they go, else as expected.
+    """
+    runs = [it for it in runs if _here(context, it)]
     found: dict[int, float] = {}
+    gpus: dict[int, Gpu | None] = {}
     for run in runs:
         assert run.instance is not None
-        family = context.state.instances[run.instance].offering.type.family
+        kind = context.state.instances[run.instance].offering.type
         known = dict(context.state.standalone_rates(context.state.task(run)))
-        if speed := known.get(family, 0) / MILLION or run.progress.rate:
+        gpus[run.replica] = kind.gpu
+        if speed := known.get(kind.family, 0) / MILLION or run.progress.rate:
             found[run.replica] = speed
-    usual = sum(found.values()) / len(found) if found else 1.0
-    return [Runner(it.replica, it.attempt, found.get(it.replica, usual)) for it in runs]
+    speeds = expected_rates(found, gpus, training)
+    return [Runner(it.replica, it.attempt, speeds[it.replica]) for it in runs]
 
 
 def _tell(context: Context, run: TaskRun, now: Merging, total: int) -> None:
-    assert run.instance is not None
-    if not context.state.connected(run.instance):
+    if run.instance is None or not context.state.connected(run.instance):
         return
     told = context.told_merges.setdefault(run.job, {})
     what = run.instance, run.attempt, context.state.sessions.get(run.instance)
     order = tracker.told(now, run.replica, run.attempt, total)
     said = told.get(run.id)
     again = context.settings.worker_resend_ms
-    if said is not None and said[:2] == (what, order) and context.now - said[2] < again:
-        return
-    told[run.id] = what, order, context.now
-    context.outbox.add(TellMerge(run.instance, run.id, run.attempt, order))
+    if said is None or said[:2] != (what, order) or context.now - said[2] >= again:
+        said = told[run.id] = what, order, context.now
+        context.outbox.add(TellMerge(run.instance, run.id, run.attempt, order))
+    # It may be lost, or the answer.
+    context.alarms.at(Millis(said[2] + again), Alarm.job(run.job))

@@ -3,14 +3,15 @@
 An epoch begins when forks run that may train in it: the steps that are left are split over them by
 their speeds. It ends when each has given its part or is struck out. The leader then merges the
 parts, and the steps of those that it kept are the job's. So every step counts once: no part has
-more steps than its share, shares add up to what is left, and an epoch has one merge.
+more steps than its share, shares add up to what is left, and an epoch has one merge, which all
+know by its digest.
 
 A message that is about another epoch, another attempt or another leader changes nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from eva_master.model.forks.merging import Kept, MergeRound, MergeRule, Merging, Part, Share
@@ -19,6 +20,8 @@ from eva_master.model.values import replace
 
 MOST_MISSED = 2
 """After so many rounds in a row in which a fork gave nothing the job goes on unforked."""
+MOST_IDLE = 2
+"""After so many rounds in a row in which no fork made a step, likewise."""
 MOST_WORSE = 2
 """After so many merges in a row that were worse than a part of theirs, likewise."""
 _LONGEST_REASON = 200
@@ -39,7 +42,9 @@ class Runner:
     speed: float
 
 
-def opened(now: Merging, left: int, runners: Iterable[Runner], at: Millis) -> Merging:
+def opened(
+    now: Merging, left: int, runners: Iterable[Runner], at: Millis, *, last: bool = False
+) -> Merging:
     """Begin an epoch, if there is anybody to train in it and anything left to do.
 
     Args:
@@ -47,15 +52,35 @@ def opened(now: Merging, left: int, runners: Iterable[Runner], at: Millis) -> Me
         left: Steps of the job that are in no merge.
         runners: The forks that run.
         at: The present time.
+        last: Whether those alone train with whom it ends soonest, as nobody else wants the nodes.
     """
-    there = sorted(runners, key=lambda it: it.fork)
+    found = list(runners)
+    chosen = soonest(found, left, now.took_ms) if last else found
+    there = sorted(chosen, key=lambda it: it.fork)
     if now.open or left <= 0 or not there or now.unforked:
         return now
     steps = split(left, [it.speed for it in there])
     shares = tuple(
         Share(it.fork, it.attempt, many) for it, many in zip(there, steps, strict=True) if many
     )
-    return replace(now, shares=shares, since_ms=at, told_to_give=False, refused=())
+    rest = len(there) < len(found)
+    return replace(now, shares=shares, since_ms=at, told_to_give=False, refused=(), last=rest)
+
+
+def soonest(runners: Iterable[Runner], left: int, merge_ms: int) -> list[Runner]:
+    """The fastest forks with which a job ends soonest; one alone needs no more merge.
+
+    Args:
+        runners: Those that run.
+        left: Steps that are left.
+        merge_ms: What a merge takes.
+    """
+    order = sorted(runners, key=lambda it: (-it.speed, it.fork))
+    ends, speed = [], 0.0
+    for count, runner in enumerate(order, 1):
+        speed += runner.speed
+        ends.append((1000 * left / speed + (merge_ms if count > 1 else 0), count))
+    return order[: min(ends)[1]] if ends else []
 
 
 def split(steps: int, speeds: Sequence[float]) -> list[int]:
@@ -90,15 +115,40 @@ def gave(now: Merging, epoch: int, part: Part) -> Merging:
             return now
         return unforked(now, f"fork {part.fork}: {told}")
     if not part.steps:
-        return struck(now, part.fork)  # it has nothing to give
+        return _idle(_refused(struck(now, part.fork), part.fork, "it holds no step"))
     shares = tuple(it for it in now.shares if it.fork != part.fork)
-    return replace(now, shares=shares, parts=(*now.parts, part))
+    return replace(now, shares=shares, parts=(*now.parts, part), idle=0)
+
+
+def _idle(now: Merging) -> Merging:
+    """Count a round if it has ended without a step: such a program would go round for ever."""
+    if now.open:
+        return now
+    now = replace(now, idle=now.idle + 1)
+    if now.idle < MOST_IDLE:
+        return now
+    return unforked(now, f"no fork made a step in {MOST_IDLE} rounds in a row")
 
 
 def struck(now: Merging, fork: int) -> Merging:
     """Let an epoch go on without a fork that has not given its part."""
     shares = tuple(it for it in now.shares if it.fork != fork)
     return now if shares == now.shares else replace(now, shares=shares)
+
+
+def without(now: Merging, there: Collection[tuple[int, int]]) -> Merging:
+    """Let an epoch go on without those whose attempt is over, or cut off: that is no fault.
+
+    Args:
+        now: What there is.
+        there: The forks that are there, each with its attempt.
+    """
+    for share in now.shares:
+        if (share.fork, share.attempt) not in there:
+            now = struck(now, share.fork)
+    if now.leader is None or (now.leader, now.leader_attempt) in there:
+        return now
+    return replace(now, leader=None, leader_attempt=0)  # its part is in the object store
 
 
 def overdue(now: Merging) -> Merging:
@@ -128,15 +178,11 @@ def led(now: Merging, runners: Iterable[Runner], at: Millis) -> Merging:
 
     If none of them does, it is the fastest of all: the parts are in the object store.
     """
-    if now.shares or not now.parts:
-        return now
     there = list(runners)
-    if any((it.fork, it.attempt) == (now.leader, now.leader_attempt) for it in there):
+    if now.shares or not now.parts or now.leader is not None or not there:
         return now
     gave_it = {(part.fork, part.attempt) for part in now.parts}
     able = [it for it in there if (it.fork, it.attempt) in gave_it] or there
-    if not able:
-        return replace(now, leader=None, leader_attempt=0)
     first = min(able, key=lambda it: (-it.speed, it.fork))
     return replace(now, leader=first.fork, leader_attempt=first.attempt, since_ms=at)
 
@@ -163,6 +209,7 @@ class Done:
         kept: What became of each part; parts that are not named were left out.
         check_merged: The merge's figure; `None` if there is none.
         check_best: That of the best part.
+        digest: Names the merge in the object store.
     """
 
     epoch: int
@@ -171,6 +218,7 @@ class Done:
     kept: tuple[Kept, ...]
     check_merged: float | None = None
     check_best: float | None = None
+    digest: str = ""
 
 
 def merged(now: Merging, done: Done, rule: MergeRule, at: Millis) -> Merging:
@@ -195,6 +243,7 @@ def merged(now: Merging, done: Done, rule: MergeRule, at: Millis) -> Merging:
         took_ms=max(0, at - now.since_ms),
         missed=tuple(it for it in now.missed if now.part_of(it[0]) is None),
         left_out=tuple(out),
+        digest=done.digest,
     )
     if not steps:
         # All go on from where they were: a program whose parts never count would not end.
@@ -222,7 +271,7 @@ def told(now: Merging, fork: int, attempt: int, total: int) -> MergeRound:
     """
     left = max(0, total - now.steps)
     forks = max(2, len(now.shares) + len(now.parts))
-    base = MergeRound(now.epoch, now.steps, 0, forks)
+    base = MergeRound(now.epoch, now.steps, 0, forks, merge=now.digest)
     if not left:
         return replace(base, forks=0, finished=True)
     if now.unforked:

@@ -18,9 +18,9 @@ from eva_master.learning.run_times.dags import (
     Value,
     base_of,
 )
+from eva_master.model.arithmetic.fixed_point import log_ppm
 from eva_master.model.ids import JobId
 from eva_master.model.planning.estimate import LONGEST_MS, Estimates
-from eva_master.model.planning.fixed_point import log_ppm
 from eva_master.model.planning.snapshot import DagView
 from eva_master.model.records import Job
 from eva_master.model.states import JobState

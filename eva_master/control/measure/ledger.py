@@ -13,14 +13,15 @@ Prices and speeds are those of the valuation in force when a stretch of time is 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from eva_master.control.measure.throughput import family_speed, paces, placed_with
 from eva_master.control.state.records import Records
 from eva_master.control.state.store import State
-from eva_master.model.accounting.money import split
 from eva_master.model.accounting.pool_costs import FREE, PoolCost, Stood, added
+from eva_master.model.accounting.totals import TenantTotals
+from eva_master.model.arithmetic.money import split
 from eva_master.model.catalog import Purchase
 from eva_master.model.changes import InstanceAccount, JobAccount
 from eva_master.model.ids import MILLION, Exact, InstanceId, JobId, Millis, RunId
@@ -225,8 +226,22 @@ def book(state: State, instance: InstanceId, until: Millis) -> None:
     state.put_instance_account(accrual.account)
     for increment in accrual.jobs:
         _add(state, increment)
+        if increment.charged:
+            state.count_month(increment, account.until_ms, until)
     for run, ppm in accrual.paces:
         state.company.add(run, accrual.elapsed_ms, ppm)
+    for tenant, gpu_ms in gpu_time(state, state.instances[instance], accrual.elapsed_ms):
+        state.lending.tenants.add(tenant, TenantTotals(gpu_ms=gpu_ms))
+
+
+def gpu_time(state: Records, instance: Instance, elapsed_ms: int) -> Iterator[tuple[str, int]]:
+    """GPU time in which tasks hold room on an instance, each with its tenant."""
+    family = instance.offering.type.family
+    for run in state.occupants(instance.id) if instance.offering.type.capacity.gpus else ():
+        spec = state.jobs[run.job].spec
+        demand = spec.tasks[run.index].demand_on(family)
+        if demand is not None and demand.gpus:
+            yield spec.tenant, demand.gpus * elapsed_ms
 
 
 def book_boot(state: State, run: TaskRun, instance: Instance) -> None:
@@ -338,7 +353,7 @@ def running_up(state: Records, now: Millis) -> Accrued:
 
 
 def running_of(
-    state: Records, now: Millis, party: Callable[[Job], str]
+    state: Records, now: Millis, party: Callable[[Job], str], *, since: Millis = Millis(0)
 ) -> Mapping[str, JobAccount]:
     """What the jobs of each party ran up since the last bookings, up to `now`.
 
@@ -346,6 +361,7 @@ def running_of(
         state: Where jobs and instances are.
         now: The time.
         party: Of a job, such as its tenant or owner.
+        since: What they ran up before is left out.
 
     Returns:
         For each party whose jobs ran up anything, the sum of their increments.
@@ -354,6 +370,8 @@ def running_of(
     for name in state.live:
         if (account := state.instance_accounts.get(name)) is None:
             continue
+        if account.until_ms < since:
+            account = replace(account, until_ms=since)
         for increment in _accrue(state, state.instances[name], account, now).jobs:
             whose = party(state.jobs[increment.job])
             known = sums.get(whose)

@@ -7,7 +7,7 @@ from fractions import Fraction
 
 from eva_master.control.settings import Limits
 from eva_master.control.state.records import Records
-from eva_master.learning.speeds.scaling import Key, scaling
+from eva_master.learning.speeds.scaling import Key, Points, scaling, speed_ppm
 from eva_master.model.catalog import base_family
 from eva_master.model.fleet.partitions import Partition
 from eva_master.model.ids import MILLION, Family
@@ -62,8 +62,9 @@ def size_speed(state: Records, placed: Sequence[TaskRun]) -> Fraction:
     if spec.least is None:
         return _ALONE
     apart = len({run.instance for run in placed}) > 1
-    known = _scaling(state, spec, _family(state, placed), apart=apart)
-    return Fraction(known.speed_ppm(len(placed)), MILLION)
+    points = _measured(state, spec, _family(state, placed), apart=apart)
+    known = speed_ppm(_stated(spec, apart=apart), points, len(placed), apart=apart)
+    return Fraction(known, MILLION)
 
 
 def measured(state: Records, members: Sequence[TaskRun]) -> Key | None:
@@ -80,9 +81,18 @@ def measured(state: Records, members: Sequence[TaskRun]) -> Key | None:
 
 
 def _scaling(state: Records, spec: JobSpec, family: Family | None, *, apart: bool) -> Scaling:
-    table, workload = state.learned.scaling, spec.tasks[0].workload
-    points = () if family is None else table.points(workload, family, apart=apart)
-    return scaling(spec.scaling, points, apart=apart)
+    points = _measured(state, spec, family, apart=apart)
+    return scaling(_stated(spec, apart=apart), points, apart=apart)
+
+
+def _measured(state: Records, spec: JobSpec, family: Family | None, *, apart: bool) -> Points:
+    if family is None:
+        return ()
+    return state.learned.scaling.points(spec.tasks[0].workload, family, apart=apart)
+
+
+def _stated(spec: JobSpec, *, apart: bool) -> Points:
+    return spec.scaling_apart if apart and spec.scaling_apart else spec.scaling
 
 
 def _family(state: Records, placed: Sequence[TaskRun]) -> Family | None:

@@ -13,7 +13,7 @@ from eva_master.learning.colocation import Key, key
 from eva_master.learning.speeds.batch_shares import at_share
 from eva_master.learning.windows import Mark, pace
 from eva_master.model.catalog import base_family
-from eva_master.model.ids import MILLION, InstanceId, Millis, RunId, Workload
+from eva_master.model.ids import MILLION, Family, InstanceId, Millis, RunId, Workload
 from eva_master.model.job import JobKind
 from eva_master.model.records import Progress, TaskRun
 from eva_master.model.states import RunState
@@ -131,9 +131,9 @@ def standalone_rate(state: Records, run: TaskRun) -> float | None:
 
     What the user stated goes before what was measured.
     """
-    if run.instance is None:
+    family = _family(state, run)
+    if family is None:
         return None
-    family = base_family(state.instances[run.instance].offering.type.family)
     task = state.task(run)
     stated = task.throughput_on(family)
     rate = stated if stated is not None else state.standalone.lookup(task.workload, family)
@@ -143,6 +143,13 @@ def standalone_rate(state: Records, run: TaskRun) -> float | None:
     if spec.least is not None:
         rate *= float(size_speed(state, placed_with(state, run)))
     return rate * float(at_share(Fraction(1), run.batch_ppm, state.jobs[run.job].members))
+
+
+def _family(state: Records, run: TaskRun) -> Family | None:
+    """Of the instance that a task run is on."""
+    if run.instance is None:
+        return None
+    return base_family(state.instances[run.instance].offering.type.family)
 
 
 def placed_with(state: Records, run: TaskRun) -> list[TaskRun]:
@@ -162,7 +169,10 @@ def normalised(state: Records, run: TaskRun) -> float | None:
     own = standalone_rate(state, run)
     if not own:
         return None
-    rates = [standalone_rate(state, mate) for mate in placed_with(state, run) if mate is not run]
+    mates = [mate for mate in placed_with(state, run) if mate is not run]
+    if state.jobs[run.job].spec.least is not None:  # its tasks are alike
+        mates = list({(_family(state, mate), mate.batch_ppm): mate for mate in mates}.values())
+    rates = [standalone_rate(state, mate) for mate in mates]
     return run.progress.rate / min([own, *(rate for rate in rates if rate)])
 
 

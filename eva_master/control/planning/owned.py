@@ -9,22 +9,19 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from eva_master.model.catalog import Catalog, Offering, Purchase, tally
-from eva_master.model.ids import OfferingId, Price
+from eva_master.model.ids import OfferingId
 from eva_master.model.planning.snapshot import InstanceView
 from eva_master.model.values import replace
-
-_LEAST_PRICE = Price(1)
-"""What a node that costs nothing costs policies, in micro-dollars per hour: worth is divided by
-prices, and of two free nodes one is less than two."""
+from eva_master.packing.valuation.job_valuation import counted_price
 
 Counts = tuple[tuple[OfferingId, int], ...]
 
 
 def shown(offering: Offering) -> Offering:
     """An offering at the price that policies go by."""
-    if offering.purchase is Purchase.OWNED and offering.price < _LEAST_PRICE:
-        return replace(offering, price=_LEAST_PRICE)
-    return offering
+    if offering.purchase is not Purchase.OWNED or offering.price == counted_price(offering):
+        return offering
+    return replace(offering, price=counted_price(offering))
 
 
 def counted(catalog: Catalog, instances: Iterable[InstanceView]) -> Counts:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from eva_master.control.lending import worths
 from eva_master.control.measure import remaining, sizes
 from eva_master.control.planning.snapshot_builder import checkpoint_ms, launch_ms, snapshot
 from eva_master.control.settings import Settings
 from eva_master.control.state.job_tasks import SHOWN_AT_ONCE
 from eva_master.control.state.records import PlanningRecords
+from eva_master.model.accounting.worth import Worth
 from eva_master.model.ids import Millis, run_id
 from eva_master.model.job import JobKind, JobSpec
+from eva_master.model.planning.estimate import Estimate
 from eva_master.model.planning.snapshot import PREVIEW, JobView, RunView, Snapshot
 
 
@@ -26,7 +29,7 @@ def hypothetical(
         now: The time of the snapshot.
         settings: Assumed delays where nothing was measured and a job gave no hint.
     """
-    real = snapshot(state, now, settings)
+    real, whole = snapshot(state, now, settings), spec
     if spec.kind is JobKind.ARRAY:
         shown = min(SHOWN_AT_ONCE, spec.concurrency or SHOWN_AT_ONCE)
         spec = replace(spec, tasks=spec.tasks[:shown])
@@ -52,19 +55,23 @@ def hypothetical(
             state, spec, settings.limits, settings.partitions.home(spec.partition)
         ),
         partition=spec.partition,
+        worth=_worth(state, whole, told.estimate, settings),
         split_batch=spec.split_batch,
         training=spec.training,
+        ps=spec.ps,
     )
-    return Snapshot(
-        now_ms=now,
-        catalog=real.catalog,
+    return replace(
+        real,
         jobs=tuple(sorted((*real.jobs, job), key=lambda view: view.id)),
         runs=tuple(sorted((*real.runs, *views), key=lambda view: view.id)),
-        instances=real.instances,
         arrivals=real.arrivals + 1,
-        completions=real.completions,
-        throughput=real.throughput,
-        standalone=real.standalone,
-        profile=real.profile,
-        draining=real.draining,
     )
+
+
+def _worth(
+    state: PlanningRecords, spec: JobSpec, estimate: Estimate | None, settings: Settings
+) -> Worth | None:
+    """What the job would be worth; stated alone where there are no quotas, as in snapshots."""
+    if not settings.tenancy.quotas:
+        return spec.worth
+    return worths.of_spec(state, spec, None if estimate is None else estimate.mean_ms)

@@ -12,9 +12,10 @@ from dataclasses import replace
 from operator import is_
 
 from eva_master.control.forks import views
+from eva_master.control.lending import worths
 from eva_master.control.measure import attained, dags, remaining, sizes
 from eva_master.control.measure.remaining import Told
-from eva_master.control.planning import owned, scope
+from eva_master.control.planning import owned, scope, tenants
 from eva_master.control.settings import Settings
 from eva_master.control.state.records import PlanningRecords, crew
 from eva_master.control.supply.spot import valued
@@ -56,9 +57,10 @@ def snapshot(state: PlanningRecords, now: Millis, settings: Settings) -> Snapsho
     _brought_up_to_date(state, now, settings)
     draining = view_cache.draining.ordered()
     counts = owned.counted(view_cache.catalog, view_cache.instances.ordered())
+    catalog = view_cache.limited_to(counts, owned.limited)
     return Snapshot(
         now_ms=now,
-        catalog=_on_sale(view_cache.limited_to(counts, owned.limited), draining),
+        catalog=_on_sale(catalog, draining),
         jobs=view_cache.jobs.ordered(),
         runs=view_cache.runs.ordered(),
         instances=view_cache.instances.ordered(),
@@ -68,6 +70,7 @@ def snapshot(state: PlanningRecords, now: Millis, settings: Settings) -> Snapsho
         standalone=state.standalone.known,
         profile=settings.profile,
         draining=draining,
+        tenants=tenants.views(state, settings.tenancy, catalog),
     )
 
 
@@ -284,8 +287,10 @@ def _job_view(
         pilots=spec.pilots,
         kinds=kinds if len(kinds) > 1 else (),
         dag=dag,
+        worth=worths.of_job(state, job) if settings.tenancy.quotas else spec.worth,
         split_batch=spec.split_batch,
         training=spec.training,
+        ps=spec.ps,
     )
 
 

@@ -7,16 +7,17 @@ from collections.abc import Collection
 from eva_master.control import converge
 from eva_master.control.alarms import Alarm
 from eva_master.control.context import Context
-from eva_master.control.planning import scope
+from eva_master.control.planning import scope, tenants
 from eva_master.control.standing.queue import Queue
 from eva_master.control.standing.rooms import Room
 from eva_master.control.standing.standing import Standing, named, queue_of
 from eva_master.control.supply import availability, draining
 from eva_master.model.ids import InstanceId, JobId, RunId, run_id
 from eva_master.model.planning.standing import Line, Pool
-from eva_master.model.records import Drain, Instance
+from eva_master.model.records import Drain, Instance, Job
 from eva_master.model.states import InstanceState, RunState
 from eva_master.model.values import replace
+from eva_master.packing.quotas import gpu_needs
 
 
 def adopt(
@@ -160,4 +161,19 @@ def _admitted(context: Context, partition: str, name: JobId) -> bool:
     if context.now < job.not_before_ms:
         context.alarms.at(job.not_before_ms, Alarm.job(name))
         return False
-    return True
+    return _within_quota(context, partition, job)
+
+
+def _within_quota(context: Context, partition: str, job: Job) -> bool:
+    """Whether its tenant may have one more of its tasks, on whatever family room is found."""
+    tenancy, tenant = context.settings.tenancy, job.spec.tenant
+    if tenant not in tenancy.quotas or partition in tenancy.lending:
+        return True
+    needs = [gpu_needs(task) for task in context.state.kinds(job.id)]
+    if not any(needs):
+        return True
+    share = tenants.share(context.state, tenancy, tenant)
+    if all(share.allows({family: gpus}) for it in needs for family, gpus in it.items()):
+        return True
+    context.over_quota.setdefault(tenant, set()).add(job.id)
+    return False

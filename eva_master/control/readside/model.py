@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from operator import itemgetter
 
+from eva_master.control.lending import payments
 from eva_master.control.measure import (
     cost_groups,
     dags,
@@ -16,7 +17,7 @@ from eva_master.control.measure import (
     throughput,
 )
 from eva_master.control.measure.estimates import Contradicted
-from eva_master.control.planning import partitioning
+from eva_master.control.planning import partitioning, tenants
 from eva_master.control.planning.parts import part_of
 from eva_master.control.planning.preview import hypothetical
 from eva_master.control.readside import shown_tasks
@@ -29,6 +30,7 @@ from eva_master.control.state.derived.dags import Dag
 from eva_master.control.state.derived.task_counts import TaskCounts
 from eva_master.control.state.finished import Kind
 from eva_master.control.state.job_tasks import JobTasks
+from eva_master.control.state.parts.lending import Agreement
 from eva_master.control.state.records import total_demand
 from eva_master.control.state.runs import Runs
 from eva_master.control.state.view_cache import ViewCache
@@ -39,11 +41,13 @@ from eva_master.learning.run_times.posterior import Finished
 from eva_master.learning.standalone import StandaloneTable
 from eva_master.model.accounting.pool_costs import added
 from eva_master.model.accounting.totals import (
+    NO_TOTALS,
     CostTotals,
     PartitionTotals,
     TenantTotals,
     Totals,
 )
+from eva_master.model.arithmetic.fixed_point import exp_of_ppm
 from eva_master.model.catalog import Catalog
 from eva_master.model.changes import InstanceAccount, JobAccount
 from eva_master.model.events import CloudTrouble
@@ -51,11 +55,12 @@ from eva_master.model.fleet.partitions import Partitions
 from eva_master.model.ids import Exact, InstanceId, JobId, Millis, RunId
 from eva_master.model.job import JobSpec, Stragglers, TaskSpec
 from eva_master.model.planning.estimate import Estimates, Evidence
-from eva_master.model.planning.fixed_point import exp_of_ppm
 from eva_master.model.planning.plan import PolicyMemory
+from eva_master.model.planning.quotas import TenantLimits
 from eva_master.model.planning.snapshot import Snapshot, StandaloneRates, ThroughputTable
 from eva_master.model.planning.standing import LinePlace
 from eva_master.model.planning.suspension import Preemption
+from eva_master.model.planning.tenancy import Terms
 from eva_master.model.records import Instance, Job, TaskRun, untouched
 from eva_master.model.resources import Resources
 from eva_master.model.states import LIVE, TERMINAL_JOB, RunState
@@ -143,6 +148,8 @@ class ClusterModel:
     residents: PersistentMap[InstanceId, tuple[RunId, ...]]
     sessions: PersistentMap[InstanceId, int]
     totals: Totals
+    agreements: Mapping[JobId, Agreement]
+    """The terms in force between tenants."""
     counters: Counters
     catalog: Catalog
     learned: Knowledge
@@ -366,16 +373,23 @@ class ClusterModel:
 
     def of_tenants(self, now: Millis) -> Mapping[str, TenantTotals]:
         """See `ReadModel.of_tenants`."""
+        sums = dict(self.totals.tenants)
+        for tenant, more in payments.running(self, self.agreements, now).items():
+            sums[tenant] = sums.get(tenant, NO_TOTALS) + more
         running = ledger.running_of(self, now, lambda job: job.spec.tenant)
         none = JobAccount(JobId(""))
         return {
             tenant: replace(
-                sums,
-                charged=Exact(sums.charged + running.get(tenant, none).charged),
-                alone=Exact(sums.alone + running.get(tenant, none).alone),
+                of,
+                charged=Exact(of.charged + running.get(tenant, none).charged),
+                alone=Exact(of.alone + running.get(tenant, none).alone),
             )
-            for tenant, sums in self.totals.tenants.items()
+            for tenant, of in sums.items()
         }
+
+    def tenant_limits(self, now: Millis) -> Mapping[str, TenantLimits]:
+        """See `ReadModel.tenant_limits`."""
+        return tenants.limits(self, self.settings.tenancy, now)
 
     def of_types(self, now: Millis) -> Mapping[str, CostTotals]:
         """See `ReadModel.of_types`."""
@@ -435,6 +449,11 @@ class ClusterModel:
         """See `ReadModel.evidence`."""
         return remaining.evidence(self, job)
 
+    def terms_of(self, job: JobId) -> Terms | None:
+        """See `ReadModel.terms_of`."""
+        agreed = self.agreements.get(job)
+        return None if agreed is None else agreed.terms
+
     def dag_outlook(self, job: Job) -> DagOutlook | None:
         """See `ReadModel.dag_outlook`."""
         return dags.outlook(self, job, lambda name: self.tasks[name].left)
@@ -493,6 +512,10 @@ class ClusterModel:
     def preemption(self) -> Preemption:
         """See `ReadModel.preemption`."""
         return self.settings.preemption
+
+    def lends(self, partition: str) -> bool:
+        """See `ReadModel.lends`."""
+        return partition in self.settings.tenancy.lending
 
     def preview(self, spec: JobSpec, now: Millis) -> Snapshot:
         """See `ReadModel.preview`."""

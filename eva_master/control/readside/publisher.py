@@ -50,11 +50,12 @@ class Publisher:
             parts["tasks"] = self._tasks(changed)
         if changed.instances:
             parts.update(self._instances(changed))
-        if parts:
+        if parts or state.lending.tenants.totals() is not before.totals.tenants:
             parts["totals"] = state.totals
         self._model = replace(
             before,
             at_ms=now,
+            agreements=state.lending.in_force(),
             counters=state.counters,
             catalog=state.catalog,
             learned=state.learned,
@@ -160,6 +161,7 @@ def _empty(state: State, settings: Settings) -> ClusterModel:
         residents=PersistentMap(instance_order),
         sessions=PersistentMap(instance_order),
         totals=state.totals,
+        agreements={},
         counters=state.counters,
         catalog=state.catalog,
         learned=state.learned,

@@ -9,6 +9,7 @@ from dataclasses import replace
 from eva_master.control import limits
 from eva_master.control.alarms import Alarm, Wake
 from eva_master.control.context import Context
+from eva_master.control.lending import payments
 from eva_master.control.planning import arriving
 from eva_master.control.planning.parts import events, part_of
 from eva_master.control.planning.snapshot_builder import revision, snapshot
@@ -18,6 +19,7 @@ from eva_master.control.planning.validate_standing import without
 from eva_master.control.pools import filling
 from eva_master.control.rounds.adoption import adopt
 from eva_master.control.rounds.allowance import afforded, allowance, leeway
+from eva_master.control.rounds.quotas import TenantLimits
 from eva_master.control.rounds.withheld import withheld
 from eva_master.control.supply import availability
 from eva_master.model.actions import RequestPlan
@@ -75,6 +77,7 @@ class Cycle:
         """Occasions on which the policy found no place for who seemed to fit, with the time."""
         self._withheld: dict[JobId, Millis] = {}
         """Jobs that limits kept from starting, with the time: no room is kept for them."""
+        self._tenants = TenantLimits(context, partition)
 
     def want(self, *, insists: bool = False, overdue: bool = False) -> None:
         """Have a plan made; unless it insists, not if the policy would see what it has seen.
@@ -135,6 +138,7 @@ class Cycle:
         room = leeway(self._state, context.settings.limits, self.partition, context.now)
         if self._shown or room is not UNLIMITED:
             seen = replace(seen, joined=self._shown, leeway=room)
+        seen = self._tenants.admitted(seen)
         ignored = {*availability.paused_jobs(context), *self._withheld}
         self._reserved = reserve(seen, self._refused, ignored, context.settings.preemption)
         shown, memory = forks.hidden(self._reserved.snapshot), self._memory
@@ -180,6 +184,10 @@ class Cycle:
     def _is_ours(self, name: str) -> bool:
         return self._partitions.home(name) is self.partition
 
+    def _has(self, job: JobId) -> bool:
+        known = self._state.jobs.get(job)
+        return known is None or self._is_ours(known.partition)
+
     def _belongs(self, view: JobView | InstanceView) -> bool:
         return self._is_ours(view.partition)
 
@@ -207,7 +215,7 @@ class Cycle:
         counters, sums = self._state.counters, self._state.partition_tally.totals()
         come, gone = counters.arrivals, counters.completions
         coming = events(come, gone, self.partition, self._partitions, sums)
-        return views.common, ours, coming, taken
+        return views.common, ours, coming, taken, self._tenants.standing
 
     @property
     def _memory(self) -> PolicyMemory | None:
@@ -242,6 +250,7 @@ class Cycle:
         whole = snapshot(self._state, context.now, context.settings)
         present = self._part(whole)
         plan = event.plan if self._reserved is None else self._reserved.completed(event.plan)
+        plan = self._tenants.completed(plan)
         plan = asked = lawful(present, without(plan, self._standing.taken))
         sizes = sizes_of(plan)
         as_it_is, present, whole = present, with_sizes(present, sizes), with_sizes(whole, sizes)
@@ -249,10 +258,16 @@ class Cycle:
         plan = self._within_limits(plan, present, whole)
         cut = plan is not asked
         plan = forks.completed(present, stragglers.completed(present, plan))
+        begun, plan = plan, self._tenants.within(plan, present)
         decision = reconciled(as_it_is, plan, self._ordered())
+        if plan is not begun and decision.places:  # the next plan knows what is left
+            self.want(insists=True)
         self._cut = cut or bool(decision.dropped)
         self._note_urgent(decision, put_off=put_off)
         names = adopt(context, decision, self.partition.name)
+        ours = [it for it in self._state.lending.in_force() if self._has(it)]
+        quotas = context.settings.tenancy.quotas
+        payments.adopt(self._state, event.plan, ours, quotas, context.now)
         self._shown = frozenset()
         arriving.rejoin(context, tuple(self._standing.joined))
         if self._more_are_ready(decision):

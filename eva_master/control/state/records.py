@@ -17,6 +17,7 @@ from eva_master.learning.interruptions import Interruptions
 from eva_master.learning.knowledge import Knowledge
 from eva_master.learning.run_times.posterior import Finished
 from eva_master.learning.standalone import StandaloneTable
+from eva_master.model.accounting.totals import Totals
 from eva_master.model.catalog import Catalog, Offering
 from eva_master.model.changes import InstanceAccount, JobAccount
 from eva_master.model.ids import InstanceId, JobId, RunId
@@ -68,6 +69,11 @@ class Records(Protocol):
     @property
     def live(self) -> Collection[InstanceId]:
         """Instances that are not gone, in order of launch."""
+        ...
+
+    @property
+    def totals(self) -> Totals:
+        """Sums over everything that ever was."""
         ...
 
     @property
@@ -138,6 +144,10 @@ class Records(Protocol):
 
     def runs_on(self, run: RunId, instance: InstanceId) -> bool:
         """Whether a task run runs on an instance."""
+        ...
+
+    def can_place(self, instance: InstanceId) -> bool:
+        """Whether tasks may be given to the instance, now or when it is ready."""
         ...
 
     def jobs_on(self, instance: InstanceId) -> Collection[JobId]:
@@ -213,10 +223,6 @@ class PlanningRecords(Records, Protocol):
 
     def succeeded(self, job: JobId) -> int:
         """How many tasks of a job have succeeded."""
-        ...
-
-    def can_place(self, instance: InstanceId) -> bool:
-        """Whether tasks may be given to the instance, now or when it is ready."""
         ...
 
 

@@ -74,7 +74,7 @@ class State:
             Which are. finished_tasks: Of arrays. estimates: What run times are estimated from.
             company: Who runs where, how fast.
         groups: See `Records`, as for ``jobs_on``, ``runs_on``, ``finished`` and others.
-        membership: Which instances stand in pools or are being drained.
+        membership: Which instances stand in pools or are being drained. lending: Terms in force.
         view_cache: What `control.picture` made of the records, and what of it may be out of date.
     """
 
@@ -106,7 +106,7 @@ class State:
         self._commands, self._names = dict[_Owned, JobId](), dict[_Owned, JobId]()
         self.trouble = CloudTrouble(None)
         self.view_cache, self._tally = ViewCache(), Tally()
-        self.partition_tally = self._tally.partitions
+        self.partition_tally, self.lending = self._tally.partitions, self._tally.lending
         self.active_load, self.dependencies = ActiveLoad(), Dependencies()
         self.dags = Dags(self._job_changed)
         self.dag = self.dags.of
@@ -296,6 +296,12 @@ class State:
         if self._unpublished is not None:
             self._unpublished.jobs[account.job] = None
         self._unwritten.job_accounts[account.job] = None
+
+    def count_month(self, increment: JobAccount, since: Millis, until: Millis) -> None:
+        """Count for its tenant what a job was charged for a stretch of time."""
+        job = self.jobs.get(increment.job)
+        if job is not None:
+            self._tally.tenants.spend(job.spec.tenant, increment.charged, since, until)
 
     def put_instance_account(self, account: InstanceAccount) -> None:
         """Replace what an instance cost."""

@@ -6,8 +6,9 @@ from collections import defaultdict
 from collections.abc import Mapping
 
 from eva_master.control.state.parts.cost_tally import CostTally
+from eva_master.control.state.parts.lending import Lending
 from eva_master.control.state.parts.partition_tally import PartitionTally
-from eva_master.control.state.tenant_tally import TenantTally
+from eva_master.control.state.parts.tenant_tally import TenantTally
 from eva_master.model.accounting import pool_costs
 from eva_master.model.accounting.pool_costs import FREE, PoolCost, Stood
 from eva_master.model.accounting.tenants import DEFAULT_TENANT
@@ -25,6 +26,7 @@ class Tally:
     Attributes:
         changed: Whether any sum changed since `written` was called last.
         tenants: The sums of each tenant, which are written by themselves.
+        lending: What is in force between them, likewise.
         partitions: The sums of each partition, likewise.
         types: What instances of each type cost, likewise.
         owners: What the jobs of each owner cost, likewise.
@@ -33,6 +35,7 @@ class Tally:
     def __init__(self) -> None:
         self.changed = False
         self.tenants = TenantTally()
+        self.lending = Lending(self.tenants)
         self.partitions = PartitionTally()
         self.types, self.owners = CostTally("cost_by_type/"), CostTally("cost_by_owner/")
         self._charged = self._idle = self._alone = self._migrations = 0
@@ -129,6 +132,7 @@ class Tally:
         self._runs = defaultdict(int, {RunState(k): int(str(v)) for k, v in runs.items()})
         whole = self.totals()
         self.tenants.restore(documents, whole)
+        self.lending.restore(documents)
         self.partitions.restore(documents, whole)
         self.types.restore(documents, CostTotals(whole.charged, whole.idle))
         used = Exact(whole.charged - whole.idle)
@@ -140,8 +144,10 @@ class Tally:
         if self.changed:
             self.changed = False
             documents["totals"] = self.to_json
-            for sums in (self.tenants, self.types, self.owners):
+            for sums in (self.types, self.owners):
                 documents.update(sums.take_documents())
+        documents.update(self.tenants.take_documents())
+        documents.update(self.lending.take_documents())
         documents.update(self.partitions.take_documents())
         return documents
 

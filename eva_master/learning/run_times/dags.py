@@ -13,9 +13,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import isqrt
 
+from eva_master.model.arithmetic.fixed_point import log_ppm
 from eva_master.model.ids import MILLION, JobId, job_order
 from eva_master.model.planning.estimate import LONGEST_MS, Estimates, mean_ms, median_ms
-from eva_master.model.planning.fixed_point import log_ppm
 from eva_master.model.planning.plan import Json
 
 STAGES_KEPT = 16

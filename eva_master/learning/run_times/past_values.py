@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from math import isqrt
 
+from eva_master.model.arithmetic.fixed_point import exp_of_ppm, log_ppm
 from eva_master.model.planning.estimate import LONGEST_MS, Estimates
-from eva_master.model.planning.fixed_point import exp_of_ppm, log_ppm
 from eva_master.model.planning.plan import Json
 
 KEPT = 400

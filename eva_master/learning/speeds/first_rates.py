@@ -9,7 +9,10 @@ PCIe differ between types; the rest compares jobs.
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Mapping
 from math import isqrt
+from statistics import fmean
+from typing import TypeVar
 
 from eva_master.model.catalog import FASTEST_PCIE, SLOWEST_PCIE, Gpu
 from eva_master.model.ids import MILLION
@@ -45,3 +48,35 @@ def first_rate_ppm(gpu: Gpu, training: Training) -> int:
     batch = min(LARGEST_BATCH, max(1, training.batch_size))
     weight = _WEIGHTS[training.model] * _SIZES[training.dataset]
     return max(1, performance_memory_index_ppm(gpu) * batch * pcie // (MILLION * weight))
+
+
+_Place = TypeVar("_Place", bound=Hashable)
+
+
+def expected_rates(
+    known: Mapping[_Place, float], gpus: Mapping[_Place, Gpu | None], training: Training | None
+) -> dict[_Place, float]:
+    """How fast a job is on some GPUs of which only a part is known.
+
+    Where nothing is known of the GPUs either it counts as fast as where it is known, on average.
+
+    Args:
+        known: Its rates where they are known, above 0.
+        gpus: All places in question.
+        training: What it trains; `None` if its user does not say.
+
+    Returns:
+        By place, in the unit of those that are known; the formula's own if there are none, and 1
+        if that says nothing.
+    """
+    what = training or Training()
+    firsts = {it: first_rate_ppm(gpu, what) for it, gpu in gpus.items() if gpu is not None}
+    if not known and len(firsts) == len(gpus):
+        return {it: first / MILLION for it, first in firsts.items()}
+    usual = fmean(known.values()) if known else 1.0
+    units = [rate / firsts[it] for it, rate in known.items() if it in firsts]
+    unit = fmean(units) if units else None
+    return {
+        it: known.get(it) or (usual if unit is None or it not in firsts else unit * firsts[it])
+        for it in gpus
+    }

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 
 from eva_master.learning.bounds import bounded
 from eva_master.learning.estimate import Estimate, taken
+from eva_master.model.arithmetic.fixed_point import log_ppm
 from eva_master.model.ids import MILLION, Family, Millis, Workload
 from eva_master.model.planning.elastic import Scaling
-from eva_master.model.planning.fixed_point import log_ppm
 from eva_master.model.planning.plan import Json
 
 Key = tuple[Workload, Family, int, bool]
@@ -42,6 +42,14 @@ def scaling(stated: Points, measured: Points, *, apart: bool) -> Scaling:
     """
     known = tuple(sorted({**dict(measured), **dict(stated)}.items()))
     return Scaling(known, _exponent_ppm(known, _APART_PPM if apart else _TOGETHER_PPM))
+
+
+def speed_ppm(stated: Points, measured: Points, members: int, *, apart: bool) -> int:
+    """How fast so many members are against one, in millionths, as `scaling` says."""
+    known = {**dict(measured), **dict(stated)}
+    if members in known and 1 in known:
+        return max(1, known[members] * MILLION // known[1])
+    return scaling(stated, measured, apart=apart).speed_ppm(members)
 
 
 def _exponent_ppm(known: Points, usual: int) -> int:

@@ -16,8 +16,8 @@ from itertools import groupby
 import numpy as np
 import numpy.typing as npt
 
+from eva_master.model.arithmetic.fixed_point import exp_of_ppm, log_ppm
 from eva_master.model.ids import Family, Workload
-from eva_master.model.planning.fixed_point import exp_of_ppm, log_ppm
 
 Sheets = Mapping[Family, int]
 """What is expected of the GPUs of a family: by data sheets their memory bandwidth in GB/s. Families

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from eva_master.model.accounting.pool_costs import PoolCost
 from eva_master.model.ids import Exact, Millis
@@ -18,11 +18,64 @@ class TenantTotals:
         charged: What is booked of these jobs: their shares of instances.
         alone: What is booked of them as the cost without packing.
         jobs: How many are in each state; a state without jobs may be missing.
+        month_ms: The beginning of the calendar month of the last booking.
+        month_charged: What is booked of that month.
+        value: What jobs were worth in the moments in which they succeeded, in micro-dollars.
+        paid: For room of other tenants; beside what is charged, like all that follows.
+        earned: For room that others used.
+        received: What it was made whole with, in micro-dollars.
+        given: What it gave so that others were made whole, in micro-dollars.
+        gpu_ms: GPU time in which its jobs held room.
+        borrowed_ms: The part of it on GPUs of other tenants.
+        lent_thousandths: GPU time of its own that others held, in thousandths of milliseconds.
     """
 
     charged: Exact = Exact(0)
     alone: Exact = Exact(0)
     jobs: Mapping[JobState, int] = field(default_factory=dict)
+    month_ms: Millis = Millis(0)
+    month_charged: Exact = Exact(0)
+    value: int = 0
+    paid: Exact = Exact(0)
+    earned: Exact = Exact(0)
+    received: int = 0
+    given: int = 0
+    gpu_ms: int = 0
+    borrowed_ms: int = 0
+    lent_thousandths: int = 0
+
+    def __add__(self, more: TenantTotals) -> TenantTotals:
+        # What is added is of no month.
+        jobs = dict(self.jobs)
+        for state, count in more.jobs.items():
+            jobs[state] = jobs.get(state, 0) + count
+        return replace(
+            self,
+            charged=Exact(self.charged + more.charged),
+            alone=Exact(self.alone + more.alone),
+            jobs=jobs,
+            value=self.value + more.value,
+            paid=Exact(self.paid + more.paid),
+            earned=Exact(self.earned + more.earned),
+            received=self.received + more.received,
+            given=self.given + more.given,
+            gpu_ms=self.gpu_ms + more.gpu_ms,
+            borrowed_ms=self.borrowed_ms + more.borrowed_ms,
+            lent_thousandths=self.lent_thousandths + more.lent_thousandths,
+        )
+
+    @property
+    def own_ms(self) -> int:
+        """GPU time in which its jobs held room within what it brought."""
+        return max(0, self.gpu_ms - self.borrowed_ms)
+
+    @property
+    def lent_ms(self) -> int:
+        """GPU time of its own that others held, in whole milliseconds."""
+        return self.lent_thousandths // 1_000
+
+
+NO_TOTALS = TenantTotals()
 
 
 @dataclass(frozen=True, slots=True)

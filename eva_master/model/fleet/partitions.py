@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from eva_master.model.accounting.tenants import OwnerPatterns
 from eva_master.model.catalog import Catalog, Offering, Purchase, base_family, is_spot
+from eva_master.model.fleet.forking import Forking
 from eva_master.model.ids import InstanceId, Millis, OfferingId
 from eva_master.model.job import JobKind, JobSpec, Latency, different
 from eva_master.model.resources import Resources
@@ -216,6 +217,7 @@ class Partition:
         default: Whether jobs come here that no rule matches.
         round_grid_ms: Plans are requested at multiples of this alone, 0 for at any time.
         short: Which jobs are short here; `None` if that makes no difference.
+        forking: How its policy has jobs forked; `None` if that is left to their users.
     """
 
     name: str = ""
@@ -230,6 +232,7 @@ class Partition:
     default: bool = False
     round_grid_ms: int = 0
     short: ShortJobs | None = None
+    forking: Forking | None = None
 
     def lends_spot(self, spec: JobSpec) -> bool:
         """Whether a job that says nothing of spot instances may run on them."""
@@ -259,17 +262,18 @@ class Partitions:
     Attributes:
         parts: In the order of their rules, exactly one of them the default; none if the cluster is
             not divided.
-        short: As `Partition` has it, of a cluster that is not divided.
+        short: As `Partition` has it, of a cluster that is not divided. forking: Likewise.
     """
 
     parts: tuple[Partition, ...] = ()
     short: ShortJobs | None = None
+    forking: Forking | None = None
     _named: Mapping[str, Partition] = field(init=False, repr=False, compare=False)
     _default: Partition = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_named", {part.name: part for part in self.parts})
-        whole = Partition(default=True, short=self.short)
+        whole = Partition(default=True, short=self.short, forking=self.forking)
         default = next((part for part in self.parts if part.default), whole)
         object.__setattr__(self, "_default", default)
 
@@ -331,6 +335,7 @@ def with_nodes(
     parts: Iterable[Partition],
     nodes: Mapping[InstanceId, OfferingId],
     short: ShortJobs | None = None,
+    forking: Forking | None = None,
 ) -> Partitions:
     """A division of the cluster in which each owned node is of one partition.
 
@@ -338,14 +343,16 @@ def with_nodes(
         parts: See `Partitions`.
         nodes: The offerings that the declared nodes stand for, by name.
         short: See `Partitions`.
+        forking: Likewise.
     """
-    divided = Partitions(tuple(parts), short)
+    divided = Partitions(tuple(parts), short, forking)
     owned: dict[str, set[OfferingId]] = {}
     for node, offering in nodes.items():
         owned.setdefault(divided.of_node(node).name, set()).add(offering)
     return Partitions(
         tuple(replace(it, owned=frozenset(owned.get(it.name, ()))) for it in divided.parts),
         short,
+        forking,
     )
 
 

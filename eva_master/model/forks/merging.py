@@ -8,6 +8,10 @@ from eva_master.model.ids import Millis
 
 MOST_FORKS = 64
 """Forks of a job at most."""
+_GIVE_MS = 300_000
+"""How long a fork may take to give its part once it is asked, beside the time between merges."""
+_MERGE_MS = 900_000
+"""How long a leader may take to merge, likewise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,12 +23,30 @@ class MergeRule:
         check: The program's own figure by which a merge is judged; empty if it is not.
         tolerance_ppm: How much worse than the best fork a merge may be, in millionths.
         larger: Whether a larger `check` is better.
+        at_last_fastest: Whether the last job there is ends on the fastest of its nodes alone, if
+            that is no later than on all of them with one more merge.
     """
 
     every_ms: int = 60_000
     check: str = ""
     tolerance_ppm: int = 20_000
     larger: bool = False
+    at_last_fastest: bool = False
+
+    @property
+    def give_ms(self) -> int:
+        """How long a fork may take to give its part once it is asked."""
+        return self.every_ms + _GIVE_MS
+
+    @property
+    def lead_ms(self) -> int:
+        """How long a leader may take to merge."""
+        return self.every_ms + _MERGE_MS
+
+    @property
+    def patience_ms(self) -> int:
+        """How long a fork has to wait for a merge at most, if one leader fails."""
+        return self.every_ms + self.give_ms + 2 * self.lead_ms
 
     def worse(self, merged: float | None, best: float | None) -> bool:
         """Whether a merge is worse than the best of its parts by more than is tolerated."""
@@ -83,6 +105,10 @@ class Merging:
         unforked: Why the job goes on without forks; empty while it is forked.
         took_ms: How long the last merge took, from its last part on.
         best: Whether it goes on from the best part of the last merge instead of that.
+        last: Whether the fastest forks do all that is left in the epoch that is under way, and the
+            others rest.
+        digest: Names the last merge in the object store: of the list of its files.
+        idle: How many rounds in a row have ended in which no fork made a step.
     """
 
     merged: int = 0
@@ -100,6 +126,9 @@ class Merging:
     unforked: str = ""
     took_ms: int = 0
     best: bool = False
+    last: bool = False
+    digest: str = ""
+    idle: int = 0
 
     @property
     def epoch(self) -> int:
@@ -138,6 +167,7 @@ class MergeRound:
         parts: Of the leader: what was given.
         whole: Whether it goes on alone for good, so that its own checkpoints count.
         best: Whether it is to go on from the best part of the epoch before, not from the merge.
+        merge: Names the merge of the epoch before in the object store.
     """
 
     epoch: int
@@ -150,6 +180,7 @@ class MergeRound:
     parts: tuple[Part, ...] = ()
     whole: bool = False
     best: bool = False
+    merge: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from bisect import bisect_left
 from dataclasses import dataclass
 
+from eva_master.model.arithmetic.fixed_point import exp_of_ppm, log_ppm
 from eva_master.model.ids import MILLION
-from eva_master.model.planning.fixed_point import exp_of_ppm, log_ppm
 
 _LOG_MILLION = log_ppm(MILLION)
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from math import isqrt
 
+from eva_master.model.arithmetic.fixed_point import exceeds_ppm, exp_of_ppm, log_ppm
 from eva_master.model.ids import MILLION
-from eva_master.model.planning.fixed_point import exceeds_ppm, exp_of_ppm, log_ppm
 
 LONGEST_MS = 3_660 * 86_400_000
 """Ten years: no task is expected to take longer, whatever anybody says."""

@@ -9,6 +9,7 @@ from eva_master.model.catalog import Offering
 from eva_master.model.ids import InstanceId, JobId, Millis, RunId
 from eva_master.model.planning.reasons import Reasons
 from eva_master.model.planning.standing import Line, Pool
+from eva_master.model.planning.tenancy import Terms, Transfer
 
 Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
 
@@ -156,6 +157,9 @@ class Plan:
         pilots: Tasks by their indexes that tell how long the others of their jobs take, where no
             line has them `chosen`. Plans are shown those of them that wait before all others.
         forks: Forks that begin; no policy states any.
+        terms: On what terms jobs have the room of other tenants, sorted by job. Those of a job that
+            is not mentioned end.
+        transfers: Payments from tenant to tenant that are due now, once.
     """
 
     launches: tuple[NewInstance, ...] = ()
@@ -169,6 +173,8 @@ class Plan:
     milestones: tuple[tuple[JobId, int], ...] = ()
     pilots: tuple[tuple[JobId, tuple[int, ...]], ...] = ()
     forks: tuple[Fork, ...] = ()
+    terms: tuple[Terms, ...] = ()
+    transfers: tuple[Transfer, ...] = ()
 
 
 def pooled(plan: Plan) -> tuple[int, ...]:

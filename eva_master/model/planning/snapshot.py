@@ -6,11 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from eva_master.model.accounting.tenants import DEFAULT_TENANT
+from eva_master.model.accounting.worth import Worth
 from eva_master.model.catalog import Catalog, Offering
 from eva_master.model.ids import MILLION, Family, InstanceId, JobId, Millis, RunId, Workload
-from eva_master.model.job import JobKind, Latency, TaskSpec, Training
+from eva_master.model.job import JobKind, Latency, ParameterServers, TaskSpec, Training
 from eva_master.model.planning.elastic import Elastic
 from eva_master.model.planning.estimate import Estimate
+from eva_master.model.planning.tenancy import TenantView
 from eva_master.model.resources import NOTHING, Resources
 
 PREVIEW = JobId("preview")
@@ -225,6 +227,8 @@ class JobView:
         split_batch: Whether the members of a gang divide each batch by how fast they are: its pace
             is the mean of its members', not that of the slowest.
         training: What it trains, if its user says so; for policies that guess rates from it.
+        worth: What it is worth that it is done, if its user says so.
+        ps: How it trains with parameter servers, if its user says so.
     """
 
     id: JobId
@@ -255,6 +259,8 @@ class JobView:
     forks: int | None = None
     split_batch: bool = False
     training: Training | None = None
+    worth: Worth | None = None
+    ps: ParameterServers | None = None
 
     @property
     def stands_in_line(self) -> bool:
@@ -377,6 +383,7 @@ class Snapshot:
             their tasks may run already.
         leeway: What limits and budgets leave. What a plan launches beyond that is cut, so a policy
             need not look at it unless it matters to it who goes first.
+        tenants: The tenants with quotas, sorted by name; empty where there are none.
     """
 
     now_ms: Millis
@@ -393,3 +400,4 @@ class Snapshot:
     beside: Beside = NOBODY
     joined: frozenset[JobId] = frozenset()
     leeway: Leeway = UNLIMITED
+    tenants: tuple[TenantView, ...] = ()

@@ -8,16 +8,17 @@ from typing import Any
 from eva_master.model.planning.plan import Plan, PolicyMemory, Resize
 from eva_master.model.planning.sizes import resizable, with_sizes
 from eva_master.model.planning.snapshot import Snapshot
-from eva_master.packing.elastic.room import most_ever
+from eva_master.packing.elastic.room import member_of, most_useful
+from eva_master.packing.valuation.job_valuation import JobValuation
 from eva_master.ports import Policy, PolicyKind
 
-_REASON = "so many fit into the cluster, and the policy keeps gangs as they are"
+_REASON = "so many do most in this cluster, and the policy keeps gangs as they are"
 
 
 class FixedSizes:
     """Shows a policy elastic gangs as gangs of a fixed size.
 
-    That is the largest that the cluster could hold if nobody else were there. It is chosen while no
+    That is the one with which it would do most if nobody else were there. It is chosen while no
     member has a place.
 
     Args:
@@ -47,11 +48,15 @@ def fixed_sizes(snapshot: Snapshot) -> tuple[Resize, ...]:
     if all(job.elastic is None for job in snapshot.jobs):
         return ()
     placed = {run.job for run in snapshot.runs if run.instance is not None}
-    return tuple(
-        Resize(job.id, members, _REASON)
-        for job in resizable(snapshot)
-        if job.id not in placed and (members := most_ever(snapshot, job)) != len(job.runs)
-    )
+    valuation = JobValuation(snapshot.catalog, snapshot.standalone)
+    found = []
+    for job in resizable(snapshot):
+        if job.id not in placed:
+            rates = valuation.rates(member_of(snapshot, job).task)
+            members = most_useful(snapshot, job, rates)
+            if members != len(job.runs):
+                found.append(Resize(job.id, members, _REASON))
+    return tuple(found)
 
 
 def built(kind: PolicyKind, config: Any) -> Policy:

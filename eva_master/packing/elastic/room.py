@@ -6,10 +6,11 @@ from collections import Counter
 from collections.abc import Iterator
 
 from eva_master.model.catalog import Offering
-from eva_master.model.ids import InstanceId
+from eva_master.model.ids import Family, InstanceId
 from eva_master.model.job import TaskSpec
 from eva_master.model.planning.snapshot import JobView, RunView, Snapshot
 from eva_master.model.resources import NOTHING, Resources
+from eva_master.packing.valuation.job_valuation import Rates, pace_of
 
 _MANY = 10**6
 """Members that need nothing of an instance, or of an offering that is sold without limit."""
@@ -26,6 +27,34 @@ def most_ever(snapshot: Snapshot, job: JobView) -> int:
     Owned nodes and limits are bounds; what is out of stock for a while counts.
     """
     return _within(job, _held(snapshot.catalog, member_of(snapshot, job).task))
+
+
+def most_useful(snapshot: Snapshot, job: JobView, rates: Rates) -> int:
+    """How many members do most together, on the types that are there if nobody else is.
+
+    All wait for the slowest of them unless they divide batches, so that more members on a slow type
+    as well may do less. Of numbers that do equally much it is the least.
+
+    Args:
+        snapshot: The cluster.
+        job: An elastic gang.
+        rates: Iterations per second of a member by type; types are alike if there are none.
+    """
+    assert job.elastic is not None
+    task, known = member_of(snapshot, job).task, dict(rates)
+    held: Counter[Family] = Counter()
+    for offering in snapshot.catalog:
+        held[offering.type.family] += _of(offering, task, offering.limit)
+    best, most = most_ever(snapshot, job), 0
+    there: list[int] = []
+    for family in sorted(filter(held.get, held), key=lambda it: (-known.get(it, 1), it)):
+        more = min(held[family], job.elastic.most - len(there))
+        there += [known.get(family, 1)] * more
+        if more and len(there) >= job.elastic.least:
+            pace = pace_of(there, split=job.split_batch)
+            does = pace * job.elastic.speed_ppm(len(there), apart=True)
+            best, most = (len(there), does) if does > most else (best, most)
+    return best
 
 
 def most_now(snapshot: Snapshot, job: JobView) -> int:

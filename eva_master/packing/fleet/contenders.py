@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import median
 
 from eva_master.model.catalog import Catalog
-from eva_master.model.ids import Family, InstanceId, RunId
+from eva_master.model.ids import MILLION, Family, InstanceId, RunId
 from eva_master.model.job import JobKind, TaskSpec
 from eva_master.model.planning.snapshot import JobView, RunView, Snapshot
 from eva_master.model.resources import NOTHING, Resources
@@ -43,7 +43,10 @@ class Contender:
             move, has no place while the rest has one, or has run for less than a lease.
         between: Whether no plan may give it a place: some of it is between two places.
         paces: How fast its tasks are on each type, be there room for all of them or not.
-        apart: Of a gang whose tasks differ, what each kind of them has to do by itself at least.
+        apart: Of a gang whose tasks differ, what each kind of them has to do by itself at least;
+            kinds of unknown rates are left out.
+        member_ms: How long one member of an elastic gang would still take by itself on each type;
+            of all others what `alone_ms` has.
     """
 
     job: JobView
@@ -58,13 +61,14 @@ class Contender:
     fixed: bool = False
     between: bool = False
     paces: Paces = NO_PACES
-    apart: tuple[Need, ...] = ()
+    apart: tuple[tuple[TaskSpec, Need], ...] = ()
+    member_ms: Mapping[Family, float] = field(default_factory=dict)
 
     @property
     def needs(self) -> tuple[Need, ...]:
         """What is left of it, without what no plan sees, for the least total time of everybody."""
         if self.apart or not self.alone_ms:
-            return self.apart
+            return tuple(need for _, need in self.apart)
         return (Need(self.demand, {it: max(1.0, ms) for it, ms in self.alone_ms.items()}),)
 
     @property
@@ -187,7 +191,11 @@ def _contender(
     home = paces.home or 1
     known = next((run.remaining for run in runs if run.remaining is not None), None)
     left = UNKNOWN_MS if known is None else max(1.0, float(known.left_ms(snapshot.now_ms)))
-    alone = {family: left * home / (paces.on.get(family) or home) for family in demand}
+    member = {family: left * home / (paces.on.get(family) or home) for family in demand}
+    alone = {
+        family: ms / _size_speed(job, demand[family], fleet.machines[family])
+        for family, ms in member.items()
+    }
     least = min(alone.values(), default=left)
     return Contender(
         job,
@@ -199,12 +207,27 @@ def _contender(
         guessed=known is None,
         paces=paces,
         apart=tuple(_apart(valuation, job, runs, left * home, fleet)),
+        member_ms=member,
     )
+
+
+def _size_speed(job: JobView, demand: Resources, sizes: Iterable[Resources]) -> float:
+    """How fast the members of an elastic gang are together, against one member; else 1.
+
+    Args:
+        job: Whose.
+        demand: What all of them need on a type.
+        sizes: Of the machines of that type.
+    """
+    if job.elastic is None:
+        return 1.0
+    apart = not any(demand.fits(size) for size in sizes)
+    return job.elastic.speed_ppm(len(job.runs), apart=apart) / MILLION
 
 
 def _apart(
     valuation: JobValuation, job: JobView, runs: Sequence[RunView], work: float, fleet: Fleet
-) -> Iterator[Need]:
+) -> Iterator[tuple[TaskSpec, Need]]:
     """What each kind of tasks of a gang has to do at least, if they are not alike.
 
     A gang is no faster than each of its tasks; one that divides batches no faster than the fastest
@@ -233,7 +256,7 @@ def _apart(
         rates = dict.fromkeys(known, fastest) if job.split_batch else known
         alone = {it: max(1.0, work / rates[it]) for it in demand if it in rates}
         if alone:
-            yield Need({it: demand[it] for it in alone}, alone)
+            yield task, Need({it: demand[it] for it in alone}, alone)
 
 
 def _together(tasks: Sequence[TaskSpec], family: Family) -> Resources | None:
@@ -252,9 +275,10 @@ def _guessed(found: list[Contender]) -> list[Contender]:
 
 def _longer(one: Contender, factor: float) -> Contender:
     alone = {family: ms * factor for family, ms in one.alone_ms.items()}
-    apart = tuple(_need_of(it, factor) for it in one.apart)
+    member = {family: ms * factor for family, ms in one.member_ms.items()}
+    apart = tuple((task, _need_of(need, factor)) for task, need in one.apart)
     least = min(alone.values(), default=UNKNOWN_MS * factor)
-    return replace(one, alone_ms=alone, left_ms=least, apart=apart)
+    return replace(one, alone_ms=alone, left_ms=least, apart=apart, member_ms=member)
 
 
 def _need_of(need: Need, factor: float) -> Need:

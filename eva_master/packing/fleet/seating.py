@@ -52,9 +52,9 @@ class Seats:
         return Resources(int(gpus), int(milli_cpus), int(memory_mib))
 
     def back(self, one: Contender) -> bool:
-        """Seat a contender where it was before; says whether it was and there is room."""
+        """Seat a contender where it was, if it is as large; says whether there is room."""
         rows = self._before.get(one.id)
-        return rows is not None and self._put(one, rows)
+        return rows is not None and len(rows) == len(one.runs) and self._put(one, rows)
 
     def seated_on(self, one: Contender) -> frozenset[Family]:
         """The types on which a contender is seated now."""
@@ -84,6 +84,30 @@ class Seats:
                 return True
         self._instances.back(mark)
         return False
+
+    def each(self, one: Contender, types: Sequence[Family]) -> bool:
+        """Seat each task run of a contender on a type of its own.
+
+        Where it was before it goes back to if that is on these types and there is room.
+
+        Args:
+            one: Who.
+            types: That of each of its task runs.
+
+        Returns:
+            Whether it is seated.
+        """
+        offerings = self._instances.offerings
+        before = [offerings[row].type.family for row in self._before.get(one.id, ())]
+        if before == list(types) and self.back(one):
+            return True
+        mark = self._instances.mark()
+        for family in dict.fromkeys(types):
+            there = [run.id for run, it in zip(one.runs, types, strict=True) if it == family]
+            if self._seat([it for it in there if it not in self._instances.row_of], family):
+                self._instances.back(mark)
+                return False
+        return True
 
     def _put(self, one: Contender, rows: Sequence[int]) -> bool:
         mark = self._instances.mark()

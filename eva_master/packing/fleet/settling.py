@@ -27,16 +27,21 @@ def settle(
     stay = [it for it in chosen if seats.types_of(it[0]) == set(it[1])]
     others = [it for it in chosen if seats.types_of(it[0]) != set(it[1])]
     instances.back(mark)
-    if not all(seats.on(one, types) for one, types in (*stay, *others)):
+    if not all(_again(seats, one, types) for one, types in (*stay, *others)):
         # Where room is broken up so that not all find some again, the first way was one.
         instances.back(mark)
         for one, types in chosen:
-            seats.on(one, types)
+            _again(seats, one, types)
+
+
+def _again(seats: Seats, one: Contender, types: Sequence[Family]) -> bool:
+    """Seat a contender on the types that it was given; tasks that differ each on their own."""
+    return seats.each(one, types) if one.apart else seats.on(one, tuple(dict.fromkeys(types)))
 
 
 def _types(one: Contender, instances: OpenInstances) -> tuple[Family, ...]:
-    """The types on which a contender is seated, in the order of its tasks; none if it is not."""
+    """The type on which each task run of a contender is seated; none if not all are."""
     rows = [instances.row_of[run.id] for run in one.runs if run.id in instances.row_of]
     if len(rows) < len(one.runs):
         return ()
-    return tuple(dict.fromkeys(instances.offerings[row].type.family for row in rows))
+    return tuple(instances.offerings[row].type.family for row in rows)

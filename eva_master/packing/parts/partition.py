@@ -110,6 +110,8 @@ def merge(plans: Iterable[Plan]) -> Plan:
             min((it.again_ms for it in said if it.again_ms is not None), default=None),
             (*merged.milestones, *plan.milestones),
             (*merged.pilots, *plan.pilots),
+            terms=(*merged.terms, *plan.terms),
+            transfers=(*merged.transfers, *plan.transfers),
         )
     return replace(merged, entries=tuple(sorted(merged.entries, key=lambda entry: entry.run)))
 

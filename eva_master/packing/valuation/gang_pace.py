@@ -17,6 +17,7 @@ from eva_master.packing.valuation.reservation_price import (
     Rates,
     Speeds,
     compared,
+    counted_price,
     hosts,
     rented,
 )
@@ -102,7 +103,7 @@ def _places(member: Member, offerings: Sequence[Offering]) -> list[tuple[int, in
     demand, rates = member
     known = dict(rates)
     return [
-        (offering.price, known.get(offering.type.family, 0))
+        (counted_price(offering), known.get(offering.type.family, 0))
         for offering in offerings
         if hosts(offering, demand)
     ]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 
 from eva_master.learning.speeds.type_rates import TypeSpeeds, TypeSpeedsView
-from eva_master.model.catalog import Offering
+from eva_master.model.catalog import Offering, Purchase
 from eva_master.model.ids import Family
 from eva_master.model.job import JobKind, JobSpec, TaskSpec, different
 from eva_master.model.planning.snapshot import StandaloneRates
@@ -19,6 +19,7 @@ from eva_master.packing.valuation.reservation_price import (
     Speeds,
     cheapest_first,
     compared,
+    counted_price,
     measured_rates_view,
     rates,
     relative_speed,
@@ -33,6 +34,7 @@ __all__ = [
     "Paces",
     "Rates",
     "Reservation",
+    "counted_price",
     "gang_parts",
     "pace_of",
     "slowest",
@@ -90,7 +92,8 @@ class JobValuation:
 
     Args:
         offerings: What instances may be launched of. An offering that is out of stock for a while
-            counts: a job is worth no more for it. One whose limit is 0 does not count.
+            counts: a job is worth no more for it. So does an owned node that is away, or work that
+            is left would be told in other units while it is. One whose limit is 0 does not count.
         standalone: Measured rates of tasks that do not state their own.
     """
 
@@ -98,7 +101,9 @@ class JobValuation:
         self, offerings: Iterable[Offering], standalone: StandaloneRates | None = None
     ) -> None:
         listed = tuple(offerings)
-        self._offerings = cheapest_first(it for it in listed if it.limit != 0)
+        self._offerings = cheapest_first(
+            it for it in listed if it.limit != 0 or it.purchase is Purchase.OWNED
+        )
         self._type_speeds = TypeSpeedsView(sheets(listed))
         self._rates = measured_rates_view()
         self._rows = (standalone or StandaloneRates()).measured

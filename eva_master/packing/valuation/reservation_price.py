@@ -13,9 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from eva_master.learning.speeds.type_rates import Row, Sheets
+from eva_master.model.arithmetic.fixed_point import exp_of_ppm, log_ppm
 from eva_master.model.catalog import Offering, Purchase, base_family
-from eva_master.model.ids import Family, Millis, Workload
-from eva_master.model.planning.fixed_point import exp_of_ppm, log_ppm
+from eva_master.model.ids import Family, Millis, Price, Workload
 from eva_master.model.resources import Resources
 from eva_master.packing.interference.incremental import IncrementalView
 
@@ -27,6 +27,9 @@ divisor, sorted by family; empty if it runs at the same speed on all of them."""
 Rates = tuple[tuple[Family, int], ...]
 """Standalone iterations per second, in millionths, by family."""
 NO_SHEETS: Sheets = MappingProxyType({})
+LEAST_PRICE = Price(1)
+"""What a node that costs nothing counts as, in micro-dollars per hour: so of two free nodes one is
+less than two, and an iteration costs least on the one that is fastest."""
 SAME_SPEED = Fraction(1)
 """Of a task that runs equally fast on all of its families."""
 
@@ -162,6 +165,11 @@ def _workload(row: Row) -> Workload:
     return row[0][0]
 
 
+def counted_price(offering: Offering) -> Price:
+    """What an instance counts as where prices are compared, in micro-dollars per hour."""
+    return max(offering.price, LEAST_PRICE)
+
+
 def reservation(
     demand: Demand, offerings: Sequence[Offering], pace: Speeds = (), others: int = 0
 ) -> Offering | None:
@@ -263,7 +271,7 @@ def _cheapest_iteration(
         others: What the rest of its gang costs.
     """
     options = [
-        (Fraction(offerings[number].price + others, rate), number)
+        (Fraction(counted_price(offerings[number]) + others, rate), number)
         for family, rate in pace
         if (number := first.get(family)) is not None
     ]

@@ -11,6 +11,7 @@ from eva_master.model.planning.plan import Plan, PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.resources import Resources
 from eva_master.packing.fleet.contenders import Contender, Contenders
+from eva_master.packing.fleet.outlook import Outlook, expected_turn, outlook
 from eva_master.packing.fleet.seating import Seats
 from eva_master.packing.fleet.turns import turn_plan, unplaced
 from eva_master.packing.toolkit import PlannerCache, open_instances
@@ -56,7 +57,12 @@ class Gavel:
         else:
             seats = Seats(snapshot, instances, contenders)
             take_turns(seats, instances, tuple(fleet.machines), contenders, order)
-        why = _reasons(unplaced(contenders, instances), order)
+        left = unplaced(contenders, instances)
+        expected = Outlook({}, 0.0)
+        if left:
+            turn_ms = 1000 * max(self._config.lease_s, self._config.round_gap_s or 0)
+            expected = _expected(order, Seats(snapshot, instances, ()), capacity, turn_ms)
+        why = _reasons(left, order, expected)
         plan = turn_plan(
             snapshot,
             instances,
@@ -86,15 +92,32 @@ class Gavel:
         return fresh if division.stale else replace(fresh, received=division.received)
 
 
-def _reasons(left: Sequence[Contender], order: Sequence[Claim]) -> dict[RunId, str]:
+def _expected(
+    order: Sequence[Claim], seats: Seats, capacity: Mapping[Family, Resources], turn_ms: int
+) -> Outlook:
+    """When each has its turn, if all that go before it have one turn each.
+
+    Those that have a place now have it until the end of theirs.
+    """
+    first = dict[RunId, Claim]()
+    for claim in order:
+        first.setdefault(claim.one.id, claim)
+    queue = ((claim.one, claim.family) for claim in first.values())
+    found = outlook(queue, seats, capacity, turn_ms)
+    return replace(found, turns_ms={it: ms + turn_ms for it, ms in found.turns_ms.items()})
+
+
+def _reasons(
+    left: Sequence[Contender], order: Sequence[Claim], expected: Outlook
+) -> dict[RunId, str]:
     """Why some have no place: by the claim of each that comes first."""
     waits = {one.id for one in left}
     found: dict[RunId, str] = {}
     for claim in order:
         if claim.one.id in waits and claim.one.id not in found:
-            found[claim.one.id] = (
-                f"others have had less of what is due to them on {claim.family}, or it has no room"
-            )
+            why = "others have had less of what is due to them on"
+            turn = expected_turn(expected, claim.one)
+            found[claim.one.id] = f"{why} {claim.family}, or it has no room{turn}"
     return found
 
 

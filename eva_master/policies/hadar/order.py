@@ -11,6 +11,7 @@ from eva_master.model.values import replace
 from eva_master.packing.fleet.contenders import Contender
 from eva_master.packing.lp.least_time import LeastTime, Need, least_time
 from eva_master.policies.hadar.config import Config
+from eva_master.policies.hadar.parting import Parting, partings
 
 _SLACK_PART = 20
 """The longest go first for at most one part in so many of the time from when the first job that is
@@ -28,6 +29,7 @@ class Turn:
         one: Who.
         costs: What is left of it costs by type, in milliseconds of the bound.
         suits: The types that suit it, the best first.
+        parting: Several types that suit its tasks better than any one of these, `None` if none do.
         brief: Whether it has waited for many leases though it would end within one.
         late: Whether it came so long ago that it goes before those that came after it.
         mixed: Whether it runs on all of these together, since none has room for all of it.
@@ -37,6 +39,7 @@ class Turn:
     one: Contender
     costs: Mapping[Family, float]
     suits: tuple[Family, ...]
+    parting: Parting | None = None
     critical: bool = False
     brief: bool = False
     late: bool = False
@@ -151,17 +154,43 @@ def _turn(
         for family, ms in one.alone_ms.items()
     }
     costs = {it: ms * worth.cost(it, one.demand[it]) for it, ms in takes.items()}
-    critical = one.left_ms >= urgent.bound_ms - urgent.slack_ms
+    parting = _parting(one, urgent, worth, on)
+    least_ms = one.left_ms if parting is None else min(one.left_ms, parting.takes_ms)
+    critical = least_ms >= urgent.bound_ms - urgent.slack_ms
     if not one.types:
         fastest = sorted(costs, key=lambda it: (takes[it], it))
         others = sorted(worth.price.keys() - costs.keys())
-        return Turn(one, costs, (*fastest, *others), critical, mixed=True)
+        return Turn(one, costs, (*fastest, *others), parting, critical, mixed=True)
     in_time = [it for it in one.types if takes[it] <= urgent.bound_ms]
     in_time = in_time or [min(one.types, key=lambda it: (takes[it], it))]
     cheapest = sorted(in_time, key=lambda it: (costs[it], it))
     most = costs[cheapest[0]] * (MILLION + config.near_ppm) / MILLION
     near = [it for it in cheapest if critical or costs[it] <= most]
-    return Turn(one, costs, tuple(near), critical)
+    first = cheapest[0]
+    if parting and _worse(parting.takes_ms, parting.cost, urgent) >= _worse(
+        takes[first], costs[first], urgent
+    ):
+        parting = None
+    return Turn(one, costs, tuple(near), parting, critical)
+
+
+def _parting(
+    one: Contender, urgent: Urgency, worth: LeastTime, on: frozenset[Family] | None
+) -> Parting | None:
+    """The best way to have the tasks of a gang on several types, if there is any."""
+    found = [
+        replace(it, takes_ms=it.takes_ms + one.move_ms)
+        if on is not None and on != set(it.types)
+        else it
+        for it in partings(one, worth)
+    ]
+    return min(found, key=lambda it: _worse(it.takes_ms, it.cost, urgent), default=None)
+
+
+def _worse(takes_ms: float, cost: float, urgent: Urgency) -> tuple[bool, float]:
+    """What compares more is worse: what ends after everything can be done, then what costs more."""
+    late = takes_ms > urgent.bound_ms
+    return late, takes_ms if late else cost
 
 
 def _rank(turn: Turn, config: Config) -> tuple[object, ...]:

@@ -17,7 +17,7 @@ from eva_master.packing.fleet.turns import turn_plan
 from eva_master.packing.toolkit import PlannerCache, open_instances
 from eva_master.policies.hadar.config import NAME, Config
 from eva_master.policies.hadar.order import Order, Turn, ordered
-from eva_master.policies.hadar.telling import figures, outlook, reasons
+from eva_master.policies.hadar.telling import expectation, figures, reasons
 
 
 class Hadar:
@@ -52,7 +52,7 @@ class Hadar:
         idle = [turn for turn in turns if not seats.has(turn.one)]
         seated += _fill(idle, seats, tuple(fleet.machines))
         settle(seats, instances, mark, seated)
-        expected = outlook(order, seats, capacity)
+        expected = expectation(order, seats, capacity)
         told = reasons(order, expected)
         plan = turn_plan(
             snapshot,
@@ -68,7 +68,9 @@ class Hadar:
 
 
 def _choose(turn: Turn, seats: Seats) -> bool:
-    """Seat who is next on a type that suits it, be it where it was; says whether that is done."""
+    """Seat who is next on types that suit it, be it where it was; says whether that is done."""
+    if turn.parting is not None and seats.each(turn.one, turn.parting.types):
+        return True
     if turn.mixed:
         return seats.on(turn.one, turn.suits)
     had = seats.types_of(turn.one)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from annotated_types import Interval
 
@@ -34,6 +35,9 @@ class Config:
         horizon_s: T: so long after it came a job is assumed to end at the latest.
         eta: Scales the lowest price; `None` for the least that the paper's bound allows.
         remember_prices: Whether jobs that have ended count for the lowest and the highest price.
+        forks: Whether every job that may be forked is, into as many copies as there are nodes,
+            which are merged once a round (HadarE).
+        first_rates: Whether rates of which nothing is known are guessed by HadarE's formula.
         explained: Give reasons with every plan; they decide nothing.
     """
 
@@ -49,4 +53,12 @@ class Config:
     horizon_s: Seconds = 360_000
     eta: Eta | None = None
     remember_prices: bool = True
+    forks: bool = False
+    first_rates: bool = False
     explained: bool = True
+
+
+PRESETS: Mapping[str, Mapping[str, Any]] = {
+    "hadare": {"forks": True, "first_rates": True, "refused": "fills"},
+}
+"""HadarE: nobody waits beside an idle node, since its copies are to use all nodes."""

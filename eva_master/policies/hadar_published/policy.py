@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+from eva_master.model.catalog import Gpu
+from eva_master.model.fleet.forking import Forking
 from eva_master.model.ids import Family, Millis, RunId
 from eva_master.model.planning.plan import Plan, PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
@@ -18,7 +20,7 @@ from eva_master.packing.fleet.turns import turn_plan
 from eva_master.packing.toolkit import PlannerCache, open_instances
 from eva_master.policies.hadar_published.asks import Ask, Utility
 from eva_master.policies.hadar_published.branches import Given, Refused, allocate
-from eva_master.policies.hadar_published.config import NAME, Config
+from eva_master.policies.hadar_published.config import NAME, PRESETS, Config
 from eva_master.policies.hadar_published.find_alloc import Allocator, Candidate
 from eva_master.policies.hadar_published.memory import Memory, digest, joined
 from eva_master.policies.hadar_published.prices import Extremes, extremes, price_ranges
@@ -55,11 +57,12 @@ class HadarPublished:
         rested = "" if crowded else _digest(snapshot, contenders)
         stay = config.replan == "arrivals" or (rested and rested == known.rested)
         choosing = [it for it in contenders if it.chooses and not (stay and it.seated)]
-        asks = {
-            one.id: ask
-            for one in contenders
-            if (ask := self._ask(one, fleet, snapshot, known)) is not None
-        }
+        sheets = _sheets(snapshot) if config.first_rates else None
+        now, asks = snapshot.now_ms, dict[RunId, Ask]()
+        for one in contenders:
+            ask = ask_of(one, fleet.machines, now, known.sizes.get(one.job.id, 0.0), sheets)
+            if ask is not None:
+                asks[one.id] = ask
         met = extremes(asks.values(), Utility(config.utility), config.horizon_s)
         before = known.extremes if config.remember_prices else {}
         sizes: dict[str, float] = {}
@@ -76,10 +79,6 @@ class HadarPublished:
         if not config.remember_prices:
             kept = replace(kept, extremes={})
         return plan, kept.written(config)
-
-    @staticmethod
-    def _ask(one: Contender, fleet: Fleet, snapshot: Snapshot, known: Memory) -> Ask | None:
-        return ask_of(one, fleet.machines, snapshot.now_ms, known.sizes.get(one.job.id, 0.0))
 
 
 class _Turn:
@@ -183,6 +182,12 @@ def _why(ask: Ask, allocator: Allocator, free: Free) -> str:
     return _TOO_DEAR if found.payoff <= 0 else _BEHIND
 
 
+def _sheets(snapshot: Snapshot) -> dict[Family, Gpu]:
+    """The GPUs of the types of which a data sheet is known."""
+    offered = (*snapshot.catalog, *(view.offering for view in snapshot.instances))
+    return {it.type.family: it.type.gpu for it in offered if it.type.gpu is not None}
+
+
 def _digest(snapshot: Snapshot, contenders: Sequence[Contender]) -> str:
     return digest([*(it.id for it in contenders), *(it.id for it in snapshot.instances)])
 
@@ -191,7 +196,15 @@ def _digest(snapshot: Snapshot, contenders: Sequence[Contender]) -> str:
 class _PolicySpec:
     name: str = NAME
     config: type[Any] = Config
+    presets: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: PRESETS)
     time_shares: bool = True
+
+    def forking(self, config: Any) -> Forking | None:
+        """How jobs are forked; see `Config.forks`."""
+        assert isinstance(config, Config)
+        if not config.forks:
+            return None
+        return Forking(1000 * (config.round_gap_s or config.lease_s))
 
     def build(self, config: Any) -> HadarPublished:
         """Make the policy of a `Config`."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
+from eva_master.learning.speeds.first_rates import expected_rates
+from eva_master.model.catalog import Gpu
 from eva_master.model.ids import MILLION, Family, Millis
 from eva_master.packing.fleet.contenders import Contender
 from eva_master.policies.hadar_published.asks import Ask, Utility, weight, worth
@@ -14,11 +16,16 @@ _LEAST = 1e-9
 
 
 def ask_of(
-    one: Contender, families: Iterable[Family], now: Millis, known: float = 0.0
+    one: Contender,
+    families: Iterable[Family],
+    now: Millis,
+    known: float = 0.0,
+    sheets: Mapping[Family, Gpu] | None = None,
 ) -> Ask | None:
     """What a contender asks for.
 
-    Where nothing is known of its rates it does one iteration per second everywhere.
+    Where nothing is known of its rates it does one iteration per second everywhere, unless they are
+    guessed by data sheets.
 
     Args:
         one: Who.
@@ -26,6 +33,7 @@ def ask_of(
         now: The time.
         known: The iterations of its tasks altogether, if it was seen before; it is as large as what
             it has left at first.
+        sheets: The GPUs of the types, if rates of which nothing is known are guessed by them.
 
     Returns:
         It, or `None` if it needs no GPU on some type, or has none to run on.
@@ -40,9 +48,25 @@ def ask_of(
     home = one.paces.home or MILLION
     rates = {it: max(_LEAST, (one.paces.on.get(it) or home) / MILLION) for it in sorted(gpus)}
     tasks = len(one.runs)
-    left = max(_LEAST, _left_s(one, rates, home / MILLION) * tasks)
+    each = _left_s(one, rates, home / MILLION)
+    if sheets and not one.paces.on and all(it in sheets for it in gpus):
+        rates, each = _guessed(one, {it: sheets[it] for it in sorted(gpus)})
+    left = max(_LEAST, each * tasks)
     waited_s = max(0, now - one.job.submitted_ms) / 1000
     return Ask(one.id, tasks, max(left, known), left, rates, gpus, waited_s)
+
+
+def _guessed(one: Contender, sheets: Mapping[Family, Gpu]) -> tuple[dict[Family, float], float]:
+    """First rates by data sheets, and the iterations that each task still has to do.
+
+    Where it is known how long a job takes that is taken to be on the type that suits it best. Where
+    only its steps are known, these and the formula say how long.
+    """
+    first = expected_rates({}, dict(sheets), one.job.training)
+    if one.guessed and one.job.steps_left is not None:
+        return first, float(one.job.steps_left)
+    best = max(first.values())
+    return {it: rate / best for it, rate in first.items()}, one.left_ms / 1000
 
 
 def _left_s(one: Contender, rates: dict[Family, float], home: float) -> float:

@@ -94,7 +94,8 @@ class _Rooms:
     def emptied(self, number: int) -> bool:
         """Seat a contender in the room of those who come after it.
 
-        The last of them give way first, on the type where the first of those who do comes last.
+        The last of them give way first, on the type where the first of those who do comes last; for
+        a gang that no type holds, on all types.
 
         Args:
             number: The contender's.
@@ -103,42 +104,43 @@ class _Rooms:
         kind = frozenset(Counter(run.task.demand for run in one.runs).items()), one.fixed
         if kind in self._too_large:
             return False
+        each: list[Sequence[Family]] = [(family,) for family in sorted(one.types)]
         found = [
-            (-leaving[-1], len(leaving), family, leaving)
-            for family in sorted(one.types)
-            if (leaving := self._leaving(number, family))
+            (-leaving[-1], len(leaving), types, leaving)
+            for types in each or [self._types]
+            if (leaving := self._leaving(number, types))
         ]
         if not found:
             self._too_large.add(kind)
             return False
-        *_, family, leaving = min(found)
+        *_, types, leaving = min(found)
         for other in leaving:
             self._take(self._order[other])
-        return self._seats.on(one, (family,))
+        return self._seats.on(one, types)
 
-    def _leaving(self, number: int, family: Family) -> list[int]:
-        """Who has to leave a type so that a contender is seated there; none if that is no help."""
+    def _leaving(self, number: int, types: Sequence[Family]) -> list[int]:
+        """Who has to leave types so that a contender is seated there; none if that is no help."""
         one, leaving = self._order[number], list[int]()
-        mark, room = self._instances.mark(), self._seats.room(family)
-        found = False
+        need = one.demand[types[0]] if len(types) == 1 else NOTHING  # what is quickly compared
+        mark, room, found = self._instances.mark(), self._seats.room(types[0]), False
         for later in range(len(self._order) - 1, number, -1):
             other = self._order[later]
-            if other.fixed or not self._is_on(other, family):
+            if other.fixed or not self._is_on(other, types):
                 continue
             leaving.append(later)
             self._take(other)
-            room += other.demand.get(family, NOTHING)
-            found = one.demand[family].fits(room) and self._seats.on(one, (family,))
+            room += other.demand.get(types[0], NOTHING)
+            found = need.fits(room) and self._seats.on(one, types)
             if found:
                 break
         self._instances.back(mark)
         return leaving if found else []
 
-    def _is_on(self, one: Contender, family: Family) -> bool:
-        """Whether all of a contender is seated, and some of it on a type."""
+    def _is_on(self, one: Contender, types: Sequence[Family]) -> bool:
+        """Whether all of a contender is seated, and some of it on some types."""
         rows = [self._instances.row_of.get(run.id) for run in one.runs]
         return None not in rows and any(
-            self._instances.offerings[row].type.family == family for row in rows if row is not None
+            self._instances.offerings[row].type.family in types for row in rows if row is not None
         )
 
     def _take(self, one: Contender) -> None:

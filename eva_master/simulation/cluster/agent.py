@@ -101,7 +101,7 @@ class Agent:
         self._forks = Forks(
             self._timeline,
             surroundings.progress_model,
-            surroundings.merge_ms,
+            lambda: surroundings.merge_ms,
             post=self._post,
             leave=self._leave_off,
         )

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from eva_master.model.ids import MILLION, InstanceId, JobId, RunId, Workload
 from eva_master.simulation.cluster.clock import Timeline
-from eva_master.simulation.cluster.truth import Truth, remembered
+from eva_master.simulation.cluster.truth import SizeSpeed, Truth, remembered
 from eva_master.simulation.cluster.work import Attempt
 
 
@@ -87,7 +87,8 @@ class ProgressModel:
         finish: Called when an attempt has done its work.
         changed: Called with the attempts on an instance that progress and whose speed or co-located
             tasks have changed.
-        size_speed: How fast a gang of so many members is against one member.
+        size_speed: How fast gangs are by their number of members and by whether these are on
+            several instances.
     """
 
     def __init__(
@@ -97,7 +98,7 @@ class ProgressModel:
         *,
         finish: Callable[[Attempt], None],
         changed: Callable[[InstanceId, Sequence[Attempt]], None],
-        size_speed: Callable[[JobId, int], float] | None = None,
+        size_speed: SizeSpeed | None = None,
     ) -> None:
         self._timeline = timeline
         self._task_sets = TaskSets(remembered(truth))
@@ -215,7 +216,9 @@ class ProgressModel:
             self._alone_speed(attempt) / _part(attempt) for attempt in crew.running.values()
         )
         if self._size_speed is not None:
-            slowest *= self._size_speed(next(iter(crew.running.values())).order.job, crew.size)
+            job = next(iter(crew.running.values())).order.job
+            apart = len({attempt.instance for attempt in crew.running.values()}) > 1
+            slowest *= self._size_speed(job, crew.size, apart)
         return [
             it for it in crew.running.values() if self._set_speed(it, 0.0 if it.paused else slowest)
         ]

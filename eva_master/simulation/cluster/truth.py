@@ -1,10 +1,12 @@
-"""True interference, which only the simulated workers know."""
+"""True interference and true speeds of gangs, which only the simulated workers know."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from eva_master.model.ids import Workload
+from eva_master.learning.speeds.scaling import scaling
+from eva_master.model.ids import MILLION, JobId, Workload
+from eva_master.model.job import JobSpec
 
 Truth = Callable[[Workload, tuple[Workload, ...]], float]
 """True normalised throughput of a workload beside others (sorted), in (0, 1]."""
@@ -23,3 +25,24 @@ def remembered(truth: Truth) -> Truth:
         return known[entry]
 
     return speed
+
+
+SizeSpeed = Callable[[JobId, int, bool], float]
+"""How fast so many members of a gang are against one; the last says whether on several
+instances."""
+
+
+def stated_size_speed(spec: JobSpec, members: int, *, apart: bool) -> float:
+    """The speed of a gang of which all that is known is what its user stated.
+
+    It is as fast as that, or else as is usual.
+
+    Args:
+        spec: The gang.
+        members: How many run.
+        apart: Whether on several instances.
+    """
+    if spec.least is None:
+        return 1.0
+    stated = spec.scaling_apart if apart and spec.scaling_apart else spec.scaling
+    return scaling(stated, (), apart=False).speed_ppm(members) / MILLION

@@ -81,9 +81,11 @@ class ForkProgram:
         base_ms: The work that it had done by itself when that began.
         alone: Whether it goes on without the others for good.
         last: Whether its share is all that is left, so that it ends with it.
+        weights: Names the merge that it trains from; empty for none.
         given: Steps of the part that it gave in this epoch; `None` if it gave none.
         merging: Whether it is merging the parts of this epoch.
         done: The merge of this epoch, once it has made it.
+        made: Its name, which says what is in it.
     """
 
     gives: bool = True
@@ -91,9 +93,11 @@ class ForkProgram:
     base_ms: float = 0.0
     alone: bool = False
     last: bool = False
+    weights: str = ""
     given: int | None = None
     merging: bool = False
     done: tuple[Kept, ...] | None = None
+    made: str = ""
 
 
 @dataclass(slots=True, eq=False)

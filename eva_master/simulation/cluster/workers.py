@@ -15,7 +15,7 @@ from eva_master.simulation.cluster.cloud import Hosts, Machine
 from eva_master.simulation.cluster.delays import Durations
 from eva_master.simulation.cluster.progress_model import ProgressModel
 from eva_master.simulation.cluster.report_schedule import Periodic, Reports
-from eva_master.simulation.cluster.truth import Truth
+from eva_master.simulation.cluster.truth import SizeSpeed, Truth
 from eva_master.simulation.cluster.work import Attempt, Work
 
 
@@ -29,7 +29,8 @@ class SimulatedWorkers(Hosts):
         truth: How much tasks slow each other down.
         work_of: The work of a task, asked for when its first attempt starts.
         speed_of: How fast a task really runs on a family; by default as fast on all.
-        size_speed: How fast a gang of so many members really is; by default as fast with any.
+        size_speed: How fast gangs really are by their number of members and by whether these are on
+            several instances; by default as fast with any.
         attempt_log: Is told what happens to attempts.
         reports: When progress is reported; every minute by default.
         merge_ms: How long it takes to merge the parts of forks.
@@ -44,7 +45,7 @@ class SimulatedWorkers(Hosts):
         truth: Truth,
         work_of: Callable[[RunId], Work],
         speed_of: Callable[[RunId, Family], float] | None = None,
-        size_speed: Callable[[JobId, int], float] | None = None,
+        size_speed: SizeSpeed | None = None,
         attempt_log: AttemptLog,
         reports: Reports | None = None,
         merge_ms: int = 0,

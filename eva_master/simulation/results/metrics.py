@@ -7,12 +7,15 @@ from dataclasses import asdict, dataclass, field
 from statistics import fmean, median
 
 from eva_master.model.accounting.tenants import DEFAULT_TENANT
+from eva_master.model.accounting.totals import TenantTotals
 from eva_master.model.catalog import Purchase
 from eva_master.model.changes import Round
 from eva_master.model.ids import MILLION, MILLIS_PER_HOUR, InstanceId, Millis
+from eva_master.model.planning.tenancy import Quota
 from eva_master.model.records import Job
 from eva_master.simulation.cluster.attempt_log import Occupancy, RunMetrics
 from eva_master.simulation.cluster.cloud import Machine
+from eva_master.simulation.results.fairness import alphas_of
 
 _USD = MILLION * MILLIS_PER_HOUR
 """One dollar as an `eva_master.model.ids.Exact`."""
@@ -104,6 +107,9 @@ class TenantFigures:
     Attributes:
         cost_usd: Their shares of instances; with what is idle, they add up to the run's cost.
         jct_mean_h: Mean over its jobs, as is `idle_mean_h`; see `Outcome`.
+        value_usd: What they were worth when they succeeded.
+        gain_usd: That, and what the tenant earned and received, less what it paid and gave.
+        alpha: Its part of all gains over its part of all quotas; `None` if it has no quota.
     """
 
     tenant: str
@@ -111,30 +117,48 @@ class TenantFigures:
     cost_usd: float
     jct_mean_h: float
     idle_mean_h: float
+    value_usd: float = 0.0
+    gain_usd: float = 0.0
+    alpha: float | None = None
 
 
-def by_tenant(jobs: Sequence[JobFigures], charged: Mapping[str, int]) -> tuple[TenantFigures, ...]:
+def by_tenant(
+    jobs: Sequence[JobFigures], sums: Mapping[str, TenantTotals], quotas: Mapping[str, Quota]
+) -> tuple[TenantFigures, ...]:
     """The figures of each tenant, by name; none if all jobs are the default tenant's.
 
     Args:
         jobs: Jobs that have ended.
-        charged: What the jobs of each tenant were charged, exactly.
+        sums: What is booked of each tenant.
+        quotas: Of the tenants that have one.
     """
     groups: dict[str, list[JobFigures]] = {}
     for job in jobs:
         groups.setdefault(job.tenant, []).append(job)
     if groups.keys() <= {DEFAULT_TENANT}:
         return ()
+    gains = {name: _gain(of) for name, of in sums.items()}
+    brought = {name: sum(count for _, count in quota) for name, quota in quotas.items()}
+    whole = sum(brought.values())
+    alphas = alphas_of(gains, {name: gpus / whole for name, gpus in brought.items() if gpus})
     return tuple(
         TenantFigures(
             tenant,
             len(group),
-            usd(charged[tenant]),
+            usd(sums[tenant].charged),
             fmean(job.jct_ms / MILLIS_PER_HOUR for job in group),
             fmean((job.jct_ms - job.executing_ms) / MILLIS_PER_HOUR for job in group),
+            sums[tenant].value / MILLION,
+            gains[tenant],
+            alphas.get(tenant),
         )
         for tenant, group in sorted(groups.items())
     )
+
+
+def _gain(of: TenantTotals) -> float:
+    once = of.value + of.received - of.given
+    return once / MILLION + usd(of.earned - of.paid)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from eva_master.model.catalog import InstanceType, Offering, Purchase
+from eva_master.model.catalog import Gpu, InstanceType, Offering, Purchase
 from eva_master.model.fleet.nodes import NODE_ZONE, OwnedNode
 from eva_master.model.ids import Family, InstanceId, Price
 from eva_master.model.resources import Resources
@@ -22,6 +22,7 @@ class Servers:
         gpus: Of each, with a slot for a task beside each GPU.
         price: Of one, in micro-dollars per hour.
         gpu_bandwidth: Memory bandwidth of a GPU in GB/s, 0 if it is not known.
+        gpu: What else its data sheet says, `None` if that is not known.
     """
 
     family: Family
@@ -29,6 +30,7 @@ class Servers:
     gpus: int
     price: Price = SERVER_PRICE
     gpu_bandwidth: int = 0
+    gpu: Gpu | None = None
 
 
 def fleet_nodes(fleet: Sequence[Servers]) -> tuple[OwnedNode, ...]:
@@ -39,7 +41,11 @@ def fleet_nodes(fleet: Sequence[Servers]) -> tuple[OwnedNode, ...]:
             kind.gpus, GPU_SLOT.milli_cpus * kind.gpus, GPU_SLOT.memory_mib * kind.gpus
         )
         machine = InstanceType(
-            f"{kind.family}.{kind.gpus}", kind.family, room, gpu_bandwidth=kind.gpu_bandwidth
+            f"{kind.family}.{kind.gpus}",
+            kind.family,
+            room,
+            gpu_bandwidth=kind.gpu_bandwidth,
+            gpu=kind.gpu,
         )
         offering = Offering(machine, kind.price, NODE_ZONE, Purchase.OWNED)
         for number in range(kind.servers):

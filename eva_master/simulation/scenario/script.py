@@ -9,6 +9,7 @@ from typing import Protocol
 
 from eva_master.model.actions import TaskOrder
 from eva_master.model.catalog import Catalog, Offering, base_family
+from eva_master.model.fleet.forking import forkable
 from eva_master.model.ids import (
     MILLION,
     Family,
@@ -24,6 +25,7 @@ from eva_master.model.trace import Trace, TraceJob
 from eva_master.packing.valuation.job_valuation import JobValuation
 from eva_master.simulation.cluster.cloud import Life
 from eva_master.simulation.cluster.delays import Accounting, Durations, MoveDelays, TaskDelays
+from eva_master.simulation.cluster.truth import stated_size_speed
 from eva_master.simulation.cluster.work import Work
 from eva_master.simulation.scenario.journal_replay import (
     Attempt,
@@ -79,6 +81,10 @@ class Script(Protocol):
         """How fast a task really runs on a family."""
         ...
 
+    def size_speed(self, command: str, members: int, *, apart: bool) -> float:
+        """How fast so many members of a gang really are against one, on one instance or several."""
+        ...
+
     def tells_steps(self, task: Task, /) -> bool:
         """Whether a task's program says how many iterations it has done."""
         ...
@@ -100,18 +106,26 @@ class TraceScript:
         catalog: The offerings on sale.
         accounting: When files and images are fetched for a move.
         durations: Whether jobs state how long they take alone.
+        forks: Whether all that are one task, and state that, may be forked.
     """
 
     start_ms = Millis(0)
 
     def __init__(
-        self, trace: Trace, catalog: Catalog, accounting: Accounting, *, durations: bool
+        self,
+        trace: Trace,
+        catalog: Catalog,
+        accounting: Accounting,
+        *,
+        durations: bool,
+        forks: bool = False,
     ) -> None:
         self._trace = trace
         self._families = sorted({offering.type.family for offering in catalog})
         self._valuation = JobValuation(catalog)
         self._accounting = accounting
         self._durations = durations
+        self._forks = forks
         self._jobs: Mapping[str, TraceJob] = {_command(job.id): job for job in trace.jobs}
         self._alone: dict[str, tuple[float, ...]] = {}
         """Speeds of jobs that run faster on some families than on others."""
@@ -128,6 +142,8 @@ class TraceScript:
                 spec = replace(spec, duration_ms=stated)
             elif self._durations:
                 spec = replace(spec, total_steps=total_steps(job))
+            if self._durations and self._forks and not job.is_array:
+                spec = forkable(replace(spec, total_steps=total_steps(job)))
             yield job.arrival_ms, _command(job.id), spec
 
     def title(self, command: str) -> str:
@@ -147,6 +163,10 @@ class TraceScript:
     def speed(self, task: Task, family: Family) -> float:
         """See `Script.speed`."""
         return self._jobs[task[0]].tasks[task[1]].speed_on(family) / MILLION
+
+    def size_speed(self, command: str, members: int, *, apart: bool) -> float:
+        """See `Script.size_speed`."""
+        return self._jobs[command].size_ppm(members, apart=apart) / MILLION
 
     def tells_steps(self, task: Task) -> bool:
         """See `Script.tells_steps`; programs of arrays of traces do not."""
@@ -227,6 +247,10 @@ class PastScript:
         """See `Script.speed`."""
         rate = self._jobs[task[0]].spec.tasks[task[1]].throughput_on(base_family(family))
         return 1.0 if rate is None else rate / STEPS_PER_S
+
+    def size_speed(self, command: str, members: int, *, apart: bool) -> float:
+        """See `Script.size_speed`: as their users stated, or else as is usual."""
+        return stated_size_speed(self._jobs[command].spec, members, apart=apart)
 
     def tells_steps(self, _task: Task) -> bool:
         """See `Script.tells_steps`."""
@@ -321,14 +345,18 @@ class PastDelays:
         return self._recorded(order.run), order.attempt
 
 
-def work_of(script: Script, task: Task, saves_every_ms: int) -> Work:
+_FORKS_END = 1_000
+"""So many times its job's work a simulated fork would do, were it not told when to stop."""
+
+
+def work_of(script: Script, task: Task, saves_every_ms: int, *, forked: bool = False) -> Work:
     """What a simulated task has to do.
 
     All that is told of its length is the duration that its job states: where jobs are to hide how
     long they take, their programs must not tell it either.
     """
     return Work(
-        script.work_ms(task),
+        script.work_ms(task) * (_FORKS_END if forked else 1),
         steps_per_s=script.steps_per_s(task),
         saves_every_ms=saves_every_ms,
         tells_total=False,

@@ -32,6 +32,7 @@ def spec_of(job: TraceJob, families: Iterable[Family]) -> JobSpec:
     families = sorted(set(families))
     starts = max(task.fetch_ms for task in job.tasks) + job.init_ms
     stops = max(stop_ms(task) for task in job.tasks)
+    least = None if job.least == len(job.tasks) else job.least
     return JobSpec(
         name=job.id,
         owner=job.owner or OWNER,
@@ -45,7 +46,19 @@ def spec_of(job: TraceJob, families: Iterable[Family]) -> JobSpec:
         concurrency=job.concurrency,
         dag=job.dag,
         split_batch=job.split_batch and len(job.tasks) > 1,
+        worth=job.worth,
+        ps=job.ps,
+        least=least,
+        scaling=() if least is None else _scaling(job, apart=False),
+        scaling_apart=() if least is None else _scaling(job, apart=True),
     )
+
+
+def _scaling(job: TraceJob, *, apart: bool) -> tuple[tuple[int, int], ...]:
+    """The iterations per second that its user states, by the number of members."""
+    rate = round(steps_per_s(job))
+    members = range(1, len(job.tasks) + 1)
+    return tuple((it, rate * job.size_ppm(it, apart=apart and it > 1)) for it in members)
 
 
 def alone_speeds(job: TraceJob, reservations: Sequence[Reservation]) -> tuple[float, ...]:

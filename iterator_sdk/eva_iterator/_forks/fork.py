@@ -29,7 +29,6 @@ NOTE_FILE = "fork.json"
 
 _LOOK_EVERY_S = 0.1
 _REPORT_EVERY_S = 1.0
-_PATIENCE_IN_ROUNDS = 5
 _WORST = 1e300
 _LARGEST_NOTE = 4096
 
@@ -135,7 +134,7 @@ class Fork:
 
     def _look(self, forked: Weights) -> bool:
         self._settle()
-        patience_s = max(forked.patience_s, _PATIENCE_IN_ROUNDS * self.place.every_s)
+        patience_s = max(forked.patience_s, self.place.patience_s)
         waits_until_s = time.monotonic() + patience_s
         acts = {
             Turn.GIVE: self._give,

@@ -12,9 +12,9 @@ from eva_iterator._forks.parts import MOST_FORKS
 DIRECTORY_VARIABLE = "EVA_MERGE_DIR"
 FORK_VARIABLE = "EVA_FORK"
 FORKS_VARIABLE = "EVA_FORKS"
-EVERY_VARIABLE = "EVA_MERGE_EVERY_MS"
 CHECK_VARIABLE = "EVA_MERGE_CHECK"
 BETTER_VARIABLE = "EVA_MERGE_BETTER"
+PATIENCE_VARIABLE = "EVA_MERGE_PATIENCE_MS"
 
 
 class Round(NamedTuple):
@@ -37,15 +37,16 @@ class Place(NamedTuple):
         directory: Holds `given`, `parts` and `merged`.
         fork: The number of this fork.
         forks: How many forks the job has.
-        every_s: Seconds from merge to merge, as the job file says; 0 if unknown.
         check: Name of the check metric, empty for none.
+        patience_s: Seconds within which there is a merge, even if the fork that is to make it has
+            to be replaced; 0 if unknown.
         better: `larger` or `smaller`, whichever is better of it; empty if its name says so.
     """
 
     directory: Path
     fork: int
     forks: int
-    every_s: float
+    patience_s: float
     check: str
     better: str = ""
 
@@ -64,11 +65,11 @@ def place_in(environ: Mapping[str, str]) -> Place | None:
     if not directory or forks < 1:
         return None
     try:
-        every_s = max(0, int(environ.get(EVERY_VARIABLE, "0"))) / 1000
+        patience_s = max(0, int(environ.get(PATIENCE_VARIABLE, "0"))) / 1000
     except ValueError:
-        every_s = 0.0
+        patience_s = 0.0
     check, better = environ.get(CHECK_VARIABLE, ""), environ.get(BETTER_VARIABLE, "")
-    return Place(Path(directory), fork, forks, every_s, check, better)
+    return Place(Path(directory), fork, forks, patience_s, check, better)
 
 
 def shard_in(environ: Mapping[str, str]) -> tuple[int, int]:

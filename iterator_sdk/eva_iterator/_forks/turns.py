@@ -82,7 +82,7 @@ def next_turn(heard: Round | None, done: Done, there: There) -> tuple[Turn, int]
         return Turn.WAIT, epoch
     if heard.average and there.parts and done.failed < epoch:
         return Turn.AVERAGE, epoch
-    if done.given >= epoch:
+    if done.given >= epoch and heard.forks != 1:
         return (Turn.LOAD if there.merge else Turn.WAIT), epoch
     return _in_epoch(heard, done.steps_in(epoch)), epoch
 

@@ -28,11 +28,15 @@ NODE = {
 NODES = ("rack1", "rack2")
 
 
-@pytest.fixture
-def cluster(make_cluster: Clusters) -> Iterator[Cluster]:
+PUBLISHED = {"name": "hadare:published", "options": {"round_gap_s": 4, "lease_s": 3}}
+
+
+@pytest.fixture(params=[None, PUBLISHED], ids=["default", "hadare"])
+def cluster(make_cluster: Clusters, request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    policy = {} if request.param is None else {"policy": request.param}
     made = make_cluster(
         catalog={"types": TYPES, "only": ["e2e"]},
-        settings={"nodes": dict.fromkeys(NODES, NODE)},
+        settings={"nodes": dict.fromkeys(NODES, NODE), **policy},
     )
     workers = []
     try:

@@ -12,7 +12,9 @@ from tests.e2e.kill_matrix.matrix import TWO_EACH
 pytestmark = [pytest.mark.hosts, pytest.mark.waits]
 
 
-@pytest.mark.parametrize("cut_s", [5.0, pytest.param(20.0, marks=pytest.mark.explore), 60.0])
+@pytest.mark.parametrize(
+    "cut_s", [5.0, *(pytest.param(it, marks=pytest.mark.explore) for it in (20.0, 60.0))]
+)
 def test_cut_that_is_waited_for(make_hosts: Hosts, cut_s: float) -> None:
     cluster = make_hosts(settings=matrix.settings(), catalog=TWO_EACH, objects_in_s3=True)
     ending, going_on = jobs = matrix.run(cluster, "ending", "going-on")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -35,12 +36,17 @@ class Machine:
     """A machine with a worker of its own."""
 
     def __init__(
-        self, cluster: Cluster, token: Path, name: str = "rack1", type_: str = "own.small"
+        self,
+        cluster: Cluster,
+        token: Path | None,
+        name: str = "rack1",
+        type_: str = "own.small",
+        *flags: str,
     ) -> None:
         self.state = cluster.home / name
         self._log = (cluster.home / f"{name}.log").open("ab")
         self.worker = subprocess.Popen(
-            [*EVA, "worker", *options(token, self.state, type_)],
+            [*EVA, "worker", *options(token, self.state, type_)[0 if token else -2 :], *flags],
             env={**os.environ, "EVA_ITERATOR_DEBUG": ""},
             stdout=self._log,
             stderr=self._log,
@@ -73,7 +79,7 @@ class Machine:
             self._log.close()
 
 
-def options(token: Path, state: Path, type_: str = "own.small") -> list[str]:
+def options(token: Path | None, state: Path, type_: str = "own.small") -> list[str]:
     return ["--join", str(token), "--type", type_, "--state-dir", str(state)]
 
 
@@ -94,6 +100,25 @@ def machine(cluster: Cluster, token: Path) -> Iterator[Machine]:
         yield there
     finally:
         there.close()
+
+
+def test_a_second_worker_with_a_copy_of_the_state_is_refused_until_the_first_has_ended(
+    cluster: Cluster, machine: Machine
+) -> None:
+    shutil.copytree(
+        machine.state, cluster.home / "copy", symlinks=True, ignore=lambda *_: {"tasks", "runtime"}
+    )
+    copy = Machine(cluster, None, "copy")
+    log = cluster.home / "copy.log"
+    try:
+        until(lambda: b"another agent is connected as 'rack1'" in log.read_bytes(), "it is refused")
+        assert b"session up" not in log.read_bytes()
+        assert b"a state directory belongs to one machine" in log.read_bytes()
+        machine.worker.terminate()
+        machine.worker.wait(30)
+        until(lambda: b"session up" in log.read_bytes(), "the copy comes in once nobody is there")
+    finally:
+        copy.close()
 
 
 @pytest.mark.waits

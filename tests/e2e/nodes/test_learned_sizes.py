@@ -40,10 +40,14 @@ def _done(cluster: Cluster, job: str) -> int:
 @pytest.mark.parametrize(
     ("policy", "estimates"),
     [
-        ({"name": "slearn", "preset": "published", "options": FINE}, "pilots"),
-        ({"name": "slearn", "options": FINE}, "posterior"),
+        pytest.param(
+            {"name": "slearn", "preset": "published", "options": FINE},
+            "pilots",
+            marks=pytest.mark.explore,
+            id="published",
+        ),
+        pytest.param({"name": "slearn", "options": FINE}, "posterior", id="default"),
     ],
-    ids=["published", "default"],
 )
 def test_the_array_with_less_to_do_is_done_first_though_it_came_later(
     make_cluster: Clusters, policy: dict[str, Any], estimates: str

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Future
@@ -264,7 +265,9 @@ class Agent:
     heard: list[wpb.MasterMessage] = field(default_factory=list)
 
     async def say(self, **body: object) -> None:
-        await self.call.write(wpb.WorkerMessage(**body))
+        """Write a message; that the stream has ended before is for `hear` and `ended` to tell."""
+        with contextlib.suppress(grpc.aio.AioRpcError):
+            await self.call.write(wpb.WorkerMessage(**body))
 
     async def hear(self) -> wpb.MasterMessage:
         """The next message; it must come."""
@@ -377,6 +380,7 @@ class RpcMaster:
         *,
         channel: grpc.aio.Channel | None = None,
         tasks: tuple[wpb.TaskReport, ...] = (),
+        process: str = "",
     ) -> Agent:
         """Open a session and register, of an instance that exists; the answer is not read."""
         if self.loop is not None:
@@ -387,6 +391,7 @@ class RpcMaster:
                 instance_id=instance,
                 capacity=wpb.Resources(milli_cpus=2000, memory_mib=4096),
                 tasks=tasks,
+                process=process,
             )
         )
         return agent

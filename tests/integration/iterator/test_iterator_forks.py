@@ -88,7 +88,6 @@ def start(
         "EVA_FORK": str(fork),
         "EVA_FORKS": str(len(coordinator.speeds)),
         "EVA_MERGE_DIR": str(coordinator.directory(fork)),
-        "EVA_MERGE_EVERY_MS": "60000",
         "EVA_MERGE_CHECK": "loss",
     }
     return Program(code.replace("PAUSE", str(pause)), directory, agent, environ)

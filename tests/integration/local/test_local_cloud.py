@@ -577,9 +577,9 @@ def test_tasks_of_an_instance_share_its_link(bench: Bench) -> None:
         reader.start()
     alone.join()
     counts = [reader.count for reader in shared]
-    # Unshared they would have 2 N by now. The margin is for a machine that is busy.
-    assert sum(counts) == pytest.approx(size, rel=0.3)
-    assert counts[0] == pytest.approx(counts[1], rel=0.2)
+    # Unshared they would have 2 N by now. On a busy machine they may have had little time.
+    assert 0 < sum(counts) <= 1.3 * size
+    assert counts[0] == pytest.approx(counts[1], abs=0.1 * size)
     for reader in shared:
         reader.join()
     assert [reader.count for reader in shared] == [size, size]

@@ -21,7 +21,10 @@ from eva_master.model.actions import RequestPlan
 from eva_master.model.catalog import Purchase
 from eva_master.model.changes import Changes, Round
 from eva_master.model.events import Event, JobSubmitted, PlanReady
+from eva_master.model.fleet.forking import Forking
+from eva_master.model.fleet.partitions import WHOLE, Partitions
 from eva_master.model.ids import Family, InstanceId, JobId, Millis, RunId
+from eva_master.model.job import JobKind
 from eva_master.model.planning.plan import Hold
 from eva_master.model.planning.reasons import Exchange, Hosting, Move, Occupant, Reasons
 from eva_master.model.users import Role
@@ -69,9 +72,10 @@ class Site:
 
 
 @pytest.fixture
-async def site(tmp_path: Path) -> AsyncIterator[Site]:
+async def site(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Site]:
+    parts = getattr(request, "param", WHOLE)
     with SqlJournal.open(f"sqlite:///{tmp_path}/journal.db") as journal:
-        async with rpc_master(tmp_path, history=journal, policy=POLICY) as master:
+        async with rpc_master(tmp_path, history=journal, policy=POLICY, partitions=parts) as master:
             environment = {
                 "EVA_ADDRESS": f"127.0.0.1:{master.ports.users}",
                 "EVA_CA_FILE": str(authority().ca_file),
@@ -248,3 +252,13 @@ async def test_a_job_that_waits_for_its_turn_in_a_fleet_is_told_when_and_what_ty
     told = json.loads(await site.told("explain", "--json"))["fleet"]
     assert [(it["type"], it["machines"]) for it in told["types"]] == [("fast", 1), ("slow", 1)]
     assert told["types"][0]["worth"] == pytest.approx(2 / 3, abs=0.01)
+
+
+@pytest.mark.parametrize("site", [Partitions(forking=Forking(360_000))], indirect=True)
+async def test_where_all_jobs_are_forked_one_that_is_not_is_told_why(site: Site) -> None:
+    state = State(CATALOG)
+    add_job(state, job_spec("plain"))
+    add_job(state, replace(job_spec("forked"), kind=JobKind.ARRAY, forks=3, total_steps=9))
+    await site.adopt(state, state.take_changes())
+    assert "it is not forked" in await site.told("explain", "plain")
+    assert "not forked" not in await site.told("explain", "forked")

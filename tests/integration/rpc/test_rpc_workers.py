@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 
 from eva_master.adapters.rpc._proto import worker_pb2 as pb
 from eva_master.adapters.rpc._proto.worker_pb2_grpc import WorkersStub
-from eva_master.adapters.rpc.workers import sessions
+from eva_master.adapters.rpc.workers import messages, sessions
 from eva_master.adapters.rpc.workers.sessions import Pace, Welcome, WorkerSessions, _Session
 from eva_master.control.state.store import State
 from eva_master.model.actions import (
@@ -24,6 +24,7 @@ from eva_master.model.actions import (
     StopTask,
     SyncWorker,
     TaskOrder,
+    TellMerge,
 )
 from eva_master.model.errors import Unreachable
 from eva_master.model.events import (
@@ -35,6 +36,7 @@ from eva_master.model.events import (
     WorkerRegistered,
     WorkerReported,
 )
+from eva_master.model.forks.merging import MergeRound
 from eva_master.model.ids import InstanceId, JobId, Millis, RunId
 from eva_master.model.job import Program
 from eva_master.model.records import Progress
@@ -254,6 +256,73 @@ async def test_a_newer_session_replaces_the_older_one(master: RpcMaster) -> None
     # The older session's end was nobody's loss.
     assert await master.loop.event() == WorkerLost(I1, second.session, goodbye=False)
     assert master.loop.quiet
+
+
+async def test_a_second_agent_is_refused_while_the_first_is_heard_of(master: RpcMaster) -> None:
+    first = await master.agent(process="one")
+    await first.hear()
+    registered = await master.loop.event()
+    copy = await master.agent(process="two")
+    assert await copy.ended() is grpc.StatusCode.ALREADY_EXISTS
+    assert "another agent is connected as 'i-1'" in await copy.call.details()
+    hints = dict(await copy.call.trailing_metadata())["eva-hint-bin"].decode()
+    assert "a state directory belongs to one machine" in hints
+    assert master.loop.quiet
+    master.sessions.execute(SyncWorker(I1))
+    assert (await first.hear()).HasField("sync")
+    # The same process, whose connection broke without a word, is let in at once.
+    again = await master.agent(process="one")
+    assert (await again.hear()).HasField("welcome")
+    second = await master.loop.event()
+    assert second.session > registered.session
+    # And one that was started anew, once the end of the other is noticed.
+    again.call.cancel()
+    assert await master.loop.event() == WorkerLost(I1, second.session, goodbye=False)
+    anew = await master.agent(process="two")
+    assert (await anew.hear()).HasField("welcome")
+
+
+async def test_an_agent_of_whom_no_heartbeat_comes_gives_way_to_another(
+    master: RpcMaster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = await master.agent(process="one")
+    await first.hear()
+    monkeypatch.setattr(_Session, "silent_ms", lambda session, now: 5_000)
+    second = await master.agent(process="two")
+    assert (await second.hear()).HasField("welcome")
+    assert await first.ended() is grpc.StatusCode.ABORTED
+
+
+def test_silence_counts_from_the_last_heartbeat() -> None:
+    clock = _StoppedClock()
+
+    async def scenario() -> None:
+        session = _Session(I1, clock.now(), None)
+        clock.at += 3_000
+        assert session.silent_ms(clock.now()) == 3_000
+        session.beat(clock.now())
+        clock.at += 1_000
+        assert session.silent_ms(clock.now()) == 1_000
+
+    asyncio.run(scenario())
+
+
+async def test_a_newer_order_of_a_merge_takes_the_place_of_one_that_waits() -> None:
+    written: list[pb.MasterMessage] = []
+    reads = asyncio.Event()
+
+    async def write(message: pb.MasterMessage) -> None:
+        await reads.wait()
+        written.append(message)
+
+    session = _Session(I1, 1, SimpleNamespace(write=write))
+    for quota, give in ((0, False), (50, False), (50, True)):
+        told = TellMerge(I1, RUN, 1, MergeRound(4, 0, quota, 2, give=give))
+        session.send(messages.command(told))
+    reads.set()
+    await session.settle()
+    assert [(it.merge.quota, it.merge.give) for it in written] == [(50, True)]
+    assert session._outgoing_bytes == 0
 
 
 async def test_a_session_ends_with_the_certificate_it_was_opened_with(master: RpcMaster) -> None:

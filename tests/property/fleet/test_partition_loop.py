@@ -181,7 +181,7 @@ def _live_divided(world: ChaoticWorld, story: PartStory) -> _Stays:
         stays.look(world)
 
 
-@drawn(15)
+@drawn(6)
 @given(part_stories)
 def test_partitions_are_kept_apart(story: PartStory) -> None:
     world = _divided(story)
@@ -194,7 +194,7 @@ def test_partitions_are_kept_apart(story: PartStory) -> None:
             assert job.partition != "closed" or job.state is JobState.CANCELLED
 
 
-@drawn(3)
+@drawn(2)
 @given(part_stories)
 def test_a_divided_cluster_replays_alike(story: PartStory) -> None:
     def history() -> list[object]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,7 +13,7 @@ from eva_master.control.measure import ledger
 from eva_master.control.settings import Settings
 from eva_master.model.catalog import InstanceType, Offering, Purchase
 from eva_master.model.fleet.nodes import OwnedNode
-from eva_master.model.forks.merging import MergeRule
+from eva_master.model.forks.merging import MergeRule, Merging
 from eva_master.model.ids import Family, InstanceId, JobId, Price, RunId, Workload
 from eva_master.model.job import JobKind, JobSpec, Program, TaskSpec
 from eva_master.model.resources import Resources
@@ -24,7 +24,7 @@ from tests.drawing import drawn
 from tests.fakes.chaos import CapriciousPolicy, ChaoticWorld
 
 CHAOS_MS = 1_200_000
-MINUTE_MS = 60_000
+MERGE_MS = 3_000
 SPEEDS = {"a": 5.0, "b": 1.0}
 DELAYS = Delays(fetch_ms=1_000, start_ms=1_000, stop_ms=2_000, report_ms=10_000)
 
@@ -41,6 +41,8 @@ class Story:
     fuses: list[int]
     cuts: list[tuple[int, int, int]]
     outages: list[tuple[int, int, int]]
+    stalls: list[tuple[int, int]]
+    """When merges begin to take long, and how long they take until the next of these."""
 
 
 times = st.integers(0, CHAOS_MS // 1000).map(lambda it: it * 1000)
@@ -57,6 +59,7 @@ stories = st.builds(
     fuses=st.lists(st.integers(10, 300), max_size=6),
     cuts=st.lists(st.tuples(times, st.integers(0, 9), st.integers(0, 300_000)), max_size=4),
     outages=st.lists(st.tuples(times, st.integers(0, 9), st.integers(0, 300_000)), max_size=4),
+    stalls=st.lists(st.tuples(times, st.sampled_from([1_000, 60_000, 940_000])), max_size=3),
 )
 
 
@@ -101,7 +104,7 @@ def _world(story: Story) -> ChaoticWorld:
         delays=DELAYS,
         work_of=lambda run: Work(_total_ms(world, run), steps_per_s=1.0),
         speed_of=lambda _run, family: SPEEDS[family],
-        merge_ms=3_000,
+        merge_ms=MERGE_MS,
     )
     for number, (at, forks, steps) in enumerate(story.jobs):
         world.submit(_spec(number, forks, steps), at)  # type: ignore[arg-type]
@@ -109,6 +112,8 @@ def _world(story: Story) -> ChaoticWorld:
         world.timeline.after(at, lambda i=index, b=back: _hit(world, i, b, "cut"))
     for at, index, back in story.outages:
         world.timeline.after(at, lambda i=index, b=back: _hit(world, i, b, "outage"))
+    for at, long in story.stalls:
+        world.timeline.after(at, lambda ms=long: setattr(world.workers, "merge_ms", ms))
     return world
 
 
@@ -122,7 +127,36 @@ def _hit(world: ChaoticWorld, index: int, back: int, what: str) -> None:
     getattr(world.workers, what)(victim, back)
 
 
-def _look(world: ChaoticWorld, seen: Counter[str]) -> None:
+@dataclass
+class Store:
+    """The merges that the master took, by job and epoch, as their digests tell of them."""
+
+    merges: dict[tuple[JobId, int], str] = field(default_factory=dict)
+    counted: dict[JobId, int] = field(default_factory=dict)
+    """The steps of each job once its last merge was taken."""
+
+    def look(self, job: JobId, now: Merging) -> None:
+        if now.merged and (job, now.merged) not in self.merges:
+            self.merges[job, now.merged] = now.digest
+            self.counted[job] = now.steps
+        assert not now.merged or self.merges[job, now.merged] == now.digest
+
+    def steps(self, job: JobId) -> int:
+        """The steps in the merges of a job, each of whose parts was trained from the one before."""
+        base, total = "", 0
+        for epoch in range(1, 1 + sum(it == job for it, _ in self.merges)):
+            name, _, what = self.merges[job, epoch].partition(":")
+            assert name.startswith(f"{epoch}.")
+            parts = [it.partition("@") for it in what.split("+")]
+            assert [it for *_, it in parts] == [base] * len(parts)
+            forks = [it.split(".")[0] for it, *_ in parts]
+            assert len(forks) == len(set(forks))
+            total += sum(int(it.split(".")[2]) for it, *_ in parts)
+            base = name
+        return total
+
+
+def _look(world: ChaoticWorld, seen: Counter[str], store: Store) -> None:
     places: defaultdict[JobId, list[str]] = defaultdict(list)
     for name, where in world.workers.running().items():
         assert len(where) == 1, f"{name} runs on {where}"
@@ -135,6 +169,7 @@ def _look(world: ChaoticWorld, seen: Counter[str]) -> None:
         merging = job.merging
         if merging is None:
             continue
+        store.look(active, merging)
         promised = sum(it.steps for it in merging.shares) + sum(it.steps for it in merging.parts)
         assert merging.steps + promised <= (job.spec.total_steps or 0)
         seen["epochs"] = max(seen["epochs"], merging.merged)
@@ -143,30 +178,34 @@ def _look(world: ChaoticWorld, seen: Counter[str]) -> None:
             fork = attempt.fork
             assert fork is None or fork.epoch <= merging.epoch
             share = merging.share_of(world.state.runs[attempt.order.run].replica)
-            if fork is not None and not attempt.paused and share is not None:
-                # It trains on what was merged last, or has not heard of it yet.
-                assert fork.epoch in (0, merging.epoch) or share.attempt != attempt.order.attempt
+            if fork is None or attempt.paused or share is None:
+                continue
+            # It trains on what was merged last, or has not heard of it yet.
+            if share.attempt == attempt.order.attempt and fork.epoch == merging.epoch:
+                assert fork.weights == merging.digest.partition(":")[0]
 
 
-def _lived(story: Story) -> tuple[Counter[str], ChaoticWorld]:
+def _lived(story: Story) -> tuple[Store, ChaoticWorld]:
     seen: Counter[str] = Counter()
+    store = Store()
     world = _world(story)
     while world.timeline.now() < CHAOS_MS:
         world.step()
-        _look(world, seen)
+        _look(world, seen, store)
     world.calm_down()
+    world.workers.merge_ms = MERGE_MS
     for _ in range(200_000):
         if len(world.answers.replies) == len(story.jobs) and not world.state.active:
             break
         world.step()
-        _look(world, seen)
-    return seen, world
+        _look(world, seen, store)
+    return store, world
 
 
-@drawn(60)
+@drawn(25)
 @given(stories)
 def test_forked_jobs_end_with_every_step_done_once(story: Story) -> None:
-    seen, world = _lived(story)
+    store, world = _lived(story)
     known = {it.spec.name: it for it in world.state.jobs.values()}
     for number, (_, forks, steps) in enumerate(story.jobs):
         job = known.get(f"job{number}")
@@ -176,8 +215,11 @@ def test_forked_jobs_end_with_every_step_done_once(story: Story) -> None:
         if forks > 1 and not (job.merging is not None and job.merging.unforked):
             assert job.merging is not None
             assert job.merging.steps == steps
+        if job.merging is not None:
+            # What the last fork did alone, and ended with, is in no merge.
+            store.look(job.id, job.merging)
+            assert store.steps(job.id) == store.counted.get(job.id, 0) <= steps
         runs = list(world.state.members(job.id))
         assert sum(it.state is RunState.SUCCEEDED for it in runs) == 1
     for name, account in ledger.bill(world.state, world.timeline.now()).jobs.items():
         assert 0 <= account.replicas <= account.charged, name
-    assert seen is not None

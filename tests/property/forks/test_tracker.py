@@ -51,9 +51,7 @@ class World:
     def settle(self) -> None:
         """What the control loop does after each event, be it the first of a new master."""
         there = {(it.fork, it.attempt) for it in self.runners()}
-        for share in self.record.shares:
-            if (share.fork, share.attempt) not in there:
-                self.record = tracker.struck(self.record, share.fork)
+        self.record = tracker.without(self.record, there)
         self.record = tracker.led(self.record, self.runners(), Millis(self.now))
         left = self.total - self.record.steps
         self.record = tracker.opened(self.record, left, self.runners(), Millis(self.now))

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from eva_master.learning.run_times.posterior import NONE_FINISHED, Finished, Prior
 from eva_master.learning.runtimes import RunTimes, Traits
+from eva_master.model.arithmetic.fixed_point import exp_of_ppm, log_ppm
 from eva_master.model.events import Phase
 from eva_master.model.ids import MILLION, JobId, Millis, RunId, run_id
 from eva_master.model.planning.estimate import LONGEST_MS, Estimate, Estimates, Source
-from eva_master.model.planning.fixed_point import exp_of_ppm, log_ppm
 from eva_master.model.planning.snapshot import JobView
 from eva_master.model.resources import Resources
 from tests.drawing import drawn

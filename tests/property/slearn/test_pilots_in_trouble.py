@@ -88,7 +88,7 @@ def _check_pilots(world: ChaoticWorld) -> None:
             assert left <= len(job.spec.tasks) - state.succeeded(job.id), job
 
 
-@drawn(20)
+@drawn(10)
 @given(stories, configs, outages)
 def test_every_job_leaves_sampling_and_no_slot_is_idle_for_it(
     story: Story, config: Config, cut: list[tuple[int, int, int]]

@@ -161,7 +161,7 @@ def _with_lines(story: Story, drained: list[tuple[int, int, bool]]) -> ChaoticWo
     return world
 
 
-@drawn(20)
+@drawn(8)
 @given(stories, drains)
 def test_no_room_stays_free_for_which_a_task_stands_in_line(
     story: Story, drained: list[tuple[int, int, bool]]
@@ -172,7 +172,7 @@ def test_no_room_stays_free_for_which_a_task_stands_in_line(
     _check_pools(world)
 
 
-@drawn(3)
+@drawn(2)
 @given(stories, drains)
 def test_the_same_seed_fills_the_same_rooms(
     story: Story, drained: list[tuple[int, int, bool]]

@@ -7,18 +7,20 @@ from collections.abc import Callable
 from eva_master.app.policy_registry import policies
 from eva_master.control.measure import ledger
 from eva_master.control.settings import Settings
+from eva_master.model.actions import TellMerge, WorkerAction
 from eva_master.model.catalog import InstanceType, Offering, Purchase
 from eva_master.model.events import (
     CancelRequested,
     NodeRequested,
+    PartGiven,
     ResumeRequested,
     SuspendRequested,
 )
 from eva_master.model.fleet.nodes import NodeVerb, OwnedNode
-from eva_master.model.forks.merging import MergeRule
+from eva_master.model.forks.merging import MergeRule, Merging
 from eva_master.model.ids import Family, InstanceId, JobId, Millis, Price, RunId, Workload
 from eva_master.model.job import JobKind, JobSpec, Program, TaskSpec
-from eva_master.model.records import Job
+from eva_master.model.records import Job, StopReason
 from eva_master.model.resources import Resources
 from eva_master.model.states import JobState, RunState
 from eva_master.simulation.cluster.delays import Delays
@@ -210,3 +212,118 @@ def test_who_is_left_alone_in_an_epoch_does_what_the_others_did_not() -> None:
     assert job.merging.steps == 12 * 600
     assert job.finished_ms is not None
     assert job.finished_ms > 11 * MINUTE_MS  # by the fast node alone
+
+
+def _merging(fleet: Fleet) -> Merging:
+    merging = fleet.job("a-1").merging
+    assert merging is not None
+    return merging
+
+
+def _trains_on_three(fleet: Fleet) -> None:
+    fleet.submit(forked("a", 14 * 3_600))
+    fleet.until(lambda: JobId("a-1") in fleet.state.jobs and len(fleet.running("a-1")) == 3)
+    fleet.until(lambda: len(_merging(fleet).shares) == 3)
+
+
+def test_a_leader_that_is_to_merge_no_more_is_stopped_and_begins_anew() -> None:
+    fleet = Fleet(merge_ms=5_000)
+    _trains_on_three(fleet)
+    fleet.workers.merge_ms = 17 * MINUTE_MS  # more than the minute and a quarter of an hour
+    fleet.until(lambda: _merging(fleet).leader == 0)
+    epoch = _merging(fleet).epoch
+    fleet.workers.merge_ms = 5_000
+    fleet.until(lambda: _merging(fleet).leader not in (0, None))
+    own = fleet.state.runs[RunId("a-1/0")]
+    assert (own.state, own.stop, own.attempt) == (RunState.STOPPING, StopReason.MERGE, 1)
+    assert own.target == "n-1"
+    fleet.until(lambda: fleet.state.runs[own.id].state is RunState.RUNNING)
+    assert fleet.state.runs[own.id].attempt == 2
+    fleet.until(lambda: _merging(fleet).epoch > epoch + 1)
+    # The one that counts is that of the second leader, and has not the first one's part.
+    assert dict(_merging(fleet).missed) == {}
+    fleet.until(lambda: fleet.ended("a-1"))
+    assert _merging(fleet).steps == 14 * 3_600
+
+
+def test_a_fork_that_is_cut_off_is_left_out_and_ends_no_forking() -> None:
+    fleet = Fleet()
+    _trains_on_three(fleet)
+    lost = InstanceId("n-2")
+    fleet.workers.cut(lost, 9 * MINUTE_MS)  # its tasks stop after ten minutes
+    number = next(it.replica for it in fleet.state.in_hand(JobId("a-1")) if it.instance == lost)
+    cut_ms = fleet.timeline.now()
+    fleet.until(lambda: _merging(fleet).share_of(number) is None)
+    assert fleet.timeline.now() - cut_ms <= 60_000
+    epoch, rejoins_ms = _merging(fleet).epoch, cut_ms + 9 * MINUTE_MS
+    fleet.until(lambda: fleet.timeline.now() >= rejoins_ms - 1_000)
+    assert _merging(fleet).epoch >= epoch + 7  # the others go on, a minute each
+    assert _merging(fleet).missed == ()
+    run = next(it for it in fleet.state.in_hand(JobId("a-1")) if it.replica == number)
+    fleet.until(lambda: _merging(fleet).share_of(number) is not None)
+    assert fleet.timeline.now() - rejoins_ms < 30_000
+    assert fleet.state.runs[run.id].attempt == run.attempt
+    fleet.until(lambda: fleet.ended("a-1"))
+    assert (_merging(fleet).steps, _merging(fleet).unforked) == (14 * 3_600, "")
+
+
+def test_who_reconnects_at_once_keeps_its_share() -> None:
+    fleet = Fleet()
+    _trains_on_three(fleet)
+    before = _merging(fleet)
+    fleet.workers.cut(InstanceId("n-2"), 20_000)
+    at = fleet.timeline.now() + 30_000
+    fleet.until(lambda: fleet.timeline.now() >= at)
+    assert _merging(fleet).shares == before.shares
+
+
+def test_a_master_that_was_away_for_long_blames_nobody() -> None:
+    fleet = Fleet()
+    _trains_on_three(fleet)
+    fleet.workers.merge_ms = 30 * MINUTE_MS
+    fleet.until(lambda: _merging(fleet).leader == 0)
+    late = _merging(fleet).since_ms + MergeRule(every_ms=MINUTE_MS).lead_ms
+    fleet.until(lambda: fleet.timeline.now() >= late - 5 * MINUTE_MS)
+    for name, away_s in (("n-1", 530), ("n-2", 490), ("n-3", 490)):
+        fleet.workers.cut(InstanceId(name), away_s * 1_000)
+    fleet.until(lambda: fleet.timeline.now() >= late + 175_000)
+    fleet.restart()
+    # The leader comes back half a minute after the others, and may then say what it has done.
+    fleet.until(lambda: fleet.timeline.now() >= late + 205_000)
+    assert fleet.state.connected(InstanceId("n-2"))
+    assert not fleet.state.connected(InstanceId("n-1"))
+    assert (_merging(fleet).leader, _merging(fleet).missed) == (0, ())
+
+
+def test_an_order_that_was_lost_is_said_again() -> None:
+    fleet = Fleet()
+    _trains_on_three(fleet)
+    said_ms: list[int] = []
+    hear = fleet.workers.execute
+
+    def execute(action: WorkerAction) -> None:
+        if isinstance(action, TellMerge) and action.run == "a-1/0" and action.round.give:
+            said_ms.append(fleet.timeline.now())  # and nobody hears it
+        else:
+            hear(action)
+
+    fleet.workers.execute = execute  # type: ignore[method-assign]
+    fleet.until(lambda: len(said_ms) > 1)
+    assert said_ms[1] - said_ms[0] == Settings().worker_resend_ms
+
+
+def test_a_program_that_makes_no_step_goes_on_unforked() -> None:
+    fleet = Fleet(gives=False)
+    _trains_on_three(fleet)
+    for _ in range(2):
+        assert _merging(fleet).unforked == ""
+        for run in fleet.state.in_hand(JobId("a-1")):
+            assert run.instance is not None
+            session = fleet.state.sessions[run.instance]
+            epoch = _merging(fleet).epoch
+            fleet.inbox.post(PartGiven(run.instance, session, run.id, run.attempt, epoch, 0))
+        at = fleet.timeline.now() + 1_000
+        fleet.until(lambda at=at: fleet.timeline.now() >= at)
+    assert _merging(fleet).unforked == "no fork made a step in 2 rounds in a row"
+    fleet.until(lambda: fleet.ended("a-1"))
+    assert fleet.job("a-1").state is JobState.SUCCEEDED

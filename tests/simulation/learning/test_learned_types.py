@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from eva_master.adapters.traces.recipes import GpusRecipe
+from eva_master.adapters.traces.fleets.recipes import GpusRecipe
 from eva_master.app.experiment.fleet import ServersSection, awaited, fleet_figures, nodes_of
 from eva_master.app.simulate import named_policy
 from eva_master.model.ids import MILLION, Family, Workload

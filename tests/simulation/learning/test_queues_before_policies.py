@@ -200,7 +200,9 @@ def test_pilots_of_an_array_larger_than_a_plan_is_shown_go_first_too() -> None:
 # -- crashes, cancellations, limits of users -------------------------------------------------------
 
 
-@pytest.mark.parametrize("after", [1, 5, 40])
+@pytest.mark.parametrize(
+    "after", [5, *(pytest.param(it, marks=pytest.mark.explore) for it in (1, 40))]
+)
 def test_a_master_that_restarts_in_the_middle_goes_on_with_the_same_order(after: int) -> None:
     plain, again = World(backed(), limit=2), World(backed(), limit=2)
     assert again.cluster.run(lambda: len(again.runs) >= after)

@@ -119,7 +119,7 @@ def test_json_has_the_documented_shape(eva: Run, api: FakeApi) -> None:
     assert shown.keys() == {
         *("kind", "subject", "now_ms", "round", "at_ms", "partition", "job", "instances"),
         *("moved_in_round", "moved_ms", "exchanges", "weighing", "instance", "lines", "pools"),
-        *("latency", "more_lines", "evidence", "dag", "fleet"),
+        *("latency", "more_lines", "evidence", "dag", "fleet", "borrowing"),
     }
     assert len(shown["instances"]) == 23
     assert shown["instances"][0]["tasks"][0] == {
@@ -228,6 +228,28 @@ def test_a_stage_is_told_what_its_dag_has_left(
     shown = json.loads(eva("explain", "a-1", "--json").stdout)["dag"]
     assert (shown["label"], shown["stages"]) == (told.label, told.stages)
     assert shown["left_ms"] == (told.left_ms if told.HasField("left_ms") else None)
+
+
+def test_a_job_that_borrows_says_from_whom(eva: Run, api: FakeApi) -> None:
+    lenders = [
+        pb.Lender(tenant="b", micro_usd_per_hour=240_000, gpus_thousandths=1_500),
+        pb.Lender(tenant="c\x1b[2J", micro_usd_per_hour=120_000),
+    ]
+    terms = pb.Borrowing(gpus=2, micro_usd_per_hour=360_000, lenders=lenders)
+    job = pb.Job(id="a-1", state="running")
+    api.explanation = pb.Explanation(kind="job", now_ms=NOW_MS, job=job, borrowing=terms)
+    text = eva("explain", "a-1").stdout
+    for line in (
+        "it borrows 2 GPUs for $0.36/h:",
+        "b gets $0.24/h for 1.5 GPUs",
+        "gets $0.12/h\n",
+    ):
+        assert line in text
+    assert "\x1b" not in text
+    shown = json.loads(eva("explain", "a-1", "--json").stdout)["borrowing"]
+    assert (shown["gpus"], shown["pays_micro_usd_per_hour"]) == (2, 360_000)
+    assert [it["gpus"] for it in shown["lenders"]] == [1.5, None]
+    assert [it["gets_usd_per_hour"] for it in shown["lenders"]] == [0.24, 0.12]
 
 
 def suspended(by: str, reason: str, tasks: list[pb.Task]) -> pb.Explanation:

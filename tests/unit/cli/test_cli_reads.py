@@ -312,6 +312,24 @@ def test_plan_tells_how_long_a_task_runs_unless_its_file_does(
     assert "run time" not in eva("plan", str(file)).stdout
 
 
+def test_plan_tells_what_the_job_would_be_worth(eva: Run, api: FakeApi, tmp_path: Path) -> None:
+    file = tmp_path / "job.yaml"
+    file.write_text(JOB)
+    assert "worth" not in eva("plan", str(file)).stdout
+    assert read(eva("plan", str(file), "--json"))["worth"] is None
+    known = pb.JobWorth(at_once_micro_usd=12_000_000, loss_micro_usd_per_hour=3_000_000)
+    api.plan.worth.CopyFrom(known)
+    told = "worth: $12.00 if it were done at once; waiting loses $3.00/h"
+    assert told in eva("plan", str(file)).stdout
+    shown = read(eva("plan", str(file), "--json"))["worth"]
+    assert (shown["done_usd"], shown["length_ms"], shown["at_once_usd"]) == (None, None, 12)
+    api.plan.worth.done_micro_usd, api.plan.worth.length_ms = 6_000_000, 7_200_000
+    told = "worth: $6.00 if it is done in 2h 0m; waiting loses $3.00/h"
+    assert told in eva("plan", str(file)).stdout
+    shown = read(eva("plan", str(file), "--json"))["worth"]
+    assert (shown["done_usd"], shown["length_ms"]) == (6, 7_200_000)
+
+
 def test_top_draws_once_into_a_pipe(eva: Run) -> None:
     text = eva("top").stdout
     for part in ("lab", "policy eva", "resnet18-3/0", "60", "bert-1/0", "saved $0.5000 (25%)"):

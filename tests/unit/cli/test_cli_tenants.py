@@ -113,3 +113,22 @@ def test_ls_and_status_show_tenants_where_there_are_any(eva: Run, api: FakeApi) 
     }
     assert ["tenant", "vision"] in lines(eva("status", "resnet18"))
     assert json.loads(eva("status", "resnet18", "--json").stdout)["tenant"] == "vision"
+
+
+def test_quotas_and_budgets_are_shown_where_there_are_any(api: FakeApi, eva: Run) -> None:
+    vision, rest, _ = api.tenants.tenants
+    vision.quota.CopyFrom(pb.Quota(stated={"v100": 16, "*": 4}, now={"v100": 12, "*": 4}))
+    vision.use.update({"v100": 13})
+    rest.budget_micro_usd, rest.month_micro_usd = 2_000_000, 2_500_000
+    table = eva("tenants").stdout
+    first, second, third, *_ = table.splitlines()
+    assert "BUDGET LEFT" in first
+    assert "4 *, 12 v100 (of 16)" in second
+    assert "13 v100" in second
+    assert "$0.00" in third
+    assert "scaled down in proportion: vision." in " ".join(table.split())
+    told = json.loads(eva("tenants", "--json").stdout)["tenants"]
+    assert told[0]["quota"] == {"*": 4, "v100": 16}
+    assert told[0]["quota_now"] == {"*": 4, "v100": 12}
+    assert told[0]["use"] == {"v100": 13}
+    assert (told[1]["budget_usd"], told[1]["spent_this_month_usd"]) == (2.0, 2.5)

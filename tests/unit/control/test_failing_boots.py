@@ -33,6 +33,8 @@ REASONS = {"silent": "did not register within 300 s", "left": "its worker leaves
 POLICIES = sorted(policies())
 FEW = ("cloudcoaster", "eva", "stratus")
 """Policies that are tried with every change; the others are by `make explore`."""
+HEAVY = "cloudcoaster"
+"""It keeps instances of its own, so that its hours take long."""
 WHY = "Client.InternalError: Client error on launch"
 RUN = RunId("a-1/0")
 
@@ -166,7 +168,7 @@ def test_four_are_bought_in_half_an_hour_at_most(catalog: str, form: str, policy
     assert 2 <= len(world.bought) <= 4
     assert REASONS.get(form, WHY) in world.told
     # And less and less, down to one an hour.
-    if catalog == "one" or NEW:
+    if NEW or (catalog == "one" and (policy != HEAVY or form == "boot")):
         world.play(8 * 60 * MINUTE_MS)
         assert len(world.bought) <= 13
 

@@ -11,12 +11,13 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-import cfnlint
 import pytest
-from cfnlint.decode import cfn_yaml
 
 from eva_master.adapters.deployment.stack import template
 from eva_master.adapters.ec2.launching.userdata import MOST_BYTES
+from tests.lazily import lazily
+
+cfnlint = lazily("cfnlint")
 
 _READS = ("Describe", "Get", "List")
 _OWNED = ("eva:cluster", "ec2:Vpc", "ec2:Owner", "ec2:CreateAction")
@@ -47,7 +48,7 @@ class Statement:
 
 
 def document() -> Any:
-    return cfn_yaml.loads(template())
+    return lazily("cfnlint.decode.cfn_yaml").loads(template())
 
 
 def statements() -> Iterator[Statement]:

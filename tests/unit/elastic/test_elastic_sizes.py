@@ -13,9 +13,16 @@ from eva_master.model.job import JobKind, Program, TaskSpec
 from eva_master.model.planning.elastic import Elastic, Scaling
 from eva_master.model.planning.plan import Plan, PolicyMemory
 from eva_master.model.planning.sizes import with_sizes
-from eva_master.model.planning.snapshot import InstanceView, JobView, RunView, Snapshot
+from eva_master.model.planning.snapshot import (
+    InstanceView,
+    JobView,
+    RemainingWork,
+    RunView,
+    Snapshot,
+)
 from eva_master.model.resources import Resources
-from eva_master.packing.elastic.fixed import built
+from eva_master.packing.elastic.fixed import built, fixed_sizes
+from eva_master.packing.fleet.contenders import Contenders
 from eva_master.policies import eva, no_packing, stratus, synergy
 from eva_master.ports import Policy
 
@@ -210,8 +217,6 @@ def test_eva_gives_back_what_only_members_hold_that_do_not_pay(policy: Policy) -
 
 
 def test_eva_changes_nothing_for_a_gang_that_is_about_to_end(policy: Policy) -> None:
-    from eva_master.model.planning.snapshot import RemainingWork
-
     cluster = Cluster(offering(1, 1.0, limit=4))
     cluster.gang("f", 3, 3)
     cluster.round(policy)
@@ -235,3 +240,48 @@ def test_other_policies_take_the_largest_size_that_the_cluster_could_hold(kind: 
     assert cluster.size("g") in (0, 5)
     cluster.comes_to_rest(policy)
     assert {job: size for job, size, _ in cluster.sizes} == {JobId("g-0"): 5, JobId("h-1"): 3}
+
+
+def test_on_a_fleet_members_shorten_the_work_that_is_left() -> None:
+    cluster = Cluster(offering(4, 1.0, limit=1), offering(2, 0.5, limit=2))
+    cluster.gang("g", 1, 8, scaling=Scaling((), 1_000_000))
+    seen = cluster.snapshot()
+    works = tuple(replace(run, remaining=RemainingWork(HOUR_MS)) for run in seen.runs)
+    for members in (1, 4):
+        grown = with_sizes(replace(seen, runs=works), {JobId("g-0"): members})
+        _, (one,) = Contenders().of(grown, 0)
+        assert one.alone_ms[CPU] == pytest.approx(HOUR_MS / members, rel=1e-5)
+        assert one.left_ms == one.alone_ms[CPU]
+        assert one.member_ms[CPU] == HOUR_MS, "what policies that choose sizes reckon with"
+
+
+RATES = ((Family("k"), 1_000_000), (Family("v"), 3_000_000))
+
+
+@pytest.mark.parametrize(
+    ("limits", "split", "size"),
+    [
+        ((4, 4), False, 4),  # eight that wait for the slow ones do less
+        ((9, 2), False, 11),  # two fast ones do 6
+        ((4, 4), True, 8),  # with divided batches each adds what it can
+        ((9, 0), False, 9),
+        ((3, 1), False, 4),  # fewer than the least are no gang
+    ],
+)
+def test_a_size_is_what_does_most_on_types_of_several_speeds(
+    limits: tuple[int, int], split: bool, size: int
+) -> None:
+    need = Resources(0, 1000, 1024)
+    kinds = [
+        Offering(InstanceType(f"{name}.1", Family(name), need), Price(1_000_000), limit=limit)
+        for name, limit in zip("kv", limits, strict=True)
+    ]
+    spec = TaskSpec(
+        Workload("w"), Program("true"), tuple((it, need) for it, _ in RATES), throughput=RATES
+    )
+    linear = Scaling((), 1_000_000)
+    elastic, names = Elastic(2, 12, linear, linear), (run_id(JobId("g"), 0), run_id(JobId("g"), 1))
+    job = JobView(JobId("g"), JobKind.GANG, names, Millis(0), 0, 0, 0, elastic=elastic)
+    runs = tuple(RunView(it, job.id, spec, None, pinned=False, running=False) for it in names)
+    seen = Snapshot(Millis(0), tuple(kinds), (replace(job, split_batch=split),), runs, ())
+    assert [entry.members for entry in fixed_sizes(seen)] == [size]

@@ -103,10 +103,28 @@ def test_the_benchmark_prints_an_object_per_policy(
     assert benchmark.main([str(tmp_path / "t.csv"), *fleet, *wanted]) == 0
     fifo, eva = map(json.loads, capsys.readouterr().out.splitlines())
     times = ["total_h", "mean_h", "median_h", "bound_h"]
-    keys = ["policy", *times, "moves_per_job", "changed_rounds", "cpu_s"]
+    shares = ["moves_per_job", "changed_rounds", "used", "nearly_full"]
+    keys = ["policy", "round_s", *times, *shares, "cpu_s"]
     assert list(fifo) == list(eva) == keys
     assert (fifo["policy"], fifo["total_h"], fifo["bound_h"]) == ("fifo", 2.01, 1.3333)
+    # Both types are held for 1.01 of 2.01 hours, half of the GPUs for the rest.
+    assert fifo["nearly_full"] == pytest.approx(1.01 / 2.01, abs=1e-4)
+    assert fifo["used"] == pytest.approx((1.01 + 1.00 / 2) / 2.01, abs=1e-4)
     assert eva["total_h"] >= eva["bound_h"] == fifo["bound_h"]
+
+
+def test_a_slot_is_how_often_there_is_a_plan_and_how_long_a_place_is_kept(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    written(tmp_path)
+    (tmp_path / "t.csv").write_text(JOBS + "2,c,4,7200,1,0.5\n")
+    fleet = ["--servers", "1", "--gpus", "2", "--move-s", "0", "--json", "--policy", "gavel"]
+    assert (
+        benchmark.main([str(tmp_path / "t.csv"), *fleet, "--slot-s", "90", "--slot-s", "720"]) == 0
+    )
+    short, long = map(json.loads, capsys.readouterr().out.splitlines())
+    assert (short["round_s"], long["round_s"]) == (90, 720)
+    assert short["moves_per_job"] > long["moves_per_job"]
 
 
 def test_the_benchmark_says_what_is_wrong_with_a_file(

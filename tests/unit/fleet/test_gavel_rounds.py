@@ -177,11 +177,18 @@ def test_higher_priority_goes_first_whatever_others_have_had() -> None:
     assert done == {"a/0": "Hold", "d/0": "Hold"}
 
 
-def test_who_waits_is_told_why() -> None:
-    plan, _ = gavel().plan(_crowd(a=0, b=1, c=1, running="bc"), None)
-    (hold,) = plan.entries
-    assert isinstance(hold, Hold)
-    assert hold.reason == "others have had less of what is due to them on any, or it has no room"
+def test_who_waits_is_told_why_and_when_its_turn_is_expected() -> None:
+    """A turn lasts a round of six minutes; of those of higher priority, an hour on each box."""
+
+    def told(**priorities: int) -> list[str]:
+        plan, _ = gavel().plan(_crowd(running="bc", **priorities), None)
+        return [it.reason for it in plan.entries if isinstance(it, Hold | Suspend)]
+
+    why = "others have had less of what is due to them on any, or it has no room"
+    turn = "its turn is expected within"
+    assert told(a=0, b=1, c=1) == [f"{why}; {turn} 2 hours"]
+    # Two are ahead of c, one on each box.
+    assert told(a=0, b=0, c=0) == [f"{why}; {turn} 20 minutes"]
 
 
 # -- memory --------------------------------------------------------------------------------------

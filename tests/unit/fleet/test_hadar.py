@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from eva_master.adapters.traces.recipes import GpusRecipe
+from eva_master.adapters.traces.fleets.recipes import GpusRecipe
 from eva_master.app.experiment.fleet import ServersSection, awaited, fleet_figures, nodes_of
 from eva_master.app.simulate import named_policy
 from eva_master.model.catalog import Purchase
@@ -52,6 +52,15 @@ def planned(snapshot: Snapshot) -> Plan:
 def places(snapshot: Snapshot, plan: Plan) -> dict[str, str]:
     after = carried_out(snapshot, plan)
     return {run.job: run.instance.rpartition("-")[0] for run in after.runs if run.instance}
+
+
+def types_of(snapshot: Snapshot, plan: Plan) -> dict[str, list[str]]:
+    """On which type each task of a job is, in their order."""
+    found: dict[str, list[str]] = {}
+    for run in carried_out(snapshot, plan).runs:
+        if run.instance is not None:
+            found.setdefault(run.job, []).append(run.instance.rpartition("-")[0])
+    return found
 
 
 def later(snapshot: Snapshot, seconds: int) -> Snapshot:
@@ -248,7 +257,33 @@ def test_a_gang_of_unlike_tasks_may_be_faster_on_two_types_than_on_one() -> None
     cluster = fleet(fast=2, slow=2)
     cluster.job("pair", rated(10, 1), rated(1, 10), left_s=HOUR)
     # Each of them takes an hour where it is fastest; on one type both would take ten.
-    assert planned(cluster.snapshot()).figures["bound_ms"] <= HOUR * 1000
+    snapshot = cluster.snapshot()
+    plan = planned(snapshot)
+    assert plan.figures["bound_ms"] <= HOUR * 1000
+    assert types_of(snapshot, plan) == {"pair": [FAST, SLOW]}
+    # There it stays, and the fallback is a type that holds both.
+    settled = carried_out(snapshot, plan)
+    assert planned(later(settled, 400)).entries == ()
+    assert types_of(settled, planned(later(settled, 400))) == {"pair": [FAST, SLOW]}
+
+
+def test_a_gang_of_unlike_tasks_stays_on_one_type_where_two_cost_more() -> None:
+    cluster = fleet(fast=4, slow=2)
+    # On both types the pair would be twice as fast; but to the others the slow one is worth ten
+    # times as much.
+    cluster.job("pair", rated(20, 1), rated(10, 20), left_s=HOUR)
+    for number in range(6):
+        cluster.job(f"other{number}", rated(1, 10), left_s=HOUR)
+    snapshot = cluster.snapshot()
+    assert types_of(snapshot, planned(snapshot))["pair"] == [FAST, FAST]
+
+
+def test_without_room_on_both_types_a_gang_of_unlike_tasks_takes_one() -> None:
+    cluster = fleet(fast=2, slow=1)
+    cluster.job("there", rated(1, 10), on=["slow-0"], left_s=100 * HOUR)
+    cluster.job("pair", rated(10, 1), rated(1, 10), left_s=HOUR)
+    snapshot = later(cluster.snapshot(), 10)
+    assert types_of(snapshot, planned(snapshot))["pair"] == [FAST, FAST]
 
 
 def test_a_gang_that_can_never_be_whole_holds_up_nobody() -> None:

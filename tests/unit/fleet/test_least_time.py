@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from eva_master.adapters.traces.recipes import GpusRecipe
+from eva_master.adapters.traces.fleets.recipes import GpusRecipe
 from eva_master.app.experiment.fleet import ServersSection, nodes_of
 from eva_master.model.ids import MILLIS_PER_HOUR, Family
 from eva_master.model.resources import Resources

@@ -90,3 +90,23 @@ def test_a_gang_may_be_on_several_types_only_if_none_holds_it() -> None:
     jobs = {"gang": Trained(3, 2, {"a": 1, "b": 1}), "pair": Trained(2, 1, {"a": 1, "b": 1})}
     told = in_rounds(tiresias(), {"a": 2, "b": 1}, jobs)
     assert told == [{"gang": ("a", "a", "b")}] * 2 + [{"pair": ("a", "a")}]
+
+
+def test_the_last_give_way_for_a_gang_that_needs_several_types() -> None:
+    jobs = {
+        **{f"old{n}": Trained(1, 9, BOTH, had_gpu_s=9_000) for n in range(4)},
+        "wide": Trained(3, 2, BOTH, arrives=1),
+    }
+    told = in_rounds(tiresias(), {"a": 2, "b": 2}, jobs, most=4)
+    everybody = {"old0": ("a",), "old1": ("a",), "old2": ("b",), "old3": ("b",)}
+    assert told[0] == told[3] == everybody
+    assert told[1] == told[2] == {"old0": ("a",), "wide": ("a", "b", "b")}
+
+
+def test_nobody_gives_way_for_a_gang_that_all_types_together_do_not_hold() -> None:
+    jobs = {
+        "old": Trained(1, 3, BOTH, had_gpu_s=9_000),
+        "wide": Trained(4, 2, BOTH, arrives=1),
+    }
+    told = in_rounds(tiresias(), {"a": 2, "b": 1}, jobs, most=3)
+    assert told == [{"old": ("a",)}] * 3 or told == [{"old": ("b",)}] * 3

@@ -49,11 +49,11 @@ def test_the_fastest_that_gave_leads_and_another_if_it_dies() -> None:
     assert now.leader == 1
     assert tracker.told(now, 1, 1, 800).average
     assert not tracker.told(now, 2, 4, 800).average
-    now = tracker.led(now, (SLOW, ODD), NOW)
+    now = tracker.led(tracker.without(now, {(0, 1), (2, 4)}), (SLOW, ODD), NOW)
     assert (now.leader, now.leader_attempt) == (2, 4)
     # If all who gave are gone, whoever runs has the parts from the store.
     later = Runner(0, 2, 1.0)
-    now = tracker.led(now, (later,), NOW)
+    now = tracker.led(tracker.without(now, {(0, 2)}), (later,), NOW)
     assert (now.leader, now.leader_attempt) == (0, 2)
     assert tracker.told(now, 0, 2, 800).parts == now.parts
 
@@ -162,3 +162,50 @@ def test_a_fork_that_claims_too_much_again_and_again_ends_the_forking() -> None:
         now = tracker.led(tracker.struck(now, 2), ALL, NOW)
         if not unforked:
             now = _closed(now, None, None)
+
+
+def test_rounds_in_which_nobody_makes_a_step_end_the_forking() -> None:
+    now = NOT_BEGUN
+    for unforked in (False, True):
+        now = tracker.opened(now, 800, ALL, NOW)
+        for runner in ALL:
+            assert not now.unforked
+            now = tracker.gave(now, 1, Part(runner.fork, runner.attempt, 0))
+        assert bool(now.unforked) is unforked
+    assert now.unforked == "no fork made a step in 2 rounds in a row"
+    lines = told(3, 800, now, lambda fork: f"a-1/0+{fork}")
+    assert lines[-1] == "goes on unforked: no fork made a step in 2 rounds in a row"
+
+
+def test_one_fork_without_a_step_is_left_out_and_told_why() -> None:
+    now = tracker.opened(NOT_BEGUN, 800, ALL, NOW)
+    for runner, steps in ((SLOW, 0), (FAST, 10), (ODD, 10)):
+        now = tracker.gave(now, 1, Part(runner.fork, runner.attempt, steps))
+    now = _closed(tracker.led(now, ALL, NOW), None, None)
+    assert (now.steps, now.idle, now.left_out) == (20, 0, ((0, "it holds no step"),))
+
+
+def test_who_is_cut_off_is_struck_without_blame_and_its_part_stays() -> None:
+    now = tracker.without(tracker.opened(NOT_BEGUN, 800, ALL, NOW), {(0, 1), (2, 4)})
+    assert [it.fork for it in now.shares] == [0, 2]
+    led = _epoch()
+    now = tracker.without(led, {(0, 1), (1, 2), (2, 4)})  # a later attempt is another one
+    assert (now.leader, now.parts, now.missed) == (None, led.parts, ())
+
+
+def test_forks_are_told_which_merge_counts() -> None:
+    now = _epoch()
+    assert tracker.told(now, 0, 1, 800).merge == ""
+    parts = tuple(Kept(it.fork, kept=True) for it in now.parts)
+    for leader, merged in ((2, 0), (1, 1)):
+        done = Done(1, leader, 1, parts, digest=f"of {leader}")
+        now = tracker.merged(now, done, RULE, NOW)
+        assert now.merged == merged
+    assert tracker.told(now, 0, 1, 800).merge == "of 1"
+
+
+def test_a_fork_waits_for_longer_than_a_leader_may_take() -> None:
+    for every_ms in (1_000, 60_000, 3_600_000):
+        rule = MergeRule(every_ms)
+        # From its part on: until the others are asked, have given, one has failed, one has merged.
+        assert rule.patience_ms >= every_ms + rule.give_ms + rule.lead_ms + rule.lead_ms

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -114,3 +115,14 @@ def test_older_journals_have_no_forks() -> None:
     history = ((JobState.PENDING.value, 0),)
     job = Job(JobId("a-1"), parse(HEAD), Millis(0), history)
     assert _read_back(job, older=True) == job
+
+
+def test_a_job_that_was_written_down_before_there_was_a_last_round_is_read() -> None:
+    job = Job(JobId("a-1"), parse(HEAD + "forks: 3\ntotal_steps: 100\n"), Millis(1), ())
+    job = replace(job, merging=Merging(merged=4, steps=50))
+    record, spec = json.loads(codec.JOBS.encode(job)), json.loads(codec.SPECS.encode(job.spec))
+    record["merging"].pop("last", None)
+    spec["merge"].pop("at_last_fastest", None)
+    stored = codec.StoredSpec(json.dumps(spec), task_specs.encode(job.spec.tasks))
+    (found,) = codec.jobs([(json.dumps(record), stored)])
+    assert (found.merging, found.spec.merge) == (job.merging, job.spec.merge)

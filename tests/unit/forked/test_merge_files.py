@@ -96,7 +96,7 @@ def test_parts_reach_the_leader_and_its_merge_the_others(tmp_path: Path) -> None
         assert isinstance(merged, PartsMerged)
         assert [(it.fork, it.kept) for it in merged.parts] == [(0, True), (1, True)]
         # The other one hears of the next epoch only once the merge is there.
-        other.merges.told(MergeRound(2, base_steps=10, quota=5))
+        other.merges.told(MergeRound(2, base_steps=10, quota=5, merge=merged.digest))
         await _until(lambda: other.merges.answer.epoch == 2)
         assert (other.path("merged", 1) / "weights.npz").read_bytes() == b"mean"
         for side in (leader, other):
@@ -188,5 +188,45 @@ def test_what_was_said_is_said_again_when_the_master_asks_again(tmp_path: Path) 
         assert side.said == [part, part]
         for it in (side, other):
             await it.merges.close()
+
+    asyncio.run(scenario())
+
+
+async def _merged(side: Side, weights: bytes) -> PartsMerged:
+    """The merge of the first epoch that a leader has made of nothing."""
+    side.merges.told(MergeRound(1, average=True))
+    await _until(lambda: side.merges.answer.average)
+    side.publish("merged", 1, {"parts": []}, weights)
+    side.merges.heard(0, 1)
+    await _until(lambda: side.said)
+    (merged,) = side.said
+    assert isinstance(merged, PartsMerged)
+    return merged
+
+
+def test_of_two_merges_of_an_epoch_the_one_that_counts_is_fetched(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        first, second, store = _sides(tmp_path)
+        third = Side(tmp_path / "two", Objects(f"file://{tmp_path / 'objects'}"), 2)
+        accepted = await _merged(first, b"first")
+        other = await _merged(second, b"second")
+        assert accepted.digest != other.digest
+        assert sorted(it.name for it in (store / "00000001" / "merged").iterdir()) == sorted(
+            [accepted.digest, other.digest]
+        )
+        # What lies there already, of whomever, is replaced.
+        third.publish("merged", 1, {"parts": []}, b"third")
+        order = MergeRound(2, quota=5, merge=accepted.digest)
+        for side in (first, second, third):
+            side.merges.told(order)
+        await _until(lambda: first.merges.answer.epoch == third.merges.answer.epoch == 2)
+        for side in (first, third):
+            assert (side.path("merged", 1) / "weights.npz").read_bytes() == b"first"
+        # The program that has loaded its own hears of no epoch after it.
+        await _until(lambda: second.lines)
+        assert second.lines == ["eva: another fork's merge of epoch 1 counts, so this attempt ends"]
+        assert second.merges.answer.epoch == 1
+        for side in (first, second, third):
+            await side.merges.close()
 
     asyncio.run(scenario())

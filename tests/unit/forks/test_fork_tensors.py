@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from eva_iterator import mean
+from eva_iterator._forks import formats
+from eva_iterator._forks.states import Unfit, check, check_range
 
-torch = pytest.importorskip("torch")
+from tests.lazily import lazily
 
-from eva_iterator import mean  # noqa: E402  (after the check for torch)
-from eva_iterator._forks import formats  # noqa: E402
-from eva_iterator._forks.states import Unfit, check, check_range  # noqa: E402
-
+torch = lazily("torch")
 pytestmark = pytest.mark.torch
 
 
@@ -65,16 +66,17 @@ def test_diverged_weights_are_noticed(value: float) -> None:
 @pytest.mark.parametrize(
     "other",
     [
-        torch.zeros(3),
-        torch.zeros(2, dtype=torch.float64),
-        torch.zeros(2).to_sparse(),
-        torch.zeros(1).expand(10**12),
-        [0.0, 0.0],
+        lambda: torch.zeros(3),
+        lambda: torch.zeros(2, dtype=torch.float64),
+        lambda: torch.zeros(2).to_sparse(),
+        lambda: torch.zeros(1).expand(10**12),
+        lambda: [0.0, 0.0],
     ],
+    ids=["longer", "double", "sparse", "expanded", "list"],
 )
-def test_other_tensors_are_refused(other: object) -> None:
+def test_other_tensors_are_refused(other: Callable[[], object]) -> None:
     with pytest.raises(Unfit):
-        check(torch.zeros(2), other)
+        check(torch.zeros(2), other())
 
 
 class Evil:

@@ -41,6 +41,8 @@ BOTH = There(parts=True, merge=True, base=True)
         (Round(9, quota=3, forks=2), Done(), There(base=True), Turn.LOAD, 8),
         (Round(4, quota=0, forks=1), Done(4, 99, 3, 3), There(), Turn.TRAIN, 4),
         (Round(4, quota=99, forks=1), Done(4, 99, 3, 3), There(), Turn.END, 4),
+        # Of a part that was not merged the steps are its own again.
+        (Round(4, quota=99, forks=1), Done(4, 9, 4, 3), There(base=True), Turn.TRAIN, 4),
         (Round(4, quota=9, forks=1, best=True), Done(merged=3), There(), Turn.GO_BACK, 3),
         (Round(4, quota=9, forks=1, best=True), Done(4, 1, 3, 3, 3), There(), Turn.TRAIN, 4),
         (Round(4, finished=True), Done(merged=3), There(), Turn.END, 4),
@@ -80,12 +82,15 @@ def test_the_environment_names_the_place() -> None:
         "EVA_FORK": "1",
         "EVA_FORKS": "3",
         "EVA_MERGE_DIR": "/merges",
-        "EVA_MERGE_EVERY_MS": "60000",
+        "EVA_MERGE_PATIENCE_MS": "1500000",
         "EVA_MERGE_CHECK": "val_acc",
     }
     place = place_in(environ)
     assert place is not None
-    assert (place.fork, place.forks, place.every_s) == (1, 3, 60.0)
+    assert (place.fork, place.forks, place.patience_s) == (1, 3, 1500.0)
+    strange = place_in({**environ, "EVA_MERGE_PATIENCE_MS": "long"})
+    assert strange is not None
+    assert strange.patience_s == 0
     assert place.larger_is_better
     assert not place._replace(better="smaller").larger_is_better
     other = place_in({**environ, "EVA_MERGE_CHECK": "score", "EVA_MERGE_BETTER": "larger"})

@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-torch = pytest.importorskip("torch")
+from tests.lazily import lazily
 
-from benchmarks import forked_training  # noqa: E402  (after the check for torch)
-from benchmarks.forked_models import images  # noqa: E402
-from benchmarks.forked_training import Setting, quotas, table, trained  # noqa: E402
-
+torch = lazily("torch")
+forked_training = lazily("benchmarks.forked_training")
+forked_models = lazily("benchmarks.forked_models")
 pytestmark = pytest.mark.torch
 
 
@@ -27,15 +27,17 @@ def one_thread() -> Iterator[None]:
 
 @pytest.mark.parametrize("merges", [1, 12, 96, 250])
 def test_forks_make_steps_in_proportion_to_their_speed(merges: int) -> None:
-    epochs = list(quotas(250.0, merges))
+    epochs = list(forked_training.quotas(250.0, merges))
     assert [sum(fork) for fork in zip(*epochs, strict=True)] == [250, 50, 50, 125, 125]
     assert len(epochs) == merges
 
 
 def test_forks_beat_the_fast_node_in_the_same_time() -> None:
-    model = images(steps=360)
-    forks, steps = trained(model, 2, Setting(True, merges=12, rate=2.0))
-    alone, made = trained(model, 2, Setting(False, whole=False))
+    model = forked_models.images(steps=360)
+    setting = forked_training.Setting
+    forked, apart = setting(True, merges=12, rate=2.0), setting(False, whole=False)
+    forks, steps = forked_training.trained(model, 2, forked)
+    alone, made = forked_training.trained(model, 2, apart)
     assert (steps, made) == (360, 150)
     assert forks > alone
 
@@ -43,17 +45,17 @@ def test_forks_beat_the_fast_node_in_the_same_time() -> None:
 def test_what_is_among_the_results_is_not_run_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    calls: list[Setting] = []
+    calls: list[Any] = []
 
-    def fake(model: object, seed: int, setting: Setting) -> tuple[float, int]:
+    def fake(model: object, seed: int, setting: object) -> tuple[float, int]:
         calls.append(setting)
         return 50.0 + 2 * seed, 600
 
-    monkeypatch.setattr(forked_training, "trained", fake)
+    monkeypatch.setattr("benchmarks.forked_training.trained", fake)
     results = tmp_path / "build" / "results.jsonl"
     forked_training.run(["images"], 1, results)
     once = len(calls)
     forked_training.run(["images"], 2, results)
     assert len(calls) == 2 * once == len(results.read_text().splitlines())
     assert json.loads(results.read_text().splitlines()[0])["setting"]["forked"] is False
-    assert "| fast node alone, all steps | 51.0 ± 1.4 |" in table(results)
+    assert "| fast node alone, all steps | 51.0 ± 1.4 |" in forked_training.table(results)

@@ -6,7 +6,7 @@ import pytest
 
 from eva_master.adapters.jobfile import parse_job
 from eva_master.model.errors import InvalidJob
-from eva_master.model.job import JobSpec
+from eva_master.model.job import JobSpec, ParameterServers
 from tests.fakes.examples import EXAMPLES
 from tests.fakes.jobs import CATALOG
 
@@ -22,6 +22,37 @@ def test_the_job_has_as_many_tasks_as_may_run() -> None:
     assert (spec.least, len(spec.tasks)) == (2, 5)
     assert spec.scaling == ((2, 4_000_000), (5, 7_500_000))
     assert len(set(map(id, spec.tasks))) == 1
+
+
+def test_rates_apart_are_those_together_unless_stated() -> None:
+    stated = (
+        "tasks: {least: 1, most: 4, throughput: {1: 2, 4: 8}, throughput_apart: {1: 2, 4: 5}}\n"
+    )
+    spec = parse(HEAD + stated)
+    assert spec.scaling_apart == ((1, 2_000_000), (4, 5_000_000))
+    assert parse(HEAD + "tasks: {least: 1, most: 4, throughput: {4: 8}}\n").scaling_apart == ()
+
+
+def test_parameter_servers() -> None:
+    spec = parse(HEAD + "ps: {minibatch: 90s, update: 38ms, gradient: 300MiB}\n")
+    assert spec.ps == ParameterServers(90_000_000, 38_000, 300 << 20)
+    assert parse(HEAD).ps is None
+
+
+@pytest.mark.parametrize(
+    ("ps", "where"),
+    [
+        ("{gradient: 300MiB}", "ps.minibatch"),
+        ("{minibatch: 90s}", "ps.gradient"),
+        ("{minibatch: -1s, gradient: 1MiB}", "ps.minibatch"),
+        ("{minibatch: 1s, gradient: 300}", "ps.gradient"),
+        ("{minibatch: 1s, gradient: 1MiB, servers: 2}", "ps.servers"),
+    ],
+)
+def test_parameter_servers_that_are_wrong(ps: str, where: str) -> None:
+    with pytest.raises(InvalidJob) as refusal:
+        parse(f"{HEAD}ps: {ps}\n")
+    assert where in str(refusal.value)
 
 
 def test_bounds_that_are_the_same_make_a_gang_like_any_other() -> None:
@@ -75,6 +106,16 @@ def test_the_example_is_elastic() -> None:
         ("{least: 1, most: 4, often: 2}", "j.yaml:4:28: tasks.often", "unknown key"),
         ("{least: 2, most: 4, throughput: {1: 1}}", "tasks.throughput.1", "never has 1 members"),
         ("{least: 2, most: 4, throughput: {2: 0}}", "tasks.throughput", "greater than 0"),
+        (
+            "{least: 2, most: 4, throughput_apart: {5: 1}}",
+            "tasks.throughput_apart.5",
+            "never has 5 members",
+        ),
+        (
+            "[{name: a, least: 1, most: 4}, {name: b}]",
+            "tasks[0]",
+            "an elastic gang has equal tasks",
+        ),
         ("{least: 2, most: 4}\nkind: array", "j.yaml:4:1: tasks", "do not wait for each other"),
         ("{least: 2, most: 4}\nconcurrency: 2", "j.yaml:5:1: concurrency", "cannot be limited"),
     ],

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import hadar_published
-from eva_master.adapters.traces.recipes import GpusRecipe
+from eva_master.adapters.traces.fleets.recipes import GpusRecipe
 from eva_master.model.ids import MILLION, Family
 from eva_master.simulation.scenario.submission import spec_of, steps_per_s, total_steps
 

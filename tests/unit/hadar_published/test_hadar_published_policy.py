@@ -9,14 +9,16 @@ import pytest
 
 from eva_master.app.policy_registry import policies
 from eva_master.app.simulate import named_policy
-from eva_master.model.catalog import Purchase
+from eva_master.model.catalog import Gpu, Purchase
 from eva_master.model.errors import InvalidConfig
 from eva_master.model.ids import MILLION, Family, Millis
-from eva_master.model.job import JobKind, TaskSpec
+from eva_master.model.job import JobKind, ModelSize, TaskSpec, Training
 from eva_master.model.planning.plan import Assign, Hold, Plan, PolicyMemory, Suspend
 from eva_master.model.planning.snapshot import Snapshot
+from eva_master.packing.fleet.contenders import Contenders
 from eva_master.policies.hadar_published.config import Config
 from eva_master.policies.hadar_published.policy import HadarPublished
+from eva_master.policies.hadar_published.queue import ask_of
 from eva_master.testing.plan_checks import check, quiet
 from eva_master.testing.snapshots import START, Cluster, ended, offer, task
 from tests.fakes.fleets.every_schedule import FLEET, GANGS, best, slowest
@@ -259,3 +261,57 @@ def test_the_paper_s_example_takes_longer_than_it_must(options: Any, ends: dict[
     assert max(found.values()) >= least.rounds == 6
     assert sum(found.values()) >= 3 * least.mean == 12
     assert found == ends
+
+
+# -- first rates -----------------------------------------------------------------------------------
+
+
+def unrated(**gpus: Gpu | None) -> Snapshot:
+    """A job of unknown rates, on a fleet with a server of each type."""
+    owned = []
+    for name, gpu in gpus.items():
+        sold = replace(offer(name, (1, 1, 1), 1, family=name), purchase=Purchase.OWNED)
+        owned.append(replace(sold, type=replace(sold.type, gpu=gpu)))
+    cluster = Cluster(*owned)
+    for name in gpus:
+        cluster.instance(name, name)
+    return cluster.job("j", task("w", **dict.fromkeys(gpus, (1, 1, 1))), left_s=HOUR_S).snapshot()
+
+
+def test_without_rates_a_job_goes_where_the_formula_says_that_it_is_fastest() -> None:
+    k80, v100 = Gpu(4_370, 12), Gpu(125_000, 16)
+    for snapshot in (unrated(a=k80, b=v100), unrated(b=v100, a=k80)):
+        assert placed(planned(snapshot, first_rates=True)[0]) == {"j/0": "b"}
+    assert placed(planned(unrated(a=v100, b=k80), first_rates=True)[0]) == {"j/0": "a"}
+    # Of a type of which nothing is known the formula says nothing, so all count as equally fast.
+    unknown = placed(planned(unrated(a=k80, b=v100, c=None), first_rates=True)[0])
+    assert unknown == placed(planned(unrated(a=k80, b=v100, c=None))[0])
+
+
+def test_jobs_of_unknown_length_are_compared_by_their_steps_and_the_formula() -> None:
+    """Both are as long by steps; a model that is more complex takes eight times as long."""
+    gpu = Gpu(100_000, 25)
+    cluster = Cluster(
+        replace(
+            offer("v", (1, 1, 1), 1, family="v"),
+            purchase=Purchase.OWNED,
+        )
+    )
+    cluster.instance("v", "v")
+    for name in "ab":
+        cluster.job(name, task("w", v=(1, 1, 1)))
+    now = cluster.snapshot()
+    sheets = {Family("v"): gpu}
+    asks = []
+    for job, size in zip(now.jobs, (ModelSize.SMALL, ModelSize.EXTRA_HIGH), strict=True):
+        told = replace(job, training=Training(model=size), steps_left=1_000)
+        _, found = Contenders().of(replace(now, jobs=(told,), runs=now.runs), 0)
+        one = next(it for it in found if it.job.id == job.id)
+        asks.append(ask_of(one, sheets, Millis(now.now_ms), sheets=sheets))
+    first, second = asks
+    assert first is not None
+    assert second is not None
+    assert first.left == second.left == 1_000
+    assert second.takes_s(second.rates[Family("v")]) == pytest.approx(
+        8 * first.takes_s(first.rates[Family("v")])
+    )

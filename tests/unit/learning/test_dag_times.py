@@ -18,8 +18,8 @@ from eva_master.learning.run_times.dags import (
     conditioned,
     stage_keys,
 )
+from eva_master.model.arithmetic.fixed_point import log_ppm
 from eva_master.model.ids import MILLION, JobId
-from eva_master.model.planning.fixed_point import log_ppm
 
 PPM = MILLION
 

@@ -9,9 +9,9 @@ import pytest
 from eva_master.control.planning.snapshot_builder import revision, snapshot
 from eva_master.learning.run_times.posterior import NONE_FINISHED
 from eva_master.learning.runtimes import Traits
+from eva_master.model.arithmetic.fixed_point import log_ppm
 from eva_master.model.ids import Millis
 from eva_master.model.planning.estimate import Estimate, Source
-from eva_master.model.planning.fixed_point import log_ppm
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.resources import Resources
 from eva_master.packing.valuation.time_left import by_now

@@ -14,6 +14,7 @@ from eva_master.adapters.catalog import load_catalog
 from eva_master.adapters.catalog.gpus import GPUS, SHEETS
 from eva_master.adapters.jobfile import parse_job
 from eva_master.learning.speeds.first_rates import (
+    expected_rates,
     first_rate_ppm,
     performance_memory_index_ppm,
 )
@@ -102,3 +103,15 @@ def test_the_benchmark_tells_how_far_each_guess_is_off(
     assert found["bandwidth (the prior)"]["median"] == pytest.approx(4 / 3.75, abs=1e-3)
     assert found["the prior and all others"]["median"] < 1.03
     assert found["all alike and all others"]["median"] < 2
+
+
+def test_what_is_known_of_a_part_scales_the_formula_for_the_rest() -> None:
+    """PMI of the second GPU is half of the first one's."""
+    gpus: dict[str, Gpu | None] = {"a": Gpu(100_000, 25), "b": Gpu(25_000, 25), "c": None}
+    assert expected_rates({"a": 10.0}, gpus, None) == {"a": 10.0, "b": 5.0, "c": 10.0}
+    assert expected_rates({"b": 3.0}, gpus, None) == {"a": 6.0, "b": 3.0, "c": 3.0}
+    sheets = {it: gpus[it] for it in "ab"}
+    assert expected_rates({}, sheets, None) == {"a": 2.0, "b": 1.0}
+    assert expected_rates({}, sheets, Training(32)) == {"a": 64.0, "b": 32.0}
+    assert expected_rates({}, gpus, None) == {"a": 1.0, "b": 1.0, "c": 1.0}
+    assert expected_rates({}, {}, None) == {}

@@ -137,13 +137,13 @@ def test_there_is_a_file_for_each_table_that_is_repeated() -> None:
 
 @pytest.mark.parametrize("path", OWN, ids=lambda path: path.stem)
 def test_those_that_come_with_eva_run(path: Path, tmp_path: Path) -> None:
-    settings = ["trace.jobs=40", "seeds=[6]", "cluster.servers=8"]
+    settings = ["trace.jobs=15", "seeds=[6]", "cluster.servers=8"]
     if path.stem == "slearn-dag":
         settings = ["trace.dags=5", "trace.past=40", "trace.slots=20", "seeds=[6]"]
     elif "recurrent" in path.read_text():
         settings = ["trace.jobs=8", "trace.past=40", "seeds=[6]"]
     else:
-        (tmp_path / "t_6.txt").write_text(recurring(6))
+        (tmp_path / "t_6.txt").write_text(recurring(6, jobs=15))
         settings.append(f"trace.file={tmp_path}/t_{{seed}}.txt")
     plan = load_experiment(path, settings)
     summary, found = done(plan, tmp_path / "results")

@@ -15,11 +15,11 @@ from eva_master.control.settings import Settings
 from eva_master.control.state.store import State
 from eva_master.learning.run_times.posterior import NONE_FINISHED
 from eva_master.learning.runtimes import Traits
+from eva_master.model.arithmetic.fixed_point import exp_of_ppm
 from eva_master.model.changes import Changes
 from eva_master.model.events import CancelRequested, Phase
 from eva_master.model.ids import MILLION, JobId, Millis, RunId
 from eva_master.model.planning.estimate import Estimate, Estimates, Evidence, Source
-from eva_master.model.planning.fixed_point import exp_of_ppm
 from eva_master.model.resources import Resources
 from tests.fakes.hand_driven import CATALOG, JOB, PACED, SETTINGS, SLOW, Cluster
 

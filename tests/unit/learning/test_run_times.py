@@ -20,8 +20,8 @@ from eva_master.learning.runtimes import (
     Spread,
     Traits,
 )
+from eva_master.model.arithmetic.fixed_point import exp_of_ppm, log_ppm
 from eva_master.model.ids import MILLION, Millis, Workload
-from eva_master.model.planning.fixed_point import exp_of_ppm, log_ppm
 from eva_master.model.planning.plan import Json
 from eva_master.model.resources import Resources
 

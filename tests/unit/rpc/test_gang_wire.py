@@ -78,7 +78,7 @@ def test_a_task_on_its_own_has_none() -> None:
 
 @pytest.mark.parametrize("larger", [True, False])
 def test_a_fork_is_told_of_the_others(larger: bool) -> None:
-    received = sent(fork=actions.ForkOrder(2, 5, 60_000, "score", larger))
+    received = sent(fork=actions.ForkOrder(2, 5, 60_000, "score", larger, 90_000))
     assert received.fork is not None
     assert received.fork.environment == {
         "EVA_FORK": "2",
@@ -86,10 +86,12 @@ def test_a_fork_is_told_of_the_others(larger: bool) -> None:
         "EVA_MERGE_EVERY_MS": "60000",
         "EVA_MERGE_CHECK": "score",
         "EVA_MERGE_BETTER": "larger" if larger else "smaller",
+        "EVA_MERGE_PATIENCE_MS": "90000",
     }
     written = received.to_json()
     assert orders.Order.from_json(written) == received
     del written["fork"]["larger"]  # an attempt that an earlier agent started
+    del written["fork"]["patience_ms"]
     assert orders.Order.from_json(written).fork == orders.Fork(2, 5, 60_000, "score")
 
 

@@ -14,9 +14,12 @@ from eva_master.app.cli import main
 from eva_master.app.experiment.runs import Results, cells
 from eva_master.app.experiment.schema import load_experiment
 from eva_master.app.experiment.summary import summarise
-from eva_master.model.ids import Workload
+from eva_master.model.accounting.totals import TenantTotals
+from eva_master.model.ids import Exact, Workload
+from eva_master.model.planning.tenancy import ANY_FAMILY
 from eva_master.model.resources import Resources
 from eva_master.model.trace import Trace, TraceJob, TraceTask
+from eva_master.simulation.results.metrics import JobFigures, by_tenant
 
 HOUR_MS = 3_600_000
 EXPERIMENT = """
@@ -33,10 +36,10 @@ def job(name: str, hours: int, tenant: str) -> TraceJob:
     return TraceJob(name, Workload("w"), 0, hours * HOUR_MS, (task,), tenant=tenant)
 
 
-def done(folder: Path, *jobs: TraceJob) -> tuple[str, dict[str, Any], str]:
+def done(folder: Path, *jobs: TraceJob, more: str = "") -> tuple[str, dict[str, Any], str]:
     """What the command prints, its summary, and its page."""
     write_trace(Trace("t", jobs), folder / "t.json")
-    (folder / "e.yaml").write_text(EXPERIMENT)
+    (folder / "e.yaml").write_text(EXPERIMENT + more)
     out = folder / "out"
     arguments = ["experiment", str(folder / "e.yaml"), "--out", str(out), "-j", "1"]
     result = CliRunner().invoke(main, [*arguments, "--backend", "sequential"])
@@ -63,7 +66,42 @@ def test_each_tenant_has_its_own_figures(tmp_path: Path) -> None:
         ["ours", "no_packing", "vision", "2"]
     ]
     assert "Figures of each tenant" in page
+    assert "alpha" not in page
     assert '<td class="name">speech</td><td>1</td>' in page
+
+
+def test_gains_over_quotas_are_alphas() -> None:
+    million = 1_000_000
+    dollars = Exact(3_600_000 * million)
+    sums = {
+        "a": TenantTotals(value=6 * million, paid=Exact(2 * dollars), received=million),
+        "b": TenantTotals(value=2 * million, earned=Exact(2 * dollars), given=million),
+        "c": TenantTotals(),
+    }
+    figures = [JobFigures("j", "w", 1, 0, 1, 1, 1, 1.0, 0, tenant=name) for name in ("a", "b", "c")]
+    quotas = {"a": ((ANY_FAMILY, 6),), "b": ((ANY_FAMILY, 2),)}
+    a, b, c = by_tenant(figures, sums, quotas)
+    # a has 5 of 8 dollars and 6 of 8 GPUs, b 3 of 8 dollars and 2 of 8 GPUs.
+    assert (a.value_usd, a.gain_usd, a.alpha) == (6, 5, pytest.approx(5 / 6))
+    assert (b.value_usd, b.gain_usd, b.alpha) == (2, 3, pytest.approx(1.5))
+    assert c.alpha is None
+
+
+def test_reports_tell_how_fair_it_is_where_tenants_have_quotas(tmp_path: Path) -> None:
+    quotas = "tenants: {vision: {quota: {'*': 2}}, speech: {quota: {'*': 6}}}\n"
+    jobs = job("a", 2, "vision"), job("b", 2, "speech")
+    _, summary, page = done(tmp_path, *jobs, more=quotas)
+    (row,) = summary["rows"]
+    vision, speech = row["tenants"]["vision"], row["tenants"]["speech"]
+    # Equal jobs are worth the same, so each has half: over a quarter, and over three.
+    assert vision["alpha"]["mean"] == pytest.approx(2, rel=0.01)
+    assert speech["alpha"]["mean"] == pytest.approx(2 / 3, rel=0.01)
+    assert row["figures"]["alpha_variance"]["mean"] == pytest.approx((2 / 3) ** 2, rel=0.02)
+    values = vision["value_usd"]["mean"] + speech["value_usd"]["mean"]
+    assert row["figures"]["revenue"]["mean"] == pytest.approx(values)
+    assert values > 0
+    assert "<th>alpha</th>" in page
+    assert "variance of alpha" in page
 
 
 def test_nothing_is_shown_of_tenants_where_there_are_none(tmp_path: Path) -> None:

@@ -8,8 +8,10 @@ from eva_master.adapters.rpc.server import views
 from eva_master.control.measure import ledger
 from eva_master.control.planning.snapshot_builder import snapshot
 from eva_master.control.settings import Settings
+from eva_master.control.state.parts.tenant_tally import TenantTally
 from eva_master.control.state.store import State
 from eva_master.model.accounting.tenants import TenantRules
+from eva_master.model.accounting.totals import Totals
 from eva_master.model.changes import InstanceAccount, JobAccount
 from eva_master.model.ids import Exact, InstanceId, JobId, Millis
 from eva_master.model.states import JobState, RunState
@@ -143,3 +145,17 @@ def test_policies_see_whose_a_job_is() -> None:
         "job2-3": ("ada", "former"),
         "waits-4": ("ada", "vision"),
     }
+
+
+def test_a_charge_across_the_end_of_a_month_is_of_both() -> None:
+    tally, month_ms = TenantTally(), 31 * 24 * HOUR_MS
+    tally.spend("vision", 70, Millis(0), Millis(HOUR_MS))
+    tally.spend("vision", 100, Millis(month_ms - HOUR_MS), Millis(month_ms + 3 * HOUR_MS))
+    sums = tally.totals()["vision"]
+    assert (sums.month_ms, sums.month_charged) == (month_ms, 75)
+    (document,) = (make() for make in tally.take_documents().values())
+    again = TenantTally()
+    again.restore({"tenants/vision": document}, Totals())
+    assert again.totals()["vision"] == sums
+    again.restore({"tenants/vision": {"charged": "5", "alone": "6", "jobs": {}}}, Totals())
+    assert again.totals()["vision"].month_charged == 0  # of a journal from before

@@ -1816,17 +1816,60 @@ class Tenant(google.protobuf.message.Message):
         ) -> None: ...
         def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
 
+    @typing.final
+    class UseEntry(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: builtins.int
+        VALUE_FIELD_NUMBER: builtins.int
+        key: builtins.str
+        value: builtins.int
+        def __init__(
+            self,
+            *,
+            key: builtins.str = ...,
+            value: builtins.int = ...,
+        ) -> None: ...
+        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
+
     NAME_FIELD_NUMBER: builtins.int
     OWNERS_FIELD_NUMBER: builtins.int
     JOBS_BY_STATE_FIELD_NUMBER: builtins.int
     COST_MICRO_USD_FIELD_NUMBER: builtins.int
     NO_PACKING_MICRO_USD_FIELD_NUMBER: builtins.int
     FORMER_FIELD_NUMBER: builtins.int
+    QUOTA_FIELD_NUMBER: builtins.int
+    USE_FIELD_NUMBER: builtins.int
+    BUDGET_MICRO_USD_FIELD_NUMBER: builtins.int
+    MONTH_MICRO_USD_FIELD_NUMBER: builtins.int
+    VALUE_MICRO_USD_FIELD_NUMBER: builtins.int
+    PAID_MICRO_USD_FIELD_NUMBER: builtins.int
+    EARNED_MICRO_USD_FIELD_NUMBER: builtins.int
+    RECEIVED_MICRO_USD_FIELD_NUMBER: builtins.int
+    GIVEN_MICRO_USD_FIELD_NUMBER: builtins.int
+    OWN_GPU_MS_FIELD_NUMBER: builtins.int
+    BORROWED_GPU_MS_FIELD_NUMBER: builtins.int
+    LENT_GPU_MS_FIELD_NUMBER: builtins.int
     name: builtins.str
     cost_micro_usd: builtins.int
     no_packing_micro_usd: builtins.int
     former: builtins.bool
     """The settings no longer name it: no new job is its."""
+    budget_micro_usd: builtins.int
+    month_micro_usd: builtins.int
+    """Where it has a budget: what its jobs were charged in this calendar month."""
+    value_micro_usd: builtins.int
+    """What its jobs were worth when they succeeded."""
+    paid_micro_usd: builtins.int
+    """For room of other tenants, and for its room that others had; beside what is charged."""
+    earned_micro_usd: builtins.int
+    received_micro_usd: builtins.int
+    """So that tenants were made whole."""
+    given_micro_usd: builtins.int
+    own_gpu_ms: builtins.int
+    """GPU time in which its jobs held room of its own and of others, and others held its room."""
+    borrowed_gpu_ms: builtins.int
+    lent_gpu_ms: builtins.int
     @property
     def owners(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """Names and patterns, as the settings have them."""
@@ -1834,6 +1877,14 @@ class Tenant(google.protobuf.message.Message):
     @property
     def jobs_by_state(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.int]:
         """Without states in which there are none."""
+
+    @property
+    def quota(self) -> global___Quota:
+        """Absent if it may have as many GPUs as there are."""
+
+    @property
+    def use(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.int]:
+        """The GPUs that its tasks have, by family."""
 
     def __init__(
         self,
@@ -1844,10 +1895,80 @@ class Tenant(google.protobuf.message.Message):
         cost_micro_usd: builtins.int = ...,
         no_packing_micro_usd: builtins.int = ...,
         former: builtins.bool = ...,
+        quota: global___Quota | None = ...,
+        use: collections.abc.Mapping[builtins.str, builtins.int] | None = ...,
+        budget_micro_usd: builtins.int | None = ...,
+        month_micro_usd: builtins.int = ...,
+        value_micro_usd: builtins.int = ...,
+        paid_micro_usd: builtins.int = ...,
+        earned_micro_usd: builtins.int = ...,
+        received_micro_usd: builtins.int = ...,
+        given_micro_usd: builtins.int = ...,
+        own_gpu_ms: builtins.int = ...,
+        borrowed_gpu_ms: builtins.int = ...,
+        lent_gpu_ms: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["cost_micro_usd", b"cost_micro_usd", "former", b"former", "jobs_by_state", b"jobs_by_state", "name", b"name", "no_packing_micro_usd", b"no_packing_micro_usd", "owners", b"owners"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_budget_micro_usd", b"_budget_micro_usd", "budget_micro_usd", b"budget_micro_usd", "quota", b"quota"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_budget_micro_usd", b"_budget_micro_usd", "borrowed_gpu_ms", b"borrowed_gpu_ms", "budget_micro_usd", b"budget_micro_usd", "cost_micro_usd", b"cost_micro_usd", "earned_micro_usd", b"earned_micro_usd", "former", b"former", "given_micro_usd", b"given_micro_usd", "jobs_by_state", b"jobs_by_state", "lent_gpu_ms", b"lent_gpu_ms", "month_micro_usd", b"month_micro_usd", "name", b"name", "no_packing_micro_usd", b"no_packing_micro_usd", "own_gpu_ms", b"own_gpu_ms", "owners", b"owners", "paid_micro_usd", b"paid_micro_usd", "quota", b"quota", "received_micro_usd", b"received_micro_usd", "use", b"use", "value_micro_usd", b"value_micro_usd"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_budget_micro_usd", b"_budget_micro_usd"]) -> typing.Literal["budget_micro_usd"] | None: ...
 
 global___Tenant = Tenant
+
+@typing.final
+class Quota(google.protobuf.message.Message):
+    """GPUs of a tenant, by family; "*" for any."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    @typing.final
+    class StatedEntry(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: builtins.int
+        VALUE_FIELD_NUMBER: builtins.int
+        key: builtins.str
+        value: builtins.int
+        def __init__(
+            self,
+            *,
+            key: builtins.str = ...,
+            value: builtins.int = ...,
+        ) -> None: ...
+        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
+
+    @typing.final
+    class NowEntry(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: builtins.int
+        VALUE_FIELD_NUMBER: builtins.int
+        key: builtins.str
+        value: builtins.int
+        def __init__(
+            self,
+            *,
+            key: builtins.str = ...,
+            value: builtins.int = ...,
+        ) -> None: ...
+        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
+
+    STATED_FIELD_NUMBER: builtins.int
+    NOW_FIELD_NUMBER: builtins.int
+    @property
+    def stated(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.int]: ...
+    @property
+    def now(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.int]:
+        """While the fleet has fewer than all quotas together, scaled down in proportion."""
+
+    def __init__(
+        self,
+        *,
+        stated: collections.abc.Mapping[builtins.str, builtins.int] | None = ...,
+        now: collections.abc.Mapping[builtins.str, builtins.int] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["now", b"now", "stated", b"stated"]) -> None: ...
+
+global___Quota = Quota
 
 @typing.final
 class PartitionsRequest(google.protobuf.message.Message):
@@ -2040,6 +2161,7 @@ class PlanResponse(google.protobuf.message.Message):
     EXCHANGES_FIELD_NUMBER: builtins.int
     SUSPENDED_FIELD_NUMBER: builtins.int
     ESTIMATE_FIELD_NUMBER: builtins.int
+    WORTH_FIELD_NUMBER: builtins.int
     price_before_micro_usd_per_hour: builtins.int
     price_after_micro_usd_per_hour: builtins.int
     alone_micro_usd_per_hour: builtins.int
@@ -2062,6 +2184,10 @@ class PlanResponse(google.protobuf.message.Message):
     def estimate(self) -> global___RunTimeEstimate:
         """How long a task of it runs, of several kinds the one that takes longest; absent if unknown."""
 
+    @property
+    def worth(self) -> global___JobWorth:
+        """Absent if neither its user nor its length tells."""
+
     def __init__(
         self,
         *,
@@ -2074,11 +2200,46 @@ class PlanResponse(google.protobuf.message.Message):
         exchanges: collections.abc.Iterable[global___Exchange] | None = ...,
         suspended: collections.abc.Iterable[global___Preempted] | None = ...,
         estimate: global___RunTimeEstimate | None = ...,
+        worth: global___JobWorth | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["estimate", b"estimate"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["alone_micro_usd_per_hour", b"alone_micro_usd_per_hour", "estimate", b"estimate", "exchanges", b"exchanges", "hostings", b"hostings", "moves", b"moves", "placements", b"placements", "price_after_micro_usd_per_hour", b"price_after_micro_usd_per_hour", "price_before_micro_usd_per_hour", b"price_before_micro_usd_per_hour", "suspended", b"suspended"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["estimate", b"estimate", "worth", b"worth"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["alone_micro_usd_per_hour", b"alone_micro_usd_per_hour", "estimate", b"estimate", "exchanges", b"exchanges", "hostings", b"hostings", "moves", b"moves", "placements", b"placements", "price_after_micro_usd_per_hour", b"price_after_micro_usd_per_hour", "price_before_micro_usd_per_hour", b"price_before_micro_usd_per_hour", "suspended", b"suspended", "worth", b"worth"]) -> None: ...
 
 global___PlanResponse = PlanResponse
+
+@typing.final
+class JobWorth(google.protobuf.message.Message):
+    """What it would be worth that a job is done, which falls with the time since its submission."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    AT_ONCE_MICRO_USD_FIELD_NUMBER: builtins.int
+    DONE_MICRO_USD_FIELD_NUMBER: builtins.int
+    LENGTH_MS_FIELD_NUMBER: builtins.int
+    LOSS_MICRO_USD_PER_HOUR_FIELD_NUMBER: builtins.int
+    at_once_micro_usd: builtins.int
+    """If it were done at once."""
+    done_micro_usd: builtins.int
+    """If it were done as soon as it can be, which is after so long; absent if that is unknown."""
+    length_ms: builtins.int
+    loss_micro_usd_per_hour: builtins.int
+    """What an hour of waiting would lose from that moment on."""
+    def __init__(
+        self,
+        *,
+        at_once_micro_usd: builtins.int = ...,
+        done_micro_usd: builtins.int | None = ...,
+        length_ms: builtins.int | None = ...,
+        loss_micro_usd_per_hour: builtins.int = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["_done_micro_usd", b"_done_micro_usd", "_length_ms", b"_length_ms", "done_micro_usd", b"done_micro_usd", "length_ms", b"length_ms"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_done_micro_usd", b"_done_micro_usd", "_length_ms", b"_length_ms", "at_once_micro_usd", b"at_once_micro_usd", "done_micro_usd", b"done_micro_usd", "length_ms", b"length_ms", "loss_micro_usd_per_hour", b"loss_micro_usd_per_hour"]) -> None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_done_micro_usd", b"_done_micro_usd"]) -> typing.Literal["done_micro_usd"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_length_ms", b"_length_ms"]) -> typing.Literal["length_ms"] | None: ...
+
+global___JobWorth = JobWorth
 
 @typing.final
 class Preempted(google.protobuf.message.Message):
@@ -2200,6 +2361,7 @@ class Explanation(google.protobuf.message.Message):
     EVIDENCE_FIELD_NUMBER: builtins.int
     DAG_FIELD_NUMBER: builtins.int
     FLEET_FIELD_NUMBER: builtins.int
+    BORROWING_FIELD_NUMBER: builtins.int
     kind: builtins.str
     """job, instance, round or pools"""
     subject: builtins.str
@@ -2262,6 +2424,10 @@ class Explanation(google.protobuf.message.Message):
         several types; absent if the policy does not say.
         """
 
+    @property
+    def borrowing(self) -> global___Borrowing:
+        """Of a job alone: on what terms it has room of others; absent if it borrows none."""
+
     def __init__(
         self,
         *,
@@ -2286,11 +2452,62 @@ class Explanation(google.protobuf.message.Message):
         evidence: global___RunTimeEvidence | None = ...,
         dag: global___DagOutlook | None = ...,
         fleet: global___FleetOutlook | None = ...,
+        borrowing: global___Borrowing | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["dag", b"dag", "evidence", b"evidence", "fleet", b"fleet", "instance", b"instance", "job", b"job", "weighing", b"weighing"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["at_ms", b"at_ms", "dag", b"dag", "evidence", b"evidence", "exchanges", b"exchanges", "fleet", b"fleet", "forks", b"forks", "hostings", b"hostings", "instance", b"instance", "job", b"job", "kind", b"kind", "latency", b"latency", "lines", b"lines", "more_lines", b"more_lines", "moved_in_round", b"moved_in_round", "moved_ms", b"moved_ms", "now_ms", b"now_ms", "partition", b"partition", "pools", b"pools", "round", b"round", "subject", b"subject", "weighing", b"weighing"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["borrowing", b"borrowing", "dag", b"dag", "evidence", b"evidence", "fleet", b"fleet", "instance", b"instance", "job", b"job", "weighing", b"weighing"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["at_ms", b"at_ms", "borrowing", b"borrowing", "dag", b"dag", "evidence", b"evidence", "exchanges", b"exchanges", "fleet", b"fleet", "forks", b"forks", "hostings", b"hostings", "instance", b"instance", "job", b"job", "kind", b"kind", "latency", b"latency", "lines", b"lines", "more_lines", b"more_lines", "moved_in_round", b"moved_in_round", "moved_ms", b"moved_ms", "now_ms", b"now_ms", "partition", b"partition", "pools", b"pools", "round", b"round", "subject", b"subject", "weighing", b"weighing"]) -> None: ...
 
 global___Explanation = Explanation
+
+@typing.final
+class Borrowing(google.protobuf.message.Message):
+    """On what terms a job has GPUs of other tenants, until the next plan."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    GPUS_FIELD_NUMBER: builtins.int
+    MICRO_USD_PER_HOUR_FIELD_NUMBER: builtins.int
+    LENDERS_FIELD_NUMBER: builtins.int
+    gpus: builtins.int
+    micro_usd_per_hour: builtins.int
+    """What it owes while its tasks hold room."""
+    @property
+    def lenders(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Lender]: ...
+    def __init__(
+        self,
+        *,
+        gpus: builtins.int = ...,
+        micro_usd_per_hour: builtins.int = ...,
+        lenders: collections.abc.Iterable[global___Lender] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["gpus", b"gpus", "lenders", b"lenders", "micro_usd_per_hour", b"micro_usd_per_hour"]) -> None: ...
+
+global___Borrowing = Borrowing
+
+@typing.final
+class Lender(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    TENANT_FIELD_NUMBER: builtins.int
+    MICRO_USD_PER_HOUR_FIELD_NUMBER: builtins.int
+    GPUS_THOUSANDTHS_FIELD_NUMBER: builtins.int
+    tenant: builtins.str
+    micro_usd_per_hour: builtins.int
+    """What it gets of that."""
+    gpus_thousandths: builtins.int
+    """How many GPUs it lends, in thousandths; absent if the policy does not say."""
+    def __init__(
+        self,
+        *,
+        tenant: builtins.str = ...,
+        micro_usd_per_hour: builtins.int = ...,
+        gpus_thousandths: builtins.int | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["_gpus_thousandths", b"_gpus_thousandths", "gpus_thousandths", b"gpus_thousandths"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_gpus_thousandths", b"_gpus_thousandths", "gpus_thousandths", b"gpus_thousandths", "micro_usd_per_hour", b"micro_usd_per_hour", "tenant", b"tenant"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_gpus_thousandths", b"_gpus_thousandths"]) -> typing.Literal["gpus_thousandths"] | None: ...
+
+global___Lender = Lender
 
 @typing.final
 class FleetOutlook(google.protobuf.message.Message):

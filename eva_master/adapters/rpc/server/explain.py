@@ -10,9 +10,11 @@ from math import isqrt
 from eva_master.adapters.rpc._proto import api_pb2 as pb
 from eva_master.adapters.rpc.errors import BadRequest
 from eva_master.adapters.rpc.server import reasons, views
+from eva_master.adapters.rpc.tenant_payments import borrowing_of
 from eva_master.adapters.store.journal import ROUNDS_EXPLAINED
 from eva_master.model.changes import Round
 from eva_master.model.errors import NotFound
+from eva_master.model.fleet.forking import why_unforked
 from eva_master.model.forks.telling import told
 from eva_master.model.ids import (
     MILLION,
@@ -62,6 +64,7 @@ class Subject:
         forks: Of a forked job: how far its forks are, and what went wrong with them.
         evidence: What a job's estimate has behind it.
         dag: What is expected of the DAG of which a job is a stage.
+        borrowing: On what terms a job has room of other tenants.
     """
 
     kind: str
@@ -78,6 +81,7 @@ class Subject:
     forks: tuple[str, ...] = ()
     evidence: pb.RunTimeEvidence | None = None
     dag: pb.DagOutlook | None = None
+    borrowing: pb.Borrowing | None = None
 
 
 def find(
@@ -146,6 +150,8 @@ def _job(model: ReadModel, record: JobRecord, now: Millis) -> Subject:
         task_ms = _usual_ms(shown.estimate) if shown.HasField("estimate") else None
         latency = short.told(job.spec.latency, task_ms)
     lines, more = _lines(model, record, now)
+    forking = model.partitions.home(job.partition).forking
+    why = "" if job.state in TERMINAL_JOB else why_unforked(job.spec, forking)
     return Subject(
         "job",
         job.id,
@@ -157,14 +163,18 @@ def _job(model: ReadModel, record: JobRecord, now: Millis) -> Subject:
         lines=lines,
         more_lines=more,
         latency=latency,
-        forks=told(
-            job.spec.forks,
-            job.spec.total_steps,
-            job.merging,
-            lambda fork: run_id(job.id, 0, fork),
+        forks=(
+            *told(
+                job.spec.forks,
+                job.spec.total_steps,
+                job.merging,
+                lambda fork: run_id(job.id, 0, fork),
+            ),
+            *([why] if why else []),
         ),
         evidence=_evidence(model.evidence(job)) if _estimated(shown) else None,
         dag=_dag(model.dag_outlook(job)) if job.spec.dag else None,
+        borrowing=borrowing_of(model.terms_of(job.id)),
     )
 
 
@@ -320,6 +330,7 @@ def _subject(
         forks=subject.forks,
         evidence=subject.evidence,
         dag=subject.dag,
+        borrowing=subject.borrowing,
     )
     hosted, moved = subject.hosted, subject.moved
     asks = subject.job is not None and subject.job.state not in _ENDED

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from eva_master.adapters.rpc._proto import api_pb2 as pb
-from eva_master.model.accounting.money import split
+from eva_master.model.arithmetic.money import split
 from eva_master.model.changes import Round
 from eva_master.model.ids import Family, RunId
 from eva_master.model.planning.fleet_outlook import FleetOutlook

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from typing import Any
 
 from eva_master.adapters.rpc._proto import api_pb2 as pb
 from eva_master.adapters.rpc.errors import BadRequest
 from eva_master.adapters.rpc.server import reasons
+from eva_master.adapters.rpc.tenant_payments import payments_of, worth_of
 from eva_master.model.accounting.tenants import TenantRules
 from eva_master.model.accounting.totals import TenantTotals
 from eva_master.model.catalog import Offering
@@ -17,6 +19,7 @@ from eva_master.model.ids import InstanceId, JobId, Millis, RunId, micro_usd, ru
 from eva_master.model.job import TaskSpec
 from eva_master.model.planning.estimate import Estimate
 from eva_master.model.planning.plan import Assign, Hold, Plan, Suspend
+from eva_master.model.planning.quotas import TenantLimits
 from eva_master.model.planning.sizes import with_sizes
 from eva_master.model.planning.snapshot import PREVIEW, Snapshot
 from eva_master.model.planning.standing import full_name
@@ -426,7 +429,7 @@ def tenants(model: ReadModel, rules: TenantRules, now: Millis) -> pb.TenantsResp
     sums, found = bill(model, now), model.of_tenants(now)
     listed = [*rules.names, *sorted(found.keys() - set(rules.names))]
     charged, alone = int(model.cost(now).idle), 0
-    messages = []
+    messages, limits = [], model.tenant_limits(now)
     for name in listed:
         of = found.get(name, TenantTotals())
         before = micro_usd(charged), micro_usd(alone)
@@ -439,9 +442,23 @@ def tenants(model: ReadModel, rules: TenantRules, now: Millis) -> pb.TenantsResp
                 cost_micro_usd=micro_usd(charged) - before[0],
                 no_packing_micro_usd=micro_usd(alone) - before[1],
                 former=name not in rules.names,
+                **_limits_of(limits.get(name)),
             )
         )
+        messages[-1].MergeFrom(payments_of(of))
     return pb.TenantsResponse(tenants=messages, bill=sums)
+
+
+def _limits_of(limits: TenantLimits | None) -> dict[str, Any]:
+    """What a tenant may have and has, as fields; none if it may have as much as it likes."""
+    if limits is None:
+        return {}
+    found: dict[str, Any] = {"use": dict(limits.use)}
+    if limits.quota is not None:
+        found["quota"] = pb.Quota(stated=dict(limits.quota), now=dict(limits.quota_now))
+    if limits.budget is not None:
+        found.update(budget_micro_usd=limits.budget, month_micro_usd=limits.month)
+    return found
 
 
 def cost_shares(model: ReadModel, by: str, now: Millis) -> list[pb.CostShare]:
@@ -535,6 +552,7 @@ def plan(snapshot: Snapshot, decided: Plan, alone: int) -> pb.PlanResponse:
     runs = job.runs
     return pb.PlanResponse(
         estimate=_estimate(job.estimate),
+        worth=worth_of(job),
         placements=[
             _placement(index, run, places, waiting, offerings) for index, run in enumerate(runs)
         ],

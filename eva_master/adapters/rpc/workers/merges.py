@@ -24,6 +24,7 @@ def fork(order: ForkOrder) -> pb.Fork:
         every_ms=order.every_ms,
         check=order.check,
         larger=order.larger,
+        patience_ms=order.patience_ms,
     )
 
 
@@ -43,6 +44,7 @@ def told(action: TellMerge) -> pb.TellMerge:
         parts=[pb.Part(fork=one.fork, steps=one.steps, digest=one.digest) for one in it.parts],
         alone=it.whole,
         best=it.best,
+        merge=it.merge,
     )
 
 
@@ -67,6 +69,8 @@ def merged(instance: InstanceId, session: int, message: pb.PartsMerged) -> Parts
     """A leader's merge; `None` if no agent can have sent it."""
     if message.epoch >= _MOST_COUNT or len(message.parts) > MOST_FORKS:
         return None
+    if not _DIGEST.fullmatch(message.digest):
+        return None
     kept = tuple(Kept(it.fork, it.kept, _words(it.reason)) for it in message.parts)
     return PartsMerged(
         instance,
@@ -77,6 +81,7 @@ def merged(instance: InstanceId, session: int, message: pb.PartsMerged) -> Parts
         kept,
         _figure(message.check_merged) if message.HasField("check_merged") else None,
         _figure(message.check_best) if message.HasField("check_best") else None,
+        message.digest,
     )
 
 

@@ -15,7 +15,12 @@ import structlog
 
 from eva_master.adapters.rpc._proto import worker_pb2 as pb
 from eva_master.adapters.rpc._proto.worker_pb2_grpc import WorkersServicer
-from eva_master.adapters.rpc.errors import BadRequest, SessionReplaced, TooSlow
+from eva_master.adapters.rpc.errors import (
+    AlreadyConnected,
+    BadRequest,
+    SessionReplaced,
+    TooSlow,
+)
 from eva_master.adapters.rpc.log_pace import LogPace
 from eva_master.adapters.rpc.workers import merges, messages
 from eva_master.adapters.rpc.workers.enrolment import (
@@ -240,8 +245,12 @@ class WorkerSessions(WorkersServicer):
         reports = messages.reports(register.tasks)
         pace = self._pace(instance)
         pace.pause_s(messages.weight(first))  # Counted; the next message waits for it.
-        session = _Session(instance, self._number(), context, self._waiting_logs, pace)
-        if (older := self._sessions.get(instance)) is not None:
+        older = self._sessions.get(instance)
+        if older is not None and older.process != register.process:
+            self._require_silent(older, context)
+        process, number = register.process, self._number()
+        session = _Session(instance, number, context, self._waiting_logs, pace, process=process)
+        if older is not None:
             older.break_off(SessionReplaced(f"{instance} has a newer session"))
         self._sessions[instance] = session
         if not self._certificates.is_live(instance):  # It went before `_cut` could find it.
@@ -265,6 +274,28 @@ class WorkerSessions(WorkersServicer):
             )
         )
         return session
+
+    def _require_silent(self, older: _Session, context: Context) -> None:
+        """Refuse a second agent of an instance while the first is heard of.
+
+        Raises:
+            AlreadyConnected: It is. An agent whose connection broke is none, since it is the same
+                process; one that was started anew comes in once the end of the first is noticed.
+        """
+        if older.close_reason is not None or older.silent_ms(self._clock.now()) >= self._silence_ms:
+            return
+        self._warnings.warning("second agent refused", instance=older.instance, peer=context.peer())
+        raise AlreadyConnected(
+            f"another agent is connected as {older.instance[:80]!r}",
+            hint="a state directory belongs to one machine: stop the worker on the machine that is"
+            " to have none, remove the copy of the directory there, and declare a node of its own"
+            " for it; an agent that was started anew is let in within seconds",
+        )
+
+    @property
+    def _silence_ms(self) -> int:
+        """From which time on a worker of whom no heartbeat comes counts as silent."""
+        return max(_SILENCE_MS, _MISSED_BEATS * self._welcome.heartbeat_ms)
 
     def _pace(self, instance: InstanceId) -> Pace:
         if len(self._paces) > _MOST_PACES:
@@ -318,8 +349,7 @@ class WorkerSessions(WorkersServicer):
             case "heartbeat":
                 self.heartbeats += 1
                 samples = messages.samples(message.heartbeat.samples)
-                silence_ms = max(_SILENCE_MS, _MISSED_BEATS * self._welcome.heartbeat_ms)
-                after_silence = session.beat(self._clock.now()) >= silence_ms
+                after_silence = session.beat(self._clock.now()) >= self._silence_ms
                 if samples or after_silence:
                     self._inbox.post(ProgressSampled(instance, number, samples, after_silence))
             case "reports":
@@ -417,11 +447,14 @@ class _Session:
         context: Context,
         waiting_logs: WaitingBytes | None = None,
         pace: Pace | None = None,
+        *,
+        process: str = "",
     ) -> None:
         self.instance = instance
         self.number = number
         self.context = context
         self.pace = pace or Pace()
+        self.process = process
         self._beat_ms: Millis | None = None
         self.loop = asyncio.get_running_loop()
         task = asyncio.current_task()
@@ -430,7 +463,8 @@ class _Session:
         self.goodbye = False
         self.close_reason: EvaError | None = None
         self.logs = LogRelay(self.send, waiting_logs)
-        # By command id, so that a command that is still queued is not queued again.
+        # By command id, so that a command that is still queued is not queued again; what it says
+        # may be newer, as that of a merge.
         self._outgoing: dict[str, pb.MasterMessage] = {}
         self._outgoing_bytes = 0
         self._writer: asyncio.Task[None] | None = None
@@ -438,9 +472,14 @@ class _Session:
         self._ended = False
 
     def send(self, message: pb.MasterMessage) -> None:
-        """Queue a message to be written in order; an agent that does not read loses its session."""
-        if self._ended or self.close_reason or message.command_id in self._outgoing:
+        """Queue a message to be written in order, in the place of one that waits with its id.
+
+        An agent that does not read loses its session.
+        """
+        if self._ended or self.close_reason:
             return
+        if (waiting := self._outgoing.get(message.command_id)) is not None:
+            self._outgoing_bytes -= waiting.ByteSize()
         self._outgoing[message.command_id] = message
         self._outgoing_bytes += message.ByteSize()
         if len(self._outgoing) > _MOST_WAITING or self._outgoing_bytes > _MOST_WAITING_BYTES:
@@ -460,6 +499,10 @@ class _Session:
         before = now if self._beat_ms is None else self._beat_ms
         self._beat_ms = now
         return now - before
+
+    def silent_ms(self, now: Millis) -> int:
+        """How long no heartbeat has come, in milliseconds; the session's begin counts as one."""
+        return now - (self.number if self._beat_ms is None else self._beat_ms)
 
     async def _write(self) -> None:
         try:

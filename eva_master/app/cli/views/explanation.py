@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 
-from eva_master.app.cli.views import shapes
+from eva_master.app.cli.views import lending, shapes
 from eva_master.app.cli.views.tables import grid, number, run_time
 from eva_master.app.cli.views.words import (
     ago,
@@ -87,6 +87,8 @@ def _of_job(message: Explanation) -> Iterator[RenderableType]:
     if message.latency:
         yield f"  {plain(message.latency)}"
     yield from (f"  {plain(line)}" for line in message.forks)
+    if message.HasField("borrowing"):
+        yield from lending.borrowing(message.borrowing)
     yield from _lines(message)
     if message.HasField("fleet") and (worths := _worths(message.fleet)):
         yield f"  {worths}, as round {message.fleet.round} reckoned"
@@ -426,6 +428,9 @@ def shape(message: Explanation) -> dict[str, Any]:
         **({"forks": list(message.forks)} if message.forks else {}),
         "evidence": _evidence_shape(message.evidence) if message.HasField("evidence") else None,
         "dag": _dag_shape(message.dag) if message.HasField("dag") else None,
+        "borrowing": lending.borrowing_shape(message.borrowing)
+        if message.HasField("borrowing")
+        else None,
         "fleet": _fleet_shape(message.fleet) if message.HasField("fleet") else None,
         "lines": [_line_shape(one) for one in message.lines],
         "more_lines": message.more_lines,

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         InstanceCost,
         Job,
         JobCost,
+        JobWorth,
         Node,
         Placement,
         PlanResponse,
@@ -314,6 +315,19 @@ def plan(message: PlanResponse) -> Shape:
         **hourly("price_after", message.price_after_micro_usd_per_hour),
         **hourly("alone", message.alone_micro_usd_per_hour),
         "estimate": _estimate(message),
+        "worth": _worth(message.worth) if message.HasField("worth") else None,
+    }
+
+
+def _worth(message: JobWorth) -> Shape:
+    known = message.HasField("done_micro_usd")
+    done = message.done_micro_usd if known else None
+    return {
+        **money("at_once", message.at_once_micro_usd),
+        "done_usd": None if done is None else done / MILLION,
+        "done_micro_usd": done,
+        "length_ms": message.length_ms if known else None,
+        **hourly("loss", message.loss_micro_usd_per_hour),
     }
 
 

@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from eva_master.app.cli.views import job_tasks
+from eva_master.app.cli.views import job_tasks, lending
 from eva_master.app.cli.views.words import ago, count, money, plain, price, share, span
 from eva_master.model import states
 from eva_master.model.accounting.tenants import DEFAULT_TENANT
@@ -456,6 +456,7 @@ def plan(message: PlanResponse) -> RenderableType:
         Text(),
         *preempted,
         *([f"run time: {estimated(known)}"] if told else []),
+        *([lending.worth(message.worth)] if message.HasField("worth") else []),
         f"the cluster would go from {price(message.price_before_micro_usd_per_hour)} to "
         f"{price(message.price_after_micro_usd_per_hour)} ({'+' if more >= 0 else '-'}"
         f"{price(abs(more))}); on instances of its own the job would take "

@@ -66,7 +66,7 @@ class PartitionTally:
             self._put("", replace(sums, charged=changed, idle=Exact(sums.idle + idle)))
             return
         since = new.until_ms if old is None else old.until_ms
-        month, recent = _this_month(charged, since, new.until_ms)
+        month, recent = this_month(charged, since, new.until_ms)
         if month < sums.month_ms:
             month, recent = sums.month_ms, 0
         before = sums.month_charged if month == sums.month_ms else 0
@@ -131,12 +131,17 @@ class PartitionTally:
         return {_PREFIX + name: partial(_document, self._sums[name]) for name in changed}
 
 
-def _this_month(charged: int, since: Millis, until: Millis) -> tuple[Millis, int]:
+def this_month(charged: int, since: Millis, until: Millis) -> tuple[Millis, int]:
     """The calendar month in which a stretch of time ends, and what of a charge falls into it."""
     month, _ = month_of(until)
+    return month, part_since(month, charged, since, until)
+
+
+def part_since(month: Millis, charged: int, since: Millis, until: Millis) -> int:
+    """What of a charge for a stretch of time falls into a month in which it ends."""
     if since >= month or until <= since:
-        return month, charged
-    return month, charged * (until - month) // (until - since)
+        return charged
+    return charged * (until - month) // (until - since)
 
 
 def _document(sums: PartitionTotals) -> Json:

@@ -121,6 +121,14 @@ def test_money_is_what_it_was(journal: SqlJournal) -> None:
     assert bill.idle == int(old["bill_idle"])
 
 
+def test_tenants_owed_each_other_nothing_then(journal: SqlJournal) -> None:
+    state = State.restored(CATALOG, journal.load())
+    (sums,) = state.totals.tenants.values()
+    assert (sums.value, sums.paid, sums.earned, sums.received, sums.given) == (0, 0, 0, 0, 0)
+    assert (sums.gpu_ms, sums.borrowed_ms, sums.lent_ms) == (0, 0, 0)
+    assert not state.lending.in_force()
+
+
 def test_counters_memory_and_what_was_learned_are_there(journal: SqlJournal) -> None:
     state = State.restored(CATALOG, journal.load())
     assert asdict(state.counters) == EXPECTED["counters"]

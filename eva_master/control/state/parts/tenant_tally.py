@@ -6,16 +6,28 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 
+from eva_master.control.state.parts.partition_tally import part_since
 from eva_master.model.accounting.tenants import DEFAULT_TENANT
-from eva_master.model.accounting.totals import TenantTotals, Totals
-from eva_master.model.ids import Exact
+from eva_master.model.accounting.totals import NO_TOTALS, TenantTotals, Totals
+from eva_master.model.fleet.partitions import month_of
+from eva_master.model.ids import Exact, Millis
 from eva_master.model.planning.plan import Json
 from eva_master.model.records import Job
 from eva_master.model.states import JobState
 
 _PREFIX = "tenants/"
 """Of the names of documents."""
-_NONE = TenantTotals()
+_LATER = (
+    "value",
+    "paid",
+    "earned",
+    "received",
+    "given",
+    "gpu_ms",
+    "borrowed_ms",
+    "lent_thousandths",
+)
+"""Sums that older journals do not have; they are left out where they are 0."""
 
 
 class TenantTally:
@@ -28,10 +40,12 @@ class TenantTally:
         self._sums: dict[str, TenantTotals] = {}
         self._unwritten: dict[str, None] = {}
         self._seen: Mapping[str, TenantTotals] | None = None
+        self._month = Millis(0), Millis(0)
+        """The calendar month of the last booking, and the next one."""
 
     def job(self, tenant: str, old: Job | None, new: Job) -> None:
         """A job of a tenant was added, or is in another state."""
-        sums = self._sums.get(tenant, _NONE)
+        sums = self._sums.get(tenant, NO_TOTALS)
         jobs = dict(sums.jobs)
         if old is not None:
             jobs[old.state] = jobs.get(old.state, 0) - 1
@@ -42,9 +56,28 @@ class TenantTally:
 
     def account(self, tenant: str, charged: int, alone: int) -> None:
         """A tenant's jobs owe so much more, and would so much more alone."""
-        sums = self._sums.get(tenant, _NONE)
-        more = TenantTotals(Exact(sums.charged + charged), Exact(sums.alone + alone), sums.jobs)
-        self._put(tenant, more)
+        sums = self._sums.get(tenant, NO_TOTALS)
+        sums = replace(sums, charged=Exact(sums.charged + charged), alone=Exact(sums.alone + alone))
+        self._put(tenant, sums)
+
+    def add(self, tenant: str, more: TenantTotals) -> None:
+        """A tenant has so much more."""
+        self._put(tenant, self._sums.get(tenant, NO_TOTALS) + more)
+
+    def succeeded(self, tenant: str, value: int) -> None:
+        """A job of a tenant succeeded that was worth so much then, in micro-dollars."""
+        self.add(tenant, TenantTotals(value=value))
+
+    def spend(self, tenant: str, charged: int, since: Millis, until: Millis) -> None:
+        """Count what a tenant's jobs were charged for a stretch of time, by calendar month."""
+        if not self._month[0] <= until < self._month[1]:
+            self._month = month_of(until)
+        month, sums = self._month[0], self._sums.get(tenant, NO_TOTALS)
+        if month < sums.month_ms:
+            return
+        before = sums.month_charged if month == sums.month_ms else 0
+        recent = Exact(before + part_since(month, charged, since, until))
+        self._put(tenant, replace(sums, month_ms=month, month_charged=recent))
 
     def _put(self, tenant: str, sums: TenantTotals) -> None:
         self._sums[tenant] = sums
@@ -89,6 +122,9 @@ def _document(sums: TenantTotals) -> Json:
         "charged": str(sums.charged),
         "alone": str(sums.alone),
         "jobs": {state.value: count for state, count in sums.jobs.items()},
+        **{name: str(amount) for name in _LATER if (amount := getattr(sums, name))},
+        "month_ms": int(sums.month_ms),
+        "month_charged": str(sums.month_charged),
     }
 
 
@@ -99,4 +135,7 @@ def _read(document: Mapping[str, Json]) -> TenantTotals:
         Exact(int(str(document["charged"]))),
         Exact(int(str(document["alone"]))),
         {JobState(state): int(str(count)) for state, count in jobs.items()},
+        **{name: Exact(int(str(document.get(name, 0)))) for name in _LATER},
+        month_ms=Millis(int(str(document.get("month_ms", 0)))),
+        month_charged=Exact(int(str(document.get("month_charged", 0)))),
     )

@@ -1,0 +1,51 @@
+"""What tenants got, paid and lent each other, as messages have it."""
+
+from __future__ import annotations
+
+from eva_master.adapters.rpc._proto import api_pb2 as pb
+from eva_master.model.accounting.totals import TenantTotals
+from eva_master.model.ids import micro_usd
+from eva_master.model.planning.snapshot import JobView
+from eva_master.model.planning.tenancy import Terms
+
+
+def payments_of(of: TenantTotals) -> pb.Tenant:
+    """The part of a message about value, payments and GPU time."""
+    return pb.Tenant(
+        value_micro_usd=of.value,
+        paid_micro_usd=micro_usd(of.paid),
+        earned_micro_usd=micro_usd(of.earned),
+        received_micro_usd=of.received,
+        given_micro_usd=of.given,
+        own_gpu_ms=of.own_ms,
+        borrowed_gpu_ms=of.borrowed_ms,
+        lent_gpu_ms=of.lent_ms,
+    )
+
+
+def borrowing_of(terms: Terms | None) -> pb.Borrowing | None:
+    """On what terms a job has room of others; `None` if it borrows none."""
+    if terms is None:
+        return None
+    lent = terms.lent or (None,) * len(terms.lenders)
+    return pb.Borrowing(
+        gpus=terms.gpus,
+        micro_usd_per_hour=terms.per_hour,
+        lenders=[
+            pb.Lender(tenant=tenant, micro_usd_per_hour=amount, gpus_thousandths=gpus)
+            for (tenant, amount), gpus in zip(terms.lenders, lent, strict=True)
+        ],
+    )
+
+
+def worth_of(view: JobView) -> pb.JobWorth | None:
+    """What a job would be worth when it is done; `None` if nothing tells."""
+    worth, length = view.worth, None if view.estimate is None else view.estimate.mean_ms
+    if worth is None:
+        return None
+    return pb.JobWorth(
+        at_once_micro_usd=worth.after(0),
+        done_micro_usd=None if length is None else worth.after(length),
+        length_ms=length,
+        loss_micro_usd_per_hour=worth.loss_per_hour(length or 0),
+    )

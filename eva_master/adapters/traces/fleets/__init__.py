@@ -1,0 +1,1 @@
+"""Traces of fixed fleets: jobs with a rate on each GPU type, and worlds of tenants."""

@@ -1,0 +1,57 @@
+"""Shows what jobs are worth and on what terms they borrow, as text and JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from eva_master.app.cli.views import shapes
+from eva_master.app.cli.views.words import count, money, plain, price, span
+
+if TYPE_CHECKING:
+    from eva_master.adapters.rpc.messages import Borrowing, JobWorth
+
+_MOST_LENDERS = 8
+_THOUSAND = 1_000
+
+
+def borrowing(message: Borrowing) -> Iterator[str]:
+    """From whom a job borrows, how many GPUs, and for how much per hour."""
+    owed = price(message.micro_usd_per_hour)
+    yield f"  it borrows {count(message.gpus, 'GPU')} for {owed}:"
+    for one in message.lenders[:_MOST_LENDERS]:
+        gpus = ""
+        if one.HasField("gpus_thousandths"):
+            noun = "GPU" if one.gpus_thousandths == _THOUSAND else "GPUs"
+            gpus = f" for {one.gpus_thousandths / _THOUSAND:g} {noun}"
+        yield f"    {plain(one.tenant)} gets {price(one.micro_usd_per_hour)}{gpus}"
+    if len(message.lenders) > _MOST_LENDERS:
+        yield f"    ... and {len(message.lenders) - _MOST_LENDERS:,} more; --json has them all"
+
+
+def borrowing_shape(message: Borrowing) -> dict[str, Any]:
+    """The terms on which a job has room of others."""
+    return {
+        "gpus": message.gpus,
+        **shapes.hourly("pays", message.micro_usd_per_hour),
+        "lenders": [
+            {
+                "tenant": one.tenant,
+                "gpus": one.gpus_thousandths / _THOUSAND
+                if one.HasField("gpus_thousandths")
+                else None,
+                **shapes.hourly("gets", one.micro_usd_per_hour),
+            }
+            for one in message.lenders
+        ],
+    }
+
+
+def worth(message: JobWorth) -> str:
+    """What a job would be worth when it is done, in a sentence."""
+    if message.HasField("done_micro_usd"):
+        told = f"{money(message.done_micro_usd)} if it is done in {span(message.length_ms)}"
+    else:
+        told = f"{money(message.at_once_micro_usd)} if it were done at once"
+    lost = message.loss_micro_usd_per_hour
+    return f"worth: {told}" + (f"; waiting loses {price(lost)}" if lost else "")

@@ -1,0 +1,185 @@
+"""Worlds of tenants: what their figures are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from statistics import pvariance
+
+from eva_master.app.simulate import NO_PACKING, Chosen, named_policy, prepared
+from eva_master.model.ids import MILLION, MILLIS_PER_HOUR
+from eva_master.model.planning.tenancy import NOTHING_YET, Standing
+from eva_master.model.trace import Trace, TraceTenant
+from eva_master.simulation.results import fairness
+from eva_master.simulation.results.borrowing import borrowers
+from eva_master.simulation.results.metrics import Outcome, TenantFigures
+from eva_master.simulation.results.revenue import values_of
+from eva_master.simulation.results.revenue_bound import revenue_bound
+from eva_master.simulation.run import Setup, Simulation
+from eva_master.simulation.scenario.tenants import tenancy_of
+
+_TWIN = "astraea"
+"""The policy of tenants that are alone: it serves each by what waiting costs."""
+_NEAR_USD = 0.01
+"""Two tenants' money differs by rounding up to here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Money:
+    """What a tenant has got, in dollars.
+
+    Attributes:
+        value: What its jobs were worth by the end of the hours in which they ended.
+        paid: To others. earned: From others.
+        alone: What its jobs would have been worth on its own servers.
+    """
+
+    value: float
+    paid: float
+    earned: float
+    received: float
+    given: float
+    alone: float
+
+    @property
+    def net(self) -> float:
+        """Value and income less payments."""
+        return self.value - self.paid + self.earned + self.received - self.given
+
+
+def world_setup(
+    trace: Trace, policy: str, options: Mapping[str, object], round_s: int | None
+) -> Setup:
+    """The simulation of a world.
+
+    Args:
+        trace: Of the world.
+        policy: The policy's name, and maybe its preset.
+        options: Of the policy.
+        round_s: There are plans at multiples of it; `None` for whenever something happens.
+    """
+    idle, _ = named_policy(NO_PACKING)
+    everything = Setup(
+        trace, (), idle, nodes=trace.nodes, tenancy=tenancy_of(trace), keep_record=True
+    )
+    chosen = prepared(Chosen(policy, dict(options)), everything)
+    return replace(chosen, round_gap_s=round_s)
+
+
+def world_figures(
+    outcome: Outcome, trace: Trace, simulation: Simulation, round_s: int | None
+) -> dict[str, float]:
+    """The figures of a run of a world.
+
+    Args:
+        outcome: Of a run with a record.
+        trace: What was run.
+        simulation: That made it.
+        round_s: At multiples of which there were plans.
+    """
+    accounts = money_of(outcome, trace, simulation.standings, round_s)
+    revenue, bound = sum(one.value for one in accounts.values()), bound_of(trace)
+    jobs = outcome.record.jobs
+    last_ms, first_ms = max(it.finished_ms for it in jobs), min(it.submitted_ms for it in jobs)
+    alphas = alphas_of(trace, accounts)
+    short = [one.net / one.alone - 1 for one in accounts.values() if one.alone > 0]
+    return {
+        "revenue": revenue,
+        "bound": bound,
+        "share": revenue / bound if bound else 0.0,
+        "worse_off": sum(one.net < one.alone - _NEAR_USD for one in accounts.values()),
+        "least_gain": min(short, default=0.0),
+        "borrowed_jobs": len(borrowers(outcome.record, trace)),
+        "paid": sum(one.paid for one in accounts.values()),
+        "earned": sum(one.earned for one in accounts.values()),
+        "alpha_variance": pvariance(alphas.values()) if alphas else 0.0,
+        "total_h": (last_ms - first_ms) / MILLIS_PER_HOUR,
+    }
+
+
+def world_tenants(
+    outcome: Outcome, trace: Trace, standings: Mapping[str, Standing], round_s: int | None
+) -> tuple[TenantFigures, ...]:
+    """The figures of each tenant of a world, their money as `world_figures` has it."""
+    accounts = money_of(outcome, trace, standings, round_s)
+    alphas = alphas_of(trace, accounts)
+    return tuple(
+        replace(
+            one,
+            value_usd=accounts[one.tenant].value,
+            gain_usd=accounts[one.tenant].net,
+            alpha=alphas.get(one.tenant),
+        )
+        for one in outcome.tenants
+        if one.tenant in accounts
+    )
+
+
+def money_of(
+    outcome: Outcome, trace: Trace, standings: Mapping[str, Standing], round_s: int | None
+) -> dict[str, Money]:
+    """What each tenant of a world has got; one without jobs may have earned."""
+    values, alone = _by_tenant(outcome, trace), alone_of(trace, round_s)
+    found = {}
+    for tenant in sorted(alone):
+        so_far = standings.get(tenant, NOTHING_YET)
+        found[tenant] = Money(
+            values.get(tenant, 0.0),
+            so_far.paid / MILLION / MILLIS_PER_HOUR,
+            so_far.earned / MILLION / MILLIS_PER_HOUR,
+            so_far.received / MILLION,
+            so_far.given / MILLION,
+            alone[tenant],
+        )
+    return found
+
+
+def alphas_of(trace: Trace, accounts: Mapping[str, Money]) -> dict[str, float]:
+    """How fair revenue is by tenant: its part of all gains over its part of the cluster; 1 is fair.
+
+    The part of the cluster is the mean of those of workers and of parameter servers. Tenants
+    without jobs are left out.
+    """
+    present = {job.tenant for job in trace.jobs}
+    parts = {one.name: _part(trace, one) for one in trace.tenants if one.name in present}
+    return fairness.alphas_of({name: one.net for name, one in accounts.items()}, parts)
+
+
+def _part(trace: Trace, tenant: TraceTenant) -> float:
+    gpus = sum(node.offering.type.capacity.gpus for node in trace.nodes)
+    parts = [sum(count for _, count in tenant.quota) / gpus]
+    if trace.network is not None and (every := sum(ps for _, ps in trace.network.servers)):
+        own = sum(ps for node, ps in trace.network.servers if node in set(tenant.nodes))
+        parts.append(own / every)
+    return sum(parts) / len(parts)
+
+
+@lru_cache(maxsize=8)
+def bound_of(trace: Trace) -> float:
+    """What nobody's revenue exceeds, in dollars."""
+    return revenue_bound(trace)
+
+
+@lru_cache(maxsize=8)
+def alone_of(trace: Trace, round_s: int | None) -> Mapping[str, float]:
+    """What the jobs of each tenant are worth if it is alone on its own servers, in dollars."""
+    found = {}
+    for tenant in trace.tenants:
+        jobs = tuple(job for job in trace.jobs if job.tenant == tenant.name)
+        nodes = tuple(node for node in trace.nodes if node.name in set(tenant.nodes))
+        if not jobs or not nodes:
+            found[tenant.name] = 0.0
+            continue
+        own = replace(trace, jobs=jobs, nodes=nodes, tenants=(tenant,))
+        outcome = Simulation(world_setup(own, _TWIN, {}, round_s)).run()
+        found[tenant.name] = _by_tenant(outcome, own)[tenant.name]
+    return found
+
+
+def _by_tenant(outcome: Outcome, trace: Trace) -> dict[str, float]:
+    values = values_of(outcome.record.jobs, trace)
+    found: dict[str, float] = {}
+    for job in trace.jobs:
+        found[job.tenant] = found.get(job.tenant, 0.0) + values[job.id] / MILLION
+    return found

@@ -1,0 +1,167 @@
+"""The section of the settings that names tenants, and says what they may have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Annotated
+
+from pydantic import AfterValidator, Field
+
+from eva_master.adapters.text.yamlfile import suggestion
+from eva_master.app.sections.base import Entry, Section, Usd
+from eva_master.app.sections.refusals import refusal
+from eva_master.model.accounting.tenants import DEFAULT_TENANT, claimed_twice, is_tenant
+from eva_master.model.catalog import Catalog
+from eva_master.model.ids import MILLION
+from eva_master.model.planning.quotas import Tenancy, fleet_of, overdrawn, quota_of, told
+from eva_master.model.planning.tenancy import ANY_FAMILY, Quota
+
+Complaint = tuple[tuple[str | int, ...], str, str]
+"""Where in the settings, what is wrong, and what to do about it."""
+
+_MOST_TENANTS = 1_000
+_MOST_FAMILIES = 100
+_MOST_GPUS = 10**6
+
+
+def _check_tenant(name: str) -> str:
+    if name == DEFAULT_TENANT:
+        raise refusal(
+            f"{DEFAULT_TENANT!r} is the tenant of all owners whom no other one names",
+            "choose another name; '*' in the owners of a tenant stands for everybody else",
+        )
+    if not is_tenant(name):
+        raise refusal(
+            f"{name!r} cannot name a tenant",
+            "use letters, digits and '.', '_', '-', at most 63 of them",
+        )
+    return name
+
+
+def _check_entries(entries: tuple[str, ...]) -> tuple[str, ...]:
+    if not entries:
+        raise refusal("nobody can belong to this tenant", "name owners, or leave the tenant out")
+    return entries
+
+
+TenantName = Annotated[str, AfterValidator(_check_tenant)]
+Gpus = Annotated[int, Field(ge=0, le=_MOST_GPUS, strict=True)]
+
+
+class TenantBudgetSection(Section):
+    """What may be spent for a tenant; a budget that is used up stops launches, nothing that runs.
+
+    Attributes:
+        usd_per_month: What its jobs are charged in a calendar month, UTC.
+    """
+
+    usd_per_month: Usd
+
+
+class TenantRoomSection(Section):
+    """What a tenant may have.
+
+    Attributes:
+        quota: How many GPUs of each family it may have at a time, ``*`` for any family; as many as
+            there are if absent.
+        budget: What may be spent for it.
+    """
+
+    quota: Annotated[dict[str, Gpus], Field(max_length=_MOST_FAMILIES)] | None = None
+    budget: TenantBudgetSection | None = None
+
+
+class TenantSection(TenantRoomSection):
+    """A tenant, to whom jobs are accounted.
+
+    Attributes:
+        owners: Who belongs to it: names of owners, and patterns with one ``*``.
+    """
+
+    owners: Annotated[tuple[Entry, ...], AfterValidator(_check_entries)]
+
+
+class SimulatedTenantSection(TenantRoomSection):
+    """A tenant that jobs of a trace name.
+
+    Attributes:
+        owners: Not used: a trace says whose its jobs are.
+    """
+
+    owners: tuple[Entry, ...] = ()
+
+
+TenantSections = Annotated[dict[TenantName, TenantSection], Field(max_length=_MOST_TENANTS)]
+SimulatedTenantSections = Annotated[
+    dict[TenantName, SimulatedTenantSection], Field(max_length=_MOST_TENANTS)
+]
+
+
+def tenancy(sections: Mapping[str, TenantRoomSection], lending: frozenset[str]) -> Tenancy:
+    """What tenants may have.
+
+    Args:
+        sections: By name.
+        lending: The partitions whose policies lend.
+    """
+    budgets = {
+        name: int(section.budget.usd_per_month * MILLION)
+        for name, section in sections.items()
+        if section.budget is not None
+    }
+    return Tenancy(_quotas(sections), budgets, lending, tuple(sections))
+
+
+def twice(
+    sections: Mapping[str, TenantSection], where: Callable[[tuple[str | int, ...]], str]
+) -> Iterator[Complaint]:
+    """Names and patterns that stand twice, so that nobody could tell whose they are.
+
+    Args:
+        sections: By name.
+        where: In what line something is, in words; empty if that is unknown.
+    """
+    owners = {name: section.owners for name, section in sections.items()}
+    for tenant, number, other in claimed_twice(owners):
+        entry = owners[tenant][number]
+        line = where(("tenants", other, "owners", owners[other].index(entry)))
+        yield (
+            ("tenants", tenant, "owners", number),
+            f"{entry!r} belongs to the tenant {other!r} already{line}",
+            "name every owner and every pattern once",
+        )
+
+
+def unfounded(sections: Mapping[str, TenantRoomSection], catalog: Catalog) -> Iterator[Complaint]:
+    """Quotas of GPUs that there are not.
+
+    Args:
+        sections: By name.
+        catalog: What is sold, owned nodes included.
+    """
+    fleet = fleet_of(catalog)
+    known, unknown = sorted(fleet), False
+    for name, section in sections.items():
+        for family in section.quota or ():
+            if family not in fleet and family != ANY_FAMILY:
+                unknown = True
+                hint = suggestion(family, known) or f"with GPUs: {', '.join(known[:8]) or 'none'}"
+                message = f"the fleet has no GPUs of a family {family!r}"
+                yield ("tenants", name, "quota", family), message, hint
+    if unknown:
+        return
+    for family, asked, there in overdrawn(_quotas(sections).values(), fleet):
+        yield (
+            ("tenants",),
+            f"the quotas of all tenants are {told(asked, family)}, and the fleet has {there:,}:"
+            f" {asked - there:,} too many",
+            "lower some of them, or add nodes",
+        )
+
+
+def _quotas(sections: Mapping[str, TenantRoomSection]) -> dict[str, Quota]:
+    return {
+        name: quota_of(section.quota)
+        for name, section in sections.items()
+        if section.quota is not None
+    }

@@ -1,0 +1,1 @@
+"""What tenants get out of a cluster that they share, and what they owe each other."""

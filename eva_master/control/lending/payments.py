@@ -1,0 +1,74 @@
+"""What tenants owe each other: beside the cloud's bill, never in it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+
+from eva_master.control.lending.validate_terms import lawful_terms, lawful_transfers
+from eva_master.control.measure.ledger import gpu_time
+from eva_master.control.state.parts.lending import Agreement, run_up
+from eva_master.control.state.records import Records
+from eva_master.control.state.store import State
+from eva_master.model.accounting.totals import NO_TOTALS, TenantTotals
+from eva_master.model.ids import JobId, Millis
+from eva_master.model.planning.plan import Plan
+
+
+def holds_room(state: Records, job: JobId) -> bool:
+    """Whether a task of a job has an instance."""
+    return any(run.instance is not None for run in state.in_hand(job))
+
+
+def book(state: State, job: JobId, until: Millis) -> None:
+    """Book what a job owes up to a moment; call it before its tasks change their places."""
+    if state.lending.of(job) is not None:
+        state.lending.book(job, until, holds=holds_room(state, job))
+
+
+def adopt(
+    state: State, plan: Plan, ours: Iterable[JobId], tenants: Collection[str], now: Millis
+) -> None:
+    """Have what a plan says about money in force, once its places are targets.
+
+    Args:
+        state: Whose.
+        plan: As its policy made it; what of it cannot be is dropped.
+        ours: The jobs with terms that the plan is about.
+        tenants: The names of all tenants.
+        now: The time.
+    """
+    agreed = {terms.job: terms for terms in lawful_terms(state, plan.terms, tenants)}
+    for job in ours:
+        if (known := state.lending.of(job)) is not None and known.terms != agreed.get(job):
+            book(state, job, now)
+            if job not in agreed:
+                state.lending.end(job)
+    for job, terms in agreed.items():
+        if (known := state.lending.of(job)) is None or known.terms != terms:
+            state.lending.agree(terms, state.jobs[job].spec.tenant, now)
+    state.lending.transfer(lawful_transfers(plan.transfers, tenants))
+
+
+def end(state: State, job: JobId, now: Millis) -> None:
+    """Book what a job owes that is over, and let go of its terms."""
+    if state.lending.of(job) is not None:
+        book(state, job, now)
+        state.lending.end(job)
+
+
+def running(
+    state: Records, agreements: Mapping[JobId, Agreement], now: Millis
+) -> Mapping[str, TenantTotals]:
+    """What tenants ran up since the last bookings, up to `now`; books nothing."""
+    sums: dict[str, TenantTotals] = {}
+    for job, agreed in agreements.items():
+        if job in state.jobs and holds_room(state, job):
+            for tenant, more in run_up(agreed, now):
+                sums[tenant] = sums.get(tenant, NO_TOTALS) + more
+    for name in state.live:
+        account = state.instance_accounts.get(name)
+        if account is None or account.closed or account.until_ms >= now:
+            continue
+        for tenant, gpu_ms in gpu_time(state, state.instances[name], now - account.until_ms):
+            sums[tenant] = sums.get(tenant, NO_TOTALS) + TenantTotals(gpu_ms=gpu_ms)
+    return sums

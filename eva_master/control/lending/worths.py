@@ -1,0 +1,57 @@
+"""What jobs are worth, for views, bookings and dry runs."""
+
+from __future__ import annotations
+
+from eva_master.control.measure import remaining
+from eva_master.control.state.records import PlanningRecords, Records
+from eva_master.control.state.store import State
+from eva_master.model.accounting.worth import Worth
+from eva_master.model.ids import Millis
+from eva_master.model.job import JobSpec
+from eva_master.model.records import Job
+from eva_master.model.values import replace
+from eva_master.packing.valuation.job_worth import worth_of
+
+
+def of_job(state: PlanningRecords, job: Job) -> Worth | None:
+    """What a job is worth, see `packing.valuation.job_worth.worth_of`."""
+    if job.spec.worth is not None:
+        return job.spec.worth
+    estimate = remaining.expected(state, job)
+    return worth_of(None, _price(state, job), None if estimate is None else estimate.mean_ms)
+
+
+def of_spec(state: Records, spec: JobSpec, length_ms: int | None) -> Worth | None:
+    """What a job would be worth if it were submitted.
+
+    Args:
+        state: Has prices and rates.
+        spec: The job.
+        length_ms: How long it takes alone.
+    """
+    price = sum(reserved.price for reserved in state.reservations_of(spec))
+    return worth_of(spec.worth, price, length_ms)
+
+
+def book(state: State, job: Job, now: Millis) -> None:
+    """Book what a job that succeeds at this moment is worth, once, to its tenant.
+
+    A job of which nothing told how long it would take took as long as its tasks ran on average.
+    """
+    worth = of_job(state, job)
+    if worth is None:
+        account = state.job_accounts.get(job.id)
+        ran = 0 if account is None else account.busy_ms // len(job.spec.tasks)
+        worth = worth_of(None, _price(state, job), ran)
+    if worth is not None:
+        state.lending.tenants.succeeded(job.spec.tenant, worth.after(now - job.arrived_ms))
+
+
+def _price(state: PlanningRecords, job: Job) -> int:
+    """Its reservation price; that of equal tasks of an array is asked for once."""
+    if job.is_gang:
+        return sum(reserved.price for reserved in state.reservations_of(job.spec))
+    kinds = replace(job.spec, tasks=state.kinds(job.id))
+    counts = map(len, state.by_kind(job.id))
+    prices = (reserved.price for reserved in state.reservations_of(kinds))
+    return sum(price * count for price, count in zip(prices, counts, strict=True))

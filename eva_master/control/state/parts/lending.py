@@ -1,0 +1,148 @@
+"""The terms in force between tenants, and what they come to; one document of the journal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from eva_master.control.state.parts.tenant_tally import TenantTally
+from eva_master.model.accounting.totals import TenantTotals
+from eva_master.model.ids import Exact, JobId, Millis
+from eva_master.model.planning.plan import Json
+from eva_master.model.planning.tenancy import Terms, Transfer
+
+_DOCUMENT = "terms"
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """The terms of a job that are in force.
+
+    Attributes:
+        terms: What a plan said.
+        tenant: Who pays.
+        until_ms: The time up to which they are booked.
+    """
+
+    terms: Terms
+    tenant: str
+    until_ms: Millis
+
+
+class Lending:
+    """Who borrows from whom; what they owe each other is in the sums of tenants.
+
+    What one pays the others earn, in the same step and as the same integers.
+
+    Args:
+        tenants: Those sums.
+    """
+
+    def __init__(self, tenants: TenantTally) -> None:
+        self.tenants = tenants
+        self._agreed: dict[JobId, Agreement] = {}
+        self._seen: Mapping[JobId, Agreement] | None = None
+        self._changed = False
+
+    def in_force(self) -> Mapping[JobId, Agreement]:
+        """The terms in force, by job."""
+        if self._seen is None:
+            self._seen = dict(self._agreed)
+        return self._seen
+
+    def of(self, job: JobId) -> Agreement | None:
+        """The terms of a job, `None` if it borrows nothing."""
+        return self._agreed.get(job)
+
+    def book(self, job: JobId, until: Millis, *, holds: bool) -> None:
+        """Book what a job owes up to a moment.
+
+        Args:
+            job: The job; nothing happens if it has no terms.
+            until: The moment.
+            holds: Whether its tasks have held room since the last booking.
+        """
+        agreed = self._agreed.get(job)
+        if agreed is None or until <= agreed.until_ms:
+            return
+        if holds:
+            for tenant, more in run_up(agreed, until):
+                self.tenants.add(tenant, more)
+        self._put(job, replace(agreed, until_ms=until))
+
+    def agree(self, terms: Terms, tenant: str, now: Millis) -> None:
+        """Have terms in force from now on; what was in force before is booked."""
+        self._put(terms.job, Agreement(terms, tenant, now))
+
+    def end(self, job: JobId) -> None:
+        """End the terms of a job, which are booked."""
+        if self._agreed.pop(job, None) is not None:
+            self._seen, self._changed = None, True
+
+    def transfer(self, payments: Iterable[Transfer]) -> None:
+        """Book payments by which tenants are made whole."""
+        for one in payments:
+            self.tenants.add(one.payer, TenantTotals(given=one.amount))
+            self.tenants.add(one.payee, TenantTotals(received=one.amount))
+
+    def _put(self, job: JobId, agreed: Agreement) -> None:
+        self._agreed[job] = agreed
+        self._seen, self._changed = None, True
+
+    def take_documents(self) -> dict[str, Callable[[], Json]]:
+        """The document of the terms if they changed since the last call."""
+        if not self._changed:
+            return {}
+        self._changed, there = False, self.in_force()
+        return {_DOCUMENT: lambda: [_written(it) for it in there.values()]}
+
+    def restore(self, documents: Mapping[str, Json]) -> None:
+        """Take the terms as the journal has them; before there were any it has no document."""
+        told = documents.get(_DOCUMENT, [])
+        assert isinstance(told, list)
+        found = [_read(it) for it in told if isinstance(it, dict)]
+        self._agreed = {it.terms.job: it for it in found}
+        self._seen, self._changed = None, False
+
+
+def run_up(agreed: Agreement, until: Millis) -> list[tuple[str, TenantTotals]]:
+    """What terms come to from their last booking up to a moment, of all who have a part in them.
+
+    Args:
+        agreed: The terms; the job's tasks hold room all the time.
+        until: The moment.
+    """
+    elapsed, terms = max(0, until - agreed.until_ms), agreed.terms
+    lent = terms.lent or (0,) * len(terms.lenders)
+    found = [
+        (lender, TenantTotals(earned=Exact(amount * elapsed), lent_thousandths=gpus * elapsed))
+        for (lender, amount), gpus in zip(terms.lenders, lent, strict=True)
+    ]
+    paid = Exact(sum(of.earned for _, of in found))
+    return [(agreed.tenant, TenantTotals(paid=paid, borrowed_ms=terms.gpus * elapsed)), *found]
+
+
+def _written(agreed: Agreement) -> Json:
+    terms = agreed.terms
+    return {
+        "job": terms.job,
+        "tenant": agreed.tenant,
+        "until_ms": int(agreed.until_ms),
+        "gpus": terms.gpus,
+        "lenders": [[lender, amount] for lender, amount in terms.lenders],
+        "lent": list(terms.lent),
+    }
+
+
+def _read(document: Mapping[str, Json]) -> Agreement:
+    lenders, lent = document["lenders"], document["lent"]
+    assert isinstance(lenders, list)
+    assert isinstance(lent, list)
+    pairs = [it for it in lenders if isinstance(it, list)]
+    terms = Terms(
+        JobId(str(document["job"])),
+        int(str(document["gpus"])),
+        tuple((str(lender), int(str(amount))) for lender, amount in pairs),
+        tuple(int(str(it)) for it in lent),
+    )
+    return Agreement(terms, str(document["tenant"]), Millis(int(str(document["until_ms"]))))

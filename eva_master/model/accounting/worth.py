@@ -1,0 +1,77 @@
+"""What it is worth to a user that a job is done, by when it is done."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from eva_master.model.arithmetic.fixed_point import exp_of_ppm, log_ppm
+from eva_master.model.ids import MILLION, MILLIS_PER_HOUR
+
+_LN_TWO_PPM = log_ppm(2)
+MOST_WORTH = 1_000_000_000 * MILLION
+"""In micro-dollars: a billion dollars."""
+
+
+class Decay(StrEnum):
+    """How what a job is worth falls while it is not done."""
+
+    LINEAR = "linear"
+    """By the same amount every hour."""
+    HALVING = "halving"
+    """By half every so many hours."""
+    POWER = "power"
+    """With a power of the time since submission; only traces have it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Worth:
+    """What a job is worth, which never grows and is never below zero.
+
+    Attributes:
+        amount: Micro-dollars if it is done at once; with `Decay.POWER` if it is done after
+            `span_ms`.
+        decay: How it falls.
+        loses_per_hour: Of `Decay.LINEAR`: micro-dollars per hour.
+        span_ms: Of `Decay.HALVING`: the time in which it halves. Of `Decay.POWER`: the time after
+            which it is worth `amount`.
+        exponent_ppm: Of `Decay.POWER`: the power, in millionths.
+        since_ms: Of `Decay.POWER`: before that time it is worth as much as then.
+    """
+
+    amount: int
+    decay: Decay = Decay.LINEAR
+    loses_per_hour: int = 0
+    span_ms: int = MILLIS_PER_HOUR
+    exponent_ppm: int = MILLION
+    since_ms: int = MILLIS_PER_HOUR
+
+    def after(self, elapsed_ms: int) -> int:
+        """Micro-dollars if it is done so many milliseconds after its submission."""
+        elapsed_ms = max(0, elapsed_ms)
+        if self.decay is Decay.LINEAR:
+            return max(0, self.amount - self.loses_per_hour * elapsed_ms // MILLIS_PER_HOUR)
+        if self.decay is Decay.HALVING:
+            return self.amount * exp_of_ppm(_SCALE - self._halvings_ppm(elapsed_ms)) // _SCALED
+        ratio = log_ppm(max(1, self.since_ms, elapsed_ms)) - log_ppm(max(1, self.span_ms))
+        grown = exp_of_ppm(_SCALE - self.exponent_ppm * ratio // MILLION)
+        return min(MOST_WORTH, self.amount * grown // _SCALED)
+
+    def loss_per_hour(self, elapsed_ms: int) -> int:
+        """Micro-dollars that an hour of waiting loses so long after its submission."""
+        now = self.after(elapsed_ms)
+        if self.decay is Decay.LINEAR:
+            return self.loses_per_hour if now else 0
+        if self.decay is Decay.HALVING:
+            return now * _LN_TWO_PPM * MILLIS_PER_HOUR // (self.span_ms * MILLION)
+        if elapsed_ms < self.since_ms:
+            return 0
+        return now * self.exponent_ppm * MILLIS_PER_HOUR // (max(1, elapsed_ms) * MILLION)
+
+    def _halvings_ppm(self, elapsed_ms: int) -> int:
+        return elapsed_ms * _LN_TWO_PPM // self.span_ms
+
+
+_SCALE = 20 * MILLION
+"""Exponentials are taken of so much more, so that small ones keep their digits."""
+_SCALED = exp_of_ppm(_SCALE)

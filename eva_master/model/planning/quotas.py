@@ -1,0 +1,173 @@
+"""Quotas of tenants: what the operator states, and what of it there is at the moment."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from eva_master.model.catalog import Catalog, base_family
+from eva_master.model.ids import Family
+from eva_master.model.planning.tenancy import ANY_FAMILY, Quota
+
+Fleet = Mapping[Family, int | None]
+"""GPUs by family; `None` for any number. Families are those of types, however they are paid for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tenancy:
+    """What tenants may have.
+
+    Attributes:
+        quotas: By tenant, as stated. A tenant that is not there has as much as it likes; one with
+            an empty quota has no GPUs of its own.
+        budgets: By tenant, micro-dollars in a calendar month, UTC.
+        lending: The partitions, by name, whose policies lend what tenants do not use, and see to
+            quotas themselves; the empty name stands for a cluster that is not divided.
+        names: Tenants that may have as much as they like.
+    """
+
+    quotas: Mapping[str, Quota] = field(default_factory=dict)
+    budgets: Mapping[str, int] = field(default_factory=dict)
+    lending: frozenset[str] = frozenset()
+    names: tuple[str, ...] = ()
+
+    @property
+    def known(self) -> list[str]:
+        """The names of all tenants, in order."""
+        return sorted({*self.quotas, *self.budgets, *self.names})
+
+    @property
+    def limited(self) -> bool:
+        """Whether any tenant may have only so much."""
+        return bool(self.quotas or self.budgets)
+
+
+@dataclass(frozen=True, slots=True)
+class TenantLimits:
+    """What a tenant may have, and has.
+
+    Attributes:
+        quota: As stated; `None` for as many GPUs as there are.
+        quota_now: While there are fewer GPUs than all quotas together, scaled down.
+        use: The GPUs that its tasks have, by family.
+        budget: Micro-dollars in a calendar month, UTC; `None` for any amount.
+        month: Of a tenant with a budget: what its jobs were charged in this one.
+    """
+
+    quota: Quota | None = None
+    quota_now: Quota = ()
+    use: Quota = ()
+    budget: int | None = None
+    month: int = 0
+
+
+NO_TENANCY = Tenancy()
+"""Every tenant may have as much as it likes."""
+
+
+def quota_of(gpus: Mapping[str, int]) -> Quota:
+    """A quota from the GPUs of each family by its name."""
+    return tuple(sorted((Family(name), count) for name, count in gpus.items()))
+
+
+def fleet_of(catalog: Catalog) -> dict[Family, int | None]:
+    """The GPUs that there may be of each family that has any.
+
+    Args:
+        catalog: With the limits that count.
+    """
+    found: dict[Family, int | None] = {}
+    for offering in catalog:
+        gpus = offering.type.capacity.gpus
+        if not gpus:
+            continue
+        family = base_family(offering.type.family)
+        before = found.get(family, 0)
+        endless = before is None or offering.limit is None
+        found[family] = None if endless else (before or 0) + gpus * (offering.limit or 0)
+    return found
+
+
+def overdrawn(quotas: Iterable[Quota], fleet: Fleet) -> Iterator[tuple[Family, int, int]]:
+    """Where quotas are more than a fleet has.
+
+    Args:
+        quotas: Of all tenants.
+        fleet: All of it.
+
+    Yields:
+        A family, or `ANY_FAMILY` for all together, with the GPUs that quotas name and that there
+        are.
+    """
+    asked = _sums(quotas)
+    excess = False
+    for family, count in sorted(asked.items()):
+        there = fleet.get(family, 0)
+        if family != ANY_FAMILY and there is not None and count > there:
+            excess = True
+            yield family, count, there
+    numbers = [count for count in fleet.values() if count is not None]
+    if asked.get(ANY_FAMILY) and not excess and len(numbers) == len(fleet):
+        together = sum(asked.values())
+        if together > sum(numbers):
+            yield ANY_FAMILY, together, sum(numbers)
+
+
+def scaled(quotas: Mapping[str, Quota], fleet: Fleet) -> Mapping[str, Quota]:
+    """Quotas scaled down in proportion while there are fewer GPUs than all of them together.
+
+    What is left over by rounding goes to whom rounding took most from. Quotas of any family share
+    what those of named families leave.
+
+    Args:
+        quotas: By tenant, as stated.
+        fleet: What there is.
+    """
+    asked = _sums(quotas.values())
+    there = {family: fleet.get(family, 0) for family in asked if family != ANY_FAMILY}
+    rest: int | None = 0
+    for family in fleet.keys() | there.keys():
+        count = fleet.get(family, 0)
+        used = asked.get(family, 0)
+        rest = None if rest is None or count is None else rest + max(0, count - used)
+    short = {family for family, count in there.items() if _is_short(asked[family], count)}
+    if _is_short(asked.get(ANY_FAMILY, 0), rest):
+        short.add(ANY_FAMILY)
+    if not short:
+        return quotas
+    there[ANY_FAMILY] = rest
+    parts = {family: _shares(quotas, family, there[family] or 0) for family in short}
+    return {
+        tenant: tuple((family, parts.get(family, {}).get(tenant, count)) for family, count in quota)
+        for tenant, quota in quotas.items()
+    }
+
+
+def _is_short(asked: int, there: int | None) -> bool:
+    return there is not None and asked > there
+
+
+def _shares(quotas: Mapping[str, Quota], family: Family, there: int) -> dict[str, int]:
+    """The parts of tenants of the GPUs that there are, by largest remainders."""
+    stated = {
+        tenant: count for tenant, quota in quotas.items() for it, count in quota if it == family
+    }
+    total = sum(stated.values())
+    shares = {tenant: count * there // total for tenant, count in stated.items()}
+    by_rest = sorted(stated, key=lambda tenant: (-(stated[tenant] * there % total), tenant))
+    for tenant in by_rest[: there - sum(shares.values())]:
+        shares[tenant] += 1
+    return shares
+
+
+def _sums(quotas: Iterable[Quota]) -> dict[Family, int]:
+    sums: dict[Family, int] = {}
+    for quota in quotas:
+        for family, count in quota:
+            sums[family] = sums.get(family, 0) + count
+    return sums
+
+
+def told(gpus: int, family: Family) -> str:
+    """A number of GPUs, in words."""
+    return f"{gpus:,} GPUs" if family == ANY_FAMILY else f"{gpus:,} {family}"

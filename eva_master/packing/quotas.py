@@ -1,0 +1,468 @@
+"""Tenants' quotas, before and after a policy plans: nobody begins beyond the quota of its tenant.
+
+Before a policy plans, tasks that wait beyond their tenant's quota are taken out of what it sees,
+and so are families on which its tenant has nothing left. Tasks come in the order of priority and
+submission, gangs whole. Those for which the policy found no room last time keep nothing from who
+comes after them. What the policy then places beyond a quota after all, since several families were
+open to it, waits for the next plan.
+
+A task that has a place keeps it, whatever becomes of the quota.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from eva_master.model.catalog import base_family
+from eva_master.model.ids import Family, InstanceId, JobId, RunId
+from eva_master.model.job import JobKind, TaskSpec
+from eva_master.model.planning.plan import Assign, Duplicate, Fork, Hold, Plan, Resize, left, pooled
+from eva_master.model.planning.sizes import with_sizes
+from eva_master.model.planning.snapshot import InstanceView, JobView, RunView, Snapshot
+from eva_master.model.planning.tenancy import ANY_FAMILY, Quota
+from eva_master.model.resources import Resources
+
+Use = Mapping[str, Mapping[Family, int]]
+"""GPUs in use, by tenant and family, families without regard to how they are paid for."""
+
+Shape = tuple[tuple[tuple[Family, Resources], ...], ...]
+"""What the members of a unit need on each family."""
+
+_SHRUNK = "the quota of its tenant leaves no more"
+
+
+class Share:
+    """What a tenant has of its quota, and what is left.
+
+    Args:
+        tenant: Its name.
+        quota: As it is now.
+        used: The GPUs that its tasks have.
+    """
+
+    def __init__(self, tenant: str, quota: Quota, used: Mapping[Family, int]) -> None:
+        self._tenant = tenant
+        named = dict(quota)
+        self._any = named.pop(ANY_FAMILY, 0)
+        self._named = named
+        self._used = Counter(used)
+        self._passed_over: dict[Shape, Counter[Family]] = {}
+
+    def room(self, family: Family) -> int:
+        """How many more GPUs of a family it may have."""
+        named = max(0, self._named.get(family, 0) - self._used[family])
+        return named + max(0, self._any - self._spilt(self._used))
+
+    def allows(self, more: Mapping[Family, int]) -> bool:
+        """Whether it may have some more GPUs; whoever is beyond a quota may have none of it."""
+        after = self._used.copy()
+        after.update(more)
+        excess = max(0, self._spilt(after) - self._any)
+        return excess <= max(0, self._spilt(self._used) - self._any)
+
+    def take(self, more: Mapping[Family, int]) -> None:
+        """Count more GPUs as used."""
+        self._used.update(more)
+
+    def pass_over(self, shape: Shape, more: Mapping[Family, int]) -> None:
+        """Count what a unit takes that may find no room, for those like it alone."""
+        self._passed_over.setdefault(shape, Counter()).update(more)
+
+    def for_shape(self, shape: Shape) -> Share:
+        """What is left for a unit behind those like it."""
+        before = self._passed_over.get(shape)
+        if before is None:
+            return self
+        seen = Share.__new__(Share)
+        seen._tenant, seen._named, seen._any = self._tenant, self._named, self._any
+        seen._used, seen._passed_over = self._used + before, {}
+        return seen
+
+    def told(self, families: Iterable[Family], needed: int = 1) -> str:
+        """Why it may have no more of some families: the quota, and what is in use.
+
+        Args:
+            families: Which.
+            needed: How many GPUs more are needed at least.
+        """
+        parts = [
+            f"{self._used[family]:,} of {self._named[family]:,} {family}"
+            for family in sorted(set(families))
+            if family in self._named
+        ]
+        if self._any or not parts:
+            spilt = self._spilt(self._used)
+            parts.append(f"{spilt:,} of {self._any:,} GPUs of any family")
+        more = f", and {needed:,} are needed together" if needed > 1 else ""
+        return f"quota of {self._tenant}: {', '.join(parts)} in use{more}"
+
+    def _spilt(self, used: Mapping[Family, int]) -> int:
+        """What is in use beyond the named families."""
+        return sum(
+            max(0, count - self._named.get(family, 0)) for family, count in used.items() if count
+        )
+
+
+def gpu_needs(task: TaskSpec) -> dict[Family, int]:
+    """The GPUs that a task takes on each family that can host it; empty if it needs none on any."""
+    needs: dict[Family, int] = {}
+    for family, need in task.demand:
+        if need.gpus:
+            base = base_family(family)
+            needs[base] = max(need.gpus, needs.get(base, 0))
+    return needs
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """What a policy gets to see of a snapshot, and what is said of the rest.
+
+    Attributes:
+        snapshot: To be planned with.
+        holds: Task runs that wait for their tenant's quota, with the reason.
+        sizes: Elastic gangs that wait, and are shown with fewer members than they had.
+    """
+
+    snapshot: Snapshot
+    holds: Mapping[RunId, str] = field(default_factory=dict)
+    sizes: Mapping[JobId, int] = field(default_factory=dict)
+
+    def completed(self, plan: Plan) -> Plan:
+        """A plan for the whole snapshot: with why those wait whom the policy did not see."""
+        if not self.holds and not self.sizes:
+            return plan
+        entries = [entry for entry in plan.entries if entry.run not in self.holds]
+        entries.extend(Hold(run, why) for run, why in self.holds.items())
+        stated = {entry.job for entry in plan.sizes}
+        sizes = (
+            Resize(job, members, _SHRUNK)
+            for job, members in self.sizes.items()
+            if job not in stated
+        )
+        return replace(plan, entries=tuple(entries), sizes=(*plan.sizes, *sizes))
+
+
+def admitted(snapshot: Snapshot, use: Use, passed_over: Collection[RunId] = ()) -> Admitted:
+    """Take out of a snapshot what tenants may not have.
+
+    Args:
+        snapshot: With the quotas of tenants as they are now.
+        use: What tenants have, in the whole cluster.
+        passed_over: Task runs for which the policy found no room last time.
+    """
+    limited = {it.name: Share(it.name, it.quota, use.get(it.name, {})) for it in snapshot.tenants}
+    jobs = [job for job in snapshot.jobs if job.tenant in limited]
+    if not jobs:
+        return Admitted(snapshot)
+    ours = {job.id for job in jobs}
+    members: dict[JobId, list[RunView]] = {name: [] for name in ours}
+    for run in snapshot.runs:
+        if run.job in ours:
+            members[run.job].append(run)
+    queue = _Queue(limited, passed_over, (*snapshot.instances, *snapshot.draining))
+    for job in jobs:
+        queue.keep_back(job, members[job.id])
+    for job in sorted(jobs, key=lambda it: (-it.priority, it.submitted_ms, it.id)):
+        queue.look_at(job, members[job.id])
+    return queue.outcome(snapshot)
+
+
+class _Queue:
+    """Those who wait, one after the other."""
+
+    def __init__(
+        self,
+        shares: Mapping[str, Share],
+        passed_over: Collection[RunId],
+        instances: Iterable[InstanceView],
+    ) -> None:
+        self._shares = shares
+        self._passed_over = passed_over
+        self._holds: dict[RunId, str] = {}
+        self._families: dict[RunId, frozenset[Family]] = {}
+        """Of task runs that may not use all families that can host them, those that they may."""
+        self._most: dict[JobId, int] = {}
+        self._sizes: dict[JobId, int] = {}
+        self._on = {view.id: base_family(view.offering.type.family) for view in instances}
+
+    def keep_back(self, job: JobView, runs: Sequence[RunView]) -> None:
+        """Have those that have a place move to no family on which nothing is left."""
+        share = self._shares[job.tenant]
+        for run in runs:
+            needed = gpu_needs(run.task)
+            if run.instance is None or len(needed) < 2:
+                continue
+            here = self._on.get(run.instance)
+            kept = {it for it, gpus in needed.items() if it == here or share.allows({it: gpus})}
+            if len(kept) < len(needed):
+                self._families[run.id] = frozenset(kept)
+
+    def look_at(self, job: JobView, runs: Sequence[RunView]) -> None:
+        """Decide on those that wait."""
+        share = self._shares[job.tenant]
+        waiting = [run for run in runs if run.instance is None and not run.pinned]
+        if job.elastic is not None:
+            self._look_at_elastic(job, runs, waiting, share)
+        elif job.kind is JobKind.GANG:
+            self._look_at_unit(waiting, share)
+        else:
+            for run in waiting:
+                self._look_at_unit([run], share)
+
+    def _look_at_unit(self, unit: Sequence[RunView], share: Share) -> None:
+        needs = [needed for run in unit if (needed := gpu_needs(run.task))]
+        if not needs:
+            return
+        every = {family for needed in needs for family in needed}
+        shape = tuple(run.task.demand for run in unit)
+        usable, taken = _fitting(needs, every, share.for_shape(shape))
+        if taken is None and not all(_needs_none(run.task) for run in unit):
+            why = share.told(every, sum(min(needed.values()) for needed in needs))
+            self._holds.update((run.id, why) for run in unit)
+            return
+        if usable != every:
+            kept = frozenset(usable)
+            self._families.update((run.id, kept) for run in unit)
+        self._charge(unit, shape, taken or {}, share)
+
+    def _charge(
+        self, unit: Sequence[RunView], shape: Shape, taken: Mapping[Family, int], share: Share
+    ) -> None:
+        if all(run.id in self._passed_over for run in unit):
+            share.pass_over(shape, taken)
+        else:
+            share.take(taken)
+
+    def _look_at_elastic(
+        self, job: JobView, runs: Sequence[RunView], waiting: Sequence[RunView], share: Share
+    ) -> None:
+        assert job.elastic is not None
+        needed = gpu_needs(runs[0].task) if runs else {}
+        if not needed or _needs_none(runs[0].task):
+            return
+        placed, least = len(runs) - len(waiting), job.elastic.least
+        shape = (runs[0].task.demand,)
+        left_over = share.for_shape(shape)
+        room = {family: left_over.room(family) // each for family, each in needed.items()}
+        most = min(job.elastic.most, max(placed, least, placed + max(room.values())))
+        if most < job.elastic.most:
+            self._most[job.id] = most
+        if placed or not waiting:
+            return
+        if max(room.values()) < least:
+            why = share.told(needed, least * min(needed.values()))
+            self._holds.update((run.id, why) for run in waiting)
+            return
+        usable = frozenset(family for family, members in room.items() if members >= least)
+        shown = min(len(runs), most)
+        if shown < len(runs):
+            self._sizes[job.id] = shown
+        if len(usable) < len(needed):
+            self._families.update((run.id, usable) for run in runs)
+        family = max(sorted(usable), key=lambda it: room[it])
+        taken = {family: needed[family] * min(shown, room[family])}
+        self._charge(waiting, shape, taken, share)
+
+    def outcome(self, snapshot: Snapshot) -> Admitted:
+        """What is left of a snapshot."""
+        if not (self._holds or self._families or self._most):
+            return Admitted(snapshot)
+        seen = with_sizes(snapshot, self._sizes)
+        seen = _without(seen, self._holds)
+        runs = tuple(
+            replace(run, task=_on(run.task, kept))
+            if (kept := self._families.get(run.id)) is not None
+            else run
+            for run in seen.runs
+        )
+        jobs = tuple(
+            replace(job, elastic=replace(job.elastic, most=most))
+            if job.elastic is not None and (most := self._most.get(job.id)) is not None
+            else job
+            for job in seen.jobs
+        )
+        seen = replace(seen, runs=runs, jobs=jobs)
+        return Admitted(seen, self._holds, self._sizes)
+
+
+def _fitting(
+    needs: Sequence[Mapping[Family, int]], every: Collection[Family], share: Share
+) -> tuple[set[Family], Mapping[Family, int] | None]:
+    """Where a unit may go, and what it takes there; `None` if it fits nowhere.
+
+    A family counts if all of the unit may be there. If it may be nowhere together, its members are
+    spread, the least choosy last.
+    """
+    together: dict[Family, int] = {
+        family: sum(needed[family] for needed in needs)
+        for family in sorted(every)
+        if all(family in needed for needed in needs)
+    }
+    whole = {family for family, gpus in together.items() if share.allows({family: gpus})}
+    if whole:
+        best = max(sorted(whole), key=share.room)
+        # Where some tasks need no GPU on a family, those that do decide.
+        return whole, {best: together[best]}
+    taken: Counter[Family] = Counter()
+    for needed in sorted(needs, key=len):
+        options = []
+        for family, gpus in sorted(needed.items()):
+            after = taken.copy()
+            after[family] += gpus
+            if share.allows(after):
+                options.append((share.room(family) - after[family], family))
+        if not options:
+            return set(), None
+        _, family = max(options)
+        taken[family] += needed[family]
+    return {family for family in every if share.room(family) > 0}, taken
+
+
+def _needs_none(task: TaskSpec) -> bool:
+    """Whether a task needs no GPU on some family that can host it."""
+    return any(not need.gpus for _, need in task.demand)
+
+
+def _on(task: TaskSpec, families: Collection[Family]) -> TaskSpec:
+    """A task that takes GPUs of some families alone."""
+    kept = tuple(
+        (family, need)
+        for family, need in task.demand
+        if not need.gpus or base_family(family) in families
+    )
+    return replace(task, demand=kept)
+
+
+def _without(seen: Snapshot, runs: Collection[RunId]) -> Snapshot:
+    """A snapshot without some waiting task runs; what is left of a gang stays where it is."""
+    if not runs:
+        return seen
+    shorter = {run.job for run in seen.runs if run.id in runs}
+    jobs = []
+    for job in seen.jobs:
+        kept = job.runs
+        if job.id in shorter:
+            kept = tuple(name for name in job.runs if name not in runs)
+        if kept:
+            jobs.append(job if kept is job.runs else replace(job, runs=kept))
+    gangs = {job.id for job in jobs if job.id in shorter and job.kind is JobKind.GANG}
+    return replace(
+        seen,
+        jobs=tuple(jobs),
+        runs=tuple(
+            replace(run, pinned=True) if run.job in gangs else run
+            for run in seen.runs
+            if run.id not in runs
+        ),
+    )
+
+
+def within(plan: Plan, now: Snapshot, use: Use) -> Plan:
+    """The part of a plan in which no tenant begins anything beyond its quota.
+
+    Args:
+        plan: The policy's.
+        now: The cluster as it is, with the sizes of the plan.
+        use: What tenants have, in the whole cluster.
+    """
+    shares = {it.name: Share(it.name, it.quota, use.get(it.name, {})) for it in now.tenants}
+    jobs = {job.id: job for job in now.jobs if job.tenant in shares}
+    if not jobs:
+        return plan
+    check = _Check(now, plan, jobs)
+    held: dict[RunId, str] = {}
+    for job, runs in check.units(plan):
+        share, more = shares[job.tenant], check.more(runs)
+        if not more:
+            continue
+        if share.allows(more):
+            share.take(more)
+        else:
+            why = share.told(more, sum(more.values()))
+            held.update((entry.run, why) for entry in runs)
+    doubles = {
+        entry.run
+        for entry in plan.entries
+        if isinstance(entry, Duplicate) and not check.begins(entry.run, entry.on, shares)
+    }
+    forks = tuple(it for it in plan.forks if check.forks(it, shares))
+    if not held and not doubles and len(forks) == len(plan.forks):
+        return plan
+    return _cut(replace(plan, forks=forks), held, doubles, check)
+
+
+class _Check:
+    """Where a plan has task runs go, by family."""
+
+    def __init__(self, now: Snapshot, plan: Plan, jobs: Mapping[JobId, JobView]) -> None:
+        self.runs = {run.id: run for run in now.runs if run.job in jobs}
+        self._jobs = jobs
+        self._on: dict[InstanceId | int, Family] = {
+            view.id: view.offering.type.family for view in (*now.instances, *now.draining)
+        }
+        self._on.update((it.key, it.offering.type.family) for it in plan.launches)
+
+    def units(self, plan: Plan) -> list[tuple[JobView, list[Assign]]]:
+        """What is placed together, the most urgent first; else in the plan's order."""
+        together: dict[JobId | RunId, list[Assign]] = {}
+        for entry in plan.entries:
+            if isinstance(entry, Assign) and entry.run in self.runs:
+                job = self._jobs[self.runs[entry.run].job]
+                key = job.id if job.kind is JobKind.GANG else entry.run
+                together.setdefault(key, []).append(entry)
+        found = [(self._jobs[self.runs[it[0].run].job], it) for it in together.values()]
+        return sorted(found, key=lambda unit: -unit[0].priority)
+
+    def more(self, entries: Iterable[Assign]) -> Counter[Family]:
+        """The GPUs that task runs take beside those that they have."""
+        found: Counter[Family] = Counter()
+        for entry in entries:
+            run = self.runs[entry.run]
+            family, gpus = self._taken(run, entry.on)
+            before = None if run.instance is None else self._on.get(run.instance)
+            if gpus and (before is None or base_family(before) != family):
+                found[family] += gpus
+        return found
+
+    def begins(self, name: RunId, on: InstanceId | int, shares: Mapping[str, Share]) -> bool:
+        """Whether an extra run may begin; it counts like any other then."""
+        run = self.runs.get(name)
+        return run is None or self._takes(run, on, shares)
+
+    def forks(self, fork: Fork, shares: Mapping[str, Share]) -> bool:
+        """Whether a fork may begin, likewise."""
+        run = next((it for it in self.runs.values() if it.job == fork.job), None)
+        return run is None or self._takes(run, fork.on, shares)
+
+    def _takes(self, run: RunView, on: InstanceId | int, shares: Mapping[str, Share]) -> bool:
+        family, gpus = self._taken(run, on)
+        share = shares[self._jobs[run.job].tenant]
+        if gpus and not share.allows({family: gpus}):
+            return False
+        share.take({family: gpus})
+        return True
+
+    def _taken(self, run: RunView, on: InstanceId | int) -> tuple[Family, int]:
+        there = self._on.get(on)
+        if there is None:
+            return Family(""), 0  # the check of the plan drops it
+        need = run.task.demand_on(there)
+        return base_family(there), 0 if need is None else need.gpus
+
+
+def _cut(plan: Plan, held: Mapping[RunId, str], doubles: set[RunId], check: _Check) -> Plan:
+    """A plan without some places, and without the instances that were for these alone."""
+    entries = []
+    for entry in plan.entries:
+        if isinstance(entry, Duplicate) and entry.run in doubles:
+            continue
+        if not isinstance(entry, Assign) or entry.run not in held:
+            entries.append(entry)
+        elif check.runs[entry.run].instance is None:
+            entries.append(Hold(entry.run, held[entry.run]))
+    used = {entry.on for entry in entries if isinstance(entry, Assign | Duplicate)}
+    used.update(pooled(plan))
+    plan = replace(plan, entries=tuple(entries))
+    return left(plan, {launch.key for launch in plan.launches} - used)

@@ -1,0 +1,208 @@
+"""Makes asks of those who compete for a fleet."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from eva_master.model.ids import Family, InstanceId, JobId
+from eva_master.model.planning.elastic import Elastic, Scaling
+from eva_master.model.planning.sizes import resizable, with_sizes
+from eva_master.model.planning.snapshot import JobView, Snapshot
+from eva_master.model.resources import NOTHING, Resources
+from eva_master.model.values import replace
+from eva_master.packing.bins.open_instances import OpenInstances
+from eva_master.packing.fleet.capacity import Fleet
+from eva_master.packing.fleet.contenders import Contender
+from eva_master.policies.astraea.asks import Ask
+from eva_master.policies.astraea.config import Config
+
+_UNLIMITED = 10**6
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Who asks for what.
+
+    Attributes:
+        asks: One for each contender that may be given a place, by its id.
+        contenders: Likewise.
+        taken: What those have by type that keep what they have and are no ask.
+    """
+
+    asks: Mapping[str, Ask]
+    contenders: Mapping[str, Contender]
+    taken: Mapping[Family, Resources]
+
+
+def smallest(snapshot: Snapshot) -> Snapshot:
+    """The cluster with elastic gangs that have no place at their least sizes."""
+    placed = {run.job for run in snapshot.runs if run.instance is not None}
+    least = {
+        job.id: job.elastic.least
+        for job in resizable(snapshot)
+        if job.elastic is not None and job.id not in placed
+    }
+    return with_sizes(snapshot, least)
+
+
+def gather(
+    snapshot: Snapshot,
+    fleet: Fleet,
+    contenders: Sequence[Contender],
+    instances: OpenInstances,
+    config: Config,
+) -> Asked:
+    """Make the asks of a round.
+
+    Args:
+        snapshot: The cluster, see `smallest`.
+        fleet: What there is.
+        contenders: Who competes for it, without leases.
+        instances: Of the snapshot, with all tasks where they are.
+        config: Settings.
+    """
+    open_jobs = {job.id for job in resizable(snapshot)}
+    families = {view.id: view.offering.type.family for view in snapshot.instances}
+    asks: dict[str, Ask] = {}
+    taken: dict[Family, Resources] = {}
+    for one in contenders:
+        on = _on(one, families)
+        stays = one.fixed or (one.seated and config.recall == "never" and _runs(one))
+        leased = not stays and _is_leased(snapshot, one, config)
+        if (stays or leased) and (len(on) > 1 or not one.seated):
+            _add(taken, one, families)
+            continue
+        if one.between:
+            continue
+        elastic = one.job.elastic if one.job.id in open_jobs else None
+        ask = _ask(fleet, one, elastic, _loss(snapshot, one, instances))
+        asks[one.id] = _standing(ask, one, on, stays=stays, leased=leased)
+    return Asked(asks, {one.id: one for one in contenders}, taken)
+
+
+def _ask(fleet: Fleet, one: Contender, elastic: Elastic | None, loss: int) -> Ask:
+    if elastic is None:
+        need = {family: one.demand[family] for family in one.types if family in one.demand}
+        least, most, scaling = 1, 1, Scaling()
+    else:
+        rooms = _rooms(fleet, one, elastic.least)
+        need = {family: each for family, (each, _) in rooms.items()}
+        largest = max((room for _, room in rooms.values()), default=elastic.least)
+        least, most = elastic.least, max(elastic.least, min(elastic.most, largest))
+        scaling = elastic.apart if _spreads(fleet, need, most) else elastic.together
+    left = {
+        family: max(1, round(one.member_ms[family])) for family in need if family in one.member_ms
+    }
+    job = one.job
+    return Ask(
+        one.id,
+        job.id,
+        job.tenant,
+        loss,
+        {family: need[family] for family in left},
+        left,
+        (job.submitted_ms, one.id),
+        least,
+        most,
+        scaling,
+        job.priority,
+        start_ms=job.launch_ms,
+        move_ms=one.move_ms,
+        guessed=one.guessed,
+        elastic=elastic is not None,
+    )
+
+
+def _rooms(fleet: Fleet, one: Contender, least: int) -> dict[Family, tuple[Resources, int]]:
+    """What a member of an elastic gang needs on each type, and for how many there is room."""
+    found = {}
+    for family in fleet.machines:
+        need = one.runs[0].task.demand_on(family)
+        if need is None:
+            continue
+        room = fleet.seats(family, need)
+        room = _UNLIMITED if room is None else room
+        if room >= least:
+            found[family] = need, room
+    return found
+
+
+def _standing(ask: Ask, one: Contender, on: frozenset[Family], *, stays: bool, leased: bool) -> Ask:
+    if not one.seated:
+        return ask
+    now = len(one.runs) if ask.elastic else 1
+    family = next(iter(on)) if len(on) == 1 else None
+    if family is None or family not in ask.need:
+        return ask
+    began = one.job.lease_ms or one.runs[0].running_since_ms or 0
+    return replace(
+        ask, now=now, on=family, began_ms=began, fixed=stays, leased=leased, most=max(now, ask.most)
+    )
+
+
+def _loss(snapshot: Snapshot, one: Contender, instances: OpenInstances) -> int:
+    """What an hour of waiting costs, in micro-dollars, counted to when it could be done."""
+    job = one.job
+    if job.worth is None:
+        return sum(instances.priced(run.id).price for run in one.runs)
+    quickest = min(one.member_ms.values(), default=one.left_ms)
+    if job.elastic is not None:
+        quickest = quickest * 1_000_000 / job.elastic.together.speed_ppm(job.elastic.most)
+    loss = job.worth.loss_per_hour(snapshot.now_ms - job.submitted_ms + round(quickest))
+    tasks = max(1, job.tasks - job.succeeded) if _is_array(job, one) else 1
+    return loss // tasks
+
+
+def _is_array(job: JobView, one: Contender) -> bool:
+    return len(one.runs) == 1 and job.tasks > 1 and job.elastic is None
+
+
+def _spreads(fleet: Fleet, need: Mapping[Family, Resources], most: int) -> bool:
+    """Whether so many members are on several machines."""
+    for family, each in need.items():
+        for size in fleet.machines[family]:
+            room = each.times_in(size)
+            if room is None or room >= most:
+                return False
+    return True
+
+
+def _on(one: Contender, families: Mapping[InstanceId, Family]) -> frozenset[Family]:
+    places = (it.instance for it in one.runs)
+    return frozenset(families[it] for it in places if it is not None and it in families)
+
+
+def _runs(one: Contender) -> bool:
+    return any(run.running for run in one.runs)
+
+
+def _is_leased(snapshot: Snapshot, one: Contender, config: Config) -> bool:
+    if not one.seated or not _runs(one):
+        return False
+    began = one.runs[0].running_since_ms if len(one.runs) == 1 else one.job.lease_ms
+    began = one.job.lease_ms if began is None else began
+    return began is not None and snapshot.now_ms - began < 1000 * config.lease_s
+
+
+def _add(
+    taken: dict[Family, Resources], one: Contender, families: Mapping[InstanceId, Family]
+) -> None:
+    for run in one.runs:
+        if run.instance is not None and (family := families.get(run.instance)) is not None:
+            need = run.task.demand_on(family) or NOTHING
+            taken[family] = taken.get(family, NOTHING) + need
+
+
+def sizes_of(asked: Asked, members: Mapping[str, int]) -> dict[JobId, int]:
+    """The sizes of elastic gangs that get a place.
+
+    Args:
+        asked: Who asks for what.
+        members: How many members have a place, by ask.
+    """
+    return {
+        JobId(ask.job): members[name]
+        for name, ask in asked.asks.items()
+        if ask.elastic and name in members
+    }

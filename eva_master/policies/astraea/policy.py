@@ -1,0 +1,170 @@
+"""The rounds of the policy `astraea`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from eva_master.model.ids import MILLION, Family, Millis
+from eva_master.model.planning.plan import Plan, PolicyMemory, Resize
+from eva_master.model.planning.snapshot import Snapshot
+from eva_master.model.resources import NOTHING, Resources
+from eva_master.model.values import replace
+from eva_master.packing.fleet.capacity import Fleet
+from eva_master.packing.fleet.contenders import Contenders
+from eva_master.packing.fleet.turns import turn_plan
+from eva_master.packing.toolkit import PlannerCache, open_instances
+from eva_master.policies.astraea.allotting import Rules
+from eva_master.policies.astraea.config import NAME, Config
+from eva_master.policies.astraea.gathering import Asked, gather, smallest
+from eva_master.policies.astraea.guarantee import Guarantee
+from eva_master.policies.astraea.prices import Priced, clearing, free, posted, terms_of
+from eva_master.policies.astraea.seating import Seating
+from eva_master.policies.astraea.telling import figures, named, waiting
+
+_TRIES = 4
+"""So often room is counted out anew where machines cannot hold what was."""
+
+
+class Astraea:
+    """Shares the machines that tenants have brought together.
+
+    What a tenant brought it has at once. What it leaves idle others borrow: those first to which
+    waiting costs most against the work that they have left. They pay what waiting costs the best
+    job that gets nothing. A tenant that ends worse off than alone is made whole out of what the
+    others gained.
+    """
+
+    name = NAME
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self._cache = PlannerCache()
+        self._contenders = Contenders()
+
+    def plan(
+        self, snapshot: Snapshot, memory: PolicyMemory | None
+    ) -> tuple[Plan, PolicyMemory | None]:
+        """Give the fleet's room away anew, but for what is under a lease."""
+        small = smallest(snapshot)
+        fleet, contenders = self._contenders.of(small, 0)
+        instances = open_instances(small, self._cache)
+        asked = gather(small, fleet, contenders, instances, self._config)
+        guarantee = Guarantee(self._config, snapshot, memory)
+        guarantee.advance(asked.asks.values())
+        rules = self._rules(snapshot, fleet, asked, guarantee.closed)
+        priced, seating = self._seated(snapshot, asked, rules)
+        terms = terms_of(priced, list(asked.asks.values()), rules.closed)
+        told = waiting(asked, priced, seating.has)
+        plan = turn_plan(
+            seating.snapshot,
+            seating.instances,
+            seating.contenders,
+            told,
+            explained=self._config.explained,
+            lease_s=self._config.lease_s if _held_up(asked, seating) else None,
+        )
+        plan = named(plan, asked, priced)
+        again = [it for it in (plan.again_ms, guarantee.next_ms) if it is not None]
+        plan = replace(
+            plan,
+            sizes=_resizes(snapshot, seating),
+            terms=terms,
+            transfers=guarantee.transfers,
+            again_ms=Millis(min(again)) if again else None,
+            figures={**plan.figures, **figures(priced, guarantee)} if contenders else plan.figures,
+        )
+        return plan, guarantee.memory(memory)
+
+    def _rules(
+        self, snapshot: Snapshot, fleet: Fleet, asked: Asked, closed: frozenset[str]
+    ) -> Rules:
+        capacity: dict[Family, Resources] = {}
+        for family, total in fleet.capacity().items():
+            capacity[family] = total - asked.taken.get(family, NOTHING)
+        return Rules(
+            capacity,
+            {tenant.name: tenant.quota for tenant in snapshot.tenants},
+            closed,
+            1000 * self._config.horizon_s,
+            by_arrival=self._config.pricing == "posted" and bool(snapshot.tenants),
+        )
+
+    def _seated(self, snapshot: Snapshot, asked: Asked, rules: Rules) -> tuple[Priced, Seating]:
+        """Count room out until machines can hold what was."""
+        most: dict[str, int] = {}
+        for _ in range(_TRIES):
+            tried = replace(rules, most=most)
+            priced = self._priced(tried, asked)
+            seating = Seating(snapshot, asked, priced.allotment, self._cache)
+            if not seating.failed:
+                break
+            for name in seating.failed:
+                members = priced.allotment.shares[name].members
+                half = members // 2
+                most[name] = half if half >= asked.asks[name].least else 0
+        for name in seating.failed:
+            priced.allotment.shares.pop(name, None)
+        open_to = {
+            name: not rules.closed and _accepts(asked, priced, name)
+            for name in sorted(asked.contenders, key=lambda it: _rank(asked, it))
+        }
+        seating.fill(open_to, priced.allotment)
+        return priced, seating
+
+    def _priced(self, rules: Rules, asked: Asked) -> Priced:
+        asks = list(asked.asks.values())
+        if self._config.pricing == "none" or not rules.quotas:
+            return free(rules, asks)
+        if self._config.pricing == "posted":
+            return posted(rules, asks, round(self._config.posted_usd_per_hour * MILLION))
+        return clearing(rules, asks)
+
+
+def _accepts(asked: Asked, priced: Priced, name: str) -> bool:
+    ask = asked.asks.get(name)
+    if ask is None:
+        return not priced.prices
+    asked_for = (*priced.prices.values(), priced.posted.get(ask.id, 0))
+    return all(ask.per_gpu_hour >= price for price in asked_for)
+
+
+def _rank(asked: Asked, name: str) -> tuple[Any, ...]:
+    ask = asked.asks.get(name)
+    return (1, name) if ask is None else (0, ask.rank)
+
+
+def _held_up(asked: Asked, seating: Seating) -> bool:
+    """Whether somebody waits while others keep their places by a lease."""
+    waits = any(not seating.has(name) for name in asked.asks)
+    return waits and any(ask.leased for ask in asked.asks.values())
+
+
+def _resizes(snapshot: Snapshot, seating: Seating) -> tuple[Resize, ...]:
+    before: Mapping[str, int] = {job.id: len(job.runs) for job in snapshot.jobs}
+    return tuple(
+        Resize(
+            job,
+            size,
+            "there is room for more" if size > before[job] else "others have the room",
+        )
+        for job, size in sorted(seating.sizes.items())
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _PolicySpec:
+    name: str = NAME
+    config: type[Any] = Config
+    time_shares: bool = True
+    elastic: bool = True
+    lends: bool = True
+
+    def build(self, config: Any) -> Astraea:
+        """Make the policy of a `Config`."""
+        assert isinstance(config, Config)
+        return Astraea(config)
+
+
+POLICY = _PolicySpec()

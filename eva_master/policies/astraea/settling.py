@@ -1,0 +1,83 @@
+"""Settlement: who is worse off than alone is made whole out of what the others gained."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from eva_master.model.arithmetic.money import split
+from eva_master.model.planning.tenancy import Transfer
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """How a tenant stands against its twin, in micro-dollars; cumulative.
+
+    Jobs are done at other times in the twin than they really are. So neither a shortfall nor a gain
+    is counted as long as it may still vanish: a job that only the twin has done may still be worth
+    what it is worth now; one that only the tenant has done may become so in the twin.
+
+    Attributes:
+        real: The tenant's value, less what it paid and gave, with what it earned and received.
+        twin: The value of what the twin has done.
+        hoped: What those jobs are worth now that only the twin has done.
+        feared: The same of those that only the tenant has done.
+    """
+
+    real: int
+    twin: int
+    hoped: int = 0
+    feared: int = 0
+
+    @property
+    def short(self) -> int:
+        """What it is short of its twin, whatever comes."""
+        return max(0, self.twin - self.real - self.hoped)
+
+    @property
+    def gain(self) -> int:
+        """What it has gained over its twin, whatever comes."""
+        return max(0, self.real - self.twin - self.feared)
+
+
+@dataclass(frozen=True, slots=True)
+class Settlement:
+    """A settlement.
+
+    Attributes:
+        transfers: Who pays whom what.
+        uncovered: What is still missing, by tenant; only of those that miss something.
+    """
+
+    transfers: tuple[Transfer, ...]
+    uncovered: Mapping[str, int]
+
+
+def settle(positions: Mapping[str, Position]) -> Settlement:
+    """Make whole who is short, as far as the gains of others go.
+
+    Everybody who gained gives in proportion to that, and nobody more than that. If it is not
+    enough, everybody who is short gets the same part of it.
+    """
+    gains = {it: one.gain for it, one in sorted(positions.items()) if one.gain}
+    short = {it: one.short for it, one in sorted(positions.items()) if one.short}
+    total = min(sum(gains.values()), sum(short.values()))
+    gives = dict(zip(gains, split(total, list(gains.values())), strict=True))
+    gets = dict(zip(short, split(total, list(short.values())), strict=True))
+    uncovered = {it: short[it] - gets[it] for it in short if short[it] > gets[it]}
+    return Settlement(tuple(_matched(gives, gets)), uncovered)
+
+
+def _matched(gives: dict[str, int], gets: dict[str, int]) -> list[Transfer]:
+    found = []
+    payers = [it for it in gives if gives[it]]
+    for payee, amount in gets.items():
+        left = amount
+        while left:
+            part = min(left, gives[payers[0]])
+            found.append(Transfer(payers[0], payee, part))
+            gives[payers[0]] -= part
+            left -= part
+            if not gives[payers[0]]:
+                payers.pop(0)
+    return found

@@ -1,0 +1,120 @@
+"""What users are told of a round: what room of others costs, and what it would take to run now."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from fractions import Fraction
+
+from eva_master.model.ids import MILLION, RunId
+from eva_master.model.planning.plan import Plan, Suspend
+from eva_master.model.values import replace
+from eva_master.policies.astraea.asks import Ask
+from eva_master.policies.astraea.gathering import Asked
+from eva_master.policies.astraea.guarantee import Guarantee
+from eva_master.policies.astraea.prices import Priced
+
+_TOLD = 64
+"""Of so many types and tenants at most a round's figures tell."""
+_DIGITS = 100
+"""Amounts are told to two digits, rounded up: exact ones would be others in each round."""
+
+
+def waiting(asked: Asked, priced: Priced, has: Callable[[str], bool]) -> dict[RunId, str]:
+    """Why contenders have no place, by their ids, and what they would have to be worth to run.
+
+    Args:
+        asked: Who asked for what.
+        priced: What they got, at which prices.
+        has: Whether a contender has its place.
+    """
+    told = {}
+    for name, ask in asked.asks.items():
+        if not has(name):
+            told[RunId(name)] = _why(ask, asked, priced)
+    return told
+
+
+def _why(ask: Ask, asked: Asked, priced: Priced) -> str:
+    price = priced.posted.get(ask.id, _price(ask, priced))
+    if price > ask.per_gpu_hour:
+        return (
+            f"its quota is in use, and a GPU of others costs {dollars(price)} per hour: more than "
+            f"the {dollars(ask.per_gpu_hour)} that an hour of waiting costs it per GPU"
+        )
+    ahead = [
+        other
+        for other in asked.asks.values()
+        if (share := priced.allotment.shares.get(other.id)) is not None
+        and share.borrowed
+        and share.family in ask.need
+        and not other.fixed
+    ]
+    if not ahead:
+        return "its quota is in use, and nothing is idle"
+    last = min(it.against_work for it in ahead)
+    own = ask.against_work
+    needed = -(-ask.loss * last // own) if own else Fraction(0)
+    if not own or last < own:
+        return "waits for room: what could give way keeps its place for a while, or is too little"
+    return (
+        "others lose more by waiting: it would run now if an hour of waiting cost it "
+        f"{dollars(int(needed))} instead of {dollars(ask.loss)}"
+    )
+
+
+def _price(ask: Ask, priced: Priced) -> int:
+    return min((priced.prices.get(family, 0) for family in ask.need), default=0)
+
+
+def dollars(micro: int) -> str:
+    """An amount to two digits, rounded up, as ``$0.41``."""
+    unit = 1
+    while -(-micro // unit) >= _DIGITS:
+        unit *= 10
+    rounded = -(-micro // unit) * unit
+    digits = max(2, 6 - len(str(unit)) + 1) if unit < MILLION else 0
+    return f"${rounded / MILLION:.{min(6, digits)}f}"
+
+
+def named(plan: Plan, asked: Asked, priced: Priced) -> Plan:
+    """A plan whose suspensions of borrowers name the job that has its quota back.
+
+    Args:
+        plan: The round's.
+        asked: Who asked for what.
+        priced: What they got.
+    """
+    came = [
+        ask
+        for ask in sorted(asked.asks.values(), key=lambda it: it.rank)
+        if not ask.now
+        and (share := priced.allotment.shares.get(ask.id)) is not None
+        and share.own
+        and not share.borrowed
+    ]
+    if not came:
+        return plan
+    owners = {run.id: one.job.tenant for one in asked.contenders.values() for run in one.runs}
+    entries = []
+    for entry in plan.entries:
+        if isinstance(entry, Suspend):
+            lender = next((it for it in came if it.tenant != owners.get(entry.run)), None)
+            if lender is not None:
+                reason = f"{lender.tenant} has its quota back, for {lender.job}"
+                entry = replace(entry, reason=reason)  # noqa: PLW2901
+        entries.append(entry)
+    return replace(plan, entries=tuple(entries))
+
+
+def figures(priced: Priced, guarantee: Guarantee) -> dict[str, int | float | str]:
+    """Statistics of a round: prices and accounts in micro-dollars, by type and by tenant."""
+    found: dict[str, int | float | str] = {
+        "borrowed_gpus": sum(it.borrowed for it in priced.allotment.shares.values())
+    }
+    for family in sorted(priced.allotment.free)[:_TOLD]:
+        found[f"price:{family}"] = priced.prices.get(family, 0)
+    for name, position in sorted(guarantee.positions.items())[:_TOLD]:
+        found[f"alone:{name}"] = position.twin
+        if owed := guarantee.uncovered.get(name):
+            found[f"owed:{name}"] = owed
+    return found

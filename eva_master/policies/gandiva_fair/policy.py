@@ -1,0 +1,90 @@
+"""The rounds of the policy `gandiva_fair`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from eva_master.model.ids import RunId
+from eva_master.model.planning.plan import Plan, PolicyMemory
+from eva_master.model.planning.snapshot import Snapshot
+from eva_master.packing.fleet.allotted import Allotted, Claim
+from eva_master.packing.fleet.capacity import Fleet
+from eva_master.policies.gandiva_fair.config import NAME, Config
+from eva_master.policies.gandiva_fair.shares import divided, within
+
+_WHY = "others have had less GPU time"
+
+
+class GandivaFair:
+    """Divides the fleet's GPU time by tickets, of which each tenant has as many as its quota.
+
+    A tenant's jobs divide its part evenly. What a tenant cannot use the others do, by their
+    tickets. Jobs that do not all fit at once take turns.
+    """
+
+    name = NAME
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self._allotted = Allotted(config.lease_s)
+
+    def plan(
+        self, snapshot: Snapshot, memory: PolicyMemory | None
+    ) -> tuple[Plan, PolicyMemory | None]:
+        """Divide the fleet anew, but for what is under a lease."""
+        allot = partial(_members, snapshot)
+        plan = self._allotted.plan(snapshot, allot, _WHY, explained=self._config.explained)
+        return plan, memory
+
+
+def _members(snapshot: Snapshot, fleet: Fleet, claims: Sequence[Claim]) -> Mapping[RunId, int]:
+    """How many members of each contender run."""
+    total = sum(there.gpus for there in fleet.capacity().values())
+    quotas = {one.name: sum(count for _, count in one.quota) for one in snapshot.tenants}
+    found = {claim.id: claim.now for claim in claims if claim.keeps}
+    kept: dict[str, int] = {}
+    open_to: dict[str, list[Claim]] = {}
+    for claim in claims:
+        if claim.keeps:
+            kept[claim.tenant] = kept.get(claim.tenant, 0) + claim.now * claim.gpus
+        else:
+            open_to.setdefault(claim.tenant, []).append(claim)
+    present = {claim.tenant for claim in claims}
+    tickets = {it: max(1, quotas.get(it, 1)) for it in present}
+    most = {
+        it: kept.get(it, 0) + sum(claim.most * claim.gpus for claim in open_to.get(it, ()))
+        for it in present
+    }
+    parts = divided(total, tickets, most)
+    free = total - sum(kept.values())
+    for name in sorted(open_to, key=lambda it: (kept.get(it, 0) - parts[it], it)):
+        given = within(open_to[name], min(free, parts[name] - kept.get(name, 0)), snapshot.now_ms)
+        found |= given
+        free -= _gpus(given, open_to[name])
+    rest = [claim for of in open_to.values() for claim in of if claim.id not in found]
+    more = within(sorted(rest, key=lambda it: it.came), free, snapshot.now_ms)
+    return found | more
+
+
+def _gpus(members: Mapping[RunId, int], claims: Sequence[Claim]) -> int:
+    return sum(members.get(claim.id, 0) * claim.gpus for claim in claims)
+
+
+@dataclass(frozen=True, slots=True)
+class _PolicySpec:
+    name: str = NAME
+    config: type[Any] = Config
+    time_shares: bool = True
+    elastic: bool = True
+    lends: bool = True
+
+    def build(self, config: Any) -> GandivaFair:
+        """Make the policy of a `Config`."""
+        assert isinstance(config, Config)
+        return GandivaFair(config)
+
+
+POLICY = _PolicySpec()

@@ -1,0 +1,100 @@
+"""The rounds of the policy `hived`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from eva_master.model.ids import RunId
+from eva_master.model.planning.plan import Plan, PolicyMemory
+from eva_master.model.planning.snapshot import Snapshot
+from eva_master.packing.fleet.allotted import Allotted, Claim
+from eva_master.packing.fleet.capacity import Fleet
+from eva_master.policies.hived.config import NAME, Config
+
+_WHY = "its tenant's quota is in use, and so is what others leave"
+
+
+class HiveD:
+    """Gives each tenant a private cluster of the size of its quota.
+
+    In it jobs are served by arrival. Those that find no room there run opportunistically on what
+    others leave, and give way as soon as it is wanted.
+    """
+
+    name = NAME
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self._allotted = Allotted(config.lease_s)
+
+    def plan(
+        self, snapshot: Snapshot, memory: PolicyMemory | None
+    ) -> tuple[Plan, PolicyMemory | None]:
+        """Seat guaranteed jobs, then the others."""
+        allot = partial(_members, snapshot, self._config)
+        plan = self._allotted.plan(snapshot, allot, _WHY, explained=self._config.explained)
+        return plan, memory
+
+
+def _members(
+    snapshot: Snapshot, config: Config, fleet: Fleet, claims: Sequence[Claim]
+) -> Mapping[RunId, int]:
+    """How many members of each contender run: guaranteed ones first."""
+    total = sum(there.gpus for there in fleet.capacity().values())
+    quotas = {one.name: sum(count for _, count in one.quota) for one in snapshot.tenants}
+    left = dict(quotas)
+    order = sorted(claims, key=lambda it: (not it.keeps, it.came))
+    kept, found = 0, dict[RunId, int]()
+    for claim in order:
+        if claim.keeps:
+            found[claim.id] = claim.now
+            kept += claim.now * claim.gpus
+            left[claim.tenant] = left.get(claim.tenant, 0) - claim.now * claim.gpus
+    waiting = []
+    guaranteed = 0
+    for claim in order:
+        if claim.keeps:
+            continue
+        count = _fitting(claim, left.get(claim.tenant, 0)) if claim.tenant in quotas else 0
+        if count:
+            found[claim.id] = count
+            left[claim.tenant] -= count * claim.gpus
+            guaranteed += count * claim.gpus
+        else:
+            waiting.append(claim)
+    free = total - kept - guaranteed
+    if config.opportunistic == "idle" and quotas:
+        present = {claim.tenant for claim in claims}
+        free = min(free, sum(gpus for name, gpus in quotas.items() if name not in present))
+    for claim in waiting:
+        count = _fitting(claim, free)
+        if count:
+            found[claim.id] = count
+            free -= count * claim.gpus
+    return found
+
+
+def _fitting(claim: Claim, gpus: int) -> int:
+    """With how many members a contender fits into some GPUs; 0 if with none."""
+    count = claim.most if not claim.gpus else min(claim.most, gpus // claim.gpus)
+    return count if count >= claim.least else 0
+
+
+@dataclass(frozen=True, slots=True)
+class _PolicySpec:
+    name: str = NAME
+    config: type[Any] = Config
+    time_shares: bool = True
+    elastic: bool = True
+    lends: bool = True
+
+    def build(self, config: Any) -> HiveD:
+        """Make the policy of a `Config`."""
+        assert isinstance(config, Config)
+        return HiveD(config)
+
+
+POLICY = _PolicySpec()

@@ -1,0 +1,210 @@
+"""The guarantee of the policy `astraea`: twins, and who is made whole out of what."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from eva_master.model.ids import MILLION, Exact
+from eva_master.model.planning.tenancy import Standing, Transfer
+from eva_master.policies.astraea.settling import Position, settle
+from tests.unit.astraea.played import DAY, Market, Work
+
+AMOUNT = st.integers(0, 10**12)
+POSITION = st.builds(Position, AMOUNT, AMOUNT, st.just(0), st.just(0))
+
+
+class TestSettlement:
+    def test_who_is_short_is_made_whole_in_proportion_to_the_gains(self) -> None:
+        found = settle({"a": Position(40, 100), "b": Position(190, 100), "c": Position(130, 100)})
+        assert found.transfers == (Transfer("b", "a", 45), Transfer("c", "a", 15))
+        assert not found.uncovered
+
+    def test_gains_that_are_not_enough_leave_something_owed(self) -> None:
+        found = settle({"a": Position(0, 90), "b": Position(70, 100), "c": Position(140, 100)})
+        assert found.transfers == (Transfer("c", "a", 30), Transfer("c", "b", 10))
+        assert found.uncovered == {"a": 60, "b": 20}
+
+    def test_what_may_still_come_is_neither_a_shortfall_nor_a_gain(self) -> None:
+        assert not settle({"a": Position(0, 90, hoped=90), "b": Position(200, 100)}).transfers
+        assert not settle({"a": Position(0, 90), "b": Position(200, 100, feared=100)}).transfers
+
+    @settings(max_examples=200, deadline=None)
+    @given(positions=st.dictionaries(st.text("abcdef", min_size=1), POSITION, max_size=7))
+    def test_nobody_gives_more_than_it_gained_or_gets_more_than_it_lacks(
+        self, positions: dict[str, Position]
+    ) -> None:
+        found = settle(positions)
+        after = {name: it.real for name, it in positions.items()}
+        for one in found.transfers:
+            assert one.amount > 0
+            assert one.payer != one.payee
+            after[one.payer] -= one.amount
+            after[one.payee] += one.amount
+        short = 0
+        for name, it in positions.items():
+            if it.real >= it.twin:
+                assert after[name] >= it.twin
+            else:
+                assert it.real <= after[name] <= it.twin
+                assert found.uncovered.get(name, 0) == it.twin - after[name]
+                short += it.twin - after[name]
+        if short:
+            assert all(after[it] <= one.twin for it, one in positions.items())
+
+
+def unlucky(**options: object) -> Market:
+    """Ana's job runs for two days on bob's room and pays; her own quota waits for her second job.
+
+    Bob is away for that long, and what he earns is all that is gained.
+    """
+    return Market(
+        [2, 2],
+        {"ana": 2, "bob": 2},
+        [
+            Work("one", "ana", 40, most=2, dollars=200, loses=1),
+            Work("two", "bob", 40, most=2, dollars=200, loses=1),
+            Work("late", "bob", 400, most=4, dollars=9000, loses=3),
+        ],
+        dict(options),
+    )
+
+
+class TestTwins:
+    def test_a_twin_has_its_jobs_done_on_the_quota_alone(self) -> None:
+        """40 hours of work on two GPUs are 20 hours; on four they would be 10."""
+        market = Market(
+            [2, 2],
+            {"ana": 2, "bob": 2},
+            [
+                Work("one", "ana", 40, most=4, dollars=200, loses=1),
+                Work("b", "bob", 90, arrives=30),
+            ],
+        )
+        market.play(30)
+        assert market.done["one"] == 10
+        market.play(1)
+        assert market.memory is not None
+        assert market.memory.data["twin"] == {"ana": pytest.approx((200 - 20) * MILLION, abs=100)}
+
+    def test_within_a_quota_the_twin_is_as_good_as_the_cluster(self) -> None:
+        market = Market(
+            [2],
+            {"ana": 2},
+            [
+                Work("a", "ana", 7, most=2, loses=1),
+                Work("b", "ana", 12, most=2, loses=3),
+                Work("c", "ana", 5, most=2, loses=2, arrives=3),
+            ],
+        ).to_end()
+        market.play(1)
+        assert market.memory is not None
+        slack = 4 * MILLION  # within the slot in which a job ends
+        assert 0 <= market.memory.data["twin"]["ana"] - market.net("ana") <= slack
+
+    def test_memory_is_json_and_holds_no_jobs_that_both_have_done(self) -> None:
+        market = unlucky().to_end(600)
+        market.play(3)
+        assert market.memory is not None
+        assert json.loads(json.dumps(market.memory.data)) == market.memory.data
+        assert not [job for job in market.memory.data["jobs"].values() if job["done"]]  # type: ignore[union-attr]
+
+    def test_a_cancelled_job_counts_in_no_twin(self) -> None:
+        """Else whoever cancels dear jobs would be made whole for them."""
+        works = [
+            Work("dear", "ana", 300, most=2, dollars=90_000, loses=1),
+            Work("b", "bob", 300, most=2, dollars=900, loses=1),
+        ]
+        market = Market([2, 2], {"ana": 2, "bob": 2}, works)
+        market.play(100)
+        market.works = works[1:]
+        market.places = {run: at for run, at in market.places.items() if run[0] != "d"}
+        market.play(4 * DAY)
+        assert market.memory is not None
+        assert "dear" not in market.memory.data["jobs"]
+        assert not market.memory.data["twin"].get("ana")  # type: ignore[union-attr]
+        assert market.standing["ana"].received == 0
+
+    def test_a_job_of_unknown_length_is_done_in_no_twin_before_it_really_is(self) -> None:
+        unknown = Work("unknown", "ana", 300, most=2, dollars=9000, loses=1, known=False)
+        market = Market([2, 2], {"ana": 2, "bob": 2}, [unknown]).play(100)
+        assert market.memory is not None
+        assert market.memory.data["jobs"]["unknown"]["done"] == 0  # type: ignore[index, call-overload]
+
+
+class TestGuarantee:
+    def robbed(self, market: Market, dollars: int, to: str = "bob") -> None:
+        """Ana has paid so much beyond what her jobs were worth."""
+        paid = Exact(dollars * MILLION * 3_600_000)
+        ana, other = market.standing["ana"], market.standing[to]
+        market.standing["ana"] = replace(ana, paid=Exact(ana.paid + paid))
+        market.standing[to] = replace(other, earned=Exact(other.earned + paid))
+
+    def test_once_a_day_a_tenant_is_made_whole_out_of_what_others_gained(self) -> None:
+        market = unlucky().play(20)
+        self.robbed(market, 50)
+        market.play(DAY)
+        # Bob's job that is not done yet may still make him worse off; 50 is what he surely has.
+        assert market.standing["ana"].received > 0
+        assert market.standing["ana"].received == market.standing["bob"].given
+
+    def test_without_the_guarantee_nothing_is_settled(self) -> None:
+        market = unlucky(guarantee=False).play(20)
+        self.robbed(market, 50)
+        market.play(2 * DAY)
+        assert market.standing["ana"].received == 0
+        assert market.memory is None
+
+    def test_what_gains_do_not_cover_is_carried_forward_and_lending_stops_meanwhile(self) -> None:
+        market = unlucky().play(22)
+        ana = market.standing["ana"]
+        market.standing["ana"] = replace(ana, paid=Exact(ana.paid + 10**9 * 3_600_000))
+        market.play(2 * DAY)
+        owed = market.plans[-1].figures["owed:ana"]
+        assert isinstance(owed, int)
+        assert owed > 100 * MILLION
+        assert market.members("late") <= 2, "ana's idle GPUs are not lent"
+        market.standing["ana"] = Standing(value=10**12)
+        market.play(DAY + 1)
+        assert "owed:ana" not in market.plans[-1].figures
+        assert market.members("late") == 4
+
+    @settings(max_examples=15, deadline=None)
+    @given(
+        works=st.lists(
+            st.tuples(
+                st.sampled_from(["ana", "bob", "cy"]),
+                st.integers(1, 60),
+                st.integers(2, 8),
+                st.integers(1, 40),
+                st.integers(0, 30),
+            ),
+            min_size=2,
+            max_size=8,
+        )
+    )
+    def test_nobody_ends_worse_off_than_alone_if_all_are_better_off_together(
+        self, works: list[tuple[str, int, int, int, int]]
+    ) -> None:
+        """All but what a slot that is begun costs each job, since twins end within slots."""
+        market = Market(
+            [4, 4, 4],
+            {"ana": 4, "bob": 4, "cy": 4},
+            [
+                Work(f"j{n}", tenant, hours, most=most, loses=loses / 10, arrives=arrives)
+                for n, (tenant, hours, most, loses, arrives) in enumerate(works)
+            ],
+        ).to_end(400)
+        market.play(10 * DAY)
+        assert market.memory is not None
+        twin = market.memory.data["twin"]
+        assert isinstance(twin, dict)
+        slack = sum(loses for *_, loses, _ in works) * MILLION // 10
+        together = sum(map(market.net, market.quotas)) - sum(twin.values())  # type: ignore[arg-type]
+        assert together >= -slack
+        for name in market.quotas:
+            assert market.net(name) >= twin.get(name, 0) - slack, name  # type: ignore[operator]
