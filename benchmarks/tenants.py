@@ -34,6 +34,7 @@ from eva_master.adapters.traces.fleets.recipes import WorldRecipe
 from eva_master.app.experiment.worlds import world_figures, world_setup
 from eva_master.app.simulate import options_of
 from eva_master.model.errors import EvaError
+from eva_master.model.ids import MILLION
 from eva_master.model.trace import Trace
 from eva_master.simulation.run import Simulation
 
@@ -79,6 +80,9 @@ def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--pricing", choices=("clearing", "posted", "none"))
     parser.add_argument("--spread", choices=("slower", "free"), default="slower")
     parser.add_argument("--move-s", type=float, default=0.0, help="what each start of a job takes")
+    parser.add_argument("--rounds", type=int, help="of a batch, 0 for the paper's formula")
+    parser.add_argument("--theta", type=float, help="factor on the highest prices")
+    parser.add_argument("--horizon-slots", type=int, help="when the clock of batches begins anew")
     parser.add_argument("--json", action="store_true")
     return parser.parse_args(arguments)
 
@@ -100,7 +104,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
             }
         )
         trace = recipe.trace(0, ())
-        given = {"recall": chosen.recall, "pricing": chosen.pricing}
+        given = {
+            "recall": chosen.recall,
+            "pricing": chosen.pricing,
+            "rounds": chosen.rounds,
+            "theta_ppm": None if chosen.theta is None else round(MILLION * chosen.theta),
+            "horizon_slots": chosen.horizon_slots,
+        }
         options = {name: value for name, value in given.items() if value is not None}
         for policy in chosen.policy or POLICIES:
             found.append(simulated(trace, policy, options))

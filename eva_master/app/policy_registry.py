@@ -33,6 +33,8 @@ RENAMED: Mapping[tuple[str, str | None], tuple[str, str | None]] = {
     ("eva", "partial-only"): ("eva_published", "partial-only"),
     ("eva", "full-only"): ("eva_published", "full-only"),
     ("eva", "single-task"): ("eva_published", "single-task"),
+    ("astraea", "published"): ("astraea_published", None),
+    ("batchsche", None): ("astraea_published", "batchsche"),
     ("hadar", "published"): ("hadar_published", None),
     ("hadare", None): ("hadar_published", "hadare"),
     ("hadare", "published"): ("hadar_published", "hadare"),

@@ -223,7 +223,8 @@ class PolicyKind(Protocol):
     ``gives_lines``, true if lines give away its room, so that it cannot be that other one; and its
     config a field ``round_gap_s``: the seconds at whose multiples it likes to plan, `None` for
     whenever something happens. The config of one that time-shares has a field ``lease_s``: for so
-    many seconds a task that was given a place keeps it.
+    many seconds a task that was given a place keeps it; or ``slot_s`` if it gives out whole slots,
+    for which tasks may wait though there is room.
     """
 
     @property

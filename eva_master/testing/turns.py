@@ -31,8 +31,8 @@ def lease_ms(config: Any) -> int:
     Raises:
         AssertionError: The policy's config does not say.
     """
-    lease = getattr(config, "lease_s", None)
-    assert lease is not None, "a policy that time-shares has an option lease_s"
+    lease = getattr(config, "lease_s", getattr(config, "slot_s", None))
+    assert lease is not None, "a policy that time-shares has an option lease_s or slot_s"
     assert lease > 0, "no lease has no length"
     return int(lease * 1000)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from statistics import pvariance
 
-from eva_master.app.simulate import NO_PACKING, Chosen, named_policy, prepared
+from eva_master.app.simulate import NO_PACKING, Chosen, named_policy, options_of, prepared
 from eva_master.model.ids import MILLION, MILLIS_PER_HOUR
 from eva_master.model.planning.tenancy import NOTHING_YET, Standing
 from eva_master.model.trace import Trace, TraceTenant
@@ -21,6 +21,8 @@ from eva_master.simulation.scenario.tenants import tenancy_of
 
 _TWIN = "astraea"
 """The policy of tenants that are alone: it serves each by what waiting costs."""
+_WITHOUT_END = 1_000_000
+"""Slots after which a clock of batches may begin anew."""
 _NEAR_USD = 0.01
 """Two tenants' money differs by rounding up to here."""
 
@@ -63,8 +65,21 @@ def world_setup(
     everything = Setup(
         trace, (), idle, nodes=trace.nodes, tenancy=tenancy_of(trace), keep_record=True
     )
-    chosen = prepared(Chosen(policy, dict(options)), everything)
+    chosen = prepared(Chosen(policy, {**_of_network(trace, policy), **options}), everything)
     return replace(chosen, round_gap_s=round_s)
+
+
+def _of_network(trace: Trace, policy: str) -> dict[str, object]:
+    """What a policy that plans with parameter servers is told of a world."""
+    network, known = trace.network, options_of(policy)
+    if network is None or "ps_per_server" not in known:
+        return {}
+    return {
+        "worker_mbps": max(1, round(network.worker_kbps / 1000)),
+        "ps_mbps": max(1, round(network.ps_kbps / 1000)),
+        "ps_per_server": min((count for _, count in network.servers), default=0),
+        "horizon_slots": _WITHOUT_END,  # as printed
+    }
 
 
 def world_figures(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from eva_master.model.ids import InstanceId
+from eva_master.model.ids import InstanceId, OfferingId
 from eva_master.model.planning.plan import Json
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.packing.reconfiguration.column_memory import Columns, Duals
@@ -29,6 +29,7 @@ class RoundMemory:
         duals: That prove it, to begin with when it is proven anew, or better. No packing hangs on
             them, nor on `proof`: plans are the same where nobody asks for a bound.
         proof: The columns of its LP beside `columns`, likewise.
+        spot: The spot offerings that were on sale in the last round, with their prices.
     """
 
     events: int = 0
@@ -42,10 +43,12 @@ class RoundMemory:
     settled: bool = False
     duals: Duals = field(default_factory=Duals)
     proof: Columns = field(default_factory=Columns)
+    spot: tuple[tuple[OfferingId, int], ...] = ()
 
     def to_json(self) -> dict[str, Json]:
         """The form in which the journal keeps it."""
         return {
+            **({"spot": [list(it) for it in self.spot]} if self.spot else {}),
             "events": self.events,
             "hindered": list(self.pinned_instances),
             "learned": self.learned,
@@ -79,6 +82,7 @@ class RoundMemory:
                     data.get("settled") is True,
                     Duals.from_json(data.get("duals")),
                     Columns.from_json(data.get("proof")),
+                    _prices(data.get("spot")),
                 )
         return None
 
@@ -86,6 +90,15 @@ class RoundMemory:
     def afresh(cls, snapshot: Snapshot) -> RoundMemory:
         """The memory of a policy that takes over: only jobs that are still there concern it."""
         return cls(max(0, snapshot.arrivals + snapshot.completions - len(snapshot.jobs)))
+
+
+def _prices(value: Json) -> tuple[tuple[OfferingId, int], ...]:
+    found = []
+    for it in value if isinstance(value, list) else ():
+        match it:
+            case [str(name), int(price)]:
+                found.append((OfferingId(name), price))
+    return tuple(found)
 
 
 def _whole(value: Json) -> int:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from eva_master.model.catalog import Purchase
+from eva_master.model.ids import OfferingId
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.packing.configuration.build import Configuration
 from eva_master.packing.planner_cache import PlannerCache
@@ -26,18 +28,26 @@ class ReplanTrigger:
         snapshot: The cluster now.
         cache: Tells whether something was learned.
         options: Of the policy; others may answer the same question differently.
+        markets: Whether a spot offering that comes on sale, or whose price has changed, counts like
+            an event.
 
     Attributes:
         events: Jobs that arrived or ended since then.
         total: The same since the cluster began.
-        full: Whether everything may be reconsidered: there were events, or task runs that could not
-            be moved at the last one now can.
+        full: Whether everything may be reconsidered: there were events, task runs that could not be
+            moved at the last one now can, or a market has something new to offer.
         partial: Whether something may be: that, or something was learned.
         waiting: Whether a task run is without a place.
     """
 
     def __init__(
-        self, memory: RoundMemory, snapshot: Snapshot, cache: PlannerCache, options: object = None
+        self,
+        memory: RoundMemory,
+        snapshot: Snapshot,
+        cache: PlannerCache,
+        options: object = None,
+        *,
+        markets: bool = False,
     ) -> None:
         live = {instance.id for instance in snapshot.instances}
         pinned = {
@@ -53,7 +63,9 @@ class ReplanTrigger:
         freed = any(
             instance in live and instance not in pinned for instance in memory.pinned_instances
         )
-        self._asked = self.events > 0 or freed
+        self._spot = _on_sale(snapshot) if markets else ()
+        offered = not set(memory.spot).issuperset(self._spot)
+        self._asked = self.events > 0 or freed or offered
         self._known = f"{self._learned} {options}"
         self._state = state_digest(snapshot, self._known) if self._asked else ""
         self._answers = memory.answers if self._asked and self._state == memory.aimed_at else 0
@@ -63,7 +75,13 @@ class ReplanTrigger:
     def remember(self, memory: RoundMemory) -> RoundMemory:
         """What the next round must know of this one."""
         pinned = self._pinned if self._asked else memory.pinned_instances
-        return replace(memory, events=self.total, pinned_instances=pinned, learned=self._learned)
+        return replace(
+            memory,
+            events=self.total,
+            pinned_instances=pinned,
+            learned=self._learned,
+            spot=self._spot,
+        )
 
     def answered(
         self, memory: RoundMemory, snapshot: Snapshot, configuration: Configuration
@@ -80,3 +98,15 @@ class ReplanTrigger:
         aimed_at = state_digest(snapshot, self._known, configuration)
         answers = _MOST_ANSWERS if aimed_at == self._state else self._answers + 1
         return replace(memory, aimed_at=aimed_at, answers=answers)
+
+
+def _on_sale(snapshot: Snapshot) -> tuple[tuple[OfferingId, int], ...]:
+    """The spot offerings that may be bought now, with their prices."""
+    now = snapshot.now_ms
+    return tuple(
+        sorted(
+            (it.id, int(it.price))
+            for it in snapshot.catalog
+            if it.purchase is Purchase.SPOT and it.limit != 0 and it.available(now)
+        )
+    )

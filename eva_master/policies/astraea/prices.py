@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from eva_master.model.arithmetic.fixed_point import exp_of_ppm, log_ppm
 from eva_master.model.arithmetic.money import split
-from eva_master.model.ids import MILLION, Family, JobId
+from eva_master.model.ids import Family, JobId
 from eva_master.model.planning.tenancy import ANY_FAMILY, Terms
+from eva_master.packing.fleet.posted_price import posted_price
 from eva_master.policies.astraea.allotting import Allotment, Allotting, Rules, left_out
 from eva_master.policies.astraea.asks import Ask
 
@@ -87,13 +87,6 @@ def posted(rules: Rules, asks: Sequence[Ask], full: int) -> Priced:
         return ask.per_gpu_hour >= told[ask.id]
 
     return Priced(Allotting(rules, asks).allot(accepts), {}, told)
-
-
-def posted_price(full: int, used: int, capacity: int) -> int:
-    """Raise theta to the power of the share in use, less one, in micro-dollars per GPU-hour."""
-    logarithm = log_ppm(MILLION + full) - log_ppm(MILLION)
-    grown = exp_of_ppm(log_ppm(MILLION) + logarithm * used // max(1, capacity))
-    return max(0, grown - MILLION)
 
 
 def _at(rules: Rules, asks: Sequence[Ask], prices: Mapping[Family, int]) -> Priced:

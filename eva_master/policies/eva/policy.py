@@ -117,7 +117,7 @@ class Eva:
         """Decide on one round's plan."""
         config = self._config
         before = load(memory, snapshot)
-        trigger = ReplanTrigger(before.rounds, snapshot, self._cache, config)
+        trigger = ReplanTrigger(before.rounds, snapshot, self._cache, config, markets=True)
         rounds = trigger.remember(before.rounds)
         if not (config.explained or trigger.partial or trigger.waiting):
             return Plan(), replace(before, rounds=rounds).dump()

@@ -1,0 +1,135 @@
+"""The plans of the policy `astraea_published`."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from eva_master.model.ids import JobId, Millis, RunId, job_of
+from eva_master.model.planning.plan import Assign, Hold, Plan, PlanEntry, PolicyMemory
+from eva_master.model.planning.snapshot import Snapshot
+from eva_master.model.planning.tenancy import Terms
+from eva_master.packing.fleet.allotted import Allotted, Claim
+from eva_master.packing.fleet.capacity import Fleet
+from eva_master.policies.astraea_published.batches import Batches, at_once
+from eva_master.policies.astraea_published.config import NAME, PRESETS, Config
+from eva_master.policies.astraea_published.memory import Memory
+
+_NEVER_OVER_S = 100 * 365 * 86_400
+"""Whoever has a place keeps it until it is done."""
+_BATCH = "waits for its batch"
+_NO_ROOM = "the GPUs that it is to have are still in use"
+_TURN = "it is scheduled, and its time has not come"
+
+
+class AstraeaPublished:
+    """Schedules jobs in batches that double, at posted prices, and stops nobody.
+
+    A batch is closed when as many slots have passed as all those before it had, and is scheduled in
+    rounds: each tenant's jobs in its quota, then what is left on what all tenants leave.
+    """
+
+    name = NAME
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self._allotted = Allotted(_NEVER_OVER_S)
+        self._known: dict[Hashable, int] = {}
+
+    def plan(
+        self, snapshot: Snapshot, memory: PolicyMemory | None
+    ) -> tuple[Plan, PolicyMemory | None]:
+        """Schedule the rounds that are due, and start whose time has come."""
+        told: list[tuple[Batches, Memory]] = []
+
+        def allot(fleet: Fleet, claims: Sequence[Claim]) -> Mapping[RunId, int]:
+            batches = Batches(snapshot, fleet, claims, self._config, self._known)
+            after = batches.followed(Memory.read(memory))
+            told.append((batches, after))
+            return _due(batches, after)
+
+        plan = self._allotted.plan(snapshot, allot, _BATCH, explained=self._config.explained)
+        batches, after = told[0]
+        placed = {it.run for it in plan.entries if isinstance(it, Assign)}
+        plan = replace(
+            plan,
+            entries=tuple(_told(it, after, snapshot.now_ms) for it in plan.entries),
+            again_ms=batches.next_ms(after),
+            terms=_terms(batches, after, placed),
+        )
+        return plan, after.written()
+
+
+def _due(batches: Batches, memory: Memory) -> dict[RunId, int]:
+    """How many members of each contender are to run now, the earliest first."""
+    now = batches.snapshot.now_ms
+    waiting = {it.id: it for it in batches.claims if not it.now and not it.one.between}
+    due = [
+        (entry.start_ms, name, entry.members)
+        for name, entry in memory.entries.items()
+        if name in waiting and entry.start_ms <= now
+    ]
+    # Whoever has a place keeps it.
+    found = {it.id: it.now for it in batches.claims if it.now}
+    found.update((it.id, it.most) for it in waiting.values() if at_once(it))
+    for _, name, members in sorted(due):
+        claim = waiting[RunId(name)]
+        found[claim.id] = members if claim.elastic else 1
+    return found
+
+
+def _told(entry: PlanEntry, memory: Memory, now: Millis) -> PlanEntry:
+    """An entry with the reason why a job waits."""
+    if not isinstance(entry, Hold) or entry.reason != _BATCH:
+        return entry
+    jobs = {job_of(RunId(name)): it for name, it in memory.entries.items()}
+    known = memory.entries.get(entry.run) or jobs.get(job_of(entry.run))
+    if known is None:
+        return entry
+    return Hold(entry.run, _NO_ROOM if known.start_ms <= now else _TURN)
+
+
+def _terms(batches: Batches, memory: Memory, placed: set[RunId]) -> tuple[Terms, ...]:
+    """On what terms jobs that run, or begin to, have room of others."""
+    found: dict[JobId, Terms] = {}
+    for claim in batches.claims:
+        entry = memory.entries.get(claim.id)
+        if entry is None or not entry.gpus or not (claim.now or claim.id in placed):
+            continue
+        job = claim.one.job.id
+        one = Terms(job, entry.gpus, entry.earned, entry.lent)
+        found[job] = one if job not in found else _together(found[job], one)
+    return tuple(found[job] for job in sorted(found))
+
+
+def _together(first: Terms, second: Terms) -> Terms:
+    """The terms of a job of which several tasks borrow."""
+    amounts: dict[str, int] = {}
+    lent: dict[str, int] = {}
+    for part in (first, second):
+        for (name, amount), gpus in zip(part.lenders, part.lent, strict=True):
+            amounts[name] = amounts.get(name, 0) + amount
+            lent[name] = lent.get(name, 0) + gpus
+    names = sorted(amounts)
+    lenders = tuple((name, amounts[name]) for name in names)
+    return Terms(first.job, first.gpus + second.gpus, lenders, tuple(lent[it] for it in names))
+
+
+@dataclass(frozen=True, slots=True)
+class _PolicySpec:
+    name: str = NAME
+    config: type[Any] = Config
+    presets: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: PRESETS)
+    time_shares: bool = True
+    elastic: bool = True
+    lends: bool = True
+
+    def build(self, config: Any) -> AstraeaPublished:
+        """Make the policy of a `Config`."""
+        assert isinstance(config, Config)
+        return AstraeaPublished(config)
+
+
+POLICY = _PolicySpec()
+"""Policy `astraea_published`: batches that double, rounds, and posted prices."""

@@ -1,0 +1,161 @@
+"""One round of a batch: each tenant's own quota first, then what all leave (algorithm 2)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from eva_master.model.ids import Family
+from eva_master.policies.astraea_published.calendar import Calendar, Ints
+from eva_master.policies.astraea_published.incomes import Income, divided
+from eva_master.policies.astraea_published.requests import Bandwidth, Request, Schedule
+from eva_master.policies.astraea_published.schedules import Limit, best
+
+
+@dataclass(frozen=True, slots=True)
+class Quota:
+    """What a tenant brought of one type.
+
+    Attributes:
+        gpus: GPUs.
+        ps: Parameter servers.
+    """
+
+    gpus: int
+    ps: int
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """A job that is scheduled in the round.
+
+    Attributes:
+        schedule: When and where.
+        income: Who earns what it pays; `None` where it is within its tenant's quota.
+    """
+
+    schedule: Schedule
+    income: Income | None = None
+
+
+@dataclass(slots=True)
+class Ledger:
+    """What is in use in a round.
+
+    Attributes:
+        calendars: Of each type.
+        quotas: By tenant and type.
+        gpus: GPUs that tenants use of their own, by tenant, type and slot.
+        ps: Parameter servers, likewise.
+    """
+
+    calendars: Mapping[Family, Calendar]
+    quotas: Mapping[str, Mapping[Family, Quota]]
+    gpus: dict[tuple[str, Family], Ints] = field(default_factory=dict)
+    ps: dict[tuple[str, Family], Ints] = field(default_factory=dict)
+
+    def own(self, tenant: str, family: Family) -> tuple[Ints, Ints]:
+        """GPUs and parameter servers of its own that a tenant uses of a type, by slot."""
+        nothing = np.zeros(self.calendars[family].slots, dtype=np.int64)
+        key = tenant, family
+        return self.gpus.get(key, nothing), self.ps.get(key, nothing)
+
+    def use(self, tenant: str, family: Family, slots: slice, gpus: int, ps: int = 0) -> None:
+        """Count what a tenant uses of its own."""
+        for table, count in ((self.gpus, gpus), (self.ps, ps)):
+            used = table.setdefault(
+                (tenant, family), np.zeros(self.calendars[family].slots, dtype=np.int64)
+            )
+            used[slots] += count
+
+    def idle(self, tenant: str, family: Family) -> Limit:
+        """What a tenant leaves of its quota of a type, by slot."""
+        quota = self.quotas.get(tenant, {}).get(family, Quota(0, 0))
+        gpus, ps = self.own(tenant, family)
+        return Limit(np.maximum(quota.gpus - gpus, 0), np.maximum(quota.ps - ps, 0))
+
+    def limits(self, tenant: str) -> dict[Family, Limit]:
+        """The same of all types."""
+        return {family: self.idle(tenant, family) for family in self.calendars}
+
+    def lent(self) -> dict[Family, Limit]:
+        """What all tenants leave together."""
+        found = {}
+        for family, calendar in self.calendars.items():
+            gpus = np.zeros(calendar.slots, dtype=np.int64)
+            ps = np.zeros(calendar.slots, dtype=np.int64)
+            for tenant in self.quotas:
+                left = self.idle(tenant, family)
+                gpus, ps = gpus + left.gpus, ps + left.ps
+            found[family] = Limit(gpus, ps)
+        return found
+
+
+def scheduled(
+    ledger: Ledger,
+    requests: Sequence[Request],
+    bandwidth: Bandwidth,
+    first: int = 0,
+    *,
+    share: bool = True,
+) -> dict[str, Admitted]:
+    """Schedule the jobs of a batch in one round.
+
+    A job is admitted if it is worth more than it costs at posted prices. One that is worth nothing
+    when it is done, though nobody is in its way, would never be. It has what is left at the end,
+    for nothing.
+
+    Args:
+        ledger: What is in use; counts what is admitted.
+        requests: The jobs that are left of the batch.
+        bandwidth: Between servers.
+        first: The first slot of the round that is not over.
+        share: Whether what tenants leave is open to others.
+    """
+    admitted: dict[str, Admitted] = {}
+    order = sorted(requests, key=lambda it: it.came)
+    for request in order:
+        own = best(request, ledger.calendars, ledger.limits(request.tenant), bandwidth, first)
+        if own is not None and own.payoff > 0:
+            _take(ledger, request, own, own=True)
+            admitted[request.id] = Admitted(own)
+    if share:
+        lent = ledger.lent()
+        weights = {
+            family: {tenant: ledger.idle(tenant, family) for tenant in sorted(ledger.quotas)}
+            for family in ledger.calendars
+        }
+        for request in order:
+            if request.id in admitted:
+                continue
+            found = best(request, ledger.calendars, lent, bandwidth, first)
+            if found is not None and found.payoff > 0:
+                prices = ledger.calendars[found.family]
+                gpus = found.size * request.need[found.family].gpus
+                income = divided(
+                    found, gpus, prices.gpu_prices(), prices.ps_prices(), weights[found.family]
+                )
+                _take(ledger, request, found, own=False)
+                admitted[request.id] = Admitted(found, income)
+    for request in order:
+        if request.id not in admitted and request.worthless:
+            limits = ledger.lent() if share else ledger.limits(request.tenant)
+            last = best(request, ledger.calendars, limits, bandwidth, first, priced=False)
+            if last is not None:
+                _take(ledger, request, last, own=True)
+                admitted[request.id] = Admitted(last)
+    return admitted
+
+
+def _take(ledger: Ledger, request: Request, schedule: Schedule, *, own: bool) -> None:
+    calendar, need = ledger.calendars[schedule.family], request.need[schedule.family]
+    for server, members in schedule.members:
+        calendar.take(server, schedule.start, schedule.end, need, members)
+    if schedule.ps is not None:
+        calendar.take_ps(schedule.ps[0], schedule.start, schedule.end, schedule.ps[1])
+    if own:
+        slots = slice(schedule.start, schedule.end)
+        ps = 0 if schedule.ps is None else schedule.ps[1]
+        ledger.use(request.tenant, schedule.family, slots, schedule.size * need.gpus, ps)
