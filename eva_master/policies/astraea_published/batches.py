@@ -28,8 +28,6 @@ from eva_master.policies.astraea_published.theta import LEAST, Full, density, ro
 
 _KNOWN = 10_000
 """Of so many contenders it is remembered how long they take alone."""
-_LONGEST = 8_192
-"""Rounds of more slots are not waited for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,14 +142,17 @@ class Batches:
 
     def _alone(self, claim: Claim) -> int:
         request = request_of(claim, self.snapshot, self.fleet, 1, self.config)
-        if not request.need:
-            return 0
-        slots = min(_LONGEST, max(request.lengths(it, request.least, True) for it in request.need))
-        ledger = self._empty(slots, LEAST)
+        ledger = self._empty(1, LEAST)
         limits = ledger.lent() if self.config.share else ledger.limits(request.tenant)
-        request = replace(request, worth=(0,) * slots)
-        found = best(request, ledger.calendars, limits, self._bandwidth, priced=False)
-        return 0 if found is None else found.end
+        found = []
+        for members in range(request.least, request.most + 1):
+            # Where nothing is in use one slot is like another.
+            one = replace(request, least=members, most=members, lengths=_one_slot)
+            there = best(one, ledger.calendars, limits, self._bandwidth, priced=False)
+            if there is not None:
+                apart = len(there.members) > 1
+                found.append(request.lengths(there.family, members, apart))
+        return min(found, default=0)
 
     @property
     def _bandwidth(self) -> Bandwidth:
@@ -259,6 +260,10 @@ class Batches:
         left = claim.one.alone_ms.get(family, claim.one.left_ms)
         done_ms = self.snapshot.now_ms + left - begins_ms
         return max(1, min(slots, round(done_ms) // self.slot_ms + 1))
+
+
+def _one_slot(_family: Family, _members: int, _apart: bool) -> int:
+    return 1
 
 
 def at_once(claim: Claim) -> bool:

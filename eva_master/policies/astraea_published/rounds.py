@@ -104,8 +104,9 @@ def scheduled(
     """Schedule the jobs of a batch in one round.
 
     A job is admitted if it is worth more than it costs at posted prices. One that is worth nothing
-    when it is done, though nobody is in its way, would never be. It has what is left at the end,
-    for nothing.
+    when it is done, though nobody is in its way, would never be. So it has what its tenant's quota
+    leaves at the end, or else what others leave, at the price that is posted then: whoever says so
+    of a job gains nothing by it.
 
     Args:
         ledger: What is in use; counts what is admitted.
@@ -121,32 +122,43 @@ def scheduled(
         if own is not None and own.payoff > 0:
             _take(ledger, request, own, own=True)
             admitted[request.id] = Admitted(own)
-    if share:
-        lent = ledger.lent()
-        weights = {
-            family: {tenant: ledger.idle(tenant, family) for tenant in sorted(ledger.quotas)}
-            for family in ledger.calendars
-        }
-        for request in order:
-            if request.id in admitted:
-                continue
+    lent = ledger.lent() if share else {}
+    weights = {
+        family: {tenant: ledger.idle(tenant, family) for tenant in sorted(ledger.quotas)}
+        for family in lent
+    }
+    for request in order if share else ():
+        if request.id not in admitted:
             found = best(request, ledger.calendars, lent, bandwidth, first)
             if found is not None and found.payoff > 0:
-                prices = ledger.calendars[found.family]
-                gpus = found.size * request.need[found.family].gpus
-                income = divided(
-                    found, gpus, prices.gpu_prices(), prices.ps_prices(), weights[found.family]
-                )
-                _take(ledger, request, found, own=False)
-                admitted[request.id] = Admitted(found, income)
+                admitted[request.id] = _borrowed(ledger, request, found, weights)
     for request in order:
-        if request.id not in admitted and request.worthless:
-            limits = ledger.lent() if share else ledger.limits(request.tenant)
-            last = best(request, ledger.calendars, limits, bandwidth, first, priced=False)
-            if last is not None:
-                _take(ledger, request, last, own=True)
-                admitted[request.id] = Admitted(last)
+        if request.id in admitted or not request.worthless:
+            continue
+        limits = ledger.limits(request.tenant)
+        last = best(request, ledger.calendars, limits, bandwidth, first, priced=False)
+        if last is not None:
+            _take(ledger, request, last, own=True)
+            admitted[request.id] = Admitted(last)
+            continue
+        last = best(request, ledger.calendars, lent, bandwidth, first, priced=False)
+        if last is not None:
+            admitted[request.id] = _borrowed(ledger, request, last, weights)
     return admitted
+
+
+def _borrowed(
+    ledger: Ledger,
+    request: Request,
+    schedule: Schedule,
+    weights: Mapping[Family, Mapping[str, Limit]],
+) -> Admitted:
+    """Have a job use what tenants leave; `weights` is what each of them does."""
+    calendar, family = ledger.calendars[schedule.family], schedule.family
+    gpus = schedule.size * request.need[family].gpus
+    income = divided(schedule, gpus, calendar.gpu_prices(), calendar.ps_prices(), weights[family])
+    _take(ledger, request, schedule, own=False)
+    return Admitted(schedule, income)
 
 
 def _take(ledger: Ledger, request: Request, schedule: Schedule, *, own: bool) -> None:

@@ -100,7 +100,7 @@ class Market:
 
     def __post_init__(self) -> None:
         options = {"round_gap_s": 3600, **self.options}
-        self.policy: Policy = POLICY.build(Config(**options))
+        self.policy = self.built(options)
         self.memory: PolicyMemory | None = None
         self.standing = dict.fromkeys(self.quotas, Standing())
         self.bought = nodes(self.nodes)
@@ -112,6 +112,10 @@ class Market:
         self.done: dict[str, int] = {}
         self.plans: list[Plan] = []
         self.snapshot: Snapshot | None = None
+
+    def built(self, options: dict[str, Any]) -> Policy:
+        """The policy under test."""
+        return POLICY.build(Config(**options))
 
     @property
     def now(self) -> Millis:
