@@ -6,10 +6,10 @@ and `cluster`); prints the world as JSON.
 
 Arrivals and requested GPUs are those of so many consecutive jobs from a random point. Servers have
 2 or 8 workers, as often as Philly's machines have so many GPUs, and room for one parameter server.
-Tenants are the 14 largest virtual clusters; they own whole servers, in proportion to the square
-root of their GPU time. A job's tenant is drawn by its workers times a factor of its own, whose
-logarithm is normal. All else is uniform. Each quantity has a generator of its own, so that worlds
-of one seed with other numbers of servers have the same jobs.
+Tenants are the 14 largest virtual clusters, or `--tenants` of them; they own whole servers, in
+proportion to the square root of their GPU time. A job's tenant is drawn by its workers times a
+factor of its own, whose logarithm is normal. All else is uniform. Each quantity has a generator of
+its own, so that worlds of one seed with other numbers of servers have the same jobs.
 """
 
 from __future__ import annotations
@@ -45,7 +45,9 @@ class _Draw(IntEnum):
     JOBS = 6
 
 
-def made(seed: int, philly: Path, jobs: int = 100, servers: int = 100) -> dict[str, Any]:
+def made(
+    seed: int, philly: Path, jobs: int = 100, servers: int = 100, tenants: int = _TENANTS
+) -> dict[str, Any]:
     """A world.
 
     Args:
@@ -53,26 +55,27 @@ def made(seed: int, philly: Path, jobs: int = 100, servers: int = 100) -> dict[s
         philly: The jobs of the Philly cluster.
         jobs: How many.
         servers: How many, at least one for each tenant.
+        tenants: How many.
 
     Raises:
         ValueError: The file has too few jobs or virtual clusters, or there are too few servers.
         EvaError: The file cannot be read.
     """
     rows = sorted(csv.DictReader(read_lines(philly)), key=lambda row: row["timestamp"])
-    if len(rows) < jobs or servers < _TENANTS:
-        raise ValueError(f"{jobs} jobs and at least {_TENANTS} servers are wanted")
+    if len(rows) < jobs or servers < tenants:
+        raise ValueError(f"{jobs} jobs and at least {tenants} servers are wanted")
     first = int(_random(seed, _Draw.WINDOW).integers(len(rows) - jobs + 1))
     machines = _random(seed, _Draw.SERVERS).choice(
         _SIZES, servers, p=np.array(_MACHINES) / sum(_MACHINES)
     )
-    tenants = _tenants(seed, _roots(rows), machines.tolist())
+    owners = _tenants(seed, _roots(rows, tenants), machines.tolist())
     network = _random(seed, _Draw.NETWORK)
     return {
         "servers": [{"workers": int(size), "ps": 1} for size in machines],
         "worker_mbps": round(float(network.uniform(100, 5120)), 3),
         "ps_mbps": round(float(network.uniform(5_000, 20_000)), 3),
-        "tenants": tenants,
-        "jobs": _jobs(seed, rows[first : first + jobs], [it["workers"] for it in tenants]),
+        "tenants": owners,
+        "jobs": _jobs(seed, rows[first : first + jobs], [it["workers"] for it in owners]),
     }
 
 
@@ -80,14 +83,14 @@ def _random(seed: int, draw: _Draw) -> np.random.Generator:
     return np.random.default_rng([seed, draw])
 
 
-def _roots(rows: Sequence[dict[str, str]]) -> list[float]:
+def _roots(rows: Sequence[dict[str, str]], tenants: int) -> list[float]:
     """The square roots of the GPU time of the largest virtual clusters, largest first."""
     used: dict[str, float] = {}
     for row in rows:
         used[row["cluster"]] = used.get(row["cluster"], 0.0) + float(row["gpu_time"])
-    largest = sorted(used.values(), reverse=True)[:_TENANTS]
-    if len(largest) < _TENANTS:
-        raise ValueError(f"there are fewer than {_TENANTS} virtual clusters")
+    largest = sorted(used.values(), reverse=True)[:tenants]
+    if len(largest) < tenants:
+        raise ValueError(f"there are fewer than {tenants} virtual clusters")
     return [sqrt(it) for it in largest]
 
 
@@ -147,9 +150,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--philly", type=Path, required=True)
     parser.add_argument("--jobs", type=int, default=100)
     parser.add_argument("--servers", type=int, default=100)
+    parser.add_argument("--tenants", type=int, default=_TENANTS)
     chosen = parser.parse_args(arguments)
     try:
-        world = made(chosen.seed, chosen.philly, chosen.jobs, chosen.servers)
+        world = made(chosen.seed, chosen.philly, chosen.jobs, chosen.servers, chosen.tenants)
     except (EvaError, KeyError, ValueError) as error:
         print(f"{chosen.philly}: {error}", file=sys.stderr)
         return 2

@@ -97,6 +97,8 @@ class TraceJob:
             against as many on one, in millionths.
         worth: What it is worth that the job is done, if the trace says so.
         ps: What it trains with, if the trace says so.
+        told_ppm: How much longer its user says that it takes than it does, in millionths of the
+            truth; a million for who does not err or lie.
     """
 
     id: str
@@ -121,6 +123,7 @@ class TraceJob:
     apart_ppm: int = MILLION
     worth: Worth | None = None
     ps: ParameterServers | None = None
+    told_ppm: int = MILLION
 
     @property
     def is_array(self) -> bool:

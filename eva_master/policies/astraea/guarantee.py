@@ -106,8 +106,7 @@ class Guarantee:
             if before is None or not (before.did or before.done or before.ran):
                 before = self._jobs[job.id] = TwinJob.of(own, job.unseen, job.worth)
             before.ran = before.ran or any(ask.now for ask in own)
-            if before.guessed:
-                before.really = self._attained(job, own[0])
+            before.seen(self._attained(job, own[0]))
         if len(self._jobs) > MOST_JOBS:
             dearest = sorted(self._jobs, key=lambda it: (-self._jobs[it].worth_by(self._at), it))
             self._jobs = {name: self._jobs[name] for name in dearest[:MOST_JOBS]}

@@ -18,6 +18,10 @@ from eva_master.policies.astraea.asks import Ask
 
 _STEPS = 256
 """So often at most a twin deals its quota out anew from one round to the next."""
+_ERROR_PPM = 1_100_000
+"""Jobs may take so much longer than was told and count as told all the same."""
+_STARTS = 4
+"""So often all members of a job may start, beside that."""
 _RUNNING_MS = 1
 """What is left at least of a job of which nobody knows when it is done."""
 
@@ -37,7 +41,10 @@ class TwinJob:
         most: Most members.
         exponent: With which power of its members its speed grows, in millionths.
         priority: The higher go first.
-        guessed: Whether nothing is known of its length: it is not done before it really is.
+        guessed: Whether nothing is known of its length, or what was told of it is not true: it is
+            not done before it really is.
+        most_ms: For so long its members may run together, as the time of one, if what was told of
+            its length is true.
         did: What it has done, as the time of one member.
         really: The same of the real one, as it was seen last.
         ran: Whether the real one has had a place: what is left of it says no more how long it is.
@@ -61,6 +68,7 @@ class TwinJob:
     ran: bool = False
     done: int = 0
     ended: int = 0
+    most_ms: int = 0
 
     @classmethod
     def of(cls, asks: Sequence[Ask], unseen: int, worth: Worth | None) -> TwinJob:
@@ -94,6 +102,7 @@ class TwinJob:
             exponent,
             first.priority,
             first.guessed,
+            most_ms=_longest(left + unseen * (best + first.start_ms), most, exponent, first),
         )
 
     @property
@@ -146,11 +155,30 @@ class TwinJob:
             if not self.left and not self.done:
                 self.done = now
 
+    def seen(self, attained: int) -> None:
+        """Take in for how long its members have really run together, as the time of one.
+
+        If that is more than what was told of its length allows, what was told counts no more. Else
+        a tenant would be made whole for a twin that is done sooner than anybody could be.
+        """
+        if not self.guessed and attained > self.most_ms and not self.ended:
+            self.guessed = True
+            self.left, self.done = max(self.left, _RUNNING_MS), 0
+        if self.guessed:
+            self.really = attained
+
     def _worth(self) -> Worth | None:
         if not self.worth:
             return None
         amount, decay, loses, span, exponent, since = self.worth
         return Worth(amount, Decay(decay), loses, span, exponent, since)
+
+
+def _longest(left: int, most: int, exponent: int, ask: Ask) -> int:
+    """For how long members run together at most that are told to have so much left, with starts."""
+    speed = Scaling((), exponent).speed_ppm(most)
+    together = left * most * MILLION // speed
+    return together * _ERROR_PPM // MILLION + _STARTS * most * (ask.start_ms + ask.move_ms)
 
 
 def _written(worth: Worth) -> list[Any]:

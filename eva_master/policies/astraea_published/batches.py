@@ -51,7 +51,7 @@ class Batches:
 
     @property
     def slot_ms(self) -> int:
-        """A slot, in milliseconds."""
+        """The length of a slot, in milliseconds."""
         return 1000 * self.config.slot_s
 
     def followed(self, memory: Memory) -> Memory:

@@ -41,6 +41,7 @@ from eva_master.simulation.scenario.submission import (
     spec_of,
     steps_per_s,
     stop_ms,
+    told,
     total_steps,
     work_ms,
 )
@@ -144,7 +145,7 @@ class TraceScript:
                 spec = replace(spec, total_steps=total_steps(job))
             if self._durations and self._forks and not job.is_array:
                 spec = forkable(replace(spec, total_steps=total_steps(job)))
-            yield job.arrival_ms, _command(job.id), spec
+            yield job.arrival_ms, _command(job.id), told(spec, job.told_ppm)
 
     def title(self, command: str) -> str:
         """See `Script.title`."""

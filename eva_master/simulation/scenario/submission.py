@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from statistics import fmean
 
@@ -114,6 +115,18 @@ def work_ms(job: TraceJob, index: int = 0) -> float:
 def total_steps(job: TraceJob) -> int:
     """How many iterations each task of a gang has in all, as it reports them."""
     return max(1, round(work_ms(job) * steps_per_s(job) / 1000))
+
+
+def told(spec: JobSpec, factor_ppm: int) -> JobSpec:
+    """The job as a user states it who says that it takes so many millionths of its length."""
+    if factor_ppm == MILLION:
+        return spec
+    length, steps = spec.duration_ms, spec.total_steps
+    return replace(
+        spec,
+        duration_ms=None if length is None else max(1, length * factor_ppm // MILLION),
+        total_steps=None if steps is None else max(1, steps * factor_ppm // MILLION),
+    )
 
 
 def _tasks(job: TraceJob, families: list[Family]) -> tuple[TaskSpec, ...]:

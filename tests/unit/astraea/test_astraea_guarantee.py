@@ -9,9 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eva_master.model.ids import MILLION, Exact
+from eva_master.model.accounting.worth import Worth
+from eva_master.model.ids import MILLION, MILLIS_PER_HOUR, Exact, Family
 from eva_master.model.planning.tenancy import Standing, Transfer
+from eva_master.model.resources import Resources
+from eva_master.policies.astraea.asks import Ask
 from eva_master.policies.astraea.settling import Position, settle
+from eva_master.policies.astraea.twins import TwinJob, advance
 from tests.unit.astraea.played import DAY, Market, Work
 
 AMOUNT = st.integers(0, 10**12)
@@ -208,3 +212,41 @@ class TestGuarantee:
         assert together >= -slack
         for name in market.quotas:
             assert market.net(name) >= twin.get(name, 0) - slack, name  # type: ignore[operator]
+
+
+QUOTA = {"ana": ((Family("g"), 1),)}
+
+
+class TestUntrueLengths:
+    def test_a_twin_is_not_done_before_the_job_that_takes_longer_than_was_told(self) -> None:
+        """An hour was told; the real one has run for two, and in the end for ten."""
+        twin = _told_an_hour()
+        advance({"j": twin}, QUOTA, 0, 5 * MILLIS_PER_HOUR, rounds=False)
+        assert twin.done == MILLIS_PER_HOUR
+        twin.seen(MILLIS_PER_HOUR)
+        assert twin.done == MILLIS_PER_HOUR
+        twin.seen(2 * MILLIS_PER_HOUR)
+        assert (twin.done, twin.guessed) == (0, True)
+        twin.seen(10 * MILLIS_PER_HOUR)
+        twin.over(12 * MILLIS_PER_HOUR)
+        until = 30 * MILLIS_PER_HOUR
+        advance({"j": twin}, QUOTA, 12 * MILLIS_PER_HOUR, until, rounds=False)
+        # It still has nine of ten hours to do.
+        assert twin.done == 21 * MILLIS_PER_HOUR
+
+    def test_what_is_about_as_long_as_was_told_counts_as_told(self) -> None:
+        twin = _told_an_hour()
+        twin.seen(round(1.09 * MILLIS_PER_HOUR))
+        assert not twin.guessed
+
+    def test_what_really_ended_is_not_looked_at_again(self) -> None:
+        twin = _told_an_hour()
+        twin.over(MILLIS_PER_HOUR)
+        twin.seen(9 * MILLIS_PER_HOUR)
+        assert not twin.guessed
+
+
+def _told_an_hour() -> TwinJob:
+    need = {Family("g"): Resources(1, 0, 0)}
+    ask = Ask("j/0", "j", "ana", 1, need, {Family("g"): MILLIS_PER_HOUR}, (0, "j"))
+    return TwinJob.of([ask], 0, Worth(100 * MILLION, loses_per_hour=MILLION))
