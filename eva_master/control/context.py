@@ -18,7 +18,7 @@ from eva_master.control.state.records import crew
 from eva_master.control.state.store import State
 from eva_master.model.events import CheckpointsListed
 from eva_master.model.forks.merging import MergeRound
-from eva_master.model.ids import InstanceId, JobId, Millis, RunId
+from eva_master.model.ids import InstanceId, JobId, Millis, OfferingId, RunId
 from eva_master.model.job import Stragglers
 from eva_master.model.planning.estimate import Estimates
 from eva_master.model.records import Drain, Instance, Job, StopReason, TaskRun
@@ -88,6 +88,8 @@ class Context:
         """Instances whose workers have registered, and on which no task has run yet."""
         self.proving: dict[InstanceId, Millis] = {}
         """When the first task began to run on an instance, until it has outlived that."""
+        self.refusals: dict[OfferingId, tuple[int, Millis]] = {}
+        """Of spot offerings, how many tries in a row were refused, and when the next may be."""
         self.failures = FailureMemory()
         self.standings = Standings(it.name for it in settings.partitions.all)
         self.asked: dict[JobId, int] = {}

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
 
 from eva_master.model.accounting.tenants import DEFAULT_TENANT
 from eva_master.model.accounting.worth import Worth
-from eva_master.model.catalog import base_family
+from eva_master.model.catalog import base_family, is_spot
 from eva_master.model.fleet.nodes import OwnedNode
 from eva_master.model.ids import MILLION, Family, InstanceId, Workload, base_of
 from eva_master.model.job import JobKind, ParameterServers
@@ -18,6 +19,14 @@ SLOT = Resources(gpus=0, milli_cpus=1_000, memory_mib=1_024)
 """What a task of a trace takes that says nothing of demands."""
 GPU_SLOT = Resources(gpus=1, milli_cpus=1_000, memory_mib=1_024)
 """What a task takes of which the trace says only that it trains on a GPU."""
+
+
+class SpotUse(StrEnum):
+    """Whether a job may run on spot instances, as in a job file."""
+
+    NEVER = "never"
+    ALLOWED = "allowed"
+    ONLY = "only"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +63,26 @@ class TraceTask:
         machine = base_family(family)
         return next((speed for name, speed in self.speed_by_family if name == machine), MILLION)
 
-    def resolved(self, families: Iterable[Family]) -> tuple[tuple[Family, Resources], ...]:
-        """The demand on each family that can host the task, sorted, as a `TaskSpec` has it."""
+    def resolved(
+        self, families: Iterable[Family], spot: SpotUse | None = None
+    ) -> tuple[tuple[Family, Resources], ...]:
+        """The demand on each family that can host the task, sorted, as a `TaskSpec` has it.
+
+        Args:
+            families: Those on sale.
+            spot: Whether it may run on spot instances, if its job says so: with the demand that it
+                has on the same family on demand, unless it has one of its own.
+        """
         own = dict(self.demand_by_family)
-        needs = ((family, own.get(family, self.demand)) for family in sorted(set(families)))
-        return tuple((family, need) for family, need in needs if need is not None)
+        found = []
+        for family in sorted(set(families)):
+            need = own.get(family, self.demand)
+            if spot is not None and is_spot(family):
+                need = own.get(family, own.get(base_family(family), self.demand))
+            unwanted = {None: False, SpotUse.ALLOWED: False, SpotUse.ONLY: not is_spot(family)}
+            if need is not None and not unwanted.get(spot, is_spot(family)):
+                found.append((family, need))
+        return tuple(found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +121,8 @@ class TraceJob:
             against as many on one, in millionths.
         worth: What it is worth that the job is done, if the trace says so.
         ps: What it trains with, if the trace says so.
+        spot: Whether it may run on spot instances; `None` where its demands say so: by the families
+            of spot instances themselves, or by any family.
         told_ppm: How much longer its user says that it takes than it does, in millionths of the
             truth; a million for who does not err or lie.
     """
@@ -123,6 +149,7 @@ class TraceJob:
     apart_ppm: int = MILLION
     worth: Worth | None = None
     ps: ParameterServers | None = None
+    spot: SpotUse | None = None
     told_ppm: int = MILLION
 
     @property
@@ -210,6 +237,11 @@ class Trace:
     nodes: tuple[OwnedNode, ...] = ()
     tenants: tuple[TraceTenant, ...] = ()
     network: Network | None = None
+
+    def using_spot(self, use: SpotUse) -> Trace:
+        """The same in which jobs that say nothing of spot instances use them so."""
+        jobs = (replace(job, spot=use) if job.spot is None else job for job in self.jobs)
+        return replace(self, jobs=tuple(jobs))
 
 
 def misplaced(jobs: Iterable[TraceJob]) -> Iterator[tuple[str, str]]:

@@ -18,6 +18,7 @@ from eva_master.model.events import ClosingDown, Event, JobSubmitted
 from eva_master.model.fleet.nodes import OwnedNode, offerings
 from eva_master.model.fleet.partitions import WHOLE, Partitions
 from eva_master.model.ids import MILLION, Family, InstanceId, JobId, Millis, RunId
+from eva_master.model.market import Market
 from eva_master.model.planning.estimate import Estimates
 from eva_master.model.planning.plan import Plan, PolicyMemory
 from eva_master.model.planning.quotas import NO_TENANCY, Tenancy
@@ -33,6 +34,7 @@ from eva_master.simulation.cluster.cloud import Machine
 from eva_master.simulation.cluster.delays import Accounting
 from eva_master.simulation.cluster.fault_injector import FaultInjector, Faults
 from eva_master.simulation.cluster.report_schedule import ReportSchedule
+from eva_master.simulation.cluster.spot_market import SpotMarket
 from eva_master.simulation.cluster.truth import UNDISTURBED, Truth
 from eva_master.simulation.cluster.work import Work
 from eva_master.simulation.results.metrics import (
@@ -79,6 +81,8 @@ class Setup:
         durations: Whether jobs state how long they take alone.
         estimates: What run times are estimated from where jobs do not state them.
         faults: The faults to inject.
+        market: What spot instances there are, and at what prices; `None` for as many as anybody
+            wants, at those of the catalog.
         seed: Seed of the faults.
         past: The recorded past of a live cluster to replay. The trace is then `Past.trace`; delays
             are as recorded, whatever the accounting.
@@ -106,6 +110,7 @@ class Setup:
     durations: bool = True
     estimates: Estimates = Estimates.POSTERIOR
     faults: Faults = field(default_factory=Faults)
+    market: Market | None = None
     seed: int = 0
     past: Past | None = None
     settings: Settings | None = None
@@ -252,6 +257,16 @@ class Simulation:
             cloud=self.cluster.cloud,
             workers=self.cluster.workers,
         )
+        self.market: SpotMarket | None = None
+        if setup.market is not None:
+            self.market = SpotMarket(
+                setup.market,
+                setup.catalog,
+                timeline=self.cluster.timeline,
+                cloud=self.cluster.cloud,
+                workers=self.cluster.workers,
+                inbox=self.cluster.inbox,
+            )
         self._steps = 0
         self._closed_down = False
         self._seen_ms: int = script.start_ms
@@ -540,7 +555,7 @@ def _check(setup: Setup) -> None:
     known: dict[object, bool] = {}
     for job in setup.trace.jobs:
         for task in job.tasks:
-            needs = task.resolved(families)
+            needs = task.resolved(families, job.spot)
             if needs not in known:
                 known[needs] = any(
                     need.fits(offering.type.capacity)

@@ -37,7 +37,7 @@ from eva_master.model.errors import InvalidTrace, Problem
 from eva_master.model.ids import MILLION, Family, Workload
 from eva_master.model.job import MOST_TASKS, JobKind, most_tasks
 from eva_master.model.resources import Resources
-from eva_master.model.trace import EarlierJob, Trace, TraceJob, TraceTask, misplaced
+from eva_master.model.trace import EarlierJob, SpotUse, Trace, TraceJob, TraceTask, misplaced
 from eva_master.model.users import is_owner
 
 _ANY = "any"
@@ -116,6 +116,7 @@ class _Job(_Row):
     kind: Literal["gang", "array"] = "gang"
     concurrency: _Many | None = None
     past: bool = False
+    spot: SpotUse | None = None
     dag: Annotated[str, Field(max_length=200)] = ""
     dag_number: Annotated[int, Field(ge=0, strict=True)] = 0
     after: tuple[str, ...] = ()
@@ -275,6 +276,7 @@ def _job(number: str, row: _Job) -> TraceJob:
         concurrency=row.concurrency,
         dag=row.dag,
         after=row.after,
+        spot=row.spot,
     )
 
 
@@ -342,6 +344,8 @@ def _row(job: TraceJob) -> dict[str, Any]:
         named["kind"] = job.kind.value
     if job.concurrency is not None:
         named["concurrency"] = job.concurrency
+    if job.spot is not None:
+        named["spot"] = job.spot.value
     return {
         "name": job.workload,
         **named,

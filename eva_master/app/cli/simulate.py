@@ -16,6 +16,7 @@ from eva_master.app.cli.views.tables import grid
 from eva_master.app.cli.views.words import money, plain, span
 from eva_master.model.ids import MILLION
 from eva_master.model.planning.estimate import Estimates
+from eva_master.model.trace import SpotUse
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -161,6 +162,24 @@ _POSITIVE = click.FloatRange(0)
     help="Factor on the catalog's interruption rates of spot instances.",
 )
 @click.option(
+    "--market",
+    type=_EXISTING,
+    metavar="FILE",
+    help="How many spot instances there are and at what prices, over time (CSV). They are taken "
+    "back with two minutes' notice when there are fewer, instead of at random.",
+)
+@click.option(
+    "--market-offset",
+    metavar="DURATION",
+    help="Begin so far into the market. Past its end it begins anew.",
+)
+@click.option(
+    "--spot",
+    type=click.Choice([it.value for it in SpotUse]),
+    help="Whether jobs may run on spot instances of which the trace does not say so.  "
+    "[default: those that may run on any family may]",
+)
+@click.option(
     "--noise",
     type=_POSITIVE,
     default=0.0,
@@ -263,6 +282,7 @@ def _with_options(setup: Setup, options: Mapping[str, Any]) -> Setup:
     from eva_master.simulation.cluster.delays import Accounting
     from eva_master.simulation.cluster.fault_injector import Faults
 
+    setup = _with_market(setup, options)
     return replace(
         setup,
         accounting=Accounting(options["accounting"]),
@@ -274,10 +294,31 @@ def _with_options(setup: Setup, options: Mapping[str, Any]) -> Setup:
             refusals=options["refusals"],
             stock=stock_of(options["stock"]),
             failures_per_hour=options["failures"],
-            interruptions=options["interruptions"],
+            interruptions=0.0 if setup.market is not None else options["interruptions"],
             noise=options["noise"],
         ),
     )
+
+
+def _with_market(setup: Setup, options: Mapping[str, Any]) -> Setup:
+    from eva_master.adapters.text.quantities import parse_duration
+    from eva_master.adapters.traces.markets import read_market
+
+    if (use := options["spot"]) is not None:
+        setup = replace(setup, trace=setup.trace.using_spot(SpotUse(use)))
+    path, offset = options["market"], options["market_offset"]
+    if path is None:
+        if offset is not None:
+            raise click.UsageError("--market-offset goes with --market")
+        return setup
+    market = read_market(path, setup.catalog)
+    if offset is not None:
+        offset_ms = parse_duration(offset)
+        if offset_ms >= market.length_ms:
+            told = f"the market is {span(market.length_ms)} long: it begins anew at the offset"
+            click.echo(told, err=True)
+        market = market.began_at(offset_ms)
+    return replace(setup, market=market, catalog=market.offered(setup.catalog))
 
 
 def _compare(chosen: Sequence[Chosen], setup: Setup, options: Mapping[str, Any]) -> Comparison:
@@ -289,7 +330,8 @@ def _compare(chosen: Sequence[Chosen], setup: Setup, options: Mapping[str, Any])
             chosen,
             setup,
             rhythm=gap_of(options["round_gap"]),
-            reference=not options["no_reference"],
+            # What packing costs at least is reckoned at prices that do not change.
+            reference=not options["no_reference"] and setup.market is None,
             division=_division(setup, options["partition_file"]),
             estimates=None if (mode := options["estimates"]) is None else Estimates(mode),
             watch=watch,

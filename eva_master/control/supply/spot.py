@@ -14,6 +14,10 @@ from eva_master.model.ids import MILLION, MILLIS_PER_HOUR, Millis, Price
 from eva_master.model.records import Instance
 from eva_master.model.states import LIVE, InstanceState
 
+_FIRST_PAUSE_MS = 60_000
+_LONGEST_PAUSE_MS = 600_000
+_MOST_DOUBLINGS = 8
+"""Pauses between tries of a spot pool that refuses double so often at most."""
 _UPLOAD_MS = 15_000
 """Time between the end of an instance's tasks and its own, in which their last files are stored."""
 
@@ -33,6 +37,23 @@ def valued(offering: Offering, state: Records, settings: Settings) -> Offering:
     )
     extra = offering.price * rate * lost_ms // (MILLION * MILLIS_PER_HOUR)
     return replace(offering, price=Price(offering.price + extra))
+
+
+def next_try(context: Context, offering: Offering, retry_at: Millis) -> Millis:
+    """When an offering may be tried again that the cloud refused.
+
+    A spot pool that has run dry is dry for minutes or hours, and nobody says when it is back. So
+    the pauses between two tries grow while it refuses; but each may end an hour at the price on
+    demand, so they do not grow for long.
+    """
+    if offering.purchase is not Purchase.SPOT:
+        return retry_at
+    before, until = context.refusals.get(offering.id, (0, context.now))
+    if until <= context.now:  # Else several launches of one try were refused.
+        pause_ms = min(_LONGEST_PAUSE_MS, _FIRST_PAUSE_MS << min(before, _MOST_DOUBLINGS))
+        until = max(retry_at, Millis(context.now + pause_ms))
+        context.refusals[offering.id] = before + 1, until
+    return until
 
 
 def interrupted(context: Context, event: InstanceInterrupted) -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from eva_master.model.actions import CloudAction, LaunchInstance, SyncCloud, TerminateInstance
 from eva_master.model.catalog import Offering
 from eva_master.model.events import CloudListed, InstanceGone, InstanceUp, LaunchFailed
-from eva_master.model.ids import InstanceId, Millis, OfferingId
+from eva_master.model.ids import InstanceId, Millis, OfferingId, Price
 from eva_master.ports import Inbox
 from eva_master.simulation.cluster.clock import Timeline
 
@@ -21,6 +21,7 @@ class Machine:
     Attributes:
         going_ms: When its termination was requested.
         fence_ms: Of an owned node, the length of its agent's lease; 0 for others.
+        paid: Earlier prices, each with the time until which it was the price.
     """
 
     instance: InstanceId
@@ -29,6 +30,14 @@ class Machine:
     going_ms: Millis | None = None
     gone_ms: Millis | None = None
     fence_ms: int = 0
+    paid: tuple[tuple[Millis, Price], ...] = ()
+
+    def at_price(self, price: Price, now: Millis) -> Machine:
+        """The machine with a new price from a given time on."""
+        if price == self.offering.price:
+            return self
+        paid = (*self.paid, (now, self.offering.price))
+        return replace(self, offering=replace(self.offering, price=price), paid=paid)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +110,7 @@ class SimulatedCloud:
         self.watch: Callable[[Machine], None] = lambda _machine: None
         """Called with each machine that runs."""
         self._there: Counter[str] = Counter()
+        self._sold: Counter[OfferingId] = Counter()
 
     def execute(self, action: CloudAction) -> None:
         """See `eva_master.ports.Cloud.execute`."""
@@ -129,6 +139,23 @@ class SimulatedCloud:
         """The number of machines of a type that exist or are being acquired."""
         return self._there[kind]
 
+    def sold(self, offering: OfferingId) -> int:
+        """The number of machines of an offering that exist or are being acquired."""
+        return self._sold[offering]
+
+    def is_there(self, instance: InstanceId) -> bool:
+        """Whether a machine exists or is being acquired."""
+        known = self._machines.get(instance)
+        return known is not None and known.gone_ms is None
+
+    def reprice(self, prices: Mapping[OfferingId, Price]) -> None:
+        """Have machines that exist cost what their offerings cost from now on."""
+        now = self._timeline.now()
+        for name, machine in self._machines.items():
+            if machine.gone_ms is None and machine.offering.id in prices:
+                price = prices[machine.offering.id]
+                self._machines[name] = machine.at_price(price, now)
+
     def fail(self, instance: InstanceId, reason: str = "", *, reclaimed: bool = False) -> None:
         """Take a machine away without a request, as a failure does.
 
@@ -156,6 +183,7 @@ class SimulatedCloud:
             self._machines[action.instance] = Machine(action.instance, action.offering)
             self.launches += 1
             self._there[action.offering.type.name] += 1
+            self._sold[action.offering.id] += 1
             delay = self.life_of(action.instance, action.offering).acquisition_ms
             self._timeline.after(delay, lambda: self._up(action.instance))
         elif known.gone_ms is not None:
@@ -210,6 +238,7 @@ class SimulatedCloud:
             now = Millis(self._timeline.now() - unbilled_ms)
             self._machines[instance] = replace(machine, gone_ms=now)
             self._there[machine.offering.type.name] -= 1
+            self._sold[machine.offering.id] -= 1
             self._hosts.vanish(instance)
             gone = InstanceGone(instance, machine.up_ms, now, reason, reclaimed=reclaimed)
             self._inbox.post(gone)

@@ -85,7 +85,7 @@ class ReferenceBound:
         for task in job.tasks:
             shape = task.demand, task.demand_by_family, task.speed_by_family
             if shape not in known:
-                there = task.resolved(self._families)
+                there = task.resolved(self._families, job.spot)
                 known[shape] = max(task.speed_on(family) for family, _ in there) / MILLION
             speeds.append(known[shape])
         if not job.is_array:
@@ -147,7 +147,7 @@ def everything(trace: Trace, catalog: Catalog) -> Snapshot:
     for job in trace.jobs:
         ids = tuple(_run(job, index) for index in range(len(job.tasks)))
         for id_, task in zip(ids, job.tasks, strict=True):
-            needs = task.resolved(families)
+            needs = task.resolved(families, job.spot)
             rates = tuple((family, task.speed_on(family)) for family, _ in needs)
             spec = TaskSpec(job.workload, program, needs, throughput=rates)
             runs.append(RunView(id_, JobId(job.id), spec, None, pinned=False, running=False))

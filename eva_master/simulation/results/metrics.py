@@ -299,7 +299,15 @@ def uptime_ms(machine: Machine, now: int | None = None) -> int:
 
 def charge(machine: Machine, now: int | None = None) -> int:
     """The bill of a machine (see `eva_master.model.ids.Exact`), up to `now` if it is not gone."""
-    return machine.offering.price * max(uptime_ms(machine, now), machine.offering.minimum_ms)
+    whole = max(uptime_ms(machine, now), machine.offering.minimum_ms)
+    if not machine.paid:
+        return machine.offering.price * whole
+    assert machine.up_ms is not None
+    exact, since, end = 0, machine.up_ms, machine.up_ms + whole
+    for until, price in machine.paid:
+        exact += price * max(0, min(until, end) - since)
+        since = Millis(max(since, until))
+    return exact + machine.offering.price * max(0, end - since)
 
 
 def usd(exact: int) -> float:

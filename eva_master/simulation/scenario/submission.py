@@ -10,7 +10,7 @@ from statistics import fmean
 from eva_master.model.ids import MILLION, Family
 from eva_master.model.job import JobSpec, Program, TaskSpec
 from eva_master.model.resources import Resources
-from eva_master.model.trace import TraceJob, TraceTask
+from eva_master.model.trace import SpotUse, TraceJob, TraceTask
 from eva_master.packing.valuation.job_valuation import Reservation
 
 OWNER = "trace"
@@ -137,7 +137,7 @@ def _tasks(job: TraceJob, families: list[Family]) -> tuple[TaskSpec, ...]:
         needs = task.demand, task.demand_by_family, task.speed_by_family
         spec = made.get(needs)
         if spec is None:
-            demand, paces = _resolved(*needs, tuple(families))
+            demand, paces = _resolved(*needs, tuple(families), job.spot)
             if job.counts_iterations:
                 scale = job.steps_per_s / MILLION
                 paces = tuple((name, max(1, round(pace * scale))) for name, pace in paces)
@@ -158,8 +158,9 @@ def _resolved(
     by_family: tuple[tuple[Family, Resources | None], ...],
     speeds: tuple[tuple[Family, int], ...],
     families: tuple[Family, ...],
+    spot: SpotUse | None,
 ) -> tuple[tuple[tuple[Family, Resources], ...], tuple[tuple[Family, int], ...]]:
     """Demand and speed per family, cached since many tasks of a trace have the same."""
     task = TraceTask(demand, by_family, speed_by_family=speeds)
-    needs = task.resolved(families)
+    needs = task.resolved(families, spot)
     return needs, tuple((family, STEPS_PER_S * task.speed_on(family)) for family, _ in needs)
