@@ -42,7 +42,7 @@ from eva_master.app.sections.base import ShortSection
 from eva_master.model.ids import MILLION
 from eva_master.model.planning.estimate import Estimates
 from eva_master.model.trace import SLOT, Trace
-from eva_master.simulation.cluster.fault_injector import Faults
+from eva_master.simulation.cluster.supply.fault_injector import Faults
 from eva_master.simulation.run import Setup, Simulation
 
 CUTOFF_S = 90.5811

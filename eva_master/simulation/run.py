@@ -15,10 +15,10 @@ from eva_master.model.catalog import Catalog
 from eva_master.model.changes import Changes, Round
 from eva_master.model.errors import InvalidTrace, SimulationStalled
 from eva_master.model.events import ClosingDown, Event, JobSubmitted
+from eva_master.model.fleet.market import Market
 from eva_master.model.fleet.nodes import OwnedNode, offerings
 from eva_master.model.fleet.partitions import WHOLE, Partitions
 from eva_master.model.ids import MILLION, Family, InstanceId, JobId, Millis, RunId
-from eva_master.model.market import Market
 from eva_master.model.planning.estimate import Estimates
 from eva_master.model.planning.plan import Plan, PolicyMemory
 from eva_master.model.planning.quotas import NO_TENANCY, Tenancy
@@ -32,9 +32,9 @@ from eva_master.simulation.cluster.attempt_log import RunMetrics
 from eva_master.simulation.cluster.clock import VirtualInbox
 from eva_master.simulation.cluster.cloud import Machine
 from eva_master.simulation.cluster.delays import Accounting
-from eva_master.simulation.cluster.fault_injector import FaultInjector, Faults
 from eva_master.simulation.cluster.report_schedule import ReportSchedule
-from eva_master.simulation.cluster.spot_market import SpotMarket
+from eva_master.simulation.cluster.supply.fault_injector import FaultInjector, Faults
+from eva_master.simulation.cluster.supply.spot_market import SpotMarket
 from eva_master.simulation.cluster.truth import UNDISTURBED, Truth
 from eva_master.simulation.cluster.work import Work
 from eva_master.simulation.results.metrics import (

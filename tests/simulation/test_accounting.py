@@ -18,7 +18,7 @@ from eva_master.model.trace import Interference, Trace, TraceJob, TraceTask
 from eva_master.policies.no_packing import POLICY as NO_PACKING
 from eva_master.ports import Policy
 from eva_master.simulation.cluster.delays import Accounting
-from eva_master.simulation.cluster.fault_injector import Faults
+from eva_master.simulation.cluster.supply.fault_injector import Faults
 from eva_master.simulation.results.lower_bound import reference_bound
 from eva_master.simulation.results.metrics import Outcome, quantile
 from eva_master.simulation.run import Setup, Simulation, simulate

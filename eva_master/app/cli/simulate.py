@@ -280,7 +280,7 @@ def _with_options(setup: Setup, options: Mapping[str, Any]) -> Setup:
     from eva_master.app.simulate import stock_of
     from eva_master.model.planning.suspension import Preemption
     from eva_master.simulation.cluster.delays import Accounting
-    from eva_master.simulation.cluster.fault_injector import Faults
+    from eva_master.simulation.cluster.supply.fault_injector import Faults
 
     setup = _with_market(setup, options)
     return replace(

@@ -38,7 +38,7 @@ from eva_master.model.planning.estimate import Estimates
 from eva_master.model.planning.snapshot import ThroughputTable
 from eva_master.model.trace import Trace
 from eva_master.simulation.cluster.delays import Accounting
-from eva_master.simulation.cluster.fault_injector import Faults
+from eva_master.simulation.cluster.supply.fault_injector import Faults
 from eva_master.simulation.cluster.truth import Truth
 from eva_master.simulation.results.dags import WatchedDags
 from eva_master.simulation.results.lower_bound import reference_bound

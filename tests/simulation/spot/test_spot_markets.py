@@ -8,8 +8,8 @@ import pytest
 
 from eva_master.app.simulate import named_policy
 from eva_master.model.catalog import InstanceType, Offering, Purchase
+from eva_master.model.fleet.market import Market, Span
 from eva_master.model.ids import MILLION, MILLIS_PER_HOUR, Family, Price, Workload
-from eva_master.model.market import Market, Span
 from eva_master.model.resources import Resources
 from eva_master.model.trace import SpotUse, Trace, TraceJob, TraceTask
 from eva_master.simulation.results.metrics import usd

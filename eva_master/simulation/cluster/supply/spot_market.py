@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from eva_master.model.catalog import Catalog, Purchase
 from eva_master.model.events import Quoted
+from eva_master.model.fleet.market import Market, Span
 from eva_master.model.ids import InstanceId, Millis, OfferingId
-from eva_master.model.market import Market, Span
 from eva_master.ports import Inbox
 from eva_master.simulation.cluster.clock import Timeline
 from eva_master.simulation.cluster.cloud import Machine, SimulatedCloud

@@ -1,0 +1,1 @@
+"""What a simulated cloud refuses, loses and takes back."""
