@@ -75,6 +75,7 @@ def launch_failed(context: Context, event: LaunchFailed) -> None:
     refused = (instance.offering.id, *event.also)
     until = spot.next_try(context, instance.offering, event.retry_at)
     availability.refuse(context, refused, until, event.reason)
+    spot.doubt_others(context, instance.offering, event.reason)
     for run in context.state.targeting(instance.id):
         context.explain(run, f"{instance.offering.id} could not be launched: {event.reason}")
     departures.remove(context, replace(instance, reason=event.reason))

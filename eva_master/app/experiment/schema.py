@@ -122,7 +122,7 @@ class CatalogSection(_Section):
 
 
 class FaultsSection(_Section):
-    """The injected faults, from the run's seed; see `simulation.cluster.supply.fault_injector.Faults`.
+    """The injected faults, from the run's seed; see `cluster.supply.fault_injector.Faults`.
 
     Attributes:
         refusals: Share of the launches that the cloud refuses.
