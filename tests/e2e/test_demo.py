@@ -144,6 +144,7 @@ def check_bill(jobs: list[dict], bill: dict) -> None:
     assert [one["id"] for one in bill["jobs"]] == [job["id"] for job in jobs]
 
 
+@pytest.mark.explore
 def test_a_job_that_fails_is_named_with_its_log(temporary: Path) -> None:
     folder = temporary / "broken"
     folder.mkdir()

@@ -76,6 +76,7 @@ def check_moved(cluster: Ec2Cluster, job: str, *stored: int) -> None:
     assert said.endswith("over\n")
 
 
+@pytest.mark.explore
 @pytest.mark.waits
 def test_the_demos_jobs_run_on_instances_that_boot_themselves(make_ec2: Ec2s) -> None:
     """One of each kind, files and programs as they are; they are shorter, as a variable says."""

@@ -53,6 +53,7 @@ def test_cut_that_is_waited_for(make_hosts: Hosts, cut_s: float) -> None:
     assert states == ["waiting", "starting", "running", "succeeded"], "was told once"
 
 
+@pytest.mark.explore
 def test_cut_that_is_not(make_hosts: Hosts) -> None:
     cluster = make_hosts(
         settings=matrix.settings(lost_worker_timeout="5s"), catalog=TWO_EACH, objects_in_s3=True

@@ -33,6 +33,7 @@ def test_agent(make_hosts: Hosts) -> None:
     matrix.stop(cluster)
 
 
+@pytest.mark.explore
 def test_container(make_hosts: Hosts) -> None:
     cluster = make_hosts(settings=matrix.settings(), catalog=TWO_EACH)
     killed, beside = jobs = matrix.run(cluster, "killed", "beside")
@@ -52,6 +53,7 @@ def test_container(make_hosts: Hosts) -> None:
     matrix.stop(cluster)
 
 
+@pytest.mark.explore
 def test_engine_that_leaves_containers_alone(make_hosts: Hosts) -> None:
     cluster = make_hosts(settings=matrix.settings(), catalog=TWO_EACH)
     ending, going_on = jobs = matrix.run(cluster, "ending", "going-on")

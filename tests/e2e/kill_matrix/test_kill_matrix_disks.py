@@ -33,6 +33,7 @@ def room_left(cluster: HostCluster, instance: str) -> int:
     return disk.f_bavail * disk.f_frsize
 
 
+@pytest.mark.explore
 def test_tasks_that_need_no_room_end_as_ever(make_hosts: Hosts) -> None:
     cluster = make_hosts(settings=matrix.settings(), catalog=TWO_EACH, disk_mib=DISK_MIB)
     ending, going_on = jobs = [
@@ -60,6 +61,7 @@ def test_tasks_that_need_no_room_end_as_ever(make_hosts: Hosts) -> None:
     matrix.stop(cluster)
 
 
+@pytest.mark.explore
 def test_what_cannot_be_written_down_waits_for_room(make_hosts: Hosts) -> None:
     cluster = make_hosts(settings=matrix.settings(), catalog=TWO_EACH, disk_mib=DISK_MIB)
     ending = matrix.submit(cluster, "ending", envs=NO_CHECKPOINTS)

@@ -52,6 +52,7 @@ def check_same(
     matrix.stop(cluster)
 
 
+@pytest.mark.explore
 def test_agent_that_is_waited_for(make_hosts: Hosts) -> None:
     cluster = make_hosts(settings=matrix.settings(), catalog=TWO_EACH)
     jobs = matrix.run(cluster, "job")
@@ -84,6 +85,7 @@ def test_agent_that_is_given_up(make_hosts: Hosts) -> None:
     matrix.stop(cluster)
 
 
+@pytest.mark.explore
 def test_engine(make_hosts: Hosts) -> None:
     cluster = make_hosts(settings=HASTY, catalog=TWO_EACH)
     ending, going_on = jobs = matrix.run(cluster, "ending", "going-on")
@@ -119,6 +121,7 @@ def test_master(make_hosts: Hosts) -> None:
     check_same(cluster, jobs, {going_on: container})
 
 
+@pytest.mark.explore
 def test_host_that_is_waited_for(make_hosts: Hosts) -> None:
     cluster = make_hosts(settings=matrix.settings(), catalog=TWO_EACH)
     jobs = matrix.run(cluster, "one", "other")

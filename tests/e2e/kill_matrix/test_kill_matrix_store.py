@@ -17,6 +17,7 @@ pytestmark = [pytest.mark.hosts, pytest.mark.waits]
 OUTAGE_S = 30.0
 
 
+@pytest.mark.explore
 def test_uploads(make_hosts: Hosts) -> None:
     cluster = make_hosts(settings=matrix.settings(), catalog=TWO_EACH, objects_in_s3=True)
     assert cluster.s3
