@@ -1,0 +1,227 @@
+"""What jobs cost on spot markets that run dry and come back, beside what they cost on demand.
+
+Run as `python -m benchmarks.spot FILE [...] [--policy NAME] [--offset DURATION] [--json]`, with
+scenario files such as benchmarks/spot_markets/west3.yaml. They name a trace of jobs, all of which
+may run on spot instances, and for each zone a recorded pool that says when a launch would succeed;
+files are looked for below `EVA_TEST_DATA`. Prices are constant parts of those on demand, as listed
+in spot/prices.csv: those of the type, or of a type like it. The production control loop runs on
+virtual time.
+
+A row has `cost_usd`, `on_demand_usd` (no spot instances at all) and `saved`; `interruptions` of
+instances, `refused` launches, `moves` per job; `idle_h`, in which all jobs together made no
+progress; `spot_h` and `on_demand_h` of instances; `later` jobs that took more than 1.25 times as
+long as alone and ten minutes; `jct_mean_h`, `plan_p99_s`, `wall_s`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+from rich.console import Console
+from rich.table import Table
+
+from eva_master.adapters.catalog import load_catalog
+from eva_master.adapters.text.quantities import parse_duration
+from eva_master.adapters.traces import read_interference, read_trace
+from eva_master.app.simulate import named_policy
+from eva_master.model.catalog import Catalog, Purchase
+from eva_master.model.fleet.market import ANY_TYPE, Market, Span
+from eva_master.model.ids import MILLION, MILLIS_PER_HOUR
+from eva_master.model.trace import SpotUse, Trace
+from eva_master.simulation.cluster.truth import Truth
+from eva_master.simulation.run import Setup, Simulation
+
+_AMPLE = 100_000
+"""A pool that is up has room for so many instances."""
+_LIKE = {"c7i": "c5.12xlarge", "r7i": "r4.16xlarge"}
+"""Of types whose spot prices are not listed, whose they are taken for."""
+_ASSUMED = 0.3
+_LATER, _LATER_MS = 1.25, 600_000
+
+
+def data(name: str) -> Path:
+    """A file of the data that `EVA_TEST_DATA` names.
+
+    Raises:
+        SystemExit: It names none.
+    """
+    folder = os.environ.get("EVA_TEST_DATA")
+    if not folder:
+        sys.exit("set EVA_TEST_DATA to the folder of traces and spot markets")
+    return Path(folder) / name
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """A scenario file.
+
+    Attributes:
+        name: Of the file.
+        trace: The jobs.
+        truth: How they slow each other down.
+        market: Where they run.
+        catalog: What is on demand, and what of it the market sells.
+        offsets: Where in the market runs begin.
+    """
+
+    name: str
+    trace: Trace
+    truth: Truth
+    market: Market
+    catalog: Catalog
+    offsets: tuple[str, ...]
+
+
+def read(path: Path) -> Scenario:
+    """Read a scenario and what it names."""
+    told = yaml.safe_load(path.read_text(encoding="utf-8"))
+    catalog = load_catalog()
+    runs = _runs(data(told["runs"]))
+    parts = _parts(data("spot/prices.csv"))
+    pools: dict[tuple[str, str], tuple[Span, ...]] = {}
+    length = min(runs[one["of"]][1] for one in told["pools"])
+    for one in told["pools"]:
+        for machine in sorted({offering.type.name for offering in catalog}):
+            wanted = one.get("type", ANY_TYPE)
+            if wanted not in {ANY_TYPE, machine}:
+                continue
+            part = round(MILLION * _part(parts, machine, one["zone"]))
+            spans = tuple(
+                Span(start, _AMPLE if up else 0, None, part)
+                for start, up in runs[one["of"]][0]
+                if start < length
+            )
+            pools[machine, one["zone"]] = spans
+    return Scenario(
+        path.stem,
+        read_trace(data(told["trace"])).using_spot(SpotUse.ALLOWED),
+        read_interference(data(told["interference"])),
+        Market(pools, length),
+        catalog,
+        tuple(told["offsets"]),
+    )
+
+
+@lru_cache(maxsize=1)
+def _runs(path: Path) -> Mapping[str, tuple[list[tuple[int, bool]], int]]:
+    """Of each recorded pool when it goes up and down, and when it ends, in milliseconds."""
+    found: dict[str, tuple[list[tuple[int, bool]], int]] = {}
+    with path.open(encoding="utf-8", newline="") as file:
+        for row in csv.DictReader(file):
+            changes, _ = found.get(row["trace"], ([], 0))
+            start, up = 1000 * int(row["start_s"]), int(row["available"]) > 0
+            if not changes or changes[-1][1] != up:
+                changes.append((start, up))
+            found[row["trace"]] = changes, start + 1000 * int(row["length_s"])
+    return found
+
+
+@lru_cache(maxsize=1)
+def _parts(path: Path) -> Mapping[tuple[str, str], float]:
+    with path.open(encoding="utf-8", newline="") as file:
+        return {
+            (row["type"], row["zone"]): float(row["spot_usd_h"]) / float(row["on_demand_usd_h"])
+            for row in csv.DictReader(file)
+            if row["spot_usd_h"]
+        }
+
+
+def _part(parts: Mapping[tuple[str, str], float], machine: str, zone: str) -> float:
+    like = _LIKE.get(machine.partition(".")[0], machine)
+    return parts.get((machine, zone), parts.get((like, zone), _ASSUMED))
+
+
+def run(scenario: Scenario, policy: str, market: Market | None) -> tuple[Simulation, float]:
+    """Simulate a scenario; `None` for no spot instances at all."""
+    chosen, gap = named_policy(policy, {"explained": False})
+    catalog = scenario.catalog if market is None else market.offered(scenario.catalog)
+    setup = Setup(
+        scenario.trace,
+        catalog,
+        chosen,
+        truth=scenario.truth,
+        round_gap_s=gap,
+        market=market,
+        keep_record=True,
+        stopwatch=time.process_time,
+    )
+    start, simulation = time.perf_counter(), Simulation(setup)
+    simulation.run()
+    return simulation, time.perf_counter() - start
+
+
+def row(scenario: Scenario, policy: str, offset: str, on_demand_usd: float) -> dict[str, Any]:
+    """The figures of one run."""
+    simulation, wall_s = run(scenario, policy, scenario.market.began_at(parse_duration(offset)))
+    outcome, hours = simulation.outcome(), dict.fromkeys(Purchase, 0.0)
+    for machine in simulation.cluster.cloud.bill().values():
+        if machine.up_ms is not None and machine.gone_ms is not None:
+            hours[machine.offering.purchase] += (machine.gone_ms - machine.up_ms) / MILLIS_PER_HOUR
+    assert simulation.market is not None
+    return {
+        "scenario": scenario.name,
+        "policy": policy,
+        "offset": offset,
+        "cost_usd": round(outcome.cost_usd, 2),
+        "on_demand_usd": round(on_demand_usd, 2),
+        "saved": round(1 - outcome.cost_usd / on_demand_usd, 4),
+        "interruptions": simulation.market.interrupted,
+        "refused": simulation.market.refused,
+        "moves": round(outcome.migrations_per_job, 2),
+        "idle_h": round(outcome.idle_mean_h * len(scenario.trace.jobs), 1),
+        "spot_h": round(hours[Purchase.SPOT], 1),
+        "on_demand_h": round(hours[Purchase.ON_DEMAND], 1),
+        "later": sum(_is_later(scenario, simulation)),
+        "jct_mean_h": round(outcome.jct_mean_h, 3),
+        "plan_p99_s": round(outcome.planning.p99_s, 4),
+        "wall_s": round(wall_s, 1),
+    }
+
+
+def _is_later(scenario: Scenario, simulation: Simulation) -> Iterator[bool]:
+    alone = {job.id: job.duration_ms for job in scenario.trace.jobs}
+    for job in simulation.outcome().record.jobs:
+        took = job.finished_ms - job.submitted_ms
+        yield took > _LATER * alone[job.name] + _LATER_MS
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print a row for each scenario, policy and offset."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("files", type=Path, nargs="+")
+    parser.add_argument("--policy", action="append")
+    parser.add_argument("--offset", action="append", help="in place of those of the file")
+    parser.add_argument("--json", action="store_true")
+    chosen = parser.parse_args(arguments)
+    rows = []
+    for path in chosen.files:
+        scenario = read(path)
+        for policy in chosen.policy or ["eva"]:
+            on_demand = run(scenario, policy, None)[0].outcome().cost_usd
+            for offset in chosen.offset or scenario.offsets:
+                rows.append(row(scenario, policy, offset, on_demand))
+                if chosen.json:
+                    print(json.dumps(rows[-1]), flush=True)
+    if not chosen.json:
+        table = Table(*rows[0])
+        for one in rows:
+            table.add_row(*map(str, one.values()))
+        Console().print(table)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
