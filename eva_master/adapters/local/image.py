@@ -44,6 +44,8 @@ _NOT_OF_LIBRARY = frozenset(
 )
 _NOT_OF_PACKAGES = frozenset({"tests"})
 _OPTIMISED = ".opt-"  # In the name of a module compiled for `python -O`.
+_COMPILED = "__pycache__"
+_HALF_WRITTEN = re.compile(r"\.pyc\.\d+$")  # The interpreter renames it when it is whole.
 _LIBRARY = re.compile(r"(?:=> |^\s+)(/\S+) \(0x", re.MULTILINE)
 _CHUNK = 1 << 20
 _SCRIPT = """#!/usr/local/bin/python3
@@ -87,13 +89,20 @@ class Tree:
             inside = Path(place, Path(parent).relative_to(directory))
             for name in names:
                 source = Path(parent, name)
-                if _OPTIMISED not in name and source.exists():
+                wanted = _OPTIMISED not in name and not _HALF_WRITTEN.search(name)
+                if wanted and source.exists():
                     self.files[str(inside / name)] = source
 
     def digest(self) -> str:
-        """A digest of names, sizes and times, for which no file is read."""
+        """A digest of names, sizes and times, for which no file is read.
+
+        Compiled modules are in the image, but they say nothing new: any program of this machine
+        that imports a module for the first time writes one.
+        """
         told = hashlib.sha256()
         for place, source in sorted(self.files.items()):
+            if Path(place).parent.name == _COMPILED:
+                continue
             found = source.stat()
             told.update(
                 f"{place}\0{found.st_mode}\0{found.st_size}\0{found.st_mtime_ns}\n".encode()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import py_compile
 import signal
 import sys
 from collections.abc import Iterator
@@ -16,7 +17,7 @@ import pytest
 from eva_master.adapters.local import processes
 from eva_master.adapters.local.cloud import Containers
 from eva_master.adapters.local.engine import Engine, ready_image
-from eva_master.adapters.local.image import python_tree
+from eva_master.adapters.local.image import Tree, python_tree
 from eva_master.adapters.local.records import Records
 from eva_master.app.clouds.local.containers import settled
 from eva_master.app.clouds.local.section import LocalSection
@@ -200,6 +201,21 @@ def test_another_tree_is_another_image(docker_engine: str, tmp_path: Path) -> No
         assert engine.find_image(tree) is None
         tree = python_tree()
         assert engine.find_image(tree) == image
+
+
+def test_a_module_that_is_compiled_meanwhile_is_no_other_tree(tmp_path: Path) -> None:
+    (tmp_path / "one.py").write_text("ONE = 1\n")
+    before = Tree()
+    before.add_below(tmp_path, "/opt", frozenset())
+    compiled = Path(py_compile.compile(str(tmp_path / "one.py"), doraise=True) or "")
+    compiled.with_name(f"{compiled.name}.139876").touch()  # What is being written.
+    after = Tree()
+    after.add_below(tmp_path, "/opt", frozenset())
+    assert set(after.files) - set(before.files) == {f"/opt/__pycache__/{compiled.name}"}
+    digest = before.digest()
+    assert after.digest() == digest
+    os.utime(tmp_path / "one.py", (1, 1))
+    assert after.digest() != digest
 
 
 def test_the_engine_s_socket_is_checked_with_the_settings(tmp_path: Path) -> None:

@@ -89,10 +89,14 @@ class Worker:
     async def end(self) -> None:
         """Kill it with all that is below it, if it was started and has not ended."""
         if self.process and self.process.returncode is None:
+            below: list[psutil.Process] = []
             with contextlib.suppress(psutil.NoSuchProcess):  # It has ended in this moment.
-                for process in (*self.supervisor.children(recursive=True)[::-1], self.supervisor):
-                    if process.is_running():
-                        process.kill()
+                below = self.supervisor.children(recursive=True)
+            for process in below[::-1]:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    process.kill()
+            with contextlib.suppress(ProcessLookupError):
+                self.process.kill()
             await self.process.wait()
 
     def order(self, command: str, run: str = RUN, attempt: int = 1, **more: object) -> None:

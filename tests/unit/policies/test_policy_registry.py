@@ -12,18 +12,9 @@ from eva_master.model.errors import InvalidConfig, UnusablePolicy
 from tests.fakes.plugins import distribution
 
 BUILT_IN = {
-    *("astraea", "cloudcoaster", "eva", "eva_published", "fifo", "gandiva_fair", "gavel", "hadar"),
-    *(
-        "hadar_published",
-        "hived",
-        "no_packing",
-        "owl",
-        "slearn",
-        "stratus",
-        "synergy",
-        "tiresias",
-        "yarn_cs",
-    ),
+    *("astraea", "astraea_published", "cloudcoaster", "eva", "eva_published", "fifo"),
+    *("gandiva_fair", "gavel", "hadar", "hadar_published", "hived", "no_packing", "owl"),
+    *("slearn", "stratus", "synergy", "tiresias", "yarn_cs"),
 }
 POLICY = """
 from dataclasses import dataclass
