@@ -90,6 +90,8 @@ class Context:
         """When the first task began to run on an instance, until it has outlived that."""
         self.refusals: dict[OfferingId, tuple[int, Millis]] = {}
         """Of spot offerings, how many tries in a row were refused, and when the next may be."""
+        self.refused = False
+        """Whether a spot launch was refused in this turn."""
         self.failures = FailureMemory()
         self.standings = Standings(it.name for it in settings.partitions.all)
         self.asked: dict[JobId, int] = {}
@@ -384,6 +386,7 @@ class Context:
     def retarget(self, run: TaskRun, target: InstanceId | None) -> None:
         """Change where a task run should be."""
         if run.target != target:
+            self.outbox.forget_fetch(run)
             self.put_run(replace(run, target=target, fetched=None, pool=""))
             self.plan_wanted = self.plan_wanted or target is None
 
@@ -394,9 +397,39 @@ class Context:
     def abandon(self, instance: InstanceId) -> None:
         """Nobody shall be on this instance any more: who was on the way there stays or waits."""
         for run in self.state.targeting(instance):
-            occupancy = run.instance if run.instance != instance else None
-            keep = occupancy is not None and self.state.can_stay(occupancy)
-            self.retarget(run, occupancy if keep else None)
+            self.turn_back(run, instance)
+
+    def turn_back(self, run: TaskRun, instance: InstanceId) -> None:
+        """Have a task run stay where it is rather than go to an instance, or else wait.
+
+        Its room may have been given to others, who find none now: the youngest of them, as many as
+        have to, turn back in their turn. So nobody waits for a place that does not get free.
+        """
+        unsettled = [(run, instance)]
+        while unsettled:
+            run, instance = unsettled.pop()
+            run = self.state.runs[run.id]
+            if run.target != instance:
+                continue  # It has turned back for another's sake.
+            stays = run.instance if run.instance != instance else None
+            if stays is None or not self.state.can_stay(stays):
+                self.retarget(run, None)
+                continue
+            self.retarget(run, stays)
+            unsettled += [(comer, stays) for comer in self._without_room(stays)]
+
+    def _without_room(self, place: InstanceId) -> list[TaskRun]:
+        """The youngest of those who are to come to an instance that has no room for all."""
+        instance, comers = self.state.instances[place], self.state.coming(place)
+        comers.sort(key=lambda run: (self.state.jobs[run.job].submitted_ms, run.id))
+        there = self.state.targeting(place)
+        out: list[TaskRun] = []
+        while comers:
+            left = [run for run in there if run not in out]
+            if self.state.demand(left, instance).fits(instance.offering.type.capacity):
+                break
+            out.append(comers.pop())
+        return out
 
     # -- instances -------------------------------------------------------------------------------
 

@@ -73,9 +73,8 @@ def launch_failed(context: Context, event: LaunchFailed) -> None:
     if instance is None or instance.state is InstanceState.GONE or instance.up_ms is not None:
         return
     refused = (instance.offering.id, *event.also)
-    until = spot.next_try(context, instance.offering, event.retry_at)
+    until = spot.refused(context, instance.offering, event.retry_at, event.reason)
     availability.refuse(context, refused, until, event.reason)
-    spot.doubt_others(context, instance.offering, event.reason)
     for run in context.state.targeting(instance.id):
         context.explain(run, f"{instance.offering.id} could not be launched: {event.reason}")
     departures.remove(context, replace(instance, reason=event.reason))

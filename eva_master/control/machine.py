@@ -230,7 +230,9 @@ class Machine:
         context.ended_in_pools.clear()
         for cycle in self._cycles:
             if wanted:
-                cycle.want(overdue=cycle.partition.name in context.late)
+                late = cycle.partition.name in context.late
+                cycle.want(overdue=late, at_once=context.refused)
+        context.refused = False
         if wanted:
             context.late.clear()
         for cycle in self._cycles:

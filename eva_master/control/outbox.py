@@ -95,7 +95,7 @@ class Outbox:
         """Tell a worker that an exit is written down; nothing is said of the attempt again."""
         said = self._sent.get(instance, {})
         for verb in ("start", "stop"):
-            said.pop((verb, instance, run, str(attempt)), None)
+            said.pop((verb, run, str(attempt)), None)
         self._actions.append(ForgetTask(instance, run, attempt))
 
     def _order(
@@ -129,6 +129,15 @@ class Outbox:
             return None
         place = job.meeting
         return Gang(run.index, job.members, place.address, place.port, run.batch_ppm)
+
+    def forget_fetch(self, run: TaskRun) -> None:
+        """Let the fetch of a task run's files be asked for at once if it comes back to its target.
+
+        What was fetched is no longer known then.
+        """
+        if run.target is not None:
+            said = self._sent.get(run.target, {})
+            said.pop(("fetch", run.id, str(run.attempt)), None)
 
     # -- to the cloud ----------------------------------------------------------------------------
 

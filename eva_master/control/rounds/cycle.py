@@ -61,6 +61,8 @@ class Cycle:
         """Whether something kept the last plan from being carried out that may be elsewhere."""
         self._overdue = False
         """Whether the time has come for something that policies do not see."""
+        self._at_once = False
+        """Whether the last round is not over, since the cloud refused what it asked for."""
         self._again_ms: Millis | None = None
         """When the policy wants to be asked again; only the newest plan says so."""
         self._milestones: dict[JobId, int] = {}
@@ -79,15 +81,17 @@ class Cycle:
         """Jobs that limits kept from starting, with the time: no room is kept for them."""
         self._tenants = TenantLimits(context, partition)
 
-    def want(self, *, insists: bool = False, overdue: bool = False) -> None:
+    def want(self, *, insists: bool = False, overdue: bool = False, at_once: bool = False) -> None:
         """Have a plan made; unless it insists, not if the policy would see what it has seen.
 
         Args:
             insists: Whether there is to be one though nothing has changed in the partition.
             overdue: Whether the time has come for something that policies do not see: a task may be
                 late by now, or the policy wanted to be asked.
+            at_once: Whether it belongs to the last round, and so is not kept apart from it.
         """
         self._wanted = True
+        self._at_once = self._at_once or at_once
         self._insists = self._insists or insists
         self._overdue = self._overdue or overdue
 
@@ -121,7 +125,7 @@ class Cycle:
         if context.now < earliest:
             context.alarms.at(earliest, self._round_alarm)
             return
-        self._wanted = False
+        self._wanted = self._at_once = False
         period_ms = context.settings.round_period_ms
         context.alarms.at(Millis(context.now + period_ms), self._period_alarm)
         self._shown |= arriving.show(context, self._standing)
@@ -148,7 +152,10 @@ class Cycle:
         """When the next plan may be requested."""
         gap, grid = self._context.settings.round_gap_ms, self._grid_ms
         now = self._context.now
-        earliest = now if self._requested is None else max(now, Millis(self._requested + gap))
+        if self._requested is None or self._at_once:
+            earliest = now
+        else:
+            earliest = max(now, Millis(self._requested + gap))
         return Millis(-(-earliest // grid) * grid) if grid else earliest
 
     def _nothing_new(self) -> bool:

@@ -44,8 +44,7 @@ def begin(context: Context, instance: Instance, drain: Drain) -> None:
     context.put_instance(replace(instance, drain=drain))
     for run in context.state.targeting(instance.id):
         if run.instance != instance.id:
-            stays = run.instance is not None and context.state.can_stay(run.instance)
-            context.retarget(run, run.instance if stays else None)
+            context.turn_back(run, instance.id)
     tell(context, instance.id)
     context.plan_wanted = True
 

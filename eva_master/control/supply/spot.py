@@ -39,55 +39,54 @@ def valued(offering: Offering, state: Records, settings: Settings) -> Offering:
     return replace(offering, price=Price(offering.price + extra))
 
 
-def next_try(context: Context, offering: Offering, retry_at: Millis) -> Millis:
-    """When an offering may be tried again that the cloud refused.
+def refused(context: Context, offering: Offering, retry_at: Millis, why: str) -> Millis:
+    """Note that the cloud refused a launch; for a spot instance there is a plan at once.
+
+    Returns:
+        When the offering may be tried again: see `_next_try`.
+    """
+    if offering.purchase is not Purchase.SPOT:
+        return retry_at
+    context.refused = True
+    until = _next_try(context, offering, retry_at)
+    _doubt_others(context, offering, until, why)
+    return until
+
+
+def _next_try(context: Context, offering: Offering, retry_at: Millis) -> Millis:
+    """When a spot offering may be tried again that the cloud refused.
 
     A spot pool that has run dry is dry for minutes or hours, and nobody says when it is back. So
     the pauses between two tries grow while it refuses; but each may end an hour at the price on
     demand, so they do not grow for long.
     """
-    if offering.purchase is not Purchase.SPOT:
-        return retry_at
     before, until = context.refusals.get(offering.id, (0, context.now))
     if until <= context.now:  # Else several launches of one try were refused.
         pause_ms = min(_LONGEST_PAUSE_MS, _FIRST_PAUSE_MS << min(before, _MOST_DOUBLINGS))
-        pause_ms = max(pause_ms, _moment_ms(context))
         until = max(retry_at, Millis(context.now + pause_ms))
         context.refusals[offering.id] = before + 1, until
     return until
 
 
-def doubt_others(context: Context, offering: Offering, reason: str) -> None:
-    """Leave the spot offerings like one that was refused alone for a moment.
+def _doubt_others(context: Context, offering: Offering, until: Millis, reason: str) -> None:
+    """Leave the spot offerings like one that was refused alone for as long.
 
     Of a family a zone is often dry as a whole. Else a task that waits would be sent from one to the
-    next, all of which are cheaper than what is on demand, and would wait for hours. Where plans are
-    made at long intervals all of them are left alone until the next. Those of which an instance is
-    there are not dry.
+    next, all of which are cheaper than what is on demand. Those of which an instance is there are
+    not dry.
     """
-    if offering.purchase is not Purchase.SPOT:
-        return
-    coarse = _moment_ms(context) > _FIRST_PAUSE_MS
     there = {context.state.instances[name].offering.id for name in context.state.live}
     alike = [
         it.id
         for it in context.state.catalog
         if it.purchase is Purchase.SPOT
-        and (coarse or (it.zone, it.type.family) == (offering.zone, offering.type.family))
+        and (it.zone, it.type.family) == (offering.zone, offering.type.family)
         and it.id not in there
         and it.available(context.now)
     ]
     if alike:
-        until = Millis(context.now + _moment_ms(context))
         why = f"{offering.id} was refused just now: {reason}"
         availability.refuse(context, alike, until, why)
-
-
-def _moment_ms(context: Context) -> int:
-    """For how long the next plan finds a refusal still in force, however far apart plans are."""
-    settings = context.settings
-    grid_ms = max(settings.round_grid_ms, *(it.round_grid_ms for it in settings.partitions.all))
-    return max(_FIRST_PAUSE_MS, grid_ms + grid_ms // 2)
 
 
 def interrupted(context: Context, event: InstanceInterrupted) -> None:
@@ -122,7 +121,7 @@ def _recommended(context: Context, instance: Instance, reason: str) -> None:
         if run.instance == instance.id:
             context.state.view_cache.job_changed(run.job)
         else:
-            context.retarget(run, run.instance)
+            context.turn_back(run, instance.id)
     until = Millis(context.now + context.settings.rebalance_ms)
     availability.refuse(
         context, [instance.offering.id], until, f"{instance.id} was at risk there: {reason}"

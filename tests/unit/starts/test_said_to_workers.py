@@ -2,26 +2,40 @@
 
 from __future__ import annotations
 
-from eva_master.control.alarms import Alarms
-from eva_master.control.outbox import Outbox
-from eva_master.control.settings import Settings
-from eva_master.control.state.store import State
-from eva_master.model.ids import InstanceId, Millis, RunId
+from eva_master.model.actions import ForgetTask, StartTask
+from eva_master.model.events import (
+    InstanceUp,
+    Phase,
+    RunReport,
+    WorkerRegistered,
+    WorkerReported,
+)
+from eva_master.model.ids import Millis
+from tests.unit.control.test_control_cloud import (
+    FIRST,
+    RUN,
+    SIZE,
+    ZONES,
+    launched,
+    machine,
+    submitted,
+)
 
-PLACE, RUN = InstanceId("i1"), RunId("a-1/0")
+LONG_MS = 10**9
 
 
 def test_what_was_said_of_an_attempt_is_forgotten_once_its_exit_is_written_down() -> None:
     """Else an owned node, which never goes, would hold on to every attempt that ever ran there."""
-    outbox = Outbox(State(()), Settings(), Alarms())
-    outbox.begin(Millis(0))
-
-    def said(verb: str, attempt: int) -> bool:
-        return not outbox.due(PLACE, (verb, PLACE, RUN, str(attempt)), 1_000)
-
-    for verb in ("start", "stop"):
-        for attempt in (1, 2):
-            assert not said(verb, attempt)
-    outbox.forget_task(PLACE, RUN, 1)
-    assert [said(verb, 2) for verb in ("start", "stop")] == [True, True]
-    assert [said(verb, 1) for verb in ("start", "stop")] == [False, False]
+    it = machine(worker_resend_ms=LONG_MS)
+    launched(it, it.handle([submitted()], Millis(0)), ZONES[0], 1)
+    it.handle([InstanceUp(FIRST, Millis(10_000))], Millis(10_000))
+    begun = it.handle([WorkerRegistered(FIRST, 1, SIZE, ())], Millis(20_000))
+    assert any(isinstance(one, StartTask) for one in begun)
+    outbox = it._context.outbox
+    assert not outbox.due(FIRST, ("start", RUN, "1"), LONG_MS)
+    assert outbox.due(FIRST, ("start", RUN, "2"), LONG_MS)
+    exited = RunReport(RUN, 1, Phase.EXITED, exit_code=1)
+    ended = it.handle([WorkerReported(FIRST, 1, (exited,))], Millis(50_000))
+    assert ForgetTask(FIRST, RUN, 1) in ended
+    assert outbox.due(FIRST, ("start", RUN, "1"), LONG_MS)
+    assert not outbox.due(FIRST, ("start", RUN, "2"), LONG_MS)
