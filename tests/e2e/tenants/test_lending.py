@@ -89,9 +89,13 @@ def test_a_tenant_lends_takes_back_and_is_paid(make_cluster: Clusters) -> None:
         until(borrows, "a borrower is told from whom")
         lenders = [_submit(cluster, "ana", f"vision{n}", "$1/h") for n in range(2)]
         cluster.until_running(*lenders)
-        assert len(held("running")) == 1, "its quota is left to the borrower"
-        told = [cluster.eva("explain", job).stdout for job in held("waiting")]
-        assert any("vision has its quota back" in " ".join(it.split()) for it in told), told
+        until(lambda: len(held("running")) == 1, "its quota is left to the borrower")
+
+        def told() -> bool:
+            told = (" ".join(cluster.eva("explain", job).stdout.split()) for job in borrowers)
+            return any("vision has its quota back" in it for it in told)
+
+        until(told, "who was stopped is told why")
         cluster.finish(*lenders)
         cluster.until_ended(*lenders)
         until(lambda: len(held("running")) == len(NODES), "what is idle is lent again")
