@@ -18,7 +18,7 @@ from eva_master.control.state.records import crew
 from eva_master.control.state.store import State
 from eva_master.model.events import CheckpointsListed
 from eva_master.model.forks.merging import MergeRound
-from eva_master.model.ids import InstanceId, JobId, Millis, OfferingId, RunId
+from eva_master.model.ids import InstanceId, JobId, Millis, RunId
 from eva_master.model.job import Stragglers
 from eva_master.model.planning.estimate import Estimates
 from eva_master.model.records import Drain, Instance, Job, StopReason, TaskRun
@@ -88,10 +88,8 @@ class Context:
         """Instances whose workers have registered, and on which no task has run yet."""
         self.proving: dict[InstanceId, Millis] = {}
         """When the first task began to run on an instance, until it has outlived that."""
-        self.refusals: dict[OfferingId, tuple[int, Millis]] = {}
-        """Of spot offerings, how many tries in a row were refused, and when the next may be."""
-        self.refused = False
-        """Whether a spot launch was refused in this turn."""
+        self.refused: set[str] = set()
+        """Partitions whose spot launches were refused in this turn."""
         self.failures = FailureMemory()
         self.standings = Standings(it.name for it in settings.partitions.all)
         self.asked: dict[JobId, int] = {}
@@ -422,13 +420,11 @@ class Context:
         """The youngest of those who are to come to an instance that has no room for all."""
         instance, comers = self.state.instances[place], self.state.coming(place)
         comers.sort(key=lambda run: (self.state.jobs[run.job].submitted_ms, run.id))
-        there = self.state.targeting(place)
+        taken = self.state.demand(self.state.targeting(place), instance)
         out: list[TaskRun] = []
-        while comers:
-            left = [run for run in there if run not in out]
-            if self.state.demand(left, instance).fits(instance.offering.type.capacity):
-                break
+        while comers and not taken.fits(instance.offering.type.capacity):
             out.append(comers.pop())
+            taken = taken - self.state.demand(out[-1:], instance)
         return out
 
     # -- instances -------------------------------------------------------------------------------

@@ -48,7 +48,7 @@ def instance_up(context: Context, event: InstanceUp) -> None:
     if up.state is InstanceState.LAUNCHING:
         up = up.to(InstanceState.UP, context.now)
     context.put_instance(up)
-    context.refusals.pop(up.offering.id, None)
+    spot.sold(context, up.offering)
     ledger.open_account(context.state, up)
 
 
@@ -73,7 +73,7 @@ def launch_failed(context: Context, event: LaunchFailed) -> None:
     if instance is None or instance.state is InstanceState.GONE or instance.up_ms is not None:
         return
     refused = (instance.offering.id, *event.also)
-    until = spot.refused(context, instance.offering, event.retry_at, event.reason)
+    until = spot.refused(context, instance, event.retry_at, event.reason)
     availability.refuse(context, refused, until, event.reason)
     for run in context.state.targeting(instance.id):
         context.explain(run, f"{instance.offering.id} could not be launched: {event.reason}")

@@ -231,8 +231,9 @@ class Machine:
         for cycle in self._cycles:
             if wanted:
                 late = cycle.partition.name in context.late
-                cycle.want(overdue=late, at_once=context.refused)
-        context.refused = False
+                at_once = cycle.partition.name in context.refused
+                cycle.want(overdue=late, at_once=at_once)
+        context.refused.clear()
         if wanted:
             context.late.clear()
         for cycle in self._cycles:

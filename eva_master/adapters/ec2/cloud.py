@@ -212,7 +212,8 @@ class Ec2Cloud:
         log = _log.critical if isinstance(error, CloudDenied) else _log.warning
         log("launch refused", instance=action.instance, error=error.message, hint=error.hint)
         offering = action.offering
-        retry_at = self._stock.refused(offering.id, retry_after_ms(error), self._clock.now())
+        pause_ms = retry_after_ms(error, offering.purchase)
+        retry_at = self._stock.refused(offering.id, pause_ms, self._clock.now())
         also: tuple[OfferingId, ...] = ()
         if isinstance(error, QuotaExceeded):
             also = also_over(offering, self._catalog)

@@ -12,6 +12,7 @@ from botocore.exceptions import (
     PartialCredentialsError,
 )
 
+from eva_master.model.catalog import Purchase
 from eva_master.model.errors import (
     CapacityUnavailable,
     CloudDenied,
@@ -153,8 +154,14 @@ def worth_repeating(error: CloudError) -> bool:
     return isinstance(error, Throttled | CloudUnsettled)
 
 
-def retry_after_ms(error: CloudError) -> int:
-    """How long to wait before an offering is tried again after this error."""
+def retry_after_ms(error: CloudError, purchase: Purchase) -> int:
+    """How long to wait before an offering is tried again after this error.
+
+    When a spot pool is tried again that has run dry is the control loop's to say, which learns how
+    long such pools are away.
+    """
+    if purchase is Purchase.SPOT and isinstance(error, CapacityUnavailable):
+        return 0
     return next(pause for kind, pause in _RETRY_MS if isinstance(error, kind))
 
 

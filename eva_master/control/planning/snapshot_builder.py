@@ -155,9 +155,10 @@ def _follow_the_rest(state: PlanningRecords, now: Millis, settings: Settings) ->
         view_cache.common += basis[:1] + basis[3:] != view_cache.basis[:1] + view_cache.basis[3:]
         view_cache.basis = basis
         view_cache.revision += 1
-    sources = state.catalog, state.interruptions, state.learned.delays
+    sources = state.catalog, state.market, state.learned.delays
     kept = tuple(map(is_, view_cache.sources, sources))
-    if kept and all(kept):
+    aged = now >= view_cache.listed_until
+    if kept and all(kept) and not aged:
         return
     view_cache.sources = sources
     measured = _measured(state)
@@ -165,12 +166,11 @@ def _follow_the_rest(state: PlanningRecords, now: Millis, settings: Settings) ->
         view_cache.measured = measured
         view_cache.shown_offerings.clear()
         view_cache.instances_changed()
-    elif kept and all(kept[:2]):
+    elif kept and all(kept[:2]) and not aged:
         return  # what was measured last is no news
-    listed = tuple(
-        valued(owned.shown(_with_delays(offering, measured)), state, settings)
-        for offering in state.catalog
-    )
+    shown = (owned.shown(_with_delays(offering, measured)) for offering in state.catalog)
+    listed = valued(shown, state, settings, now)
+    view_cache.listed_until = state.market.pools.as_old_until(now)
     if listed != view_cache.catalog:
         view_cache.catalog = listed
         view_cache.revision += 1

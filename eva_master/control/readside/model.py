@@ -35,8 +35,8 @@ from eva_master.control.state.records import total_demand
 from eva_master.control.state.runs import Runs
 from eva_master.control.state.view_cache import ViewCache
 from eva_master.learning.colocation import Key, lookup
-from eva_master.learning.interruptions import Interruptions
 from eva_master.learning.knowledge import Knowledge
+from eva_master.learning.market.spot_market import SpotMarket
 from eva_master.learning.run_times.posterior import Finished
 from eva_master.learning.standalone import StandaloneTable
 from eva_master.model.accounting.pool_costs import added
@@ -153,7 +153,7 @@ class ClusterModel:
     counters: Counters
     catalog: Catalog
     learned: Knowledge
-    interruptions: Interruptions
+    market: SpotMarket
     trouble: CloudTrouble
     memory: PolicyMemory | None
     memories: Mapping[str, PolicyMemory | None]

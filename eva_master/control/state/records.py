@@ -13,8 +13,8 @@ from eva_master.control.state.finished import Kind
 from eva_master.control.state.runs import Runs
 from eva_master.control.state.view_cache import ViewCache
 from eva_master.learning.colocation import Key
-from eva_master.learning.interruptions import Interruptions
 from eva_master.learning.knowledge import Knowledge
+from eva_master.learning.market.spot_market import SpotMarket
 from eva_master.learning.run_times.posterior import Finished
 from eva_master.learning.standalone import StandaloneTable
 from eva_master.model.accounting.totals import Totals
@@ -87,8 +87,8 @@ class Records(Protocol):
         ...
 
     @property
-    def interruptions(self) -> Interruptions:
-        """What became of spot instances."""
+    def market(self) -> SpotMarket:
+        """What was seen of spot instances and their pools."""
         ...
 
     @property

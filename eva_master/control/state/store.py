@@ -27,8 +27,8 @@ from eva_master.control.state.unwritten import Unpublished, Unwritten
 from eva_master.control.state.view_cache import ViewCache
 from eva_master.learning.boots import Boots
 from eva_master.learning.colocation import Key, lookup
-from eva_master.learning.interruptions import Interruptions
 from eva_master.learning.knowledge import Knowledge
+from eva_master.learning.market.spot_market import SpotMarket
 from eva_master.learning.memory_sizes import MemorySizes
 from eva_master.learning.standalone import StandaloneTable
 from eva_master.model.accounting.totals import Totals
@@ -68,7 +68,7 @@ class State:
         job_accounts: What each job owed when last booked. instance_accounts: Likewise, its cost.
         catalog: Offerings, with what the cloud said about their availability.
         memories: Those of policies, by partition; the default one's under the empty name.
-        learned: About workloads and types. interruptions: Of spot instances. boots: Failed ones.
+        learned: About workloads and types. market: The spot market. boots: Failed ones.
         sizes: Memory of instance types. trouble: Whether the cloud does as asked; not journalled.
         dependencies: Which jobs wait for which. dags: Which are stages of one DAG. suspended:
             Which are. finished_tasks: Of arrays. estimates: What run times are estimated from.
@@ -92,7 +92,7 @@ class State:
         self.learned = Knowledge()
         self._expected: dict[Key, int] = {}  # what was looked up of it, until it changes
         self._learned_written = self.learned
-        self.interruptions = Interruptions()
+        self.market = SpotMarket()
         self.boots = Boots()
         self.sizes = MemorySizes.of(catalog)
         self.counters = Counters()
@@ -154,8 +154,7 @@ class State:
         if isinstance(learned := values.get("learned"), dict):
             self.set_learned(knowledge(learned, self.dags))
             self._learned_written = self.learned
-        if isinstance(lives := values.get("interruptions"), dict):
-            self.interruptions = Interruptions.from_json(lives)
+        self.market = SpotMarket.from_json(values)
         if isinstance(boots := values.get("boots"), dict):
             self.boots = Boots.from_json(boots)
         self.sizes = self.sizes.restored(values.get("memory_sizes"))
@@ -412,10 +411,10 @@ class State:
         self.sizes = learned
         self._unwritten.values["memory_sizes"] = dict(learned.measured)
 
-    def count_spot(self, machine: str, lived_ms: int, *, interrupted: bool) -> None:
-        """Learn from the life of a spot instance."""
-        self.interruptions = self.interruptions.seen(machine, lived_ms, interrupted=interrupted)
-        self._unwritten.values["interruptions"] = self.interruptions.to_json()
+    def set_market(self, market: SpotMarket) -> None:
+        """Remember what was seen of the spot market."""
+        self.market = market
+        self._unwritten.values.update(market.to_json())
 
     # -- look-ups --------------------------------------------------------------------------------
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -132,6 +133,7 @@ class ViewCache:
         measured: The types whose delays were learned, by name.
         basis: What was last seen of all that is no job, task run or instance.
         sources: What `catalog` and `measured` were made of.
+        listed_until: When spot offerings of `catalog` are worth something else, since pools age.
         shown_offerings: The offerings of instances as policies see them, by what they are.
         made: How many views were made, ever.
         revision: Grows with every change that a policy can see, the passing of time apart.
@@ -149,6 +151,7 @@ class ViewCache:
         self.shown_offerings: dict[Offering, Offering] = {}
         self.basis: tuple[object, ...] = ()
         self.sources: tuple[object, ...] = ()
+        self.listed_until: float = math.inf
         self.made = 0
         self.revision = 0
         self._limited: tuple[Catalog, tuple[object, ...], Catalog] | None = None

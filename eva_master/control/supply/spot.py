@@ -2,33 +2,42 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from eva_master.control.context import Context
 from eva_master.control.settings import Settings
 from eva_master.control.state.records import Records
 from eva_master.control.supply import availability
-from eva_master.model.catalog import Offering, Purchase
+from eva_master.learning.market.spot_market import pool_of
+from eva_master.model.catalog import Catalog, Offering, Purchase
 from eva_master.model.events import InstanceInterrupted
-from eva_master.model.ids import MILLION, MILLIS_PER_HOUR, Millis, Price
+from eva_master.model.ids import MILLION, MILLIS_PER_HOUR, Millis, OfferingId, Price
 from eva_master.model.records import Instance
 from eva_master.model.states import LIVE, InstanceState
 
-_FIRST_PAUSE_MS = 60_000
-_LONGEST_PAUSE_MS = 600_000
-_MOST_DOUBLINGS = 8
-"""Pauses between tries of a spot pool that refuses double so often at most."""
 _UPLOAD_MS = 15_000
 """Time between the end of an instance's tasks and its own, in which their last files are stored."""
 
 
-def valued(offering: Offering, state: Records, settings: Settings) -> Offering:
-    """An offering as the policies see it: at the price of an hour's work, not of an hour.
+def valued(
+    offerings: Iterable[Offering], state: Records, settings: Settings, now: Millis
+) -> Catalog:
+    """Offerings as the policies see them: at the price of an hour's work, not of an hour.
 
     After an interruption the tasks are stopped and started elsewhere, and a new instance boots;
-    it is taken for one of the same price.
+    it is taken for one of the same price. A pool that has just come back is soon gone again.
     """
-    rate = state.interruptions.rate_ppm(offering.type.name, offering.interruptions_ppm)
+    held = _held(state)
+    return tuple(
+        it
+        if it.purchase is not Purchase.SPOT
+        else _valued(it, state.market.rate_ppm(it, now, held=it.id in held), settings)
+        for it in offerings
+    )
+
+
+def _valued(offering: Offering, rate: int, settings: Settings) -> Offering:
     if rate == 0:
         return offering
     machine = offering.type
@@ -39,32 +48,36 @@ def valued(offering: Offering, state: Records, settings: Settings) -> Offering:
     return replace(offering, price=Price(offering.price + extra))
 
 
-def refused(context: Context, offering: Offering, retry_at: Millis, why: str) -> Millis:
+def _held(state: Records) -> set[OfferingId]:
+    """Offerings of which an instance is there, so that they have not run dry."""
+    there = (state.instances[name] for name in state.live)
+    return {it.offering.id for it in there if it.up_ms is not None and it.leaving_ms is None}
+
+
+def sold(context: Context, offering: Offering) -> None:
+    """Note that a launch made an instance."""
+    if offering.purchase is Purchase.SPOT:
+        state = context.state
+        state.set_market(state.market.sold(offering, context.now))
+
+
+def refused(context: Context, instance: Instance, retry_at: Millis, why: str) -> Millis:
     """Note that the cloud refused a launch; for a spot instance there is a plan at once.
 
+    A spot pool that has run dry is dry for minutes or hours, and nobody says when it is back: the
+    pauses between two tries grow while it refuses: see `SpotPools.refused`.
+
     Returns:
-        When the offering may be tried again: see `_next_try`.
+        When the offering may be tried again.
     """
+    offering, state = instance.offering, context.state
     if offering.purchase is not Purchase.SPOT:
         return retry_at
-    context.refused = True
-    until = _next_try(context, offering, retry_at)
+    context.refused.add(context.settings.partitions.home(instance.partition).name)
+    held = offering.id in _held(state)
+    state.set_market(state.market.refused(offering, context.now, held=held))
+    until = max(retry_at, state.market.pools.retry_ms(pool_of(offering)))
     _doubt_others(context, offering, until, why)
-    return until
-
-
-def _next_try(context: Context, offering: Offering, retry_at: Millis) -> Millis:
-    """When a spot offering may be tried again that the cloud refused.
-
-    A spot pool that has run dry is dry for minutes or hours, and nobody says when it is back. So
-    the pauses between two tries grow while it refuses; but each may end an hour at the price on
-    demand, so they do not grow for long.
-    """
-    before, until = context.refusals.get(offering.id, (0, context.now))
-    if until <= context.now:  # Else several launches of one try were refused.
-        pause_ms = min(_LONGEST_PAUSE_MS, _FIRST_PAUSE_MS << min(before, _MOST_DOUBLINGS))
-        until = max(retry_at, Millis(context.now + pause_ms))
-        context.refusals[offering.id] = before + 1, until
     return until
 
 
@@ -75,7 +88,7 @@ def _doubt_others(context: Context, offering: Offering, until: Millis, reason: s
     next, all of which are cheaper than what is on demand. Those of which an instance is there are
     not dry.
     """
-    there = {context.state.instances[name].offering.id for name in context.state.live}
+    there = _held(context.state)
     alike = [
         it.id
         for it in context.state.catalog
@@ -145,4 +158,5 @@ def note_end(context: Context, instance: Instance) -> None:
     unasked = instance.state is not InstanceState.TERMINATING
     lived_ms = max(0, instance.gone_ms - instance.up_ms)
     taken = unasked or instance.leaving_ms is not None or instance.at_risk
-    context.state.count_spot(instance.offering.type.name, lived_ms, interrupted=taken)
+    state, offering = context.state, instance.offering
+    state.set_market(state.market.ended(offering, instance.gone_ms, lived_ms, interrupted=taken))

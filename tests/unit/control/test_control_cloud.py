@@ -10,7 +10,7 @@ from eva_master.app.policy_registry import policies
 from eva_master.control.machine import Machine
 from eva_master.control.settings import Settings
 from eva_master.control.state.store import State
-from eva_master.learning.interruptions import Interruptions
+from eva_master.learning.market.interruptions import Interruptions
 from eva_master.model.actions import (
     Action,
     FetchFiles,
@@ -289,7 +289,7 @@ def test_an_interruption_stops_the_tasks_at_once_within_the_warning() -> None:
     assert picture.instances == ()
     assert picture.runs[0].instance is None
     it.handle([InstanceGone(FIRST, Millis(10_000), Millis(60_000))], Millis(60_000))
-    assert it.state.interruptions.known == {"c.1": (1, 50_000)}
+    assert it.state.market.lives.known == {"c.1": (1, 50_000)}
     assert it.state.jobs[it.state.runs[RUN].job].failures == 0
 
 
@@ -361,7 +361,7 @@ def test_an_instance_at_risk_is_left_when_there_is_another_place() -> None:
     assert it.state.instances[FIRST].reason == "rebalance recommendation"
     # Leaving costs what an interruption does.
     it.handle([InstanceGone(FIRST, Millis(10_000), Millis(80_000))], Millis(80_000))
-    assert it.state.interruptions.known == {"c.1": (1, 70_000)}
+    assert it.state.market.lives.known == {"c.1": (1, 70_000)}
 
 
 def test_on_an_instance_at_risk_a_task_runs_on_while_there_is_no_other_place() -> None:
@@ -399,10 +399,10 @@ def test_ends_that_were_asked_for_are_no_interruptions() -> None:
     assert it.state.instances[FIRST].state is InstanceState.TERMINATING
     gone = InstanceGone(FIRST, Millis(10_000), Millis(60_000), "Client.UserInitiatedShutdown")
     it.handle([gone], Millis(60_000))
-    assert it.state.interruptions.known == {"c.1": (0, 50_000)}
+    assert it.state.market.lives.known == {"c.1": (0, 50_000)}
     assert it.state.instances[FIRST].reason == "empty"
     restored = State.restored(CATALOG, it.take_changes())
-    assert restored.interruptions == it.state.interruptions
+    assert restored.market == it.state.market
 
 
 def test_an_end_without_notice_is_an_interruption() -> None:
@@ -410,7 +410,7 @@ def test_an_end_without_notice_is_an_interruption() -> None:
     running(it, SPOT)
     gone = InstanceGone(FIRST, Millis(10_000), Millis(60_000), "Server.SpotInstanceTermination")
     it.handle([gone], Millis(60_000))
-    assert it.state.interruptions.known == {"c.1": (1, 50_000)}
+    assert it.state.market.lives.known == {"c.1": (1, 50_000)}
     assert it.state.instances[FIRST].reason == "Server.SpotInstanceTermination"
 
 

@@ -15,7 +15,7 @@ from eva_master.control.settings import Limits, Settings
 from eva_master.control.state.store import State
 from eva_master.model.accounting.tenants import OwnerPatterns
 from eva_master.model.actions import Action, Reply, RequestPlan, StopTask
-from eva_master.model.catalog import Catalog, InstanceType, Offering
+from eva_master.model.catalog import Catalog, InstanceType, Offering, Purchase
 from eva_master.model.changes import Changes
 from eva_master.model.errors import LimitExceeded, NotAuthorised, NotFound, Unplaceable
 from eva_master.model.events import (
@@ -23,6 +23,7 @@ from eva_master.model.events import (
     InstanceGone,
     InstanceUp,
     JobSubmitted,
+    LaunchFailed,
     MoveRequested,
     PlanFailed,
     PlanReady,
@@ -73,12 +74,16 @@ class Cluster:
     """A control loop over partitions; each task needs an instance of its own."""
 
     def __init__(
-        self, *parts: Partition, catalog: Catalog = CATALOG, limits: Limits | None = None
+        self,
+        *parts: Partition,
+        catalog: Catalog = CATALOG,
+        limits: Limits | None = None,
+        round_gap_ms: int = 0,
     ) -> None:
         self.journal = MemoryJournal()
         self.catalog = catalog
         self.settings = Settings(
-            round_gap_ms=0,
+            round_gap_ms=round_gap_ms,
             round_period_ms=10**14,
             sync_period_ms=10**14,
             lost_worker_ms=10**14,
@@ -219,6 +224,20 @@ def test_a_plan_that_takes_long_holds_up_no_other_partition() -> None:
     del cluster.asked["main"]
     cluster.handle(PlanFailed(asked.round, "it broke down"))
     assert cluster.asked["main"].round > asked.round
+
+
+def test_a_refused_spot_launch_is_planned_anew_at_once_in_its_own_partition_alone() -> None:
+    catalog = (CATALOG[0], replace(CATALOG[1], purchase=Purchase.SPOT))
+    cluster = Cluster(SHORT, MAIN, catalog=catalog, round_gap_ms=HOUR)
+    cluster.submit("quick", duration_ms=1_000)
+    cluster.submit("slow")
+    cluster.handle(Tick(), after_ms=HOUR)
+    cluster.answer("short", cluster.one_each("short"))
+    cluster.answer("main")
+    assert not cluster.asked
+    (refused,) = cluster.machine.state.live
+    cluster.handle(LaunchFailed(refused, Millis(cluster.now), "none left"))
+    assert set(cluster.asked) == {"short"}
 
 
 def test_an_offerings_limit_is_what_others_leave_of_it() -> None:

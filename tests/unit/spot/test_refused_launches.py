@@ -138,3 +138,8 @@ def test_pauses_between_tries_grow_while_a_pool_refuses() -> None:
         now = until
         actions = it.handle([Tick()], Millis(now))
     assert pauses == [60_000, 120_000, 240_000, 480_000, 600_000, 600_000]
+    # They go on where they were after a restart.
+    restored = Machine(State.restored(CATALOG, it.take_changes()), it.settings)
+    launched(restored, restored.recover(Millis(now)), SPOT, now)
+    restored.handle([LaunchFailed(InstanceId("i00007"), Millis(now), "none left")], Millis(now))
+    assert restored.state.catalog[2].unavailable_until == now + 600_000

@@ -1,0 +1,1 @@
+"""The spot market, as the cluster has seen it."""

@@ -1,0 +1,250 @@
+"""How long pools of spot instances are there, and how long away, as the cluster has seen it.
+
+A pool is what the cloud sells of one type in one zone on the spot market. It runs dry and comes
+back, for all of its instances at once, and age says more of it than the mean: who has just come
+back is soon gone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from eva_master.learning.market.survival import AGES_MS, UNSEEN, Survival
+from eva_master.model.ids import MILLIS_PER_HOUR, Millis
+from eva_master.model.planning.plan import Json
+
+FIRST_PAUSE_MS = 60_000
+LONGEST_PAUSE_MS = 600_000
+_MOST_DOUBLINGS = 8
+_WATCHED_MS = 2 * LONGEST_PAUSE_MS
+"""What was seen so long ago may have changed twice since."""
+_SHOCK_MS = 600_000
+"""Pools of a region that run dry so soon after each other do so for one reason."""
+_YOUNG_MS = MILLIS_PER_HOUR
+"""Before anything was seen, half of what is this much old is taken to last as long again."""
+
+
+class Pool(NamedTuple):
+    """One type in one zone."""
+
+    type: str
+    zone: str
+
+    def __str__(self) -> str:
+        return f"{self.type}@{self.zone}"
+
+    @property
+    def region(self) -> str:
+        """The region of the zone, whose name is that of the region and a letter."""
+        return self.zone[:-1]
+
+    @property
+    def scopes(self) -> tuple[str, str, str, str]:
+        """What it has in common with ever fewer pools; the last is itself."""
+        return "", self.region, self.type, str(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Spell:
+    """A time for which a pool has been there, or away.
+
+    Attributes:
+        there: Which of the two.
+        since_ms: Since when, as far as is known.
+        began: Whether it began then; it was so before anybody asked otherwise.
+        seen_ms: When it was last seen so.
+        tries: Launches that were refused one after the other; 0 if it is there.
+        retry_ms: When the next launch may be tried.
+    """
+
+    there: bool
+    since_ms: Millis
+    began: bool
+    seen_ms: Millis
+    tries: int = 0
+    retry_ms: Millis = Millis(0)
+
+    def age_ms(self, now: Millis) -> int | None:
+        """How long it has lasted; `None` if that is not known."""
+        known = self.began and now - self.seen_ms <= _WATCHED_MS
+        return max(0, now - self.since_ms) if known else None
+
+
+@dataclass(frozen=True, slots=True)
+class SpotPools:
+    """What was seen of pools.
+
+    Attributes:
+        spells: How each pool was when it was last seen.
+        up: How long pools were there, by scope: see `Pool.scopes`.
+        away: How long they were away.
+        dropped: When a pool of each region last ran dry.
+    """
+
+    spells: Mapping[str, Spell] = field(default_factory=dict)
+    up: Mapping[str, Survival] = field(default_factory=dict)
+    away: Mapping[str, Survival] = field(default_factory=dict)
+    dropped: Mapping[str, Millis] = field(default_factory=dict)
+
+    def sold(self, pool: Pool, now: Millis) -> SpotPools:
+        """A launch has made an instance."""
+        old = self.spells.get(str(pool))
+        if old is not None and old.there:
+            return self._with(pool, replace(old, seen_ms=max(now, old.seen_ms)))
+        return self._turned(pool, old, now, there=True)
+
+    def refused(self, pool: Pool, now: Millis, *, held: bool = False) -> SpotPools:
+        """A launch was refused.
+
+        Several at once are one try.
+
+        Args:
+            pool: Of what.
+            now: The time.
+            held: Whether an instance of it was there until now.
+        """
+        old = self.spells.get(str(pool))
+        if old is None or old.there:
+            if old is not None and held:
+                old = replace(old, seen_ms=now)
+            after = self._turned(pool, old, now, there=False)
+        else:
+            if old.retry_ms > now:
+                return self
+            after = self._with(pool, replace(old, seen_ms=now))
+        spell = after.spells[str(pool)]
+        pause_ms = min(LONGEST_PAUSE_MS, FIRST_PAUSE_MS << min(spell.tries, _MOST_DOUBLINGS))
+        again = replace(spell, tries=spell.tries + 1, retry_ms=Millis(now + pause_ms))
+        return after._with(pool, again)
+
+    def ended(self, pool: Pool, now: Millis) -> SpotPools:
+        """An instance is gone that was there until now, for whatever reason."""
+        old = self.spells.get(str(pool))
+        if old is None or not old.there:
+            return self
+        return self._with(pool, replace(old, seen_ms=max(now, old.seen_ms)))
+
+    def retry_ms(self, pool: Pool) -> Millis:
+        """When the next launch may be tried."""
+        spell = self.spells.get(str(pool))
+        return Millis(0) if spell is None else spell.retry_ms
+
+    def loss_per_hour(self, pool: Pool, now: Millis, *, held: bool, assumed: float) -> float | None:
+        """How often per hour a pool of its age runs dry; `None` if it was not seen yet.
+
+        Args:
+            pool: Which.
+            now: The time.
+            held: Whether an instance of it is there.
+            assumed: How often, as far as is known without having watched any.
+        """
+        spell = self.spells.get(str(pool))
+        if spell is None or (spell.there and not self.up):
+            return None
+        if not spell.there:
+            return self.loss_at(pool, 0)  # What is bought when it comes back has just come back.
+        age_ms = (replace(spell, seen_ms=now) if held else spell).age_ms(now)
+        if age_ms is not None:
+            return self.loss_at(pool, age_ms)
+        for scope in pool.scopes:
+            assumed = self.up.get(scope, UNSEEN).mean_rate(assumed)
+        return assumed
+
+    def as_old_until(self, now: Millis) -> float:
+        """Until when all pools that are there are of the class of age that they are of now."""
+        since = (it.since_ms for it in self.spells.values() if it.there and it.began)
+        ends = (begin + age_ms for begin in since for age_ms in AGES_MS)
+        return min((end for end in ends if end > now), default=math.inf)
+
+    def loss_at(self, pool: Pool, age_ms: int) -> float:
+        """How often per hour a pool runs dry that has been there for a time."""
+        return _rate(self.up, pool, age_ms)
+
+    def return_at(self, pool: Pool, age_ms: int) -> float:
+        """How often per hour a pool comes back that has been away for a time."""
+        return _rate(self.away, pool, age_ms)
+
+    def _turned(self, pool: Pool, old: Spell | None, now: Millis, *, there: bool) -> SpotPools:
+        """It has changed since it was last seen, or was not seen before."""
+        name = str(pool)
+        if old is None:
+            return self._with(pool, Spell(there, now, began=False, seen_ms=now))
+        known = now - old.seen_ms <= _WATCHED_MS
+        turned = Millis((old.seen_ms + now) // 2) if known else None
+        until = old.seen_ms if turned is None else turned
+        shock = not there and turned is not None and self._shaken(pool, turned)
+        curves = dict(self.up if old.there else self.away)
+        for scope in pool.scopes:
+            ends = turned is not None and (scope == name or not shock)
+            curve = curves.get(scope, UNSEEN)
+            lasted_ms = max(0, until - old.since_ms)
+            curves[scope] = curve.watched(lasted_ms, began=old.began, ended=ends)
+        dropped = self.dropped
+        if not there and turned is not None:
+            dropped = {**dropped, pool.region: turned}
+        up, away = (curves, self.away) if old.there else (self.up, curves)
+        after = SpotPools(self.spells, up, away, dropped)
+        began = turned is not None
+        return after._with(pool, Spell(there, turned or now, began=began, seen_ms=now))
+
+    def _shaken(self, pool: Pool, at: Millis) -> bool:
+        last = self.dropped.get(pool.region)
+        return last is not None and abs(at - last) <= _SHOCK_MS
+
+    def _with(self, pool: Pool, spell: Spell) -> SpotPools:
+        return replace(self, spells={**self.spells, str(pool): spell})
+
+    def to_json(self) -> dict[str, Json]:
+        """The form in which the journal keeps it."""
+        return {
+            "spells": {
+                name: [it.there, it.since_ms, it.began, it.seen_ms, it.tries, it.retry_ms]
+                for name, it in sorted(self.spells.items())
+            },
+            "up": {scope: curve.to_json() for scope, curve in sorted(self.up.items())},
+            "away": {scope: curve.to_json() for scope, curve in sorted(self.away.items())},
+            "dropped": dict(sorted(self.dropped.items())),
+        }
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Json]) -> SpotPools:
+        """The inverse of `to_json`; what is not of its form is left out."""
+        dropped = ((name, at) for name, at in _items(document, "dropped") if isinstance(at, int))
+        return cls(
+            dict(_spells(document)),
+            dict(_curves(document, "up")),
+            dict(_curves(document, "away")),
+            {name: Millis(at) for name, at in dropped},
+        )
+
+
+def _rate(curves: Mapping[str, Survival], pool: Pool, age_ms: int) -> float:
+    """From the widest scope to the pool itself; each leans on the one before."""
+    rate = 1 / ((age_ms + _YOUNG_MS) / MILLIS_PER_HOUR)
+    for scope in pool.scopes:
+        rate = curves.get(scope, UNSEEN).rate(age_ms, rate)
+    return rate
+
+
+def _items(document: Mapping[str, Json], key: str) -> Iterator[tuple[str, Json]]:
+    part = document.get(key)
+    yield from part.items() if isinstance(part, Mapping) else ()
+
+
+def _spells(document: Mapping[str, Json]) -> Iterator[tuple[str, Spell]]:
+    for name, spell in _items(document, "spells"):
+        match spell:
+            case [bool(there), int(since), bool(began), int(seen), int(tries), int(retry)]:
+                times = Millis(since), Millis(seen), Millis(retry)
+                yield name, Spell(there, times[0], began, times[1], tries, times[2])
+            case _:
+                pass
+
+
+def _curves(document: Mapping[str, Json], key: str) -> Iterator[tuple[str, Survival]]:
+    for scope, curve in _items(document, key):
+        if (read := Survival.from_json(curve)) is not None:
+            yield scope, read

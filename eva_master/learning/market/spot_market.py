@@ -1,0 +1,73 @@
+"""What the cluster has seen of the spot market."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from eva_master.learning.market.interruptions import Interruptions
+from eva_master.learning.market.pools import Pool, SpotPools
+from eva_master.model.catalog import Offering
+from eva_master.model.ids import MILLION, Millis
+from eva_master.model.planning.plan import Json
+
+
+@dataclass(frozen=True, slots=True)
+class SpotMarket:
+    """What became of instances, and how long pools are there and away.
+
+    Attributes:
+        lives: Of instances.
+        pools: What was seen of them.
+    """
+
+    lives: Interruptions = field(default_factory=Interruptions)
+    pools: SpotPools = field(default_factory=SpotPools)
+
+    def sold(self, offering: Offering, now: Millis) -> SpotMarket:
+        """A launch has made an instance."""
+        return replace(self, pools=self.pools.sold(pool_of(offering), now))
+
+    def refused(self, offering: Offering, now: Millis, *, held: bool) -> SpotMarket:
+        """A launch was refused: see `SpotPools.refused`."""
+        return replace(self, pools=self.pools.refused(pool_of(offering), now, held=held))
+
+    def ended(
+        self, offering: Offering, now: Millis, lived_ms: int, *, interrupted: bool
+    ) -> SpotMarket:
+        """An instance is gone: see `Interruptions.seen`."""
+        lives = self.lives.seen(offering.type.name, lived_ms, interrupted=interrupted)
+        return SpotMarket(lives, self.pools.ended(pool_of(offering), now))
+
+    def rate_ppm(self, offering: Offering, now: Millis, *, held: bool) -> int:
+        """How often an instance of an offering is taken back, in millionths of a time per hour.
+
+        Args:
+            offering: A spot offering.
+            now: The time.
+            held: Whether an instance of it is there.
+        """
+        assumed = self.lives.rate_ppm(offering.type.name, offering.interruptions_ppm)
+        if not self.pools.spells:
+            return assumed
+        rate = max(1, assumed) / MILLION
+        known = self.pools.loss_per_hour(pool_of(offering), now, held=held, assumed=rate)
+        return assumed if known is None else round(known * MILLION)
+
+    def to_json(self) -> dict[str, dict[str, Json]]:
+        """The documents in which the journal keeps it."""
+        return {"interruptions": self.lives.to_json(), "spot_pools": self.pools.to_json()}
+
+    @classmethod
+    def from_json(cls, documents: Mapping[str, object]) -> SpotMarket:
+        """The inverse of `to_json`; what is not there was not seen."""
+        lives, pools = documents.get("interruptions"), documents.get("spot_pools")
+        return cls(
+            Interruptions.from_json(lives) if isinstance(lives, dict) else Interruptions(),
+            SpotPools.from_json(pools) if isinstance(pools, dict) else SpotPools(),
+        )
+
+
+def pool_of(offering: Offering) -> Pool:
+    """The pool that an offering is of."""
+    return Pool(offering.type.name, offering.zone)
