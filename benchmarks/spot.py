@@ -10,7 +10,8 @@ virtual time.
 A row has `cost_usd`, `on_demand_usd` (no spot instances at all) and `saved`; `interruptions` of
 instances, `refused` launches, `moves` per job; `idle_h`, in which all jobs together made no
 progress; `spot_h` and `on_demand_h` of instances; `later` jobs that took more than 1.25 times as
-long as alone and ten minutes; `jct_mean_h`, `plan_p99_s`, `wall_s`.
+long as alone and ten minutes; with `--deadline`, `missed` deadlines, those that jobs miss on demand
+alone, and `late_s_max`; `jct_mean_h`, `plan_p99_s`, `wall_s`.
 """
 
 from __future__ import annotations
@@ -22,19 +23,22 @@ import os
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import yaml
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks import spot_jobs
 from eva_master.adapters.catalog import load_catalog
 from eva_master.adapters.text.quantities import parse_duration
 from eva_master.adapters.traces import read_interference, read_trace
 from eva_master.app.simulate import named_policy
+from eva_master.learning.market.pools import Pool
 from eva_master.model.catalog import Catalog, Purchase
 from eva_master.model.fleet.market import ANY_TYPE, Market, Span
 from eva_master.model.ids import MILLION, MILLIS_PER_HOUR
@@ -48,6 +52,7 @@ _LIKE = {"c7i": "c5.12xlarge", "r7i": "r4.16xlarge"}
 """Of types whose spot prices are not listed, whose they are taken for."""
 _ASSUMED = 0.3
 _LATER, _LATER_MS = 1.25, 600_000
+_GRACE_MS = 1_800_000
 
 
 def data(name: str) -> Path:
@@ -142,6 +147,23 @@ def _part(parts: Mapping[tuple[str, str], float], machine: str, zone: str) -> fl
     return parts.get((machine, zone), parts.get((like, zone), _ASSUMED))
 
 
+def recordings(told: Mapping[str, Any]) -> dict[str, spot_jobs.Recording]:
+    """The sets of pools that a file of single jobs names."""
+    runs, parts = _runs(data(told["runs"])), _parts(data("spot/prices.csv"))
+    gap_ms, found = round(1_000 * told["gap_s"]), {}
+    for name, zones in told["zones"].items():
+        spans = [runs[told["of"].format(zone=zone)] for zone in zones]
+        samples = min(length for _, length in spans) // gap_ms
+        up = np.zeros((len(zones), samples), dtype=bool)
+        for row, (changes, _) in zip(up, spans, strict=True):
+            for start, there in changes:
+                row[start // gap_ms :] = there
+        prices = tuple(_part(parts, told["type"], zone) for zone in zones)
+        pools = tuple(Pool(told["type"], zone) for zone in zones)
+        found[name] = spot_jobs.Recording(pools, prices, gap_ms, up)
+    return found
+
+
 def run(scenario: Scenario, policy: str, market: Market | None) -> tuple[Simulation, float]:
     """Simulate a scenario; `None` for no spot instances at all."""
     chosen, gap = named_policy(policy, {"explained": False})
@@ -161,8 +183,17 @@ def run(scenario: Scenario, policy: str, market: Market | None) -> tuple[Simulat
     return simulation, time.perf_counter() - start
 
 
-def row(scenario: Scenario, policy: str, offset: str, on_demand_usd: float) -> dict[str, Any]:
-    """The figures of one run."""
+def due(trace: Trace, factor: float) -> Trace:
+    """The same jobs with deadlines: so many times their time alone, and half an hour."""
+    jobs = (
+        replace(job, within_ms=round(factor * job.duration_ms) + _GRACE_MS) for job in trace.jobs
+    )
+    return replace(trace, jobs=tuple(jobs))
+
+
+def row(scenario: Scenario, policy: str, offset: str, on_demand: Simulation) -> dict[str, Any]:
+    """The figures of one run, and some of one without spot instances."""
+    on_demand_usd = on_demand.outcome().cost_usd
     simulation, wall_s = run(scenario, policy, scenario.market.began_at(parse_duration(offset)))
     outcome, hours = simulation.outcome(), dict.fromkeys(Purchase, 0.0)
     for machine in simulation.cluster.cloud.bill().values():
@@ -183,6 +214,9 @@ def row(scenario: Scenario, policy: str, offset: str, on_demand_usd: float) -> d
         "spot_h": round(hours[Purchase.SPOT], 1),
         "on_demand_h": round(hours[Purchase.ON_DEMAND], 1),
         "later": sum(_is_later(scenario, simulation)),
+        "missed": sum(late > 0 for late in _late_s(scenario, simulation)),
+        "missed_on_demand": sum(late > 0 for late in _late_s(scenario, on_demand)),
+        "late_s_max": round(max([0.0, *_late_s(scenario, simulation)])),
         "jct_mean_h": round(outcome.jct_mean_h, 3),
         "plan_p99_s": round(outcome.planning.p99_s, 4),
         "wall_s": round(wall_s, 1),
@@ -196,6 +230,14 @@ def _is_later(scenario: Scenario, simulation: Simulation) -> Iterator[bool]:
         yield took > _LATER * alone[job.name] + _LATER_MS
 
 
+def _late_s(scenario: Scenario, simulation: Simulation) -> list[float]:
+    """By how much each job with a deadline missed it; less than 0 for those that kept it."""
+    within = {job.id: job.within_ms for job in scenario.trace.jobs}
+    jobs = simulation.outcome().record.jobs
+    found = ((job.finished_ms - job.submitted_ms, within[job.name]) for job in jobs)
+    return [(took - most) / 1_000 for took, most in found if most is not None]
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print a row for each scenario, policy and offset."""
     parser = argparse.ArgumentParser(
@@ -204,13 +246,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("files", type=Path, nargs="+")
     parser.add_argument("--policy", action="append")
     parser.add_argument("--offset", action="append", help="in place of those of the file")
+    parser.add_argument(
+        "--deadline",
+        type=float,
+        metavar="FACTOR",
+        help="have all jobs done within so many times their time alone, and half an hour",
+    )
     parser.add_argument("--json", action="store_true")
     chosen = parser.parse_args(arguments)
-    rows = []
+    rows = list[dict[str, Any]]()
     for path in chosen.files:
+        told = yaml.safe_load(path.read_text(encoding="utf-8"))
+        if "hours" in told:
+            for one in spot_jobs.rows(recordings(told), told):
+                rows.append(one)
+                if chosen.json:
+                    print(json.dumps(one), flush=True)
+            continue
         scenario = read(path)
+        if chosen.deadline is not None:
+            scenario = replace(scenario, trace=due(scenario.trace, chosen.deadline))
         for policy in chosen.policy or ["eva"]:
-            on_demand = run(scenario, policy, None)[0].outcome().cost_usd
+            on_demand = run(scenario, policy, None)[0]
             for offset in chosen.offset or scenario.offsets:
                 rows.append(row(scenario, policy, offset, on_demand))
                 if chosen.json:

@@ -31,6 +31,7 @@ from eva_master.app.sections.refusals import refusal
 from eva_master.app.sections.tenants import TenantSections
 from eva_master.model.accounting.tenants import TenantRules
 from eva_master.model.planning.estimate import Estimates
+from eva_master.model.planning.spot_choice import SpotChoice
 from eva_master.model.planning.suspension import Preemption
 from eva_master.ports import PolicyKind
 
@@ -211,6 +212,7 @@ class MasterConfig(BaseConfig):
         tenants: Whom jobs are accounted to, by name; owners whom none names belong to ``default``.
         preemption: Whether a job that waits may have running ones of lower priority suspended,
             where what can be bought is limited; ``suspend`` needs `limits.priority`.
+        spot_choice: How jobs with deadlines choose between spot instances, others and waiting.
         nodes: Machines of the operator's own, by name; see `NodeSection`.
         partitions: The parts that the cluster is divided into, by name; none if it is not divided.
         advertise: The host under which instances and users reach this machine, `None` for the ones
@@ -251,6 +253,7 @@ class MasterConfig(BaseConfig):
     limits: LimitsSection = LimitsSection()
     tenants: TenantSections = Field(default_factory=dict)
     preemption: Preemption = Preemption.NEVER
+    spot_choice: SpotChoice = SpotChoice.LEARNED
     nodes: NodeSections = Field(default_factory=dict)
     partitions: Annotated[
         dict[PartitionName, PartitionSection], Field(max_length=MOST_PARTITIONS)

@@ -115,6 +115,7 @@ def control_settings(config: MasterConfig) -> Settings:
         history_kept_ms=config.history_kept,
         limits=_limits(config.limits),
         preemption=config.preemption,
+        spot_choice=config.spot_choice,
         nodes=owned_nodes(config.nodes),
         tenancy=tenancy(config.tenants, _lending(config)),
     )

@@ -16,6 +16,7 @@ from eva_master.control.settings import Settings
 from eva_master.control.standing.standings import Standings
 from eva_master.control.state.records import crew
 from eva_master.control.state.store import State
+from eva_master.learning.market.pools import Pool
 from eva_master.model.events import CheckpointsListed
 from eva_master.model.forks.merging import MergeRound
 from eva_master.model.ids import InstanceId, JobId, Millis, RunId
@@ -31,6 +32,8 @@ from eva_master.model.states import (
     RunState,
 )
 from eva_master.model.values import replace
+from eva_master.packing.deadlines.choice import Chooser
+from eva_master.packing.deadlines.table import Outlook
 
 _Name = TypeVar("_Name", JobId, RunId, InstanceId)
 
@@ -88,6 +91,9 @@ class Context:
         """Instances whose workers have registered, and on which no task has run yet."""
         self.proving: dict[InstanceId, Millis] = {}
         """When the first task began to run on an instance, until it has outlived that."""
+        self.outlooks: dict[tuple[Pool, ...], tuple[Millis, Outlook]] = {}
+        """What was expected last of pools that jobs with deadlines may use, and until when."""
+        self.chooser = Chooser()
         self.refused: set[str] = set()
         """Partitions whose spot launches were refused in this turn."""
         self.failures = FailureMemory()

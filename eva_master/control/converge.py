@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from eva_master.control import failures, gangs, suspending, waiting
 from eva_master.control.alarms import Alarm
 from eva_master.control.context import Context
+from eva_master.control.deadlines import following
 from eva_master.control.elastic import resizing
 from eva_master.control.forks import epochs
 from eva_master.control.measure import learn
@@ -56,6 +57,7 @@ def converge_job(context: Context, job_id: JobId) -> None:
     if job is None or job.state in TERMINAL_JOB:
         return
     _check_duration(context, job)
+    following.follow(context, context.state.jobs[job_id])
     job = context.state.jobs[job_id]
     if job.state is JobState.ENDING:
         _end(context, job)
@@ -85,6 +87,9 @@ def converge_run(context: Context, run_id: RunId) -> None:
         _end_run(context, job, run)
         _close(context, job)
         return
+    if run.state is RunState.WAITING:
+        following.follow(context, job)
+        job = context.state.jobs[run.job]
     _converge_task(context, job, run, known=True)
     _follow_array(context, context.state.jobs[run.job])
     epochs.follow(context, run.job)

@@ -10,6 +10,7 @@ from eva_master.model.fleet.partitions import WHOLE, Partitions
 from eva_master.model.ids import InstanceId
 from eva_master.model.planning.estimate import Estimates
 from eva_master.model.planning.quotas import NO_TENANCY, Tenancy
+from eva_master.model.planning.spot_choice import SpotChoice
 from eva_master.model.planning.suspension import Preemption
 
 NEVER_MS = 10**15
@@ -88,6 +89,7 @@ class Settings:
         partitions: How the cluster is divided. Where it is, plans of a partition are requested at
             multiples of its own `round_grid_ms`.
         tenancy: What tenants may have.
+        spot_choice: How jobs with deadlines choose between spot instances, others and waiting.
     """
 
     round_period_ms: int = 300_000
@@ -116,3 +118,4 @@ class Settings:
     nodes: Mapping[InstanceId, OwnedNode] = field(default_factory=dict)
     partitions: Partitions = WHOLE
     tenancy: Tenancy = NO_TENANCY
+    spot_choice: SpotChoice = SpotChoice.LEARNED

@@ -170,6 +170,27 @@ class Training:
 
 
 @dataclass(frozen=True, slots=True)
+class Deadline:
+    """When a job is to be done.
+
+    Attributes:
+        at_ms: The time; `None` if it is counted from the job's submission.
+        within_ms: How long after its submission; `None` if a time is stated.
+        fails: Whether the job is failed once it is late, rather than going on.
+    """
+
+    at_ms: int | None = None
+    within_ms: int | None = None
+    fails: bool = False
+
+    def due_ms(self, submitted_ms: int) -> int:
+        """The time, for a job that was submitted at one."""
+        if self.at_ms is not None:
+            return self.at_ms
+        return submitted_ms + (self.within_ms or 0)
+
+
+@dataclass(frozen=True, slots=True)
 class ParameterServers:
     """How a job trains whose workers send gradients to parameter servers.
 
@@ -225,6 +246,10 @@ class JobSpec:
         training: What it trains, if the user says so.
         worth: What it is worth that the job is done, if the user says so.
         ps: How it trains with parameter servers, if the user says so.
+        deadline: When it is to be done, if the user says so.
+        spot_wait_ms: How long it waits for a spot instance when it could run on demand.
+        checkpoint_interval_ms: How often its program stores a checkpoint by itself; 0 if it does so
+            when it is stopped alone.
     """
 
     name: str
@@ -256,6 +281,9 @@ class JobSpec:
     training: Training | None = None
     worth: Worth | None = None
     ps: ParameterServers | None = None
+    deadline: Deadline | None = None
+    spot_wait_ms: int = 0
+    checkpoint_interval_ms: int = 0
 
     @property
     def several_runs(self) -> bool:

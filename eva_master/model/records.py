@@ -17,6 +17,7 @@ from eva_master.model.states import (
     JOB_STATES,
     LIVE,
     TERMINAL_JOB,
+    Buys,
     History,
     InstanceState,
     JobState,
@@ -217,6 +218,12 @@ class Job:
     """The partition that it was moved to last; `None` if it never was."""
     merging: Merging | None = None
     """How far its forks are; `None` before the first of them ran, and if it has none."""
+    buys: Buys = Buys.ANY
+    """What may be bought for it at present, since it has a deadline or waits for spot instances."""
+    buys_ms: Millis | None = None
+    """Since when that is so; `None` if it never changed."""
+    buys_until_ms: Millis | None = None
+    """Until when it waits for spot instances at most; `None` if it does not."""
 
     @property
     def members(self) -> int:

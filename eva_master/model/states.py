@@ -168,3 +168,24 @@ def exit_text(code: int) -> str:
     """An exit code for people, with the signal that it stands for: ``137 (SIGKILL)``."""
     name = _NAMES.get(code - _SIGNALLED)
     return f"{code} ({name})" if name else str(code)
+
+
+class Buys(StrEnum):
+    """What may be bought for a job, of what it may run on.
+
+    Attributes:
+        ANY: All of it.
+        SPOT: Spot instances alone: it waits for one while there is time to lose.
+        ON_DEMAND: None of them: there is no time to lose.
+        ALONE: Likewise, and it shares no instance: in company it would be late.
+    """
+
+    ANY = "any"
+    SPOT = "spot"
+    ON_DEMAND = "on_demand"
+    ALONE = "alone"
+
+    @property
+    def kept(self) -> bool:
+        """Whether it is kept off spot instances, and where it is."""
+        return self in (Buys.ON_DEMAND, Buys.ALONE)

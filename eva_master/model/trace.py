@@ -123,6 +123,7 @@ class TraceJob:
         ps: What it trains with, if the trace says so.
         spot: Whether it may run on spot instances; `None` where its demands say so: by the families
             of spot instances themselves, or by any family.
+        within_ms: How long after its arrival it is to be done; `None` if it has no deadline.
         told_ppm: How much longer its user says that it takes than it does, in millionths of the
             truth; a million for who does not err or lie.
     """
@@ -150,6 +151,7 @@ class TraceJob:
     worth: Worth | None = None
     ps: ParameterServers | None = None
     spot: SpotUse | None = None
+    within_ms: int | None = None
     told_ppm: int = MILLION
 
     @property

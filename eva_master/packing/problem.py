@@ -157,9 +157,9 @@ class Problem:
         self.default_ppm = valuation.default_ppm if valuation.interference else MILLION
         self._by_base = valuation.by_base
         self._observed = cache.observations(table)
-        self._unprofiled = (
-            unprofiled(snapshot, self._measured) if valuation.interference else frozenset()
-        )
+        self._alone = frozenset(it.id for it in snapshot.runs if it.alone)
+        if valuation.interference:
+            self._alone |= unprofiled(snapshot, self._measured)
         ranked, self.class_of = self._classify(valuation.multi_task_view and valuation.interference)
         self.classes = tuple([one.task_class for one in ranked])
         self.uniform = not any(task_class.prices for task_class in self.classes)
@@ -193,7 +193,7 @@ class Problem:
         keys: dict[tuple[TaskShape, Workload, int], list[RunId]] = {}
         plain: dict[TaskTraits, list[RunId]] = {}
         for run, trait in zip(self.snapshot.runs, traits, strict=True):
-            alone = run.id in self._unprofiled
+            alone = run.id in self._alone
             if not alone and run.job not in gangs:
                 members = plain.get(trait)
                 if members is None:

@@ -200,6 +200,31 @@ class Measured(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class WatchedPool:
+    """What was seen of one type in one zone on the spot market.
+
+    Attributes:
+        name: Of both.
+        there: Whether it was there when it was seen last.
+        since_ms: Since when it has been so.
+        began: Whether it came to be so then, rather than before anybody asked.
+        seen_ms: When it was seen last.
+        tries: Launches that were refused one after the other.
+        retry_ms: When the next may be tried.
+        stays_ppm: The chance that it is still so an hour later, in millionths.
+    """
+
+    name: str
+    there: bool
+    since_ms: Millis
+    began: bool
+    seen_ms: Millis
+    tries: int
+    retry_ms: Millis
+    stays_ppm: int
+
+
+@dataclass(frozen=True, slots=True)
 class LearnedTables:
     """What was learned, table by table.
 
@@ -489,6 +514,10 @@ class ReadModel(Protocol):
     @property
     def estimates(self) -> Estimates:
         """What run times are estimated from."""
+        ...
+
+    def watched_pools(self, now: Millis) -> Sequence[WatchedPool]:
+        """What was seen of pools of spot instances, by name."""
         ...
 
     def learned_times(self, owner: str) -> Sequence[LearnedTime]:

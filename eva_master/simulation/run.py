@@ -23,6 +23,7 @@ from eva_master.model.planning.estimate import Estimates
 from eva_master.model.planning.plan import Plan, PolicyMemory
 from eva_master.model.planning.quotas import NO_TENANCY, Tenancy
 from eva_master.model.planning.snapshot import Snapshot
+from eva_master.model.planning.spot_choice import SpotChoice
 from eva_master.model.planning.suspension import Preemption
 from eva_master.model.planning.tenancy import Standing
 from eva_master.model.records import Job
@@ -89,6 +90,7 @@ class Setup:
         settings: The control loop's settings, by default those of production without repetitions of
             messages. The timing of rounds is not taken from it.
         preemption: What a job that waits may do to running jobs of lower priority.
+        spot_choice: How jobs with deadlines choose between spot instances, others and waiting.
         latency_ms: How long the planner and the object store take to answer.
         nodes: Owned nodes, which are there from the beginning to the end.
         partitions: How the cluster is divided; when its parts plan is theirs to say.
@@ -115,6 +117,7 @@ class Setup:
     past: Past | None = None
     settings: Settings | None = None
     preemption: Preemption = Preemption.NEVER
+    spot_choice: SpotChoice = SpotChoice.LEARNED
     latency_ms: int = 0
     nodes: tuple[OwnedNode, ...] = ()
     partitions: Partitions = WHOLE
@@ -523,6 +526,7 @@ def _settings(setup: Setup) -> Settings:
         sync_period_ms=NEVER_MS,
         estimates=setup.estimates,
         preemption=setup.preemption,
+        spot_choice=setup.spot_choice,
         nodes={node.name: node for node in setup.nodes},
         partitions=setup.partitions,
         tenancy=setup.tenancy,

@@ -51,8 +51,13 @@ MORE: dict[str, tuple[str, dict[str, Any]]] = {
 """Policies with other settings than their own."""
 FEW = ("owl-with-a-profile", "stratus-that-clears-what-it-can")
 """Those of them that are tried with every change; the others are by `make explore`."""
-ALIKE = ("gavel:max-min", "slearn:point", "slearn:point-dag", "slearn:3sigma-dag")
-"""Presets that plan as another does, from other estimates at most; by `make explore`, too."""
+ALIKE = (
+    *("eva_published:full-only", "eva_published:partial-only", "gavel:max-min"),
+    *("slearn:3sigma", "slearn:3sigma-dag", "slearn:3sigma-tl", "slearn:las-dag"),
+    *("slearn:oracle", "slearn:point", "slearn:point-dag", "slearn:slearn-dag"),
+)
+"""Presets that plan as another does, from other estimates at most, or as half of another; by `make
+explore`, too."""
 ROOMY = 1_000
 """Slots of policies that have no more than these, however much waits: enough for everybody here."""
 

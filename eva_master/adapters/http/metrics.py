@@ -24,7 +24,15 @@ from eva_master.adapters.rpc.workers.sessions import WorkerSessions
 from eva_master.model.accounting.totals import PartitionTotals, TenantTotals
 from eva_master.model.changes import Changes
 from eva_master.model.ids import MILLION, MILLIS_PER_HOUR, Millis
-from eva_master.model.states import TERMINAL_JOB, TERMINAL_RUN, InstanceState, JobState, RunState
+from eva_master.model.records import Job
+from eva_master.model.states import (
+    TERMINAL_JOB,
+    TERMINAL_RUN,
+    Buys,
+    InstanceState,
+    JobState,
+    RunState,
+)
 from eva_master.ports import Clock
 from eva_master.ports.reading import ReadModel
 
@@ -54,6 +62,7 @@ class _Figures:
     usd_total: float
     workers: int
     cloud_fails: bool
+    deadlines_at_risk: int
 
 
 class MasterMetrics(Collector):
@@ -110,6 +119,11 @@ class MasterMetrics(Collector):
         yield from _money(figures)
         yield from _tenants(figures)
         yield from _partitions(figures)
+        yield _gauge(
+            "eva_deadlines_at_risk",
+            "Jobs that are late for their deadlines, or have no time left to lose.",
+            figures.deadlines_at_risk,
+        )
         yield _gauge("eva_workers_connected", "Workers with a session.", figures.workers)
         yield _gauge(
             "eva_cloud_fails",
@@ -149,7 +163,16 @@ def _figures(model: ReadModel, now: Millis) -> _Figures:
         usd_total=model.charged(now) / MILLIS_PER_HOUR / MILLION,
         workers=model.connected,
         cloud_fails=model.trouble.since_ms is not None,
+        deadlines_at_risk=sum(_at_risk(it, now) for it in model.active.values()),
     )
+
+
+def _at_risk(job: Job, now: Millis) -> bool:
+    """Whether a job is late, or has used the time that is kept for a change."""
+    deadline = job.spec.deadline
+    if deadline is None:
+        return False
+    return job.buys is Buys.ALONE or now > deadline.due_ms(job.submitted_ms)
 
 
 def _states(figures: _Figures) -> Iterator[Metric]:

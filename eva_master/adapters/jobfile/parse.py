@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from pydantic import ValidationError
 
-from eva_master.adapters.jobfile import after, elastic, forks, worth
+from eva_master.adapters.jobfile import after, deadlines, elastic, forks, worth
 from eva_master.adapters.jobfile.images import (
     BuildContext,
     build_context,
@@ -164,6 +164,9 @@ def _spec(job: JobFile, tasks: tuple[TaskSpec, ...]) -> JobSpec:
         split_batch=job.split_batch and len(tasks) > 1,
         training=job.training,
         worth=worth.worth_of(job),
+        deadline=deadlines.deadline_of(job),
+        spot_wait_ms=job.spot_wait,
+        checkpoint_interval_ms=job.checkpoint_interval or 0,
         ps=elastic.parameter_servers(job),
     )
 
@@ -338,6 +341,7 @@ def _job_problems(document: Document, job: JobFile, name: str | None) -> list[Pr
     problems += _pilots_problems(document, job)
     problems += forks.problems(document, job)
     problems += worth.problems(document, job)
+    problems += deadlines.problems(document, job)
     problems += after.self_problems(document, job, name or job.name or "")
     return problems
 

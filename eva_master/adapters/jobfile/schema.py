@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
+    AwareDatetime,
     BaseModel,
     ConfigDict,
     Discriminator,
@@ -281,6 +282,22 @@ class ValueSection(_Section):
     )
 
 
+class DeadlineSection(_Section):
+    """When the job is to be done."""
+
+    at: AwareDatetime | None = Field(
+        default=None, description="The time, with its zone; `deadline: TIME` for short."
+    )
+    within: PositiveDuration | None = Field(
+        default=None, description="How long after its submission, in place of a time."
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _time(cls, told: Any) -> Any:
+        return {"at": told} if isinstance(told, str) else told
+
+
 class MergeSection(_Section):
     """How the forks of a job are merged."""
 
@@ -485,6 +502,34 @@ class JobFile(_Section):
         description="Whether the job may run on spot instances, which the cloud may take back; "
         "left out: never, but for short jobs where room is kept for these.",
         json_schema_extra={"default": "never"},
+    )
+    deadline: DeadlineSection | None = Field(
+        default=None,
+        description=(
+            "When the job is to be done. While there is time to lose it may run on spot instances, "
+            "after that it runs on others alone. How long it takes is told by `duration`, by "
+            "`total_steps` or by earlier jobs."
+        ),
+    )
+    deadline_miss: Literal["warn", "fail"] = Field(
+        default="warn",
+        description="Whether a job that is late goes on, as cheaply as it can, or is failed.",
+    )
+    spot_wait: Duration = Field(
+        default=0,
+        description=(
+            "How long a job without a deadline waits for a spot instance when it could run on "
+            "demand, each time that it has no place. One with a deadline waits while that is "
+            "cheaper and there is time to lose."
+        ),
+        json_schema_extra={"default": "0s"},
+    )
+    checkpoint_interval: PositiveDuration | None = Field(
+        default=None,
+        description=(
+            "How often the program stores a checkpoint by itself: what a spot instance that goes "
+            "without notice takes along. By default notice is relied on."
+        ),
     )
     retries: Annotated[Count, Field(ge=0, le=1_000)] = Field(
         default=3, description="How many failures are followed by another attempt."

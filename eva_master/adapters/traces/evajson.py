@@ -117,6 +117,7 @@ class _Job(_Row):
     concurrency: _Many | None = None
     past: bool = False
     spot: SpotUse | None = None
+    deadline: Annotated[float, Field(gt=0, le=1e9, allow_inf_nan=False)] | None = None
     dag: Annotated[str, Field(max_length=200)] = ""
     dag_number: Annotated[int, Field(ge=0, strict=True)] = 0
     after: tuple[str, ...] = ()
@@ -277,6 +278,7 @@ def _job(number: str, row: _Job) -> TraceJob:
         dag=row.dag,
         after=row.after,
         spot=row.spot,
+        within_ms=None if row.deadline is None else max(1, _millis(row.deadline)),
     )
 
 
@@ -346,6 +348,8 @@ def _row(job: TraceJob) -> dict[str, Any]:
         named["concurrency"] = job.concurrency
     if job.spot is not None:
         named["spot"] = job.spot.value
+    if job.within_ms is not None:
+        named["deadline"] = _seconds(job.within_ms)
     return {
         "name": job.workload,
         **named,

@@ -17,7 +17,7 @@ from eva_master.app.cli.session import (
     print_json,
 )
 from eva_master.app.cli.views.tables import grid
-from eva_master.app.cli.views.words import ago, plain
+from eva_master.app.cli.views.words import ago, plain, span
 from eva_master.model.ids import MILLION
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         Interference,
         Learned,
         LearnedDelay,
+        LearnedPool,
         StandaloneRate,
     )
 
@@ -34,12 +35,12 @@ if TYPE_CHECKING:
 @address_option
 @pass_session
 def interference(session: Session, as_json: bool) -> None:
-    """Show what was learned about interference between tasks and the delays of moves."""
+    """Show what was learned: interference between tasks, delays of moves, and spot pools."""
     with session.client() as client:
         learned = client.interference()
     if as_json:
         print_json(shape(learned))
-    elif learned.standalone or learned.interference or learned.delays:
+    elif learned.standalone or learned.interference or learned.delays or learned.pools:
         console().print(tables(learned))
     else:
         click.echo("nothing was measured yet")
@@ -52,6 +53,7 @@ def tables(message: Learned) -> RenderableType:
         (message.standalone, "alone on an instance", _standalone),
         (message.interference, "beside others", _interference),
         (message.delays, "delays", _delays),
+        (message.pools, "spot pools", _pools),
     ):
         if found:
             parts += [Text()] if parts else []
@@ -107,6 +109,25 @@ def _delays(message: Learned) -> RenderableType:
     return table
 
 
+def _pools(message: Learned) -> RenderableType:
+    table = grid(
+        *("POOL", "SEEN", "WAS", "SINCE", "STILL SO IN 1 H", "REFUSED", "NEXT TRY"),
+        right=("STILL SO IN 1 H", "REFUSED"),
+    )
+    for one in message.pools:
+        later = one.retry_ms - message.now_ms
+        table.add_row(
+            plain(one.name),
+            ago(one.seen_ms, message.now_ms),
+            "there" if one.there else "dry",
+            ("" if one.began else "before ") + ago(one.since_ms, message.now_ms),
+            f"{100 * one.stays_ppm / MILLION:.0f} %",
+            str(one.tries or "-"),
+            f"in {span(later)}" if later > 0 else "-",
+        )
+    return table
+
+
 def _rate(rate: float) -> str:
     return f"{rate:.3g}" if rate else "-"
 
@@ -118,6 +139,7 @@ def shape(message: Learned) -> dict[str, Any]:
         "standalone": [_standalone_shape(one) for one in message.standalone],
         "interference": [_interference_shape(one) for one in message.interference],
         "delays": [_delay_shape(one) for one in message.delays],
+        "pools": [_pool_shape(one) for one in message.pools],
     }
 
 
@@ -149,4 +171,17 @@ def _delay_shape(one: LearnedDelay) -> dict[str, Any]:
         "delay_ms": one.delay_ms,
         "measurements": one.measurements,
         "measured_ms": one.measured_ms or None,
+    }
+
+
+def _pool_shape(one: LearnedPool) -> dict[str, Any]:
+    return {
+        "pool": one.name,
+        "there": one.there,
+        "since_ms": one.since_ms,
+        "since_known": one.began,
+        "seen_ms": one.seen_ms,
+        "refused": one.tries,
+        "retry_ms": one.retry_ms or None,
+        "still_so_in_an_hour": one.stays_ppm / MILLION,
     }

@@ -194,6 +194,13 @@ _POSITIVE = click.FloatRange(0)
     help="Whether jobs that wait have running ones of lower priority suspended.",
 )
 @click.option(
+    "--spot-choice",
+    type=click.Choice(["learned", "until_safety_net", "uniform_progress", "on_demand"]),
+    default="learned",
+    show_default=True,
+    help="How jobs with deadlines choose between spot instances, others and waiting.",
+)
+@click.option(
     "--no-reference",
     is_flag=True,
     help="Do not compute the lower bound on the cost, which may take longer than the simulation.",
@@ -278,6 +285,7 @@ def _setup(
 
 def _with_options(setup: Setup, options: Mapping[str, Any]) -> Setup:
     from eva_master.app.simulate import stock_of
+    from eva_master.model.planning.spot_choice import SpotChoice
     from eva_master.model.planning.suspension import Preemption
     from eva_master.simulation.cluster.delays import Accounting
     from eva_master.simulation.cluster.supply.fault_injector import Faults
@@ -289,6 +297,7 @@ def _with_options(setup: Setup, options: Mapping[str, Any]) -> Setup:
         durations=not options["hide_durations"],
         seed=options["seed"],
         preemption=Preemption(options["preemption"]),
+        spot_choice=SpotChoice(options["spot_choice"]),
         keep_record=options["out"] is not None,
         faults=Faults(
             refusals=options["refusals"],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from eva_master.control.state.records import Records
+from eva_master.model.catalog import Purchase
 from eva_master.model.ids import InstanceId
 from eva_master.model.records import Job, TaskRun
 from eva_master.model.states import JobState, RunState
@@ -66,6 +67,9 @@ def place(state: Records, run: TaskRun) -> InstanceId | None:
         return None
     there = state.instances[run.target]
     left = there.at_risk or (there.drain is not None and there.drain.moves)
+    if there.offering.purchase is Purchase.SPOT:
+        # It is at risk for who has no time to lose.
+        left = left or state.jobs[run.job].buys.kept
     return None if left else run.target
 
 

@@ -20,7 +20,7 @@ from eva_master.control.settings import Settings
 from eva_master.control.state.records import PlanningRecords, crew
 from eva_master.control.supply.spot import valued
 from eva_master.learning.delays import Delay
-from eva_master.model.catalog import Catalog, InstanceType, Offering, Purchase
+from eva_master.model.catalog import Catalog, InstanceType, Offering, Purchase, is_spot
 from eva_master.model.ids import InstanceId, Millis, RunId
 from eva_master.model.job import JobSpec, Stragglers, TaskSpec
 from eva_master.model.planning.snapshot import (
@@ -33,7 +33,7 @@ from eva_master.model.planning.snapshot import (
     Snapshot,
 )
 from eva_master.model.records import Job, TaskRun
-from eva_master.model.states import TERMINAL_RUN, InstanceState, RunState
+from eva_master.model.states import TERMINAL_RUN, Buys, InstanceState, RunState
 
 _OFFERINGS_KEPT = 4_096
 """Of so many instances' offerings, of those that differ, one value is kept."""
@@ -188,12 +188,16 @@ def _views(
     gang = job.is_gang
     ran = _ran(state, job, seen)
     # No task of it has or may get another run.
-    lone = not gang and not job.spec.several_runs
+    lone = not gang and not job.spec.several_runs and job.spec.deadline is None
     finishing = (
         {run.id for run in seen if scope.finishes(state, run)} if state.membership.draining else ()
     )
     # What is left of a gang stays where it is.
     together = gang and (scope.pinned(seen) or bool(finishing))
+    kept = job.buys.kept
+    if gang and kept:
+        # No plan moves who has no time to lose.
+        together = together or all(_stays(state, job, run) for run in seen)
     views = []
     for run in seen:
         if run.state in TERMINAL_RUN or run.id in finishing:
@@ -204,6 +208,8 @@ def _views(
             view = state.view_cache.kept(run, there, work)
         if view is None:
             pinned = together if gang else scope.doubled(state, job, run) or scope.pinned([run])
+            if kept and not gang:
+                pinned = pinned or _stays(state, job, run)
             rest = scope.place(state, run), pinned, work, ran.get(run.id)
             view = _view(job, run, rest)
         views.append(view)
@@ -215,7 +221,7 @@ def _view(job: Job, run: TaskRun, rest: _Rest) -> RunView:
     return RunView(
         id=run.id,
         job=job.id,
-        task=job.spec.tasks[run.index],
+        task=_offered(job, job.spec.tasks[run.index]),
         instance=place,
         pinned=pinned,
         running=run.state is RunState.RUNNING and place is not None,
@@ -226,7 +232,24 @@ def _view(job: Job, run: TaskRun, rest: _Rest) -> RunView:
         ran=ran,
         running_since_ms=_running_since_ms(run),
         pool=run.pool if place is not None else "",
+        alone=job.buys is Buys.ALONE,
     )
+
+
+def _stays(state: PlanningRecords, job: Job, run: TaskRun) -> bool:
+    """Whether no plan moves a task run without time to lose; a neighbour may have to go, or it."""
+    place = scope.place(state, run)
+    if place is None:
+        return False
+    return job.buys is not Buys.ALONE or len(state.jobs_on(place)) <= 1
+
+
+def _offered(job: Job, task: TaskSpec) -> TaskSpec:
+    """A task as policies see it: with what may be bought for its job at present."""
+    if job.buys is Buys.ANY:
+        return task
+    spot = job.buys is Buys.SPOT
+    return replace(task, demand=tuple(it for it in task.demand if is_spot(it[0]) is spot))
 
 
 def _since_ms(run: TaskRun) -> Millis | None:

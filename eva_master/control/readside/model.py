@@ -36,7 +36,8 @@ from eva_master.control.state.runs import Runs
 from eva_master.control.state.view_cache import ViewCache
 from eva_master.learning.colocation import Key, lookup
 from eva_master.learning.knowledge import Knowledge
-from eva_master.learning.market.spot_market import SpotMarket
+from eva_master.learning.market.pools import Pool
+from eva_master.learning.market.spot_market import SpotMarket, pool_of
 from eva_master.learning.run_times.posterior import Finished
 from eva_master.learning.standalone import StandaloneTable
 from eva_master.model.accounting.pool_costs import added
@@ -52,7 +53,7 @@ from eva_master.model.catalog import Catalog
 from eva_master.model.changes import InstanceAccount, JobAccount
 from eva_master.model.events import CloudTrouble
 from eva_master.model.fleet.partitions import Partitions
-from eva_master.model.ids import Exact, InstanceId, JobId, Millis, RunId
+from eva_master.model.ids import MILLION, Exact, InstanceId, JobId, Millis, RunId
 from eva_master.model.job import JobSpec, Stragglers, TaskSpec
 from eva_master.model.planning.estimate import Estimates, Evidence
 from eva_master.model.planning.plan import PolicyMemory
@@ -81,6 +82,7 @@ from eva_master.ports.reading import (
     LineOutlook,
     Outlook,
     TaskPage,
+    WatchedPool,
 )
 
 _JOBS_REMEMBERED = 16_384
@@ -465,6 +467,25 @@ class ClusterModel:
     def reservation_prices(self, spec: JobSpec) -> tuple[int, ...]:
         """See `ReadModel.reservation_prices`."""
         return tuple(reservation.price for reservation in self.prices.of(spec))
+
+    def watched_pools(self, now: Millis) -> Sequence[WatchedPool]:
+        """See `ReadModel.watched_pools`."""
+        known = self.market.pools
+        held = {pool_of(it.offering) for it in self.live.values() if it.up_ms is not None}
+        found = ((Pool(*name.split("@", 1)), it) for name, it in sorted(known.spells.items()))
+        return [
+            WatchedPool(
+                str(pool),
+                it.there,
+                it.since_ms,
+                it.began,
+                it.seen_ms,
+                it.tries,
+                it.retry_ms,
+                round(MILLION * known.stays(pool, now, held=it.there and pool in held)),
+            )
+            for pool, it in found
+        ]
 
     def learned_tables(self) -> LearnedTables:
         """See `ReadModel.learned_tables`."""

@@ -21,6 +21,8 @@ LONGEST_PAUSE_MS = 600_000
 _MOST_DOUBLINGS = 8
 _WATCHED_MS = 2 * LONGEST_PAUSE_MS
 """What was seen so long ago may have changed twice since."""
+_STEPS = 12
+"""An hour is looked ahead in so many."""
 _SHOCK_MS = 600_000
 """Pools of a region that run dry so soon after each other do so for one reason."""
 _YOUNG_MS = MILLIS_PER_HOUR
@@ -132,6 +134,19 @@ class SpotPools:
         spell = self.spells.get(str(pool))
         return Millis(0) if spell is None else spell.retry_ms
 
+    def age_ms(self, pool: Pool, now: Millis, *, held: bool) -> int | None:
+        """For how long a pool has been as it is; `None` if that is not known.
+
+        Args:
+            pool: Which.
+            now: The time.
+            held: Whether an instance of it is there.
+        """
+        spell = self.spells.get(str(pool))
+        if spell is None or (held and not spell.there):
+            return None
+        return (replace(spell, seen_ms=now) if held else spell).age_ms(now)
+
     def loss_per_hour(self, pool: Pool, now: Millis, *, held: bool, assumed: float) -> float | None:
         """How often per hour a pool of its age runs dry; `None` if it was not seen yet.
 
@@ -146,7 +161,7 @@ class SpotPools:
             return None
         if not spell.there:
             return self.loss_at(pool, 0)  # What is bought when it comes back has just come back.
-        age_ms = (replace(spell, seen_ms=now) if held else spell).age_ms(now)
+        age_ms = self.age_ms(pool, now, held=held)
         if age_ms is not None:
             return self.loss_at(pool, age_ms)
         for scope in pool.scopes:
@@ -166,6 +181,32 @@ class SpotPools:
     def return_at(self, pool: Pool, age_ms: int) -> float:
         """How often per hour a pool comes back that has been away for a time."""
         return _rate(self.away, pool, age_ms)
+
+    def stays(self, pool: Pool, now: Millis, *, held: bool) -> float:
+        """The chance that a pool that was seen is still as it is an hour later.
+
+        Args:
+            pool: Which.
+            now: The time.
+            held: Whether an instance of it is there.
+        """
+        curves = self.up if self.spells[str(pool)].there else self.away
+        age_ms = self.age_ms(pool, now, held=held)
+        if age_ms is None:
+            rate = 1.0
+            for scope in pool.scopes:
+                rate = curves.get(scope, UNSEEN).mean_rate(rate)
+            return math.exp(-rate)
+        steps = range(age_ms, age_ms + MILLIS_PER_HOUR, MILLIS_PER_HOUR // _STEPS)
+        return math.exp(-sum(_rate(curves, pool, age) for age in steps) / _STEPS)
+
+    def there_share(self, pool: Pool) -> float:
+        """The part of the time for which a pool is there, if nothing is known of it now."""
+        lost, back = 1.0, 1.0
+        for scope in pool.scopes:
+            lost = self.up.get(scope, UNSEEN).mean_rate(lost)
+            back = self.away.get(scope, UNSEEN).mean_rate(back)
+        return back / (back + lost)
 
     def _turned(self, pool: Pool, old: Spell | None, now: Millis, *, there: bool) -> SpotPools:
         """It has changed since it was last seen, or was not seen before."""

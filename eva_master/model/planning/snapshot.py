@@ -124,6 +124,7 @@ class RunView:
         long: Whether it has run for so long that it is no longer taken for a task of a short job.
         pool: The pool for whose room it stood in line when it got its place; empty if a plan gave
             it one.
+        alone: In company it would be late for its deadline.
     """
 
     id: RunId
@@ -140,6 +141,7 @@ class RunView:
     running_since_ms: Millis | None = None
     long: bool = False
     pool: str = ""
+    alone: bool = False
 
 
 @dataclass(frozen=True, slots=True)

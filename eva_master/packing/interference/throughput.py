@@ -23,8 +23,8 @@ WorkloadMultiset = tuple[tuple[int, int], ...]
 Ints = npt.NDArray[np.int64]
 
 UNPROFILED = Workload("\0unprofiled")
-"""Of tasks that are to be alone until their standalone throughput is known. Beside one of them,
-and itself beside anyone, a task is held to make no progress to speak of."""
+"""Of tasks that are to be alone: nobody knows their standalone throughput, or they would be late.
+Beside one of them, and itself beside anyone, a task is held to make no progress to speak of."""
 
 _TASK_SETS_REMEMBERED = 262_144
 """Task sets whose throughput a model remembers."""

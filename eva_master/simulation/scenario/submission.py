@@ -8,7 +8,7 @@ from functools import lru_cache
 from statistics import fmean
 
 from eva_master.model.ids import MILLION, Family
-from eva_master.model.job import JobSpec, Program, TaskSpec
+from eva_master.model.job import Deadline, JobSpec, Program, TaskSpec
 from eva_master.model.resources import Resources
 from eva_master.model.trace import SpotUse, TraceJob, TraceTask
 from eva_master.packing.valuation.job_valuation import Reservation
@@ -49,6 +49,8 @@ def spec_of(job: TraceJob, families: Iterable[Family]) -> JobSpec:
         split_batch=job.split_batch and len(job.tasks) > 1,
         worth=job.worth,
         ps=job.ps,
+        deadline=None if job.within_ms is None else Deadline(within_ms=job.within_ms),
+        total_steps=None if job.within_ms is None else total_steps(job),
         least=least,
         scaling=() if least is None else _scaling(job, apart=False),
         scaling_apart=() if least is None else _scaling(job, apart=True),

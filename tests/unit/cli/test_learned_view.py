@@ -10,6 +10,7 @@ from eva_master.control.state.store import State
 from eva_master.learning.colocation import key
 from eva_master.learning.delays import Delay
 from eva_master.learning.knowledge import Knowledge
+from eva_master.model.catalog import Purchase
 from eva_master.model.ids import MILLION, JobId, Millis, Workload
 from eva_master.model.records import Job
 from tests.fakes.jobs import CATALOG, CPU, job, task
@@ -46,3 +47,17 @@ def test_measured_and_stated_figures_stand_beside_each_other() -> None:
             pb.LearnedDelay(kind="start", name="a", delay_ms=30_400, measurements=1, measured_ms=8)
         ],
     )
+
+
+def test_pools_that_were_asked_for_say_how_they_are_and_will_be() -> None:
+    state = State(CATALOG)
+    spot = replace(CATALOG[0], zone="a1", purchase=Purchase.SPOT)
+    market = state.market.sold(spot, Millis(0)).refused(spot, Millis(600_000), held=True)
+    state.set_market(market)
+    (pool,) = learned.view(model_of(state), Millis(660_000)).pools
+    assert (pool.name, pool.there, pool.tries) == ("c.2@a1", False, 1)
+    assert (pool.since_ms, pool.began, pool.seen_ms) == (600_000, True, 600_000)
+    assert pool.retry_ms == 660_000
+    assert 300_000 < pool.stays_ppm < 700_000
+    later = learned.view(model_of(state), Millis(600_000 + 20 * 60_000)).pools[0]
+    assert later.stays_ppm > pool.stays_ppm, "what has been away for longer stays away"

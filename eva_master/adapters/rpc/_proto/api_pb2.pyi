@@ -873,6 +873,7 @@ class Job(google.protobuf.message.Message):
     PARTITION_FIELD_NUMBER: builtins.int
     REPLICAS_MICRO_USD_FIELD_NUMBER: builtins.int
     DAG_FIELD_NUMBER: builtins.int
+    BUYING_FIELD_NUMBER: builtins.int
     id: builtins.str
     name: builtins.str
     owner: builtins.str
@@ -949,6 +950,10 @@ class Job(google.protobuf.message.Message):
     def suspension(self) -> global___Suspension:
         """If a user has suspended it, or a plan all of its tasks that are not over."""
 
+    @property
+    def buying(self) -> global___Buying:
+        """What may be bought for it at present; absent if it has no deadline and waits for nothing."""
+
     def __init__(
         self,
         *,
@@ -986,9 +991,10 @@ class Job(google.protobuf.message.Message):
         partition: builtins.str = ...,
         replicas_micro_usd: builtins.int = ...,
         dag: builtins.str = ...,
+        buying: global___Buying | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["_eta_earliest_ms", b"_eta_earliest_ms", "_eta_latest_ms", b"_eta_latest_ms", "_eta_ms", b"_eta_ms", "_exit_code", b"_exit_code", "_remaining_ms", b"_remaining_ms", "contradicted", b"contradicted", "estimate", b"estimate", "eta_earliest_ms", b"eta_earliest_ms", "eta_latest_ms", b"eta_latest_ms", "eta_ms", b"eta_ms", "exit_code", b"exit_code", "pause", b"pause", "remaining_ms", b"remaining_ms", "suspension", b"suspension"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_eta_earliest_ms", b"_eta_earliest_ms", "_eta_latest_ms", b"_eta_latest_ms", "_eta_ms", b"_eta_ms", "_exit_code", b"_exit_code", "_remaining_ms", b"_remaining_ms", "after", b"after", "contradicted", b"contradicted", "cost_micro_usd", b"cost_micro_usd", "dag", b"dag", "estimate", b"estimate", "eta_earliest_ms", b"eta_earliest_ms", "eta_latest_ms", b"eta_latest_ms", "eta_ms", b"eta_ms", "exit_code", b"exit_code", "failures", b"failures", "finished_ms", b"finished_ms", "id", b"id", "name", b"name", "no_packing_micro_usd", b"no_packing_micro_usd", "owner", b"owner", "partition", b"partition", "pause", b"pause", "priority", b"priority", "reason", b"reason", "remaining_estimated", b"remaining_estimated", "remaining_ms", b"remaining_ms", "replicas_micro_usd", b"replicas_micro_usd", "started_ms", b"started_ms", "state", b"state", "submitted_ms", b"submitted_ms", "suspension", b"suspension", "task_count", b"task_count", "tasks", b"tasks", "tasks_by_state", b"tasks_by_state", "tenant", b"tenant", "unmet", b"unmet", "unmet_origin", b"unmet_origin", "waiting_for", b"waiting_for", "waits_for", b"waits_for"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_eta_earliest_ms", b"_eta_earliest_ms", "_eta_latest_ms", b"_eta_latest_ms", "_eta_ms", b"_eta_ms", "_exit_code", b"_exit_code", "_remaining_ms", b"_remaining_ms", "buying", b"buying", "contradicted", b"contradicted", "estimate", b"estimate", "eta_earliest_ms", b"eta_earliest_ms", "eta_latest_ms", b"eta_latest_ms", "eta_ms", b"eta_ms", "exit_code", b"exit_code", "pause", b"pause", "remaining_ms", b"remaining_ms", "suspension", b"suspension"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_eta_earliest_ms", b"_eta_earliest_ms", "_eta_latest_ms", b"_eta_latest_ms", "_eta_ms", b"_eta_ms", "_exit_code", b"_exit_code", "_remaining_ms", b"_remaining_ms", "after", b"after", "buying", b"buying", "contradicted", b"contradicted", "cost_micro_usd", b"cost_micro_usd", "dag", b"dag", "estimate", b"estimate", "eta_earliest_ms", b"eta_earliest_ms", "eta_latest_ms", b"eta_latest_ms", "eta_ms", b"eta_ms", "exit_code", b"exit_code", "failures", b"failures", "finished_ms", b"finished_ms", "id", b"id", "name", b"name", "no_packing_micro_usd", b"no_packing_micro_usd", "owner", b"owner", "partition", b"partition", "pause", b"pause", "priority", b"priority", "reason", b"reason", "remaining_estimated", b"remaining_estimated", "remaining_ms", b"remaining_ms", "replicas_micro_usd", b"replicas_micro_usd", "started_ms", b"started_ms", "state", b"state", "submitted_ms", b"submitted_ms", "suspension", b"suspension", "task_count", b"task_count", "tasks", b"tasks", "tasks_by_state", b"tasks_by_state", "tenant", b"tenant", "unmet", b"unmet", "unmet_origin", b"unmet_origin", "waiting_for", b"waiting_for", "waits_for", b"waits_for"]) -> None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_eta_earliest_ms", b"_eta_earliest_ms"]) -> typing.Literal["eta_earliest_ms"] | None: ...
     @typing.overload
@@ -1001,6 +1007,45 @@ class Job(google.protobuf.message.Message):
     def WhichOneof(self, oneof_group: typing.Literal["_remaining_ms", b"_remaining_ms"]) -> typing.Literal["remaining_ms"] | None: ...
 
 global___Job = Job
+
+@typing.final
+class Buying(google.protobuf.message.Message):
+    """What may be bought for a job that has a deadline, or that waits for spot instances."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    WHAT_FIELD_NUMBER: builtins.int
+    SINCE_MS_FIELD_NUMBER: builtins.int
+    UNTIL_MS_FIELD_NUMBER: builtins.int
+    DUE_MS_FIELD_NUMBER: builtins.int
+    FAILS_FIELD_NUMBER: builtins.int
+    what: builtins.str
+    """any, spot, on_demand, alone"""
+    since_ms: builtins.int
+    """0 if it never changed"""
+    until_ms: builtins.int
+    """Until when it waits for spot instances at most."""
+    due_ms: builtins.int
+    """When it is to be done."""
+    fails: builtins.bool
+    """Whether it is failed when it is late."""
+    def __init__(
+        self,
+        *,
+        what: builtins.str = ...,
+        since_ms: builtins.int = ...,
+        until_ms: builtins.int | None = ...,
+        due_ms: builtins.int | None = ...,
+        fails: builtins.bool = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["_due_ms", b"_due_ms", "_until_ms", b"_until_ms", "due_ms", b"due_ms", "until_ms", b"until_ms"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_due_ms", b"_due_ms", "_until_ms", b"_until_ms", "due_ms", b"due_ms", "fails", b"fails", "since_ms", b"since_ms", "until_ms", b"until_ms", "what", b"what"]) -> None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_due_ms", b"_due_ms"]) -> typing.Literal["due_ms"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_until_ms", b"_until_ms"]) -> typing.Literal["until_ms"] | None: ...
+
+global___Buying = Buying
 
 @typing.final
 class RunTimeEstimate(google.protobuf.message.Message):
@@ -2358,6 +2403,7 @@ class Explanation(google.protobuf.message.Message):
     PARTITION_FIELD_NUMBER: builtins.int
     LATENCY_FIELD_NUMBER: builtins.int
     FORKS_FIELD_NUMBER: builtins.int
+    MARKET_FIELD_NUMBER: builtins.int
     EVIDENCE_FIELD_NUMBER: builtins.int
     DAG_FIELD_NUMBER: builtins.int
     FLEET_FIELD_NUMBER: builtins.int
@@ -2411,6 +2457,10 @@ class Explanation(google.protobuf.message.Message):
         """Of a forked job: how far its forks are, and what went wrong with them."""
 
     @property
+    def market(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Of a job alone: how it stands to its deadline and to spot instances, and why."""
+
+    @property
     def evidence(self) -> global___RunTimeEvidence:
         """Of a job alone: what its estimate has behind it; absent if it has none, or one that is stated."""
 
@@ -2449,13 +2499,14 @@ class Explanation(google.protobuf.message.Message):
         partition: builtins.str = ...,
         latency: builtins.str = ...,
         forks: collections.abc.Iterable[builtins.str] | None = ...,
+        market: collections.abc.Iterable[builtins.str] | None = ...,
         evidence: global___RunTimeEvidence | None = ...,
         dag: global___DagOutlook | None = ...,
         fleet: global___FleetOutlook | None = ...,
         borrowing: global___Borrowing | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["borrowing", b"borrowing", "dag", b"dag", "evidence", b"evidence", "fleet", b"fleet", "instance", b"instance", "job", b"job", "weighing", b"weighing"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["at_ms", b"at_ms", "borrowing", b"borrowing", "dag", b"dag", "evidence", b"evidence", "exchanges", b"exchanges", "fleet", b"fleet", "forks", b"forks", "hostings", b"hostings", "instance", b"instance", "job", b"job", "kind", b"kind", "latency", b"latency", "lines", b"lines", "more_lines", b"more_lines", "moved_in_round", b"moved_in_round", "moved_ms", b"moved_ms", "now_ms", b"now_ms", "partition", b"partition", "pools", b"pools", "round", b"round", "subject", b"subject", "weighing", b"weighing"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["at_ms", b"at_ms", "borrowing", b"borrowing", "dag", b"dag", "evidence", b"evidence", "exchanges", b"exchanges", "fleet", b"fleet", "forks", b"forks", "hostings", b"hostings", "instance", b"instance", "job", b"job", "kind", b"kind", "latency", b"latency", "lines", b"lines", "market", b"market", "more_lines", b"more_lines", "moved_in_round", b"moved_in_round", "moved_ms", b"moved_ms", "now_ms", b"now_ms", "partition", b"partition", "pools", b"pools", "round", b"round", "subject", b"subject", "weighing", b"weighing"]) -> None: ...
 
 global___Explanation = Explanation
 
@@ -2901,6 +2952,7 @@ class Learned(google.protobuf.message.Message):
     INTERFERENCE_FIELD_NUMBER: builtins.int
     DELAYS_FIELD_NUMBER: builtins.int
     NOW_MS_FIELD_NUMBER: builtins.int
+    POOLS_FIELD_NUMBER: builtins.int
     now_ms: builtins.int
     @property
     def standalone(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___StandaloneRate]:
@@ -2914,6 +2966,10 @@ class Learned(google.protobuf.message.Message):
     def delays(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___LearnedDelay]:
         """Sorted by kind and name."""
 
+    @property
+    def pools(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___LearnedPool]:
+        """Pools of spot instances that were asked for, sorted by name."""
+
     def __init__(
         self,
         *,
@@ -2921,10 +2977,54 @@ class Learned(google.protobuf.message.Message):
         interference: collections.abc.Iterable[global___Interference] | None = ...,
         delays: collections.abc.Iterable[global___LearnedDelay] | None = ...,
         now_ms: builtins.int = ...,
+        pools: collections.abc.Iterable[global___LearnedPool] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["delays", b"delays", "interference", b"interference", "now_ms", b"now_ms", "standalone", b"standalone"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["delays", b"delays", "interference", b"interference", "now_ms", b"now_ms", "pools", b"pools", "standalone", b"standalone"]) -> None: ...
 
 global___Learned = Learned
+
+@typing.final
+class LearnedPool(google.protobuf.message.Message):
+    """One type in one zone on the spot market."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: builtins.int
+    THERE_FIELD_NUMBER: builtins.int
+    SINCE_MS_FIELD_NUMBER: builtins.int
+    BEGAN_FIELD_NUMBER: builtins.int
+    SEEN_MS_FIELD_NUMBER: builtins.int
+    TRIES_FIELD_NUMBER: builtins.int
+    RETRY_MS_FIELD_NUMBER: builtins.int
+    STAYS_PPM_FIELD_NUMBER: builtins.int
+    name: builtins.str
+    there: builtins.bool
+    """Whether it was there when it was seen last."""
+    since_ms: builtins.int
+    """Since when it has been so."""
+    began: builtins.bool
+    """Whether it came to be so then; it was so before anybody asked otherwise."""
+    seen_ms: builtins.int
+    tries: builtins.int
+    """Launches that were refused one after the other, and when the next may be tried."""
+    retry_ms: builtins.int
+    stays_ppm: builtins.int
+    """The chance that it is still so an hour later, in millionths."""
+    def __init__(
+        self,
+        *,
+        name: builtins.str = ...,
+        there: builtins.bool = ...,
+        since_ms: builtins.int = ...,
+        began: builtins.bool = ...,
+        seen_ms: builtins.int = ...,
+        tries: builtins.int = ...,
+        retry_ms: builtins.int = ...,
+        stays_ppm: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["began", b"began", "name", b"name", "retry_ms", b"retry_ms", "seen_ms", b"seen_ms", "since_ms", b"since_ms", "stays_ppm", b"stays_ppm", "there", b"there", "tries", b"tries"]) -> None: ...
+
+global___LearnedPool = LearnedPool
 
 @typing.final
 class StandaloneRate(google.protobuf.message.Message):

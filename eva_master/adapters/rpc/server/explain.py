@@ -10,6 +10,7 @@ from math import isqrt
 from eva_master.adapters.rpc._proto import api_pb2 as pb
 from eva_master.adapters.rpc.errors import BadRequest
 from eva_master.adapters.rpc.server import reasons, views
+from eva_master.adapters.rpc.server.shown import buying
 from eva_master.adapters.rpc.tenant_payments import borrowing_of
 from eva_master.adapters.store.journal import ROUNDS_EXPLAINED
 from eva_master.model.changes import Round
@@ -62,6 +63,7 @@ class Subject:
         partition: Where it belongs; empty if the cluster is not divided.
         latency: Whether a job counts as short, and why; empty where that makes no difference.
         forks: Of a forked job: how far its forks are, and what went wrong with them.
+        market: Of a job: how it stands to its deadline and to spot instances.
         evidence: What a job's estimate has behind it.
         dag: What is expected of the DAG of which a job is a stage.
         borrowing: On what terms a job has room of other tenants.
@@ -79,6 +81,7 @@ class Subject:
     more_lines: int = 0
     latency: str = ""
     forks: tuple[str, ...] = ()
+    market: tuple[str, ...] = ()
     evidence: pb.RunTimeEvidence | None = None
     dag: pb.DagOutlook | None = None
     borrowing: pb.Borrowing | None = None
@@ -172,10 +175,18 @@ def _job(model: ReadModel, record: JobRecord, now: Millis) -> Subject:
             ),
             *([why] if why else []),
         ),
+        market=tuple(buying.told(job, _ends_ms(shown, now), now)),
         evidence=_evidence(model.evidence(job)) if _estimated(shown) else None,
         dag=_dag(model.dag_outlook(job)) if job.spec.dag else None,
         borrowing=borrowing_of(model.terms_of(job.id)),
     )
+
+
+def _ends_ms(job: pb.Job, now: Millis) -> int | None:
+    """When a job ends at its pace; one that waits, if it began now."""
+    if job.HasField("eta_ms"):
+        return job.eta_ms
+    return now + job.remaining_ms if job.HasField("remaining_ms") else None
 
 
 def _usual_ms(known: pb.RunTimeEstimate) -> int:
@@ -328,6 +339,7 @@ def _subject(
         more_lines=subject.more_lines,
         latency=subject.latency,
         forks=subject.forks,
+        market=subject.market,
         evidence=subject.evidence,
         dag=subject.dag,
         borrowing=subject.borrowing,

@@ -23,6 +23,7 @@ from eva_master.adapters.rpc.server.job_messages import JobMessages, SendingRoom
 from eva_master.adapters.rpc.server.logs import PIECE_BYTES, LogReader, StoredLogs
 from eva_master.adapters.rpc.server.parsing import JobParser
 from eva_master.adapters.rpc.server.predecessors import PredecessorFinder
+from eva_master.adapters.rpc.server.shown.buying import notes_on
 from eva_master.adapters.rpc.workers.sessions import WorkerSessions
 from eva_master.model.accounting.tenants import TenantRules
 from eva_master.model.errors import InvalidJob, NotFound
@@ -144,8 +145,8 @@ class JobsService(JobsServicer):
         event = JobSubmitted(command, spec, ended, operator)
         reply = await self._gateway.command(event)
         short = (await self._gateway.model()).partitions.home(spec.partition).short
-        notes = () if short is None else short.doubts(spec)
-        return pb.SubmitResponse(job_id=reply.job or "", notes=notes)
+        doubts = () if short is None else short.doubts(spec)
+        return pb.SubmitResponse(job_id=reply.job or "", notes=(*doubts, *notes_on(spec)))
 
     async def Check(  # noqa: N802
         self,

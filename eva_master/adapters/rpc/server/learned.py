@@ -37,6 +37,19 @@ def view(model: ReadModel, now: Millis) -> pb.Learned:
             for (kind, name), estimate in sorted(known.delays.items(), key=itemgetter(0))
         ],
         now_ms=now,
+        pools=[
+            pb.LearnedPool(
+                name=one.name,
+                there=one.there,
+                since_ms=one.since_ms,
+                began=one.began,
+                seen_ms=one.seen_ms,
+                tries=one.tries,
+                retry_ms=one.retry_ms,
+                stays_ppm=one.stays_ppm,
+            )
+            for one in model.watched_pools(now)
+        ],
     )
 
 

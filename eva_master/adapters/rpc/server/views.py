@@ -9,6 +9,8 @@ from typing import Any
 from eva_master.adapters.rpc._proto import api_pb2 as pb
 from eva_master.adapters.rpc.errors import BadRequest
 from eva_master.adapters.rpc.server import reasons
+from eva_master.adapters.rpc.server.shown.buying import buying_of, why_it_waits
+from eva_master.adapters.rpc.server.shown.run_times import contradicted_of, estimate_of
 from eva_master.adapters.rpc.tenant_payments import payments_of, worth_of
 from eva_master.model.accounting.tenants import TenantRules
 from eva_master.model.accounting.totals import TenantTotals
@@ -17,7 +19,6 @@ from eva_master.model.changes import InstanceAccount
 from eva_master.model.forks.telling import reason
 from eva_master.model.ids import InstanceId, JobId, Millis, RunId, micro_usd, run_id
 from eva_master.model.job import TaskSpec
-from eva_master.model.planning.estimate import Estimate
 from eva_master.model.planning.plan import Assign, Hold, Plan, Suspend
 from eva_master.model.planning.quotas import TenantLimits
 from eva_master.model.planning.sizes import with_sizes
@@ -92,10 +93,11 @@ def job(model: ReadModel, record: JobRecord, now: Millis, pause: Pause | None = 
         pause=None if known.state in TERMINAL_JOB else _pause(pause),
         eta_earliest_ms=whole.earliest_ms,
         eta_latest_ms=whole.latest_ms,
-        estimate=_estimate(whole.estimate),
-        contradicted=_contradicted(model, known),
+        estimate=estimate_of(whole.estimate),
+        contradicted=contradicted_of(model, known),
         suspension=_suspension(suspension),
         replicas_micro_usd=micro_usd(account.replicas),
+        buying=buying_of(known),
     )
     for one, run in zip(message.tasks, record.runs, strict=True):
         one.metrics.update(_metrics(run.progress.metrics, room))
@@ -103,6 +105,8 @@ def job(model: ReadModel, record: JobRecord, now: Millis, pause: Pause | None = 
         _tell(message, known.suspension.words)
     elif others:
         _tell(message, _after(others))
+    elif waits := why_it_waits(known):
+        _tell(message, waits)
     elif known.state not in TERMINAL_JOB:
         message.waiting_for.extend(_why_others_wait(model, record, now))
     return message
@@ -125,29 +129,6 @@ def _why_others_wait(model: ReadModel, record: JobRecord, now: Millis) -> list[s
         return [f"{limit} tasks have a place, and the job asks for no more at a time (concurrency)"]
     told = (_waiting_for(model, spec.tasks[run.index], run, now) for run in record.reasons)
     return list(dict.fromkeys(told))[:_REASONS]
-
-
-def _estimate(known: Estimate | None) -> pb.RunTimeEstimate | None:
-    """How long a task runs in all, if that is known."""
-    if known is None:
-        return None
-    return pb.RunTimeEstimate(
-        mean_ms=known.mean_ms,
-        least_ms=known.least_ms,
-        most_ms=known.most_ms,
-        source=known.source.value,
-        tasks=known.tasks,
-    )
-
-
-def _contradicted(model: ReadModel, known: Job) -> pb.ContradictedDuration | None:
-    """Why a stated duration is not believed, if it is not."""
-    found = model.contradicted(known)
-    if found is None:
-        return None
-    return pb.ContradictedDuration(
-        workload=found.workload, stated_ms=found.stated_ms, took_ms=found.took_ms
-    )
 
 
 def _suspended(record: JobRecord) -> Suspension | None:
@@ -551,7 +532,7 @@ def plan(snapshot: Snapshot, decided: Plan, alone: int) -> pb.PlanResponse:
     job = next(view for view in snapshot.jobs if view.id == PREVIEW)
     runs = job.runs
     return pb.PlanResponse(
-        estimate=_estimate(job.estimate),
+        estimate=estimate_of(job.estimate),
         worth=worth_of(job),
         placements=[
             _placement(index, run, places, waiting, offerings) for index, run in enumerate(runs)

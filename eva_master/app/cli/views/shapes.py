@@ -76,6 +76,7 @@ def job(message: Job) -> Shape:
         "estimate": _estimate(message),
         "contradicted_duration": _contradicted(message),
         "suspension": _suspension(message),
+        "buying": _buying(message),
         "pause": _pause(message),
         "task_count": job_tasks.number(message),
         "tasks_by_state": dict(job_tasks.counted(message)),
@@ -150,6 +151,20 @@ def _contradicted(message: Job) -> Shape | None:
         "workload": found.workload,
         "stated_ms": found.stated_ms,
         "took_ms": list(found.took_ms),
+    }
+
+
+def _buying(message: Job) -> Shape | None:
+    """What may be bought for a job, and when it is due."""
+    if not message.HasField("buying"):
+        return None
+    told = message.buying
+    return {
+        "what": told.what,
+        "since_ms": told.since_ms or None,
+        "until_ms": told.until_ms if told.HasField("until_ms") else None,
+        "due_ms": told.due_ms if told.HasField("due_ms") else None,
+        "fails": told.fails,
     }
 
 

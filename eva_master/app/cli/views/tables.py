@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from rich.console import Group, RenderableType
@@ -42,6 +42,11 @@ _STYLES = {
     "ending": "yellow",
     "suspended": "yellow",
 }
+_KEPT = {
+    "on_demand": "off spot instances, since there is no time to lose one",
+    "alone": "alone and off spot instances, since it would be late otherwise",
+}
+"""What is done for a job without time to lose."""
 
 
 def state(name: str) -> Text:
@@ -128,6 +133,7 @@ def job(message: Job, now: int) -> RenderableType:
             ("eta", f"unknown; {span(message.remaining_ms)} of standalone run time are left")
         )
     rows += [(label, plain(line)) for label, line in run_time(message)]
+    rows += _buying(message, now)
     if message.HasField("exit_code"):
         rows.append(("exit code", states.exit_text(message.exit_code)))
     if message.failures:
@@ -278,6 +284,28 @@ def where(task: Task) -> str:
 def steps(task: Task) -> str:
     """The progress of a task in steps."""
     return f"{task.steps:,}/{task.total_steps:,}" if task.total_steps else f"{task.steps:,}"
+
+
+def _buying(message: Job, now: int) -> Iterator[tuple[str, str]]:
+    """When a job is due, how that compares with its end, and what is bought until then."""
+    if not message.HasField("buying"):
+        return
+    told = message.buying
+    if told.HasField("due_ms"):
+        end = message.finished_ms or (message.eta_ms if message.HasField("eta_ms") else 0)
+        ended = bool(message.finished_ms)
+        away = told.due_ms - now
+        due = f"in {span(away)}" if away >= 0 else ago(told.due_ms, now)
+        margin = told.due_ms - end
+        kept = "" if not end else f", {span(abs(margin))} {'to spare' if margin >= 0 else 'late'}"
+        yield "deadline", (f"{'kept' if margin >= 0 else 'missed'}{kept}" if ended else due + kept)
+    if message.finished_ms:
+        return
+    if told.what == "spot":
+        until = f", for {span(told.until_ms - now)} at most" if told.HasField("until_ms") else ""
+        yield "waits", f"for a spot instance{until}"
+    elif told.what in _KEPT:
+        yield "kept", f"{_KEPT[told.what]}, {ago(told.since_ms, now)}"
 
 
 def run_time(message: Job) -> list[tuple[str, str]]:

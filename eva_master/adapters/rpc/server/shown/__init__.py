@@ -1,0 +1,1 @@
+"""Parts of what users are shown of jobs."""

@@ -1,0 +1,95 @@
+"""Tells what is bought for jobs with deadlines, and for such that wait for spot instances."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+from eva_master.adapters.rpc._proto import api_pb2 as pb
+from eva_master.model.catalog import is_spot
+from eva_master.model.ids import Millis
+from eva_master.model.job import JobSpec, different
+from eva_master.model.records import Job
+from eva_master.model.states import TERMINAL_JOB, Buys
+
+_WHY = {
+    Buys.ON_DEMAND: "it is kept off spot instances: there is no time to lose one",
+    Buys.ALONE: "it shares no instance and is kept off spot ones: else it would be late",
+}
+
+
+def buying_of(job: Job) -> pb.Buying | None:
+    """What may be bought for a job; `None` if there is nothing to tell."""
+    deadline = job.spec.deadline
+    if deadline is None and job.buys is Buys.ANY:
+        return None
+    return pb.Buying(
+        what=job.buys.value,
+        since_ms=job.buys_ms or 0,
+        until_ms=job.buys_until_ms,
+        due_ms=None if deadline is None else deadline.due_ms(job.submitted_ms),
+        fails=deadline is not None and deadline.fails,
+    )
+
+
+def why_it_waits(job: Job) -> str:
+    """What a task is told that waits for a spot instance; empty if it waits for none."""
+    if job.buys is not Buys.SPOT or job.buys_until_ms is None:
+        return ""
+    return f"it waits for a spot instance, until {_time(job.buys_until_ms)} at the latest"
+
+
+def told(job: Job, ends_ms: int | None, now: Millis) -> Iterator[str]:
+    """How a job stands to its deadline and to spot instances.
+
+    Args:
+        job: Which.
+        ends_ms: When it ends at its pace; `None` if that is not known.
+        now: The time.
+    """
+    deadline = job.spec.deadline
+    if deadline is not None:
+        due_ms = deadline.due_ms(job.submitted_ms)
+        yield f"due at {_time(due_ms)}{_margin(job, due_ms, ends_ms, now)}"
+    if job.state in TERMINAL_JOB:
+        return
+    if waits := why_it_waits(job):
+        yield waits + _cheaper(job)
+    elif (why := _WHY.get(job.buys)) is not None:
+        yield f"since {_time(job.buys_ms or 0)} {why}"
+    if deadline is not None and _on_spot_alone(job.spec):
+        yield "it may run on spot instances alone: without any, nothing keeps its deadline"
+
+
+def notes_on(spec: JobSpec) -> tuple[str, ...]:
+    """What a user should know who submits such a job."""
+    if spec.deadline is None or not _on_spot_alone(spec):
+        return ()
+    return ("`spot: only`: when there are no spot instances, nothing keeps the deadline",)
+
+
+def _on_spot_alone(spec: JobSpec) -> bool:
+    return any(all(is_spot(family) for family, _ in it.demand) for it in different(spec.tasks))
+
+
+def _cheaper(job: Job) -> str:
+    return "" if job.spec.deadline is None else ": that is expected to be cheaper than on demand"
+
+
+def _margin(job: Job, due_ms: int, ends_ms: int | None, now: Millis) -> str:
+    ended = job.state in TERMINAL_JOB
+    end_ms = job.finished_ms if ended else ends_ms
+    if end_ms is None:
+        return ", and it is late" if not ended and now > due_ms else ""
+    margin = due_ms - end_ms
+    when = f"{_span(abs(margin))} {'before' if margin >= 0 else 'after'} that"
+    return f"; it ended {when}" if ended else f"; at its pace it ends {when}"
+
+
+def _span(millis: int) -> str:
+    hours, minutes = divmod(millis // 60_000, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min"
+
+
+def _time(at: int) -> str:
+    return f"{datetime.fromtimestamp(at / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"

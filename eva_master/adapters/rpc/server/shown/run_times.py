@@ -1,0 +1,31 @@
+"""Converts what is known of how long jobs run to messages for users."""
+
+from __future__ import annotations
+
+from eva_master.adapters.rpc._proto import api_pb2 as pb
+from eva_master.model.planning.estimate import Estimate
+from eva_master.model.records import Job
+from eva_master.ports.reading import ReadModel
+
+
+def estimate_of(known: Estimate | None) -> pb.RunTimeEstimate | None:
+    """How long a task runs in all, if that is known."""
+    if known is None:
+        return None
+    return pb.RunTimeEstimate(
+        mean_ms=known.mean_ms,
+        least_ms=known.least_ms,
+        most_ms=known.most_ms,
+        source=known.source.value,
+        tasks=known.tasks,
+    )
+
+
+def contradicted_of(model: ReadModel, known: Job) -> pb.ContradictedDuration | None:
+    """Why a stated duration is not believed, if it is not."""
+    found = model.contradicted(known)
+    if found is None:
+        return None
+    return pb.ContradictedDuration(
+        workload=found.workload, stated_ms=found.stated_ms, took_ms=found.took_ms
+    )

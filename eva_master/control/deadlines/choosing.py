@@ -1,0 +1,94 @@
+"""How a job stands on the spot market: where it is, what is there, and what is expected."""
+
+from __future__ import annotations
+
+from eva_master.control.context import Context
+from eva_master.control.deadlines.slack import Slack
+from eva_master.control.state.records import PlanningRecords, crew
+from eva_master.learning.market.pools import Pool
+from eva_master.learning.market.spot_market import pool_of
+from eva_master.model.catalog import Offering, Purchase
+from eva_master.model.ids import MILLION, MILLIS_PER_HOUR, Millis
+from eva_master.model.job import TaskSpec
+from eva_master.model.records import Job, TaskRun
+from eva_master.model.states import TERMINAL_RUN
+from eva_master.packing.deadlines.choice import Situation
+from eva_master.packing.deadlines.outlook import MIDDLE_AGE_MS, outlook
+from eva_master.packing.deadlines.table import Choice, Outlook
+
+
+def situation_of(state: PlanningRecords, job: Job, stands: Slack, now: Millis) -> Situation:
+    """Where a job with a deadline is."""
+    place, pools = _place(state, job)
+    usable = [it for it in _usable(state, job) if it.purchase is Purchase.SPOT]
+    there = place is Choice.SPOT or any(it.available(now) for it in usable)
+    if place is not Choice.SPOT:
+        pools = {pool_of(it) for it in usable if it.available(now) is there}
+    ages = [_age_ms(state, pool, now, held=place is Choice.SPOT) for pool in pools]
+    # Whatever is there it may have; nothing has been there since the last one went.
+    age_ms = max(ages) if there and place is not Choice.SPOT else min(ages, default=0)
+    assert job.spec.deadline is not None
+    given_ms = job.spec.deadline.due_ms(job.submitted_ms) - job.submitted_ms
+    gone_ms = now - job.submitted_ms
+    # What is left takes as much of the whole time as there is of it, less what may be lost.
+    due_left_ms = max(0, given_ms - gone_ms)
+    work_ms = stands.left_ms + sum(it.work_ms for it in crew(state, job.id)) // job.members
+    even_ms = work_ms * due_left_ms // max(1, given_ms)
+    return Situation(
+        stands.left_ms,
+        stands.slack_ms,
+        stands.change_ms,
+        place,
+        there,
+        age_ms,
+        ahead_ms=even_ms - stands.left_ms,
+    )
+
+
+def what_is_expected(context: Context, job: Job) -> Outlook:
+    """What is expected of the spot instances that a job may run on.
+
+    It changes slowly, and tables that are made of it take long: so it is as of the last hour.
+    """
+    usable = _usable(context.state, job)
+    spot = [it for it in usable if it.purchase is Purchase.SPOT]
+    others = [it.price for it in usable if it.purchase is not Purchase.SPOT]
+    cheapest = min(others, default=0)
+    price_ppm = MILLION * min(it.price for it in spot) // max(1, cheapest) if spot else MILLION
+    pools = tuple(dict.fromkeys(map(pool_of, spot)))
+    until, known = context.outlooks.get(pools, (0, None))
+    if known is None or context.now >= until:
+        known = outlook(context.state.market.pools, pools, price_ppm)
+        context.outlooks[pools] = Millis(context.now + MILLIS_PER_HOUR), known
+    return known
+
+
+def _usable(state: PlanningRecords, job: Job) -> list[Offering]:
+    """Offerings of which one instance has room for any of its tasks."""
+    kinds = state.kinds(job.id)
+    return [it for it in state.catalog if all(_fits(kind, it) for kind in kinds)]
+
+
+def _fits(task: TaskSpec, offering: Offering) -> bool:
+    need = task.demand_on(offering.type.family)
+    return need is not None and need.fits(offering.type.capacity)
+
+
+def _place(state: PlanningRecords, job: Job) -> tuple[Choice, set[Pool]]:
+    """Where its tasks are to be; the worst for all."""
+    runs = crew(state, job.id) if job.is_gang else state.in_hand(job.id)
+    here = [_offering(state, it) for it in runs if it.state not in TERMINAL_RUN]
+    known = [it for it in here if it is not None]
+    if not known or len(known) < len(here):
+        return Choice.WAIT, set()
+    spot = {pool_of(it) for it in known if it.purchase is Purchase.SPOT}
+    return (Choice.SPOT, spot) if spot else (Choice.ON_DEMAND, set())
+
+
+def _offering(state: PlanningRecords, run: TaskRun) -> Offering | None:
+    return None if run.target is None else state.instances[run.target].offering
+
+
+def _age_ms(state: PlanningRecords, pool: Pool, now: Millis, *, held: bool) -> int:
+    age_ms = state.market.pools.age_ms(pool, now, held=held)
+    return MIDDLE_AGE_MS if age_ms is None else age_ms

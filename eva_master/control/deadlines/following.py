@@ -1,0 +1,134 @@
+"""What is bought for a job: all that it may run on, spot instances alone, or none of them."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from eva_master.control.alarms import Alarm
+from eva_master.control.context import Context
+from eva_master.control.deadlines.choosing import situation_of, what_is_expected
+from eva_master.control.deadlines.slack import Slack, has_a_choice, slack
+from eva_master.control.state.records import crew
+from eva_master.model.catalog import Purchase
+from eva_master.model.ids import Millis
+from eva_master.model.planning.spot_choice import SpotChoice
+from eva_master.model.records import Job, Outcome
+from eva_master.model.states import Buys, JobState, RunState
+from eva_master.model.values import replace
+from eva_master.packing.deadlines.table import UNKNOWN, Choice
+
+_LATE_EXIT_CODE = 124
+_SHORTEST_MS = 10_000
+"""Time to lose is looked at again no sooner, and less of it is none."""
+_LOOK_MS = 300_000
+"""How long nobody asks again whether a job that waits should go on waiting."""
+
+
+def follow(context: Context, job: Job) -> None:
+    """See what is to be bought for a job now, and when to look again.
+
+    One that is late is failed if its user wants it so.
+    """
+    spec = job.spec
+    if job.state is JobState.ENDING or (spec.deadline is None and not spec.spot_wait_ms):
+        return
+    if _failed(context, job) or job.waits or not has_a_choice(context.state, job):
+        return
+    found = _patient(context, job) if spec.deadline is None else _in_time(context, job)
+    buys, look_ms, wait_ms = found
+    if buys is not job.buys:
+        until_ms = None if wait_ms is None else Millis(context.now + wait_ms)
+        context.put_job(replace(job, buys=buys, buys_ms=context.now, buys_until_ms=until_ms))
+        context.state.view_cache.job_changed(job.id)
+        context.plan_wanted = True
+        if buys.kept:
+            _turn_back(context, job)
+    if look_ms is not None:
+        after = Millis(context.now + max(_SHORTEST_MS, look_ms))
+        context.alarms.at(after, Alarm.job(job.id))
+
+
+def _turn_back(context: Context, job: Job) -> None:
+    """Nobody is on the way to a spot instance any more; plans move who is there."""
+    for run in crew(context.state, job.id) if job.is_gang else context.state.in_hand(job.id):
+        target = run.target
+        if target is not None and target != run.instance:
+            there = context.state.instances[target]
+            if there.offering.purchase is Purchase.SPOT:
+                context.turn_back(run, target)
+
+
+def _failed(context: Context, job: Job) -> bool:
+    """Fail a job that is late if its user wants it so; if it may be, look again when it is."""
+    deadline = job.spec.deadline
+    if deadline is None or not deadline.fails:
+        return False
+    due_ms = deadline.due_ms(job.submitted_ms)
+    if context.now < due_ms:
+        context.alarms.at(Millis(due_ms), Alarm.job(job.id))
+        return False
+    reason = "it was not done by its deadline (`deadline_miss: fail`)"
+    ending = job.to(JobState.ENDING, context.now)
+    context.put_job(
+        replace(ending, outcome=Outcome.FAILED, exit_code=_LATE_EXIT_CODE, reason=reason)
+    )
+    return True
+
+
+class _Found(NamedTuple):
+    """What is to be bought, in how long to look again, and how long it waits at most."""
+
+    buys: Buys
+    look_ms: int | None = None
+    wait_ms: int | None = None
+
+
+def _patient(context: Context, job: Job) -> _Found:
+    """A job without a deadline waits for spot instances for as long as its user said."""
+    waits = [it for it in crew(context.state, job.id) if it.state is RunState.WAITING]
+    if not waits:
+        return _Found(Buys.ANY)
+    since = max(it.history[-1][1] for it in waits)
+    left_ms = since + job.spec.spot_wait_ms - context.now
+    return _Found(Buys.SPOT, left_ms, left_ms) if left_ms > 0 else _Found(Buys.ANY)
+
+
+def _in_time(context: Context, job: Job) -> _Found:
+    assert job.spec.deadline is not None
+    if context.now >= job.spec.deadline.due_ms(job.submitted_ms):
+        return _Found(Buys.ANY)  # It is late whatever it costs.
+    stands = slack(context.state, job, context.now, context.settings)
+    if stands is None:
+        return _Found(Buys.ON_DEMAND)
+    # Who came back at once would have to leave again at the first loss.
+    again_ms = max(stands.reserve_ms, 2 * _SHORTEST_MS)
+    if stands.slack_ms <= (again_ms if job.buys.kept else _SHORTEST_MS):
+        alone = stands.slack_ms <= 0 or job.buys is Buys.ALONE
+        look_ms = stands.slack_ms if stands.slack_ms > 0 else None
+        return _Found(Buys.ALONE if alone else Buys.ON_DEMAND, look_ms)
+    buys = _chosen(context, job, stands)
+    # Time to lose does not pass faster than the clock, unless work is lost, which is news.
+    look_ms = stands.slack_ms - _SHORTEST_MS
+    if buys is Buys.ANY:
+        return _Found(buys, look_ms)
+    return _Found(buys, min(_LOOK_MS, look_ms), look_ms if buys is Buys.SPOT else None)
+
+
+def _chosen(context: Context, job: Job, stands: Slack) -> Buys:
+    """By the rule that the operator chose.
+
+    Whoever runs on demand is not stopped in order to wait: it goes to a spot instance when there is
+    one. By the table it goes on asking for one, since nobody else tells when there is.
+    """
+    rule, state = context.settings.spot_choice, context.state
+    now = situation_of(state, job, stands, context.now)
+    learned = rule is SpotChoice.LEARNED
+    if learned and now.place is not Choice.WAIT:
+        return Buys.ANY  # Whatever the table says.
+    match context.chooser.choose(rule, what_is_expected(context, job) if learned else UNKNOWN, now):
+        case Choice.WAIT if now.place is Choice.WAIT:
+            return Buys.SPOT
+        case Choice.ON_DEMAND if rule is not SpotChoice.LEARNED:
+            return Buys.ON_DEMAND
+        case _:
+            return Buys.ANY

@@ -1,0 +1,120 @@
+"""How much time a job may lose and still arrive by its deadline."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from eva_master.control.measure import remaining
+from eva_master.control.planning.snapshot_builder import checkpoint_ms, launch_ms
+from eva_master.control.settings import Settings
+from eva_master.control.state.records import PlanningRecords, crew
+from eva_master.learning.delays import Delay
+from eva_master.model.catalog import Purchase, is_spot
+from eva_master.model.errors import InvalidJob
+from eva_master.model.ids import Family, Millis
+from eva_master.model.job import JobSpec, TaskSpec
+from eva_master.model.planning.estimate import LONGEST_MS
+from eva_master.model.records import Job
+from eva_master.model.states import TERMINAL_RUN
+
+_SURE = 3, 2
+"""What a change is expected to take, times this, is kept for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Slack:
+    """How a job with a deadline stands.
+
+    Attributes:
+        left_ms: The work that is left, in its present company.
+        slack_ms: How long it may do nothing, beyond the reserve.
+        reserve_ms: What is kept at all times for one change to instances on demand, and for work
+            that may be lost with a spot instance.
+        change_ms: How long such a change is expected to take.
+    """
+
+    left_ms: int
+    slack_ms: int
+    reserve_ms: int
+    change_ms: int
+
+
+def refusal(
+    state: PlanningRecords, spec: JobSpec, now: Millis, settings: Settings
+) -> InvalidJob | None:
+    """Why a deadline cannot be kept, `None` if it can be as far as is known."""
+    if spec.deadline is None:
+        return None
+    left = spec.deadline.due_ms(now) - now
+    if left <= 0:
+        return InvalidJob("the deadline has passed", hint="write a later one, or remove it")
+    takes = remaining.of_spec(state, spec, now).longest_ms
+    if takes is None:
+        return None
+    needs = takes + _start_ms(state, spec, spec.tasks, settings)
+    if left >= needs:
+        return None
+    return InvalidJob(
+        f"the deadline is in {_span(left)}, and on demand the job takes {_span(needs)}",
+        hint=f"write `deadline: {{within: {-(-needs // 60_000)}m}}` or a later one",
+    )
+
+
+def has_a_choice(state: PlanningRecords, job: Job) -> bool:
+    """Whether all of its tasks may run on spot instances and on others."""
+    kinds = [list(map(is_spot, _families(it))) for it in state.kinds(job.id)]
+    return all(any(it) and not all(it) for it in kinds)
+
+
+def slack(state: PlanningRecords, job: Job, now: Millis, settings: Settings) -> Slack | None:
+    """How a job with a deadline stands; `None` if nobody knows how long it takes."""
+    assert job.spec.deadline is not None
+    left_ms = _left_ms(state, job, now)
+    if left_ms is None:
+        return None
+    kinds = state.kinds(job.id)
+    change_ms = _start_ms(state, job.spec, kinds, settings)
+    change_ms += checkpoint_ms(state, job.spec, kinds, settings)
+    most, of = _SURE
+    reserve_ms = change_ms * most // of + max(settings.round_gap_ms, settings.round_grid_ms)
+    reserve_ms += job.spec.checkpoint_interval_ms  # What a loss without notice takes along.
+    slack_ms = job.spec.deadline.due_ms(job.submitted_ms) - now - left_ms - reserve_ms
+    return Slack(left_ms, slack_ms, reserve_ms, change_ms)
+
+
+def _left_ms(state: PlanningRecords, job: Job, now: Millis) -> int | None:
+    runs = crew(state, job.id) if job.is_gang else state.in_hand(job.id)
+    left = [remaining.left_ms(state, it, now) for it in runs if it.state not in TERMINAL_RUN]
+    if not job.is_gang and state.unseen(job.id):
+        left.append(remaining.longest_ms(state, job))
+    known = [it for it in left if it is not None]
+    # What should be over and is not takes nobody knows how long.
+    if not known or len(known) < len(left) or not 0 < max(known) < LONGEST_MS:
+        return None
+    return max(known)
+
+
+def _families(task: TaskSpec) -> list[Family]:
+    return [family for family, _ in task.demand]
+
+
+def _start_ms(
+    state: PlanningRecords, spec: JobSpec, kinds: Iterable[TaskSpec], settings: Settings
+) -> int:
+    """From an order on demand until the tasks run there."""
+    kinds = tuple(kinds)
+    families = {family for task in kinds for family in _families(task)}
+    lookup = state.learned.delays.lookup
+    boots = (
+        lookup(Delay.ACQUISITION, it.type.name, hint=None, default=it.type.acquisition_ms)
+        + lookup(Delay.SETUP, it.type.name, hint=None, default=it.type.setup_ms)
+        for it in state.catalog
+        if it.purchase is not Purchase.SPOT and it.type.family in families
+    )
+    return max(boots, default=0) + launch_ms(state, spec, kinds, settings)
+
+
+def _span(millis: int) -> str:
+    hours, rest = divmod(-(-millis // 60_000), 60)
+    return f"{hours} h {rest} min" if hours else f"{rest} min"

@@ -1,0 +1,113 @@
+"""Where a job with a deadline runs next: on a spot instance, on demand, or nowhere for a while."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass
+
+from eva_master.learning.market.survival import AGES_MS
+from eva_master.model.planning.spot_choice import SpotChoice
+from eva_master.packing.deadlines.table import CLASSES, Choice, Choices, Outlook, table
+
+_FINEST_MS = 60_000
+_STEPS = 160
+"""Work and time to lose are divided into so many steps at most."""
+_TABLES = 64
+"""So many are remembered, of 0.6 MB each."""
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """Where a job is.
+
+    Attributes:
+        left_ms: The work that is left, as the time that it takes.
+        slack_ms: The time that it may lose, beyond what a change to an instance on demand takes.
+        change_ms: How long a change takes.
+        place: Where it runs now.
+        there: Whether spot instances are to be had, or it runs on one.
+        age_ms: For how long they have been, or have not.
+        ahead_ms: How much more work is done than if it were done evenly until the deadline.
+    """
+
+    left_ms: int
+    slack_ms: int
+    change_ms: int
+    place: Choice
+    there: bool
+    age_ms: int
+    ahead_ms: int = 0
+
+
+class Chooser:
+    """Chooses by rules; it remembers tables, which take long to make."""
+
+    def __init__(self) -> None:
+        self._tables: dict[tuple[Outlook, int, int], tuple[Choices, ...]] = {}
+
+    def choose(self, rule: SpotChoice, outlook: Outlook, now: Situation) -> Choice:
+        """What a job does next.
+
+        It is on demand whenever it has no time to lose, and comes to no spot instance without the
+        time that this takes, since the time kept for a change is for the one after that.
+        """
+        if now.slack_ms <= 0 or rule is SpotChoice.ON_DEMAND:
+            return Choice.ON_DEMAND
+        match rule:
+            case SpotChoice.UNTIL_SAFETY_NET:
+                found = _until_safety_net(now)
+            case SpotChoice.UNIFORM_PROGRESS:
+                found = _uniform(now)
+            case SpotChoice.LEARNED:
+                found = self._cheapest(outlook, now)
+        comes = found is Choice.SPOT and now.place is not Choice.SPOT
+        return Choice.ON_DEMAND if comes and now.slack_ms < now.change_ms else found
+
+    def _cheapest(self, outlook: Outlook, now: Situation) -> Choice:
+        step_ms = _step_ms(now.left_ms + now.slack_ms)
+        work, slack = max(1, round(now.left_ms / step_ms)), now.slack_ms // step_ms
+        if slack == 0:
+            # Whoever runs may go on for what is left of a step; nobody may wait for longer.
+            return Choice.ON_DEMAND if now.place is Choice.WAIT else now.place
+        change = max(1, round(now.change_ms / step_ms))
+        choices = self._table(outlook, step_ms, change)
+        age = bisect_right(AGES_MS, now.age_ms)
+        pools = age if now.there else CLASSES + age
+        return Choice(int(choices[work + slack][work, pools, now.place]))
+
+    def _table(self, outlook: Outlook, step_ms: int, change: int) -> tuple[Choices, ...]:
+        wanted = outlook, step_ms, change
+        found = self._tables.pop(wanted, None)
+        if found is None:
+            # A step more than either is rounded up to.
+            made = table(outlook, step_ms, change, _STEPS + 1)
+            found = tuple(choices for _, choices in made)
+            while len(self._tables) >= _TABLES:
+                del self._tables[next(iter(self._tables))]  # The one that was asked longest ago.
+        self._tables[wanted] = found
+        return found
+
+
+def _until_safety_net(now: Situation) -> Choice:
+    if now.place is Choice.ON_DEMAND:
+        return Choice.ON_DEMAND
+    return Choice.SPOT if now.there else Choice.WAIT
+
+
+def _uniform(now: Situation) -> Choice:
+    """Whoever is behind catches up on demand, and stays until it is two changes ahead."""
+    if now.place is Choice.SPOT:
+        return Choice.SPOT
+    if now.place is Choice.ON_DEMAND and now.ahead_ms < 2 * now.change_ms:
+        return Choice.ON_DEMAND
+    if now.there:
+        return Choice.SPOT
+    return Choice.WAIT if now.ahead_ms >= 0 else Choice.ON_DEMAND
+
+
+def _step_ms(whole_ms: int) -> int:
+    """The length of a step: of few lengths, so that few tables are made."""
+    step_ms = _FINEST_MS
+    while step_ms * _STEPS < whole_ms:
+        step_ms = step_ms * 4 // 3 if step_ms % 9 == 0 else step_ms * 3 // 2
+    return step_ms

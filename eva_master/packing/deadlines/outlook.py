@@ -1,0 +1,52 @@
+"""What is expected of the spot instances that a job may run on, from what was learned of pools."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+
+from eva_master.learning.market.pools import Pool, SpotPools
+from eva_master.learning.market.survival import AGES_MS
+from eva_master.model.ids import MILLION
+from eva_master.packing.deadlines.table import Outlook
+
+_AGES_MS = tuple((start + stop) // 2 for start, stop in pairwise((0, *AGES_MS, 2 * AGES_MS[-1])))
+"""One for each class of age."""
+MIDDLE_AGE_MS = AGES_MS[len(AGES_MS) // 2]
+"""The age of what nobody watched."""
+_FINER = 1
+"""Rates make a difference if they differ by this root of two; a table serves for all alike."""
+_PRICE_STEP_PPM = MILLION // 50
+_SMALLEST, _LARGEST = 1e-4, 1e4
+
+
+def outlook(known: SpotPools, pools: Sequence[Pool], price_ppm: int) -> Outlook:
+    """What is expected of pools, any of which will do.
+
+    Args:
+        known: What was learned of them.
+        pools: At least one.
+        price_ppm: What they cost, in millionths of what is paid on demand.
+    """
+    loss = (sum(known.loss_at(it, age) for it in pools) / len(pools) for age in _AGES_MS)
+    back = (sum(known.return_at(it, age) for it in pools) for age in _AGES_MS)
+    shares = [known.there_share(it) for it in pools]
+    # One of them runs dry, and it is none of the others that are there.
+    rest = (shares[:place] + shares[place + 1 :] for place in range(len(shares)))
+    others = [1 - math.prod(1 - it for it in share) for share in rest]
+    return Outlook(
+        _rounded(price_ppm),
+        tuple(map(_rounded_rate, loss)),
+        tuple(map(_rounded_rate, back)),
+        round(20 * sum(others) / len(others)) * (MILLION // 20),
+    )
+
+
+def _rounded(price_ppm: int) -> int:
+    return max(1, round(price_ppm / _PRICE_STEP_PPM) * _PRICE_STEP_PPM)
+
+
+def _rounded_rate(rate: float) -> float:
+    bounded = min(_LARGEST, max(_SMALLEST, rate))
+    return float(2 ** (round(_FINER * math.log2(bounded)) / _FINER))

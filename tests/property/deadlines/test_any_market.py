@@ -1,0 +1,75 @@
+"""Whatever a spot market does, deadlines that can be kept on demand are kept."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eva_master.model.fleet.market import Market, Span
+from eva_master.model.planning.spot_choice import SpotChoice
+from eva_master.model.trace import Trace
+from tests.drawing import drawn
+from tests.simulation.spot.test_spot_markets import HOUR, jobs, simulated
+
+MINUTE = HOUR // 60
+SLOWEST_START_MS = 5 * MINUTE
+"""Within so long a job begins to run on demand, and so it could be submitted."""
+
+spans = st.lists(
+    st.tuples(st.integers(1, 180), st.integers(0, 4), st.sampled_from([300_000, 2_900_000])),
+    min_size=1,
+    max_size=25,
+)
+works = st.lists(
+    st.tuples(st.integers(0, 600), st.integers(5, 400), st.integers(0, 300)),
+    min_size=1,
+    max_size=6,
+)
+
+
+def drawn_market(lengths: list[tuple[int, int, int]]) -> Market:
+    """A pool that has so much room at such a price for so many minutes, over and over."""
+    found, start = [], 0
+    for minutes, room, price in lengths:
+        found.append(Span(start, room, price))
+        start += minutes * MINUTE
+    return Market({("*", "a"): tuple(found)}, start)
+
+
+def drawn_jobs(told: list[tuple[int, int, int]]) -> Trace:
+    """Jobs that arrive at a minute, work for some, and may lose some."""
+    one = jobs(1, 1).jobs[0]
+    return Trace(
+        "jobs",
+        tuple(
+            replace(
+                one,
+                id=f"j{number}",
+                arrival_ms=arrival * MINUTE,
+                duration_ms=work * MINUTE,
+                within_ms=work * MINUTE + SLOWEST_START_MS + slack * MINUTE,
+            )
+            for number, (arrival, work, slack) in enumerate(sorted(told))
+        ),
+    )
+
+
+@given(spans, works, st.sampled_from(SpotChoice), st.sampled_from(["no_packing", "eva"]))
+@drawn(12)
+def test_no_deadline_is_missed_because_of_spot(
+    lengths: list[tuple[int, int, int]],
+    told: list[tuple[int, int, int]],
+    rule: SpotChoice,
+    policy: str,
+) -> None:
+    trace = drawn_jobs(told)
+    simulation = simulated(trace, drawn_market(lengths), policy, spot_choice=rule)
+    due = {it.id: it.within_ms for it in trace.jobs}
+    ended = simulation.outcome().record.jobs
+    assert {it.name for it in ended} == set(due), "no job is lost"
+    for it in ended:
+        limit = due[it.name]
+        assert limit is not None
+        assert it.finished_ms - it.submitted_ms <= limit, f"{it.name} under {rule}, {policy}"

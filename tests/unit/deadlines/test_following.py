@@ -1,0 +1,213 @@
+"""What the control loop buys for jobs with deadlines, and when it looks again."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from eva_master.control.machine import Machine
+from eva_master.control.settings import Settings
+from eva_master.control.state.store import State
+from eva_master.model.actions import Action, Reply
+from eva_master.model.catalog import is_spot
+from eva_master.model.errors import InvalidJob
+from eva_master.model.events import InstanceUp, JobSubmitted, LaunchFailed, Tick, WorkerRegistered
+from eva_master.model.ids import JobId, Millis
+from eva_master.model.job import Deadline
+from eva_master.model.planning.snapshot import RunView
+from eva_master.model.planning.spot_choice import SpotChoice
+from eva_master.model.states import Buys, JobState
+from tests.unit.control.test_control_cloud import (
+    CATALOG,
+    FIRST,
+    RUN,
+    SIZE,
+    SPOT,
+    ZONES,
+    launched,
+    passed,
+    request,
+    submitted,
+)
+
+HOUR = 3_600_000
+FAR_MS = 10**14
+JOB = JobId("job-1")
+
+
+def machine(**changed: object) -> Machine:
+    """A control loop that does nothing at fixed times."""
+    settings = Settings(
+        round_gap_ms=0,
+        round_period_ms=FAR_MS,
+        sync_period_ms=FAR_MS,
+        cloud_resend_ms=FAR_MS,
+        worker_resend_ms=FAR_MS,
+    )
+    return Machine(State(CATALOG), replace(settings, **changed))  # type: ignore[arg-type]
+
+
+def due(deadline: Deadline | None, *, hours: float = 2, **more: object) -> JobSubmitted:
+    """A job that takes so long."""
+    event = submitted()
+    spec = replace(event.spec, deadline=deadline, duration_ms=round(hours * HOUR), **more)  # type: ignore[arg-type]
+    return replace(event, spec=spec)
+
+
+def within(hours: float, **more: object) -> JobSubmitted:
+    return due(Deadline(within_ms=round(hours * HOUR)), **more)  # type: ignore[arg-type]
+
+
+def shown(actions: list[Action]) -> RunView:
+    """The job's task as its policy sees it."""
+    (view,) = request(actions).snapshot.runs
+    return view
+
+
+def offered(actions: list[Action]) -> set[bool]:
+    """Whether it is offered spot instances, and others."""
+    return {is_spot(family) for family, _ in shown(actions).task.demand}
+
+
+@pytest.mark.parametrize(
+    ("deadline", "what", "hint"),
+    [
+        (Deadline(at_ms=5), "the deadline has passed", "later"),
+        (Deadline(within_ms=2 * HOUR), "on demand the job takes 2 h 1 min", "within: 121m"),
+    ],
+)
+def test_what_cannot_be_kept_is_refused_with_the_earliest(
+    deadline: Deadline, what: str, hint: str
+) -> None:
+    it = machine()
+    (reply,) = (one for one in it.handle([due(deadline)], Millis(10)) if isinstance(one, Reply))
+    assert isinstance(reply.error, InvalidJob)
+    assert what in reply.error.message
+    assert hint in reply.error.hint
+    assert not it.state.jobs
+    # The earliest that it names is accepted.
+    asked = replace(within(121 / 60), command="again")
+    (reply,) = (one for one in it.handle([asked], Millis(20)) if isinstance(one, Reply))
+    assert reply.error is None
+
+
+def test_a_job_without_time_to_lose_is_offered_no_spot_instance() -> None:
+    it = machine()
+    assert offered(it.handle([within(2.025)], Millis(0))) == {False}
+    assert it.state.jobs[JOB].buys.kept
+    roomy = machine()
+    assert offered(roomy.handle([within(9)], Millis(0))) == {False, True}
+
+
+def test_nobody_knows_how_long_it_takes() -> None:
+    it = machine()
+    event = within(9)
+    unknown = replace(event, spec=replace(event.spec, duration_ms=None))
+    assert offered(it.handle([unknown], Millis(0))) == {False}
+
+
+def on_spot(it: Machine, hours: float) -> Millis:
+    """Have a job of two hours wait for the spot instance that it gets; when its time is up."""
+    launched(it, it.handle([within(hours)], Millis(0)), SPOT, 1)
+    alarm = it.deadline()
+    assert alarm is not None
+    return alarm
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_when_its_time_is_up_it_turns_back_from_a_spot_instance(restarts: bool) -> None:
+    it = machine()
+    alarm = on_spot(it, 3)
+    # It takes two hours, and some minutes are kept for the change.
+    assert 0.9 * HOUR < alarm < HOUR
+    if restarts:
+        it = Machine(State.restored(CATALOG, it.take_changes()), it.settings)
+        passed(it, it.recover(Millis(2)), 3)
+        again = it.deadline()
+        assert again is not None
+        assert again <= alarm
+    assert it.state.runs[RUN].target == FIRST
+    actions = it.handle([Tick()], alarm)
+    assert it.state.runs[RUN].target is None
+    assert offered(actions) == {False}
+    assert it.state.jobs[JOB].buys is Buys.ON_DEMAND
+
+
+def test_a_clock_that_jumps_over_it_has_it_turn_back_at_once() -> None:
+    it = machine()
+    alarm = on_spot(it, 3)
+    actions = it.handle([Tick()], Millis(alarm + HOUR))
+    view = shown(actions)
+    assert (view.instance, view.alone) == (None, True)
+    assert it.state.jobs[JOB].buys is Buys.ALONE
+
+
+def test_who_runs_on_demand_and_has_no_time_is_not_moved() -> None:
+    it = machine()
+    launched(it, it.handle([within(2.025)], Millis(0)), ZONES[0], 1)
+    it.handle([InstanceUp(FIRST, Millis(2))], Millis(2))
+    it.handle([WorkerRegistered(FIRST, 1, SIZE, ())], Millis(3))
+    other = submitted()
+    other = replace(other, command="second", spec=replace(other.spec, name="second"))
+    view = request(it.handle([other], Millis(4))).snapshot.runs[0]
+    assert (view.id, view.instance, view.pinned) == (RUN, FIRST, True)
+
+
+def test_a_pool_that_refuses_is_waited_for_while_there_is_time() -> None:
+    it = machine()
+    actions = it.handle([within(12)], Millis(0))
+    launched(it, actions, SPOT, 1)
+    actions = it.handle([LaunchFailed(FIRST, Millis(2), "none left")], Millis(2))
+    assert it.state.jobs[JOB].buys is Buys.SPOT
+    until = it.state.jobs[JOB].buys_until_ms
+    assert until is not None
+    assert 9.9 * HOUR < until < 10 * HOUR
+    assert offered(actions) == {True}
+    again = it.deadline()
+    assert again is not None
+    assert again <= until, "it is looked at again before its time is up"
+    it.handle([Tick()], Millis(until))
+    assert it.state.jobs[JOB].buys.kept
+
+
+def test_a_rule_may_have_all_of_them_on_demand() -> None:
+    it = machine(spot_choice=SpotChoice.ON_DEMAND)
+    assert offered(it.handle([within(100)], Millis(0))) == {False}
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_what_is_late_goes_on_or_is_failed(fails: bool) -> None:
+    it = machine()
+    event = due(Deadline(within_ms=3 * HOUR, fails=fails))
+    it.handle([event], Millis(0))
+    it.handle([Tick()], Millis(3 * HOUR))
+    job = it.state.jobs[JOB]
+    if not fails:
+        assert (job.state, job.buys) == (JobState.PENDING, Buys.ANY), "it is as cheap as it can be"
+        return
+    assert (job.state, job.exit_code) == (JobState.FAILED, 124)
+    assert "deadline_miss" in job.reason
+
+
+def test_without_a_deadline_it_waits_as_long_as_it_says() -> None:
+    it = machine()
+    actions = it.handle([due(None, spot_wait_ms=HOUR)], Millis(0))
+    assert offered(actions) == {True}
+    passed(it, actions, 1)
+    assert it.state.jobs[JOB].buys_until_ms == HOUR
+    assert it.deadline() == HOUR
+    assert offered(it.handle([Tick()], Millis(HOUR))) == {False, True}
+
+
+def test_what_checkpoints_by_itself_keeps_the_time_of_a_lost_interval() -> None:
+    plain, storing = machine(), machine()
+    first = on_spot(plain, 4)
+    launched(
+        storing,
+        storing.handle([within(4, checkpoint_interval_ms=HOUR // 2)], Millis(0)),
+        SPOT,
+        1,
+    )
+    second = storing.deadline()
+    assert second == first - HOUR // 2
