@@ -44,6 +44,8 @@ from eva_master.model.fleet.market import ANY_TYPE, Market, Span
 from eva_master.model.ids import MILLION, MILLIS_PER_HOUR
 from eva_master.model.trace import SpotUse, Trace
 from eva_master.simulation.cluster.truth import Truth
+from eva_master.simulation.results.market_bound import market_bound
+from eva_master.simulation.results.metrics import Outcome, usd
 from eva_master.simulation.run import Setup, Simulation
 
 _AMPLE = 100_000
@@ -194,7 +196,9 @@ def due(trace: Trace, factor: float) -> Trace:
 def row(scenario: Scenario, policy: str, offset: str, on_demand: Simulation) -> dict[str, Any]:
     """The figures of one run, and some of one without spot instances."""
     on_demand_usd = on_demand.outcome().cost_usd
-    simulation, wall_s = run(scenario, policy, scenario.market.began_at(parse_duration(offset)))
+    market = scenario.market.began_at(parse_duration(offset))
+    sold = market.offered(scenario.catalog)
+    simulation, wall_s = run(scenario, policy, market)
     outcome, hours = simulation.outcome(), dict.fromkeys(Purchase, 0.0)
     for machine in simulation.cluster.cloud.bill().values():
         if machine.up_ms is not None and machine.gone_ms is not None:
@@ -206,6 +210,7 @@ def row(scenario: Scenario, policy: str, offset: str, on_demand: Simulation) -> 
         "offset": offset,
         "cost_usd": round(outcome.cost_usd, 2),
         "on_demand_usd": round(on_demand_usd, 2),
+        "bound_usd": round(usd(market_bound(scenario.trace, sold, market)), 2),
         "saved": round(1 - outcome.cost_usd / on_demand_usd, 4),
         "interruptions": simulation.market.interrupted,
         "refused": simulation.market.refused,
@@ -214,12 +219,21 @@ def row(scenario: Scenario, policy: str, offset: str, on_demand: Simulation) -> 
         "spot_h": round(hours[Purchase.SPOT], 1),
         "on_demand_h": round(hours[Purchase.ON_DEMAND], 1),
         "later": sum(_is_later(scenario, simulation)),
-        "missed": sum(late > 0 for late in _late_s(scenario, simulation)),
-        "missed_on_demand": sum(late > 0 for late in _late_s(scenario, on_demand)),
-        "late_s_max": round(max([0.0, *_late_s(scenario, simulation)])),
+        **_missed(outcome, on_demand.outcome()),
         "jct_mean_h": round(outcome.jct_mean_h, 3),
         "plan_p99_s": round(outcome.planning.p99_s, 4),
         "wall_s": round(wall_s, 1),
+    }
+
+
+def _missed(outcome: Outcome, on_demand: Outcome) -> dict[str, Any]:
+    """Deadlines, if there are any, and those that are missed without spot instances."""
+    if outcome.deadlines is None or on_demand.deadlines is None:
+        return {}
+    return {
+        "missed": outcome.deadlines.missed,
+        "missed_on_demand": on_demand.deadlines.missed,
+        "late_s_max": round(3_600 * outcome.deadlines.late_max_h),
     }
 
 
@@ -228,14 +242,6 @@ def _is_later(scenario: Scenario, simulation: Simulation) -> Iterator[bool]:
     for job in simulation.outcome().record.jobs:
         took = job.finished_ms - job.submitted_ms
         yield took > _LATER * alone[job.name] + _LATER_MS
-
-
-def _late_s(scenario: Scenario, simulation: Simulation) -> list[float]:
-    """By how much each job with a deadline missed it; less than 0 for those that kept it."""
-    within = {job.id: job.within_ms for job in scenario.trace.jobs}
-    jobs = simulation.outcome().record.jobs
-    found = ((job.finished_ms - job.submitted_ms, within[job.name]) for job in jobs)
-    return [(took - most) / 1_000 for took, most in found if most is not None]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

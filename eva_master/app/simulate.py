@@ -33,6 +33,7 @@ from eva_master.packing.elastic.fixed import built
 from eva_master.ports import Policy, PolicyKind
 from eva_master.simulation.cluster.truth import Truth
 from eva_master.simulation.results.lower_bound import reference_bound
+from eva_master.simulation.results.market_bound import market_bound
 from eva_master.simulation.results.metrics import Outcome, usd
 from eva_master.simulation.run import Setup, Simulation
 
@@ -331,7 +332,10 @@ def compare(
         def told(done: int, total: int) -> None:
             watch("lower bound", RunProgress(0, done, total, 0.0))
 
-        bound = usd(reference_bound(setup.trace, setup.catalog, told))
+        if setup.market is None:
+            bound = usd(reference_bound(setup.trace, setup.catalog, told))
+        else:
+            bound = usd(market_bound(setup.trace, setup.catalog, setup.market, told))
     return Comparison(tuple(runs.values()), alone.outcome.cost_usd, bound)
 
 

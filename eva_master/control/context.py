@@ -94,6 +94,8 @@ class Context:
         self.outlooks: dict[tuple[Pool, ...], tuple[Millis, Outlook]] = {}
         """What was expected last of pools that jobs with deadlines may use, and until when."""
         self.chooser = Chooser()
+        self.looks: dict[JobId, Millis] = {}
+        """When each job is looked at next that has a deadline or waits for spot instances."""
         self.refused: set[str] = set()
         """Partitions whose spot launches were refused in this turn."""
         self.failures = FailureMemory()

@@ -23,7 +23,11 @@ if TYPE_CHECKING:
 
     from eva_master.app.history import History
     from eva_master.app.simulate import Chosen, Comparison, Division, Run, RunProgress
-    from eva_master.simulation.results.metrics import PartitionFigures, TenantFigures
+    from eva_master.simulation.results.metrics import (
+        DeadlineFigures,
+        PartitionFigures,
+        TenantFigures,
+    )
     from eva_master.simulation.run import Setup
 
 _EXISTING = click.Path(path_type=Path, exists=True)
@@ -340,7 +344,7 @@ def _compare(chosen: Sequence[Chosen], setup: Setup, options: Mapping[str, Any])
             setup,
             rhythm=gap_of(options["round_gap"]),
             # What packing costs at least is reckoned at prices that do not change.
-            reference=not options["no_reference"] and setup.market is None,
+            reference=not options["no_reference"],
             division=_division(setup, options["partition_file"]),
             estimates=None if (mode := options["estimates"]) is None else Estimates(mode),
             watch=watch,
@@ -390,18 +394,23 @@ def _write(comparison: Comparison, folder: Path, chosen: str | None) -> None:
 def _shape(run: Run, comparison: Comparison, history: History | None) -> dict[str, Any]:
     """The metrics of a policy for ``--json``."""
     planning = {f"planning_{name}": took for name, took in asdict(run.outcome.planning).items()}
-    parts = run.outcome.partitions
+    parts, due = run.outcome.partitions, run.outcome.deadlines
     return {
         "policy": run.policy,
         **run.outcome.row(),
         **({"tenants": [asdict(one) for one in of]} if (of := run.outcome.tenants) else {}),
         **({"partitions": [asdict(one) for one in parts]} if parts else {}),
+        **({} if due is None else {"deadlines": asdict(due)}),
         "nopack_usd": comparison.nopack_usd,
         "reference_bound_usd": comparison.bound_usd,
         **({} if history is None else _history_shape(history)),
         **planning,
         "wall_s": run.wall_s,
     }
+
+
+def _late(due: DeadlineFigures | None) -> str:
+    return "-" if due is None else f"{due.missed}/{due.jobs}"
 
 
 def _history_shape(history: History) -> dict[str, Any]:
@@ -424,6 +433,7 @@ _COLUMNS: Mapping[str, Callable[[Run, Comparison], str]] = {
     "P95 JCT": lambda run, _: f"{run.outcome.jct_p95_h:.2f}h",
     "TASKS EACH": lambda run, _: f"{run.outcome.tasks_per_instance:.2f}",
     "FULL": lambda run, _: f"{100 * run.outcome.full_share:.0f}%",
+    "LATE": lambda run, _: _late(run.outcome.deadlines),
     "TOOK": lambda run, _: f"{run.wall_s:.1f}s",
 }
 _NARROW, _ALWAYS = 105, 8

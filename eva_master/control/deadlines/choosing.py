@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from eva_master.control.context import Context
-from eva_master.control.deadlines.slack import Slack
-from eva_master.control.state.records import PlanningRecords, crew
+from eva_master.control.deadlines.slack import Slack, in_work
+from eva_master.control.measure.remaining import worked_ms
+from eva_master.control.state.records import PlanningRecords
 from eva_master.learning.market.pools import Pool
 from eva_master.learning.market.spot_market import pool_of
 from eva_master.model.catalog import Offering, Purchase
 from eva_master.model.ids import MILLION, MILLIS_PER_HOUR, Millis
 from eva_master.model.job import TaskSpec
 from eva_master.model.records import Job, TaskRun
-from eva_master.model.states import TERMINAL_RUN
+from eva_master.model.states import RunState
 from eva_master.packing.deadlines.choice import Situation
 from eva_master.packing.deadlines.outlook import MIDDLE_AGE_MS, outlook
 from eva_master.packing.deadlines.table import Choice, Outlook
@@ -32,7 +33,7 @@ def situation_of(state: PlanningRecords, job: Job, stands: Slack, now: Millis) -
     gone_ms = now - job.submitted_ms
     # What is left takes as much of the whole time as there is of it, less what may be lost.
     due_left_ms = max(0, given_ms - gone_ms)
-    work_ms = stands.left_ms + sum(it.work_ms for it in crew(state, job.id)) // job.members
+    work_ms = stands.left_ms + _done_ms(state, job, now)
     even_ms = work_ms * due_left_ms // max(1, given_ms)
     return Situation(
         stands.left_ms,
@@ -43,6 +44,14 @@ def situation_of(state: PlanningRecords, job: Job, stands: Slack, now: Millis) -
         age_ms,
         ahead_ms=even_ms - stands.left_ms,
     )
+
+
+def _done_ms(state: PlanningRecords, job: Job, now: Millis) -> int:
+    """How long the task has worked that has worked for longest."""
+    runs = in_work(state, job)
+    running = {it.id for it in runs if it.state is RunState.RUNNING}
+    worked = (it.work_ms + (worked_ms(state, it, now) if it.id in running else 0) for it in runs)
+    return max(worked, default=0)
 
 
 def what_is_expected(context: Context, job: Job) -> Outlook:
@@ -76,8 +85,7 @@ def _fits(task: TaskSpec, offering: Offering) -> bool:
 
 def _place(state: PlanningRecords, job: Job) -> tuple[Choice, set[Pool]]:
     """Where its tasks are to be; the worst for all."""
-    runs = crew(state, job.id) if job.is_gang else state.in_hand(job.id)
-    here = [_offering(state, it) for it in runs if it.state not in TERMINAL_RUN]
+    here = [_offering(state, it) for it in in_work(state, job)]
     known = [it for it in here if it is not None]
     if not known or len(known) < len(here):
         return Choice.WAIT, set()

@@ -44,8 +44,15 @@ def follow(context: Context, job: Job) -> None:
         if buys.kept:
             _turn_back(context, job)
     if look_ms is not None:
-        after = Millis(context.now + max(_SHORTEST_MS, look_ms))
-        context.alarms.at(after, Alarm.job(job.id))
+        _look_again(context, job, Millis(context.now + max(_SHORTEST_MS, look_ms)))
+
+
+def _look_again(context: Context, job: Job, at: Millis) -> None:
+    """Look at a job at a time, or sooner: each look decides when the next one is."""
+    before = context.looks.get(job.id)
+    if before is None or before <= context.now or at < before:
+        context.looks[job.id] = at
+        context.alarms.at(at, Alarm.job(job.id))
 
 
 def _turn_back(context: Context, job: Job) -> None:
@@ -84,11 +91,16 @@ class _Found(NamedTuple):
 
 
 def _patient(context: Context, job: Job) -> _Found:
-    """A job without a deadline waits for spot instances for as long as its user said."""
-    waits = [it for it in crew(context.state, job.id) if it.state is RunState.WAITING]
-    if not waits:
-        return _Found(Buys.ANY)
-    since = max(it.history[-1][1] for it in waits)
+    """A job without a deadline waits for spot instances for as long as its user said.
+
+    The tasks of an array do so once, from its submission on.
+    """
+    since: int = job.submitted_ms
+    if job.is_gang:
+        waits = [it for it in crew(context.state, job.id) if it.state is RunState.WAITING]
+        if not waits:
+            return _Found(Buys.ANY)
+        since = max(it.history[-1][1] for it in waits)
     left_ms = since + job.spec.spot_wait_ms - context.now
     return _Found(Buys.SPOT, left_ms, left_ms) if left_ms > 0 else _Found(Buys.ANY)
 

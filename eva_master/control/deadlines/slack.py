@@ -15,7 +15,7 @@ from eva_master.model.errors import InvalidJob
 from eva_master.model.ids import Family, Millis
 from eva_master.model.job import JobSpec, TaskSpec
 from eva_master.model.planning.estimate import LONGEST_MS
-from eva_master.model.records import Job
+from eva_master.model.records import Job, TaskRun
 from eva_master.model.states import TERMINAL_RUN
 
 _SURE = 3, 2
@@ -84,15 +84,26 @@ def slack(state: PlanningRecords, job: Job, now: Millis, settings: Settings) -> 
 
 
 def _left_ms(state: PlanningRecords, job: Job, now: Millis) -> int | None:
-    runs = crew(state, job.id) if job.is_gang else state.in_hand(job.id)
-    left = [remaining.left_ms(state, it, now) for it in runs if it.state not in TERMINAL_RUN]
-    if not job.is_gang and state.unseen(job.id):
-        left.append(remaining.longest_ms(state, job))
+    """How long a job goes on; of an array as many tasks run at once as it asks for."""
+    left = [remaining.left_ms(state, it, now) for it in in_work(state, job)]
+    waiting = 0 if job.is_gang else len(job.spec.tasks) - state.succeeded(job.id) - len(left)
+    longest_ms = remaining.longest_ms(state, job) if waiting > 0 else 0
     known = [it for it in left if it is not None]
-    # What should be over and is not takes nobody knows how long.
-    if not known or len(known) < len(left) or not 0 < max(known) < LONGEST_MS:
+    if longest_ms is None or len(known) < len(left):
         return None
-    return max(known)
+    left_ms = max(known, default=0)
+    if (at_once := job.spec.concurrency) is None:
+        left_ms = max(left_ms, longest_ms)
+    else:
+        left_ms += longest_ms * -(-max(0, waiting) // at_once)
+    # What should be over and is not takes nobody knows how long.
+    return left_ms if 0 < left_ms < LONGEST_MS else None
+
+
+def in_work(state: PlanningRecords, job: Job) -> list[TaskRun]:
+    """The task runs of a gang, or those of an array that have or are to have a place."""
+    runs = crew(state, job.id) if job.is_gang else state.in_hand(job.id)
+    return [it for it in runs if it.state not in TERMINAL_RUN]
 
 
 def _families(task: TaskSpec) -> list[Family]:

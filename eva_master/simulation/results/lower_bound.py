@@ -8,8 +8,11 @@ and empty instances cost nothing. The bound depends on the trace and the catalog
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterator
+from functools import cached_property
 from itertools import pairwise
+from operator import itemgetter
 
 import numpy as np
 
@@ -53,15 +56,37 @@ class ReferenceBound:
 
     def exact(self, watch: Watch | None = None) -> int:
         """The bound (see `eva_master.model.ids.Exact`)."""
-        moments = list(self._moments())
-        counts: Ints = np.zeros(len(self._problem.classes), dtype=np.int64)
         total = 0
-        for done, ((at, change), (until, _)) in enumerate(pairwise(moments)):
-            counts = counts + change
-            total += self._hourly(counts) * (until - at)
+        for done, (at, until) in enumerate(pairwise(self.times)):
+            total += self.between(at, until)
             if watch is not None:
-                watch(done + 1, len(moments) - 1)
+                watch(done + 1, len(self.times) - 1)
+        return self.summed(total)
+
+    @property
+    def times(self) -> list[int]:
+        """When tasks come or go, in order."""
+        return [at for at, _ in self._there]
+
+    def between(self, at: int, until: int) -> int:
+        """The bound on the cost from one time to another, between which nobody comes or goes."""
+        place = bisect_right(self._there, at, key=itemgetter(0)) - 1
+        return self._hourly(self._there[place][1]) * (until - at)
+
+    @staticmethod
+    def summed(total: int) -> int:
+        """The sum of such bounds, as an `eva_master.model.ids.Exact`."""
         return total // MILLION
+
+    @cached_property
+    def _there(self) -> list[tuple[int, Ints]]:
+        """The times at which tasks come or go, with the number of each class from then on."""
+        counts: Ints = np.zeros(len(self._problem.classes), dtype=np.int64)
+        found = []
+        for at, change in self._moments():
+            counts = counts + change
+            found.append((at, counts))
+        return found
 
     def _moments(self) -> Iterator[tuple[int, Ints]]:
         """The times at which tasks come or go, in order, with the number of each class."""

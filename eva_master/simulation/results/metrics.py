@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from statistics import fmean, median
 
@@ -31,6 +31,7 @@ class JobFigures:
         alone_ms: How long it would have taken alone, likewise.
         moves: How often its tasks moved to another instance.
         id: As its tasks' runs name it.
+        due_ms: When it was to be done; `None` if it had no deadline.
     """
 
     name: str
@@ -45,11 +46,39 @@ class JobFigures:
     tenant: str = DEFAULT_TENANT
     partition: str = ""
     id: str = ""
+    due_ms: int | None = None
+
+    @property
+    def late_ms(self) -> int:
+        """By how much it missed its deadline, 0 if it kept it or had none."""
+        return 0 if self.due_ms is None else max(0, self.finished_ms - self.due_ms)
 
     @property
     def jct_ms(self) -> int:
         """Job completion time, from arrival to end."""
         return self.finished_ms - self.submitted_ms
+
+
+@dataclass(frozen=True, slots=True)
+class DeadlineFigures:
+    """What became of deadlines.
+
+    Attributes:
+        jobs: How many have any.
+        missed: How many of them were late, and `late_max_h` by how much the latest was.
+    """
+
+    jobs: int
+    missed: int
+    late_max_h: float
+
+    @classmethod
+    def of(cls, jobs: Iterable[JobFigures]) -> DeadlineFigures | None:
+        """Those of some jobs, `None` if none has a deadline."""
+        late = [it.late_ms for it in jobs if it.due_ms is not None]
+        if not late:
+            return None
+        return cls(len(late), sum(it > 0 for it in late), max(late) / MILLIS_PER_HOUR)
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,6 +249,7 @@ class Outcome:
         planning: Time of decisions, the only field that differs between runs of one seed.
         tenants: By name; empty where no trace and no journal names any.
         partitions: In the order of the settings; empty if the cluster is not divided.
+        deadlines: `None` if no job has any.
     """
 
     jobs_finished: int
@@ -245,6 +275,7 @@ class Outcome:
     record: Record = field(default=Record(), repr=False)
     tenants: tuple[TenantFigures, ...] = ()
     partitions: tuple[PartitionFigures, ...] = ()
+    deadlines: DeadlineFigures | None = None
 
     def row(self) -> dict[str, float]:
         """All metrics of the whole run except planning times, for JSON."""
@@ -253,6 +284,7 @@ class Outcome:
         kept.pop("record")
         kept.pop("tenants")
         kept.pop("partitions")
+        kept.pop("deadlines")
         return kept
 
 
@@ -342,7 +374,7 @@ def job_figures(job: Job, run_metrics: RunMetrics, alone_ms: float, moves: int) 
         moves: Of all its tasks.
     """
     assert job.finished_ms is not None
-    executed = run_metrics.executed.get(job.id)
+    executed, deadline = run_metrics.executed.get(job.id), job.spec.deadline
     return JobFigures(
         job.spec.name,
         job.spec.tasks[0].workload,
@@ -356,6 +388,7 @@ def job_figures(job: Job, run_metrics: RunMetrics, alone_ms: float, moves: int) 
         job.spec.tenant,
         job.partition,
         job.id,
+        None if deadline is None else deadline.due_ms(job.submitted_ms),
     )
 
 
@@ -407,6 +440,7 @@ def outcome(
         end_h=counts.end_ms / MILLIS_PER_HOUR,
         planning=planning,
         record=record,
+        deadlines=DeadlineFigures.of(jobs),
     )
 
 

@@ -97,3 +97,16 @@ def test_waiting_saves_what_it_is_for() -> None:
     patient = simulated(within(jobs(4, 6), 20), of)
     at_once = simulated(jobs(4, 6), of)
     assert patient.outcome().cost_usd < 0.7 * at_once.outcome().cost_usd
+
+
+def test_what_was_missed_is_counted() -> None:
+    # A start takes a second, and there is a third of one for it.
+    trace = within(jobs(3, 1), 1.0001)
+    late = simulated(trace, up((0, 30)), spot_choice=SpotChoice.ON_DEMAND).outcome().deadlines
+    assert late is not None
+    assert (late.jobs, late.missed) == (3, 3)
+    assert late.late_max_h * 3_600 == pytest.approx(0.64)
+    kept = simulated(within(jobs(3, 1), 1.5), up((0, 30))).outcome().deadlines
+    assert kept is not None
+    assert (kept.jobs, kept.missed, kept.late_max_h) == (3, 0, 0)
+    assert simulated(jobs(1, 1), up((0, 30))).outcome().deadlines is None

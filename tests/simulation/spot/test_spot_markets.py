@@ -12,6 +12,8 @@ from eva_master.model.fleet.market import Market, Span
 from eva_master.model.ids import MILLION, MILLIS_PER_HOUR, Family, Price, Workload
 from eva_master.model.resources import Resources
 from eva_master.model.trace import SpotUse, Trace, TraceJob, TraceTask
+from eva_master.simulation.results.lower_bound import reference_bound
+from eva_master.simulation.results.market_bound import market_bound
 from eva_master.simulation.results.metrics import usd
 from eva_master.simulation.run import Setup, Simulation
 
@@ -137,3 +139,22 @@ def test_a_pool_that_stays_dry_is_tried_less_and_less_often() -> None:
     assert simulation.market is not None
     # After one, two, four and eight minutes, then every ten: 62 tries in ten hours.
     assert 55 <= simulation.market.refused <= 66
+
+
+def test_the_bound_is_what_is_there_at_each_moment() -> None:
+    # Two hours at 0.918 $, one on demand, and two at 1.5 $.
+    of = market(Span(0, 1, 918_000), Span(2 * HOUR, 0, 918_000), Span(3 * HOUR, 9, 1_500_000))
+    sold = of.offered((GPU,))
+    assert usd(market_bound(jobs(1, 5), sold, of)) == pytest.approx(2 * 0.918 + 3.06 + 2 * 1.5)
+    later = of.began_at(2 * HOUR)
+    bound = usd(market_bound(jobs(2, 2), later.offered((GPU,)), later))
+    assert bound == pytest.approx(2 * (3.06 + 1.5))
+    dry = market(Span(0, 0, 918_000))
+    assert market_bound(jobs(3, 2), sold, dry) == reference_bound(jobs(3, 2), (GPU,))
+
+
+def test_nobody_goes_below_the_bound_who_runs_from_its_arrival_on() -> None:
+    of = market(Span(0, 7, 918_000), Span(HOUR, 4, 918_000), Span(2 * HOUR, 9, 1_000_000))
+    simulation = simulated(jobs(7, 3), of, "eva")
+    bound = usd(market_bound(jobs(7, 3), of.offered((GPU,)), of))
+    assert 0.6 * simulation.outcome().cost_usd < bound <= simulation.outcome().cost_usd

@@ -14,7 +14,7 @@ from eva_master.model.catalog import is_spot
 from eva_master.model.errors import InvalidJob
 from eva_master.model.events import InstanceUp, JobSubmitted, LaunchFailed, Tick, WorkerRegistered
 from eva_master.model.ids import JobId, Millis
-from eva_master.model.job import Deadline
+from eva_master.model.job import Deadline, JobKind
 from eva_master.model.planning.snapshot import RunView
 from eva_master.model.planning.spot_choice import SpotChoice
 from eva_master.model.states import Buys, JobState
@@ -211,3 +211,46 @@ def test_what_checkpoints_by_itself_keeps_the_time_of_a_lost_interval() -> None:
     )
     second = storing.deadline()
     assert second == first - HOUR // 2
+
+
+def array(count: int, concurrency: int | None) -> JobSubmitted:
+    """An array of tasks of an hour each, due in five hours."""
+    event = due(Deadline(within_ms=5 * HOUR), hours=1, kind=JobKind.ARRAY, concurrency=concurrency)
+    return replace(event, spec=replace(event.spec, tasks=event.spec.tasks * count))
+
+
+@pytest.mark.parametrize(
+    ("count", "concurrency", "kept"), [(8, None, False), (8, 4, False), (8, 2, True)]
+)
+def test_of_an_array_as_many_tasks_run_at_once_as_it_asks_for(
+    count: int, concurrency: int | None, kept: bool
+) -> None:
+    it = machine()
+    # Two at a time take four hours, and on demand as long; less than an hour may be lost.
+    it.handle([array(count, concurrency)], Millis(0))
+    it.handle([Tick()], Millis(HOUR))
+    assert it.state.jobs[JOB].buys.kept == kept
+
+
+def test_however_often_a_job_changes_it_is_looked_at_once() -> None:
+    it = machine()
+    launched(it, it.handle([within(12)], Millis(0)), SPOT, 1)
+    passed(it, it.handle([LaunchFailed(FIRST, Millis(2), "none left")], Millis(2)), 3)
+    assert it.state.jobs[JOB].buys is Buys.SPOT
+    before = len(it._context.alarms._heap)
+    for second in range(1, 50):
+        it._context.touch_job(JOB)
+        it.handle([Tick()], Millis(second * 1_000))
+    assert len(it._context.alarms._heap) <= before
+
+
+@pytest.mark.parametrize("hours", [0.5, 2])
+def test_what_runs_is_offered_all_however_long_it_may_wait(hours: float) -> None:
+    it = machine()
+    event = due(None, spot_wait_ms=HOUR)
+    launched(it, it.handle([event], Millis(0)), SPOT, 1)
+    it.handle([InstanceUp(FIRST, Millis(2))], Millis(2))
+    it.handle([WorkerRegistered(FIRST, 1, SIZE, ())], Millis(3))
+    assert it.state.jobs[JOB].buys is Buys.ANY
+    it.handle([Tick()], Millis(round(hours * HOUR)))
+    assert it.state.jobs[JOB].buys is Buys.ANY
