@@ -516,6 +516,10 @@ class ReadModel(Protocol):
         """What run times are estimated from."""
         ...
 
+    def spot_life_ms(self, job: Job) -> int | None:
+        """How long a spot instance lasts on average that a job may use; `None` if it uses none."""
+        ...
+
     def watched_pools(self, now: Millis) -> Sequence[WatchedPool]:
         """What was seen of pools of spot instances, by name."""
         ...

@@ -75,7 +75,7 @@ def lived(catalog: tuple[Offering, ...], specs: list[JobSpec]) -> SimulatedClust
     return cluster
 
 
-@drawn(60)
+@drawn(30)
 @given(catalogs(), st.lists(jobs(), min_size=1, max_size=3))
 def test_what_is_charged_is_the_counterfactual_but_for_boots(
     catalog: tuple[Offering, ...], specs: list[JobSpec]

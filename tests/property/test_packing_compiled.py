@@ -32,7 +32,7 @@ def packed(snapshot: Snapshot, valuation: Valuation, *, compiled: bool) -> list[
     return [*((one, list(one.task_set)) for one in sets), left.tolist(), joined[0]]
 
 
-@drawn(80)
+@drawn(40)
 @given(snapshots(), st.booleans(), st.booleans())
 def test_compiled_or_not_the_packing_is_the_same(snapshot, interference, multi_task_view):
     valuation = Valuation(interference, multi_task_view=multi_task_view)

@@ -144,7 +144,7 @@ WAITED_FOR_EACH_OTHER = Story(
 )
 
 
-@drawn(15)
+@drawn(8)
 @example(WAITED_FOR_EACH_OTHER)
 @given(crowds)
 def test_nothing_is_lost_while_jobs_are_suspended(story: Story) -> None:

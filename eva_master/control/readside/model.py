@@ -49,11 +49,11 @@ from eva_master.model.accounting.totals import (
     Totals,
 )
 from eva_master.model.arithmetic.fixed_point import exp_of_ppm
-from eva_master.model.catalog import Catalog
+from eva_master.model.catalog import Catalog, Purchase
 from eva_master.model.changes import InstanceAccount, JobAccount
 from eva_master.model.events import CloudTrouble
 from eva_master.model.fleet.partitions import Partitions
-from eva_master.model.ids import MILLION, Exact, InstanceId, JobId, Millis, RunId
+from eva_master.model.ids import MILLION, MILLIS_PER_HOUR, Exact, InstanceId, JobId, Millis, RunId
 from eva_master.model.job import JobSpec, Stragglers, TaskSpec
 from eva_master.model.planning.estimate import Estimates, Evidence
 from eva_master.model.planning.plan import PolicyMemory
@@ -467,6 +467,17 @@ class ClusterModel:
     def reservation_prices(self, spec: JobSpec) -> tuple[int, ...]:
         """See `ReadModel.reservation_prices`."""
         return tuple(reservation.price for reservation in self.prices.of(spec))
+
+    def spot_life_ms(self, job: Job) -> int | None:
+        """See `ReadModel.spot_life_ms`."""
+        families = {family for task in self.kinds(job.id) for family, _ in task.demand}
+        rates = [
+            self.market.mean_rate_ppm(it)
+            for it in self.catalog
+            if it.purchase is Purchase.SPOT and it.type.family in families
+        ]
+        mean = sum(rates) // len(rates) if rates else 0
+        return MILLION * MILLIS_PER_HOUR // mean if mean else None
 
     def watched_pools(self, now: Millis) -> Sequence[WatchedPool]:
         """See `ReadModel.watched_pools`."""

@@ -164,6 +164,12 @@ class SpotPools:
         age_ms = self.age_ms(pool, now, held=held)
         if age_ms is not None:
             return self.loss_at(pool, age_ms)
+        return self.mean_loss(pool, assumed)
+
+    def mean_loss(self, pool: Pool, assumed: float) -> float | None:
+        """The same of any age; `None` if no pool was seen to run dry."""
+        if not self.up:
+            return None
         for scope in pool.scopes:
             assumed = self.up.get(scope, UNSEEN).mean_rate(assumed)
         return assumed

@@ -54,6 +54,12 @@ class SpotMarket:
         known = self.pools.loss_per_hour(pool_of(offering), now, held=held, assumed=rate)
         return assumed if known is None else round(known * MILLION)
 
+    def mean_rate_ppm(self, offering: Offering) -> int:
+        """The same for an instance of unknown age."""
+        assumed = self.lives.rate_ppm(offering.type.name, offering.interruptions_ppm)
+        mean = self.pools.mean_loss(pool_of(offering), max(1, assumed) / MILLION)
+        return assumed if mean is None else round(mean * MILLION)
+
     def to_json(self) -> dict[str, dict[str, Json]]:
         """The documents in which the journal keeps it."""
         return {"interruptions": self.lives.to_json(), "spot_pools": self.pools.to_json()}

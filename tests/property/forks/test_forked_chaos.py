@@ -202,7 +202,7 @@ def _lived(story: Story) -> tuple[Store, ChaoticWorld]:
     return store, world
 
 
-@drawn(25)
+@drawn(15)
 @given(stories)
 def test_forked_jobs_end_with_every_step_done_once(story: Story) -> None:
     store, world = _lived(story)

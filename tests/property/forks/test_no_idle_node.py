@@ -131,7 +131,7 @@ def _left(cluster: SimulatedCluster) -> bool:
 
 
 @given(mix=mixes)
-@drawn(60)
+@drawn(30)
 def test_no_node_is_without_a_copy_of_some_job_after_a_plan(mix: Mix) -> None:
     cluster = _cluster(mix)
     cluster.run(lambda: cluster.timeline.now() > 2 * ROUND_MS)

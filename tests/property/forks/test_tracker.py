@@ -178,7 +178,7 @@ def test_every_step_counts_once_whatever_dies(seed: int, total: int, forks: int)
     assert world.record.steps == total or world.record.unforked
 
 
-@drawn(200)
+@drawn(100)
 @given(
     st.integers(0, 10**12),
     st.lists(st.floats(1e-6, 1e6, allow_nan=False), min_size=1, max_size=64),

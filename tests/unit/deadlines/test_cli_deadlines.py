@@ -74,6 +74,19 @@ def test_jobs_say_how_they_stand(
     assert list(told(record(**changes), ends_ms, Millis(0))) == lines
 
 
+@pytest.mark.parametrize(
+    ("hours", "advice"), [(8, "30 min"), (2, "15 min"), (0.7, "9 min"), (168, "2 h 21 min")]
+)
+def test_how_often_to_checkpoint_follows_from_how_long_instances_last(
+    hours: float, advice: str
+) -> None:
+    plain = replace(record(), spec=job("a", 1, checkpoint_interval_ms=HOUR))
+    (line,) = told(plain, None, Millis(0), round(hours * HOUR))
+    assert f"a checkpoint every {advice}, if one takes a minute; it says every 1 h 0 min" in line
+    kept = replace(plain, buys=Buys.ON_DEMAND)
+    assert len(list(told(kept, None, Millis(0), HOUR))) == 1
+
+
 def test_what_is_late_says_so() -> None:
     assert list(told(record(), None, Millis(2 * HOUR))) == [
         "due at 1970-01-01 01:00:00 UTC, and it is late"

@@ -175,7 +175,7 @@ def _job(model: ReadModel, record: JobRecord, now: Millis) -> Subject:
             ),
             *([why] if why else []),
         ),
-        market=tuple(buying.told(job, _ends_ms(shown, now), now)),
+        market=tuple(buying.told(job, _ends_ms(shown, now), now, model.spot_life_ms(job))),
         evidence=_evidence(model.evidence(job)) if _estimated(shown) else None,
         dag=_dag(model.dag_outlook(job)) if job.spec.dag else None,
         borrowing=borrowing_of(model.terms_of(job.id)),

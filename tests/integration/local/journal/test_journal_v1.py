@@ -138,7 +138,7 @@ def test_counters_memory_and_what_was_learned_are_there(journal: SqlJournal) -> 
     learned = state.learned.to_json()
     assert learned.pop("runtimes") == []  # not known then
     assert learned == EXPECTED["learned"]
-    assert state.interruptions.to_json() == EXPECTED["interruptions"]
+    assert state.market.lives.to_json() == EXPECTED["interruptions"]
     until = {it.id: it.unavailable_until for it in state.catalog if it.unavailable_until}
     assert until == {name: told[0] for name, told in EXPECTED["unavailable"].items()}
 

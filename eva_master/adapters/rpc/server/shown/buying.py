@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from math import sqrt
 
 from eva_master.adapters.rpc._proto import api_pb2 as pb
 from eva_master.model.catalog import is_spot
@@ -12,6 +13,7 @@ from eva_master.model.job import JobSpec, different
 from eva_master.model.records import Job
 from eva_master.model.states import TERMINAL_JOB, Buys
 
+_CHECKPOINT_MS = 60_000
 _WHY = {
     Buys.ON_DEMAND: "it is kept off spot instances: there is no time to lose one",
     Buys.ALONE: "it shares no instance and is kept off spot ones: else it would be late",
@@ -39,13 +41,14 @@ def why_it_waits(job: Job) -> str:
     return f"it waits for a spot instance, until {_time(job.buys_until_ms)} at the latest"
 
 
-def told(job: Job, ends_ms: int | None, now: Millis) -> Iterator[str]:
+def told(job: Job, ends_ms: int | None, now: Millis, life_ms: int | None = None) -> Iterator[str]:
     """How a job stands to its deadline and to spot instances.
 
     Args:
         job: Which.
         ends_ms: When it ends at its pace; `None` if that is not known.
         now: The time.
+        life_ms: How long a spot instance lasts on average that it may use, `None` for none.
     """
     deadline = job.spec.deadline
     if deadline is not None:
@@ -59,6 +62,18 @@ def told(job: Job, ends_ms: int | None, now: Millis) -> Iterator[str]:
         yield f"since {_time(job.buys_ms or 0)} {why}"
     if deadline is not None and _on_spot_alone(job.spec):
         yield "it may run on spot instances alone: without any, nothing keeps its deadline"
+    if life_ms is not None and not job.buys.kept:
+        yield _interval(job.spec.checkpoint_interval_ms, life_ms)
+
+
+def _interval(stated_ms: int, life_ms: int) -> str:
+    """How often it should store a checkpoint, by Young's rule."""
+    best_ms = round(sqrt(2 * _CHECKPOINT_MS * life_ms))
+    stated = f"; it says every {_span(stated_ms)}" if stated_ms else ""
+    return (
+        f"a spot instance that it may use lasts {_span(life_ms)} on average: without notice least "
+        f"is lost with a checkpoint every {_span(best_ms)}, if one takes a minute{stated}"
+    )
 
 
 def notes_on(spec: JobSpec) -> tuple[str, ...]:
