@@ -54,7 +54,7 @@ from eva_master.model.changes import InstanceAccount, JobAccount
 from eva_master.model.events import CloudTrouble
 from eva_master.model.fleet.partitions import Partitions
 from eva_master.model.ids import MILLION, MILLIS_PER_HOUR, Exact, InstanceId, JobId, Millis, RunId
-from eva_master.model.job import JobSpec, Stragglers, TaskSpec
+from eva_master.model.job import JobSpec, Stragglers, TaskSpec, different
 from eva_master.model.planning.estimate import Estimates, Evidence
 from eva_master.model.planning.plan import PolicyMemory
 from eva_master.model.planning.quotas import TenantLimits
@@ -470,7 +470,7 @@ class ClusterModel:
 
     def spot_life_ms(self, job: Job) -> int | None:
         """See `ReadModel.spot_life_ms`."""
-        families = {family for task in self.kinds(job.id) for family, _ in task.demand}
+        families = {family for task in different(job.spec.tasks) for family, _ in task.demand}
         rates = [
             self.market.mean_rate_ppm(it)
             for it in self.catalog
