@@ -52,7 +52,8 @@ MORE: dict[str, tuple[str, dict[str, Any]]] = {
 FEW = ("owl-with-a-profile", "stratus-that-clears-what-it-can")
 """Those of them that are tried with every change; the others are by `make explore`."""
 ALIKE = (
-    *("eva_published:full-only", "eva_published:partial-only", "gavel:max-min"),
+    *("eva_published:full-only", "eva_published:partial-only", "eva_published:rp"),
+    *("gavel:makespan", "gavel:max-min", "slearn:fifo", "slearn:las"),
     *("slearn:3sigma", "slearn:3sigma-dag", "slearn:3sigma-tl", "slearn:las-dag"),
     *("slearn:oracle", "slearn:point", "slearn:point-dag", "slearn:slearn-dag"),
 )

@@ -114,7 +114,7 @@ def test_two_processes_say_the_same_byte_for_byte(trace: Path, tmp_path: Path) -
         done = subprocess.run(
             [
                 *(sys.executable, "-m", "eva_master.app.cli", "simulate", str(trace)),
-                *("-p", "eva:published", "-p", "stratus", "-p", "owl", "--no-reference", "--json"),
+                *("-p", "eva:published", "-p", "owl", "--no-reference", "--json"),
                 *("--failures", "0.05", "--refusals", "0.1", "--noise", "0.02", "--seed", "7"),
                 *("--out", str(out), "--format", "jsonl"),
             ],

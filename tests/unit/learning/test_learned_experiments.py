@@ -135,7 +135,11 @@ def test_there_is_a_file_for_each_table_that_is_repeated() -> None:
     ]
 
 
-@pytest.mark.parametrize("path", OWN, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path",
+    [it if it == OWN[0] else pytest.param(it, marks=pytest.mark.explore) for it in OWN],
+    ids=lambda path: path.stem,
+)
 def test_those_that_come_with_eva_run(path: Path, tmp_path: Path) -> None:
     settings = ["trace.jobs=15", "seeds=[6]", "cluster.servers=8"]
     if path.stem == "slearn-dag":

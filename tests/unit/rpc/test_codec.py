@@ -19,7 +19,7 @@ from tests.fakes.jobs import MEDIUM, job
 
 
 # By repr, since a diverged loss is NaN and NaN equals nothing.
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=12)
 @given(st.lists(st.from_type(Job), max_size=2))
 def test_jobs_come_back_exactly(jobs: list[Job]) -> None:
     documents = [

@@ -49,6 +49,7 @@ def refusal(folder: Path, wrong: str, right: str) -> list[tuple[str, str]]:
     return [(str(one.key), one.message) for one in refused.value.problems]
 
 
+@pytest.mark.explore
 def test_the_report_has_the_waits_of_short_and_long_tasks(tmp_path: Path) -> None:
     (tmp_path / "t.tr").write_text(TRACE)
     (tmp_path / "e.yaml").write_text(TEXT)

@@ -8,7 +8,7 @@ import pytest
 
 from tests.fuzz.bench import Bench, in_memory, open_files
 
-_TASKS = 120
+_TASKS = 60
 _PARTS = 4
 _SOME = 10
 

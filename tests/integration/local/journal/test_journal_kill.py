@@ -19,7 +19,7 @@ from eva_master.model.errors import JournalInUse
 from eva_master.model.job import JobSpec
 from eva_master.model.records import Job, TaskRun
 
-KILLS = 15
+KILLS = 8
 COPIES = 20
 JOB = Job("a-1", JobSpec("a", "alice", ()), 1, (("pending", 1),))
 
