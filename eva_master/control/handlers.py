@@ -47,8 +47,8 @@ def instance_up(context: Context, event: InstanceUp) -> None:
     up = replace(instance, up_ms=event.up_ms)
     if up.state is InstanceState.LAUNCHING:
         up = up.to(InstanceState.UP, context.now)
-    context.put_instance(up)
     spot.sold(context, up.offering)
+    context.put_instance(up)
     ledger.open_account(context.state, up)
 
 

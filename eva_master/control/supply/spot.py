@@ -55,10 +55,11 @@ def _held(state: Records) -> set[OfferingId]:
 
 
 def sold(context: Context, offering: Offering) -> None:
-    """Note that a launch made an instance."""
+    """Note that a launch made an instance, which the records do not have as up yet."""
     if offering.purchase is Purchase.SPOT:
         state = context.state
-        state.set_market(state.market.sold(offering, context.now))
+        held = offering.id in _held(state)
+        state.set_market(state.market.sold(offering, context.now, held=held))
 
 
 def refused(context: Context, instance: Instance, retry_at: Millis, why: str) -> Millis:

@@ -91,10 +91,19 @@ class SpotPools:
     away: Mapping[str, Survival] = field(default_factory=dict)
     dropped: Mapping[str, Millis] = field(default_factory=dict)
 
-    def sold(self, pool: Pool, now: Millis) -> SpotPools:
-        """A launch has made an instance."""
+    def sold(self, pool: Pool, now: Millis, *, held: bool = False) -> SpotPools:
+        """A launch has made an instance.
+
+        Args:
+            pool: Of what.
+            now: The time.
+            held: Whether another instance of it was there until now.
+        """
         old = self.spells.get(str(pool))
         if old is not None and old.there:
+            if not held and now - old.seen_ms > _WATCHED_MS:
+                # Nobody knows how often it was away meanwhile.
+                return self._with(pool, Spell(there=True, since_ms=now, began=False, seen_ms=now))
             return self._with(pool, replace(old, seen_ms=max(now, old.seen_ms)))
         return self._turned(pool, old, now, there=True)
 

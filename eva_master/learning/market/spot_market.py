@@ -24,9 +24,9 @@ class SpotMarket:
     lives: Interruptions = field(default_factory=Interruptions)
     pools: SpotPools = field(default_factory=SpotPools)
 
-    def sold(self, offering: Offering, now: Millis) -> SpotMarket:
-        """A launch has made an instance."""
-        return replace(self, pools=self.pools.sold(pool_of(offering), now))
+    def sold(self, offering: Offering, now: Millis, *, held: bool = False) -> SpotMarket:
+        """A launch has made an instance: see `SpotPools.sold`."""
+        return replace(self, pools=self.pools.sold(pool_of(offering), now, held=held))
 
     def refused(self, offering: Offering, now: Millis, *, held: bool) -> SpotMarket:
         """A launch was refused: see `SpotPools.refused`."""

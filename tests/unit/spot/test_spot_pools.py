@@ -63,6 +63,15 @@ def test_what_is_bought_when_a_pool_comes_back_is_young_and_ages() -> None:
     assert old < forgotten != young, "nobody knows how often it changed meanwhile"
 
 
+@pytest.mark.parametrize("held", [False, True])
+def test_what_nobody_watched_is_of_unknown_age(held: bool) -> None:
+    known = watched(HERE, [(True, 20 * MINUTE), (False, 30 * MINUTE), (True, 5 * MINUTE)])
+    later = Millis(72 * MILLIS_PER_HOUR)
+    again = known.sold(HERE, later, held=held)
+    age_ms = again.age_ms(HERE, Millis(later + MINUTE), held=True)
+    assert (age_ms is None) is not held, "it may have been away for days"
+
+
 def test_pools_that_were_never_refused_are_worth_what_they_were() -> None:
     lives = Interruptions().seen("p3.2xlarge", 3_600_000, interrupted=True)
     pools = SpotPools().sold(HERE, Millis(0)).ended(HERE, Millis(3_600_000))
