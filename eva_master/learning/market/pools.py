@@ -177,11 +177,7 @@ class SpotPools:
 
     def mean_loss(self, pool: Pool, assumed: float) -> float | None:
         """The same of any age; `None` if no pool was seen to run dry."""
-        if not self.up:
-            return None
-        for scope in pool.scopes:
-            assumed = self.up.get(scope, UNSEEN).mean_rate(assumed)
-        return assumed
+        return _mean_rate(self.up, pool, assumed) if self.up else None
 
     def as_old_until(self, now: Millis) -> float:
         """Until when all pools that are there are of the class of age that they are of now."""
@@ -208,19 +204,13 @@ class SpotPools:
         curves = self.up if self.spells[str(pool)].there else self.away
         age_ms = self.age_ms(pool, now, held=held)
         if age_ms is None:
-            rate = 1.0
-            for scope in pool.scopes:
-                rate = curves.get(scope, UNSEEN).mean_rate(rate)
-            return math.exp(-rate)
+            return math.exp(-_mean_rate(curves, pool, 1.0))
         steps = range(age_ms, age_ms + MILLIS_PER_HOUR, MILLIS_PER_HOUR // _STEPS)
         return math.exp(-sum(_rate(curves, pool, age) for age in steps) / _STEPS)
 
     def there_share(self, pool: Pool) -> float:
         """The part of the time for which a pool is there, if nothing is known of it now."""
-        lost, back = 1.0, 1.0
-        for scope in pool.scopes:
-            lost = self.up.get(scope, UNSEEN).mean_rate(lost)
-            back = self.away.get(scope, UNSEEN).mean_rate(back)
+        lost, back = (_mean_rate(curves, pool, 1.0) for curves in (self.up, self.away))
         return back / (back + lost)
 
     def _turned(self, pool: Pool, old: Spell | None, now: Millis, *, there: bool) -> SpotPools:
@@ -282,6 +272,13 @@ def _rate(curves: Mapping[str, Survival], pool: Pool, age_ms: int) -> float:
     rate = 1 / ((age_ms + _YOUNG_MS) / MILLIS_PER_HOUR)
     for scope in pool.scopes:
         rate = curves.get(scope, UNSEEN).rate(age_ms, rate)
+    return rate
+
+
+def _mean_rate(curves: Mapping[str, Survival], pool: Pool, rate: float) -> float:
+    """The same of any age, leaning on what is assumed first."""
+    for scope in pool.scopes:
+        rate = curves.get(scope, UNSEEN).mean_rate(rate)
     return rate
 
 

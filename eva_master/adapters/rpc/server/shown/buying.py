@@ -42,7 +42,7 @@ def why_it_waits(job: Job) -> str:
 
 
 def told(job: Job, ends_ms: int | None, now: Millis, life_ms: int | None = None) -> Iterator[str]:
-    """How a job stands to its deadline and to spot instances.
+    """How a job stands to its deadline and to spot instances, a sentence each.
 
     Args:
         job: Which.
