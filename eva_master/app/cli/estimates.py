@@ -15,7 +15,8 @@ from eva_master.app.cli.session import (
     print_json,
 )
 from eva_master.app.cli.views.tables import grid
-from eva_master.app.cli.views.words import ago, give_or_take, plain, span
+from eva_master.app.cli.views.words import ago, give_or_take, plain
+from eva_master.model.durations import span
 
 if TYPE_CHECKING:
     from rich.table import Table

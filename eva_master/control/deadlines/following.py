@@ -20,6 +20,7 @@ from eva_master.packing.deadlines.table import UNKNOWN, Choice
 _LATE_EXIT_CODE = 124
 _SHORTEST_MS = 10_000
 """Time to lose is looked at again no sooner, and less of it is none."""
+_TELLING_MS = 60_000
 _LOOK_MS = 300_000
 """How long nobody asks again whether a job that waits should go on waiting."""
 
@@ -36,8 +37,12 @@ def follow(context: Context, job: Job) -> None:
         return
     found = _patient(context, job) if spec.deadline is None else _in_time(context, job)
     buys, look_ms, wait_ms = found
-    if buys is not job.buys:
-        until_ms = None if wait_ms is None else Millis(context.now + wait_ms)
+    until_ms = None if wait_ms is None else Millis(context.now + wait_ms)
+    if buys is job.buys:
+        if _differ(until_ms, job.buys_until_ms):
+            context.put_job(replace(job, buys_until_ms=until_ms))
+            context.state.view_cache.job_changed(job.id)
+    else:
         context.put_job(replace(job, buys=buys, buys_ms=context.now, buys_until_ms=until_ms))
         context.state.view_cache.job_changed(job.id)
         context.plan_wanted = True
@@ -45,6 +50,13 @@ def follow(context: Context, job: Job) -> None:
             _turn_back(context, job)
     if look_ms is not None:
         _look_again(context, job, Millis(context.now + max(_SHORTEST_MS, look_ms)))
+
+
+def _differ(until_ms: Millis | None, told_ms: Millis | None) -> bool:
+    """Whether what was told of a wait's end is worth telling anew."""
+    if until_ms is None or told_ms is None:
+        return until_ms is not told_ms
+    return abs(until_ms - told_ms) >= _TELLING_MS
 
 
 def _look_again(context: Context, job: Job, at: Millis) -> None:

@@ -11,6 +11,7 @@ from eva_master.control.settings import Settings
 from eva_master.control.state.records import PlanningRecords, crew
 from eva_master.learning.delays import Delay
 from eva_master.model.catalog import Purchase, is_spot
+from eva_master.model.durations import span
 from eva_master.model.errors import InvalidJob
 from eva_master.model.ids import Family, Millis
 from eva_master.model.job import JobSpec, TaskSpec
@@ -55,9 +56,10 @@ def refusal(
     needs = takes + _start_ms(state, spec, spec.tasks, settings)
     if left >= needs:
         return None
+    minutes = -(-needs // 60_000)
     return InvalidJob(
-        f"the deadline is in {_span(left)}, and on demand the job takes {_span(needs)}",
-        hint=f"write `deadline: {{within: {-(-needs // 60_000)}m}}` or a later one",
+        f"the deadline is in {span(left)}, and on demand the job takes {span(minutes * 60_000)}",
+        hint=f"write `deadline: {{within: {minutes}m}}` or a later one",
     )
 
 
@@ -124,8 +126,3 @@ def _start_ms(
         if it.purchase is not Purchase.SPOT and it.type.family in families
     )
     return max(boots, default=0) + launch_ms(state, spec, kinds, settings)
-
-
-def _span(millis: int) -> str:
-    hours, rest = divmod(-(-millis // 60_000), 60)
-    return f"{hours} h {rest} min" if hours else f"{rest} min"

@@ -69,7 +69,7 @@ class Chooser:
         if slack == 0:
             # Whoever runs may go on for what is left of a step; nobody may wait for longer.
             return Choice.ON_DEMAND if now.place is Choice.WAIT else now.place
-        change = max(1, round(now.change_ms / step_ms))
+        change = _of_few(now.change_ms / step_ms)
         choices = self._table(outlook, step_ms, change)
         age = bisect_right(AGES_MS, now.age_ms)
         pools = age if now.there else CLASSES + age
@@ -103,6 +103,17 @@ def _uniform(now: Situation) -> Choice:
     if now.there:
         return Choice.SPOT
     return Choice.WAIT if now.ahead_ms >= 0 else Choice.ON_DEMAND
+
+
+def _of_few(steps: float) -> int:
+    """A length of a change, of few: 1, 2, 3, 4, 6, 8, 12 and so on, rounded up.
+
+    It is what a user says of a job; a table for each of their lengths would keep the loop busy.
+    """
+    length = 1
+    while length < min(steps, _STEPS):
+        length = length * 4 // 3 if length % 3 == 0 else max(length + 1, length * 3 // 2)
+    return length
 
 
 def _step_ms(whole_ms: int) -> int:

@@ -41,7 +41,7 @@ def on_spot_alone() -> Job:
         (
             {},
             HOUR // 2,
-            ["due at 1970-01-01 01:00:00 UTC; at its pace it ends 30 min before that"],
+            ["due at 1970-01-01 01:00:00 UTC; at its pace it ends 30m 0s before that"],
         ),
         (
             {"buys": Buys.SPOT, "buys_ms": Millis(1), "buys_until_ms": Millis(60_000)},
@@ -56,7 +56,7 @@ def on_spot_alone() -> Job:
             {"buys": Buys.ON_DEMAND, "buys_ms": Millis(2_000)},
             2 * HOUR,
             [
-                "due at 1970-01-01 01:00:00 UTC; at its pace it ends 1 h 0 min after that",
+                "due at 1970-01-01 01:00:00 UTC; at its pace it ends 1h 0m after that",
                 "since 1970-01-01 00:00:02 UTC it is kept off spot instances: there is no time to "
                 "lose one",
             ],
@@ -64,7 +64,7 @@ def on_spot_alone() -> Job:
         (
             {"history": ((JobState.SUCCEEDED, Millis(9)),), "finished_ms": Millis(HOUR // 4)},
             None,
-            ["due at 1970-01-01 01:00:00 UTC; it ended 45 min before that"],
+            ["due at 1970-01-01 01:00:00 UTC; it ended 45m 0s before that"],
         ),
     ],
 )
@@ -75,14 +75,14 @@ def test_jobs_say_how_they_stand(
 
 
 @pytest.mark.parametrize(
-    ("hours", "advice"), [(8, "30 min"), (2, "15 min"), (0.7, "9 min"), (168, "2 h 21 min")]
+    ("hours", "advice"), [(8, "30m 0s"), (2, "15m 0s"), (0.7, "9m 0s"), (168, "2h 21m")]
 )
 def test_how_often_to_checkpoint_follows_from_how_long_instances_last(
     hours: float, advice: str
 ) -> None:
     plain = replace(record(), spec=job("a", 1, checkpoint_interval_ms=HOUR))
     (line,) = told(plain, None, Millis(0), round(hours * HOUR))
-    assert f"a checkpoint every {advice}, if one takes a minute; it says every 1 h 0 min" in line
+    assert f"a checkpoint every {advice}, if one takes a minute; it says every 1h 0m" in line
     kept = replace(plain, buys=Buys.ON_DEMAND)
     assert len(list(told(kept, None, Millis(0), HOUR))) == 1
 

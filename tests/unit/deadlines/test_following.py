@@ -74,7 +74,7 @@ def offered(actions: list[Action]) -> set[bool]:
     ("deadline", "what", "hint"),
     [
         (Deadline(at_ms=5), "the deadline has passed", "later"),
-        (Deadline(within_ms=2 * HOUR), "on demand the job takes 2 h 1 min", "within: 121m"),
+        (Deadline(within_ms=2 * HOUR), "on demand the job takes 2h 1m", "within: 121m"),
     ],
 )
 def test_what_cannot_be_kept_is_refused_with_the_earliest(
@@ -167,7 +167,12 @@ def test_a_pool_that_refuses_is_waited_for_while_there_is_time() -> None:
     again = it.deadline()
     assert again is not None
     assert again <= until, "it is looked at again before its time is up"
-    it.handle([Tick()], Millis(until))
+    # A change turns out to take half an hour longer: it is told anew until when it may wait.
+    it._context.settings = replace(it._context.settings, round_gap_ms=HOUR // 2)
+    it._context.touch_job(JOB)
+    it.handle([Tick()], Millis(1_000))
+    assert it.state.jobs[JOB].buys_until_ms == until - HOUR // 2
+    it.handle([Tick()], Millis(until - HOUR // 2))
     assert it.state.jobs[JOB].buys.kept
 
 

@@ -10,9 +10,10 @@ from rich.table import Table
 from rich.text import Text
 
 from eva_master.app.cli.views import job_tasks, lending
-from eva_master.app.cli.views.words import ago, count, money, plain, price, share, span
+from eva_master.app.cli.views.words import ago, count, money, plain, price, share
 from eva_master.model import states
 from eva_master.model.accounting.tenants import DEFAULT_TENANT
+from eva_master.model.durations import span
 
 if TYPE_CHECKING:
     from eva_master.adapters.rpc.messages import (

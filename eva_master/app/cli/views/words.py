@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from math import expm1
 
+from eva_master.model.durations import span
 from eva_master.model.ids import MILLION
 
 
@@ -20,18 +21,6 @@ def price(micro_usd_per_hour: int) -> str:
     text = f"{micro_usd_per_hour / MILLION:,.4f}"
     whole, _, cents = text.partition(".")
     return f"${whole}.{cents.rstrip('0'):0<2}/h"
-
-
-def span(duration_ms: int) -> str:
-    """Write a duration with its two largest units."""
-    seconds = max(0, duration_ms) // 1000
-    if seconds < 60:
-        return f"{seconds}s"
-    if seconds < 3600:
-        return f"{seconds // 60}m {seconds % 60}s"
-    if seconds < 86_400:
-        return f"{seconds // 3600}h {seconds % 3600 // 60}m"
-    return f"{seconds // 86_400}d {seconds % 86_400 // 3600}h"
 
 
 def ago(then_ms: int, now: int) -> str:

@@ -8,6 +8,7 @@ from math import sqrt
 
 from eva_master.adapters.rpc._proto import api_pb2 as pb
 from eva_master.model.catalog import is_spot
+from eva_master.model.durations import span
 from eva_master.model.ids import Millis
 from eva_master.model.job import JobSpec, different
 from eva_master.model.records import Job
@@ -68,11 +69,11 @@ def told(job: Job, ends_ms: int | None, now: Millis, life_ms: int | None = None)
 
 def _interval(stated_ms: int, life_ms: int) -> str:
     """How often it should store a checkpoint, by Young's rule."""
-    best_ms = round(sqrt(2 * _CHECKPOINT_MS * life_ms))
-    stated = f"; it says every {_span(stated_ms)}" if stated_ms else ""
+    best_ms = round(sqrt(2 * _CHECKPOINT_MS * life_ms)) // 60_000 * 60_000
+    stated = f"; it says every {span(stated_ms)}" if stated_ms else ""
     return (
-        f"a spot instance that it may use lasts {_span(life_ms)} on average: without notice least "
-        f"is lost with a checkpoint every {_span(best_ms)}, if one takes a minute{stated}"
+        f"a spot instance that it may use lasts {span(life_ms)} on average: without notice least "
+        f"is lost with a checkpoint every {span(best_ms)}, if one takes a minute{stated}"
     )
 
 
@@ -97,13 +98,8 @@ def _margin(job: Job, due_ms: int, ends_ms: int | None, now: Millis) -> str:
     if end_ms is None:
         return ", and it is late" if not ended and now > due_ms else ""
     margin = due_ms - end_ms
-    when = f"{_span(abs(margin))} {'before' if margin >= 0 else 'after'} that"
+    when = f"{span(abs(margin))} {'before' if margin >= 0 else 'after'} that"
     return f"; it ended {when}" if ended else f"; at its pace it ends {when}"
-
-
-def _span(millis: int) -> str:
-    hours, minutes = divmod(millis // 60_000, 60)
-    return f"{hours} h {minutes} min" if hours else f"{minutes} min"
 
 
 def _time(at: int) -> str:
