@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
-from eva_master.model.ids import Family, Millis, OfferingId, Price
+from eva_master.model.ids import MILLION, Family, Millis, OfferingId, Price
 from eva_master.model.resources import Resources
 from eva_master.model.values import alike
 
@@ -109,6 +109,17 @@ class Offering:
 
 
 _SPOT = "/spot"
+
+
+def spot_price(on_demand: Price, price: int | None, part_ppm: int) -> Price:
+    """What a spot instance costs per hour, at least a micro-dollar.
+
+    Args:
+        on_demand: The price of its type on demand.
+        price: Micro-dollars per hour; `None` where it is stated as a part of that.
+        part_ppm: That part, in millionths.
+    """
+    return Price(max(1, on_demand * part_ppm // MILLION if price is None else price))
 
 
 def spot_family(family: Family) -> Family:

@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    ValidationError,
+)
 from pydantic_core import PydanticCustomError
 
 from eva_master.adapters.catalog.gpus import Pcie, parse_gpu, sheet
-from eva_master.adapters.text.quantities import Duration, MilliCpus, Size
+from eva_master.adapters.catalog.market import as_spot
+from eva_master.adapters.text.quantities import Duration, MilliCpus, Size, parse_discount
 from eva_master.adapters.text.unreadable import why_unreadable
 from eva_master.adapters.text.yamlfile import Document, invalid, load, problems_of
-from eva_master.model.catalog import Catalog, InstanceType, Offering
+from eva_master.model.catalog import Catalog, InstanceType, Offering, spot_price
 from eva_master.model.errors import InvalidConfig, Problem
 from eva_master.model.ids import MILLION, Family, Price
 from eva_master.model.resources import Resources
@@ -25,6 +33,8 @@ _BUILT_IN = Path(__file__).with_name("ec2_types.yaml")
 _GPU_TYPES = Path(__file__).with_name("ec2_gpu_types.yaml")
 _USUAL_TIMES = {"acquisition": "10s", "setup": "150s"}
 """Expected times of types that were not measured."""
+_MINUTE_MS = 60_000
+_Zone = Annotated[str, StringConstraints(pattern=r"^[a-zA-Z0-9-]{1,64}$")]
 _PRICE = re.compile(r"\$([0-9]{1,9}(?:\.[0-9]{1,6})?)/h")
 
 
@@ -45,6 +55,38 @@ def parse_price(text: object) -> int:
     return int(Decimal(match[1]) * MILLION)
 
 
+class SpotPrice(NamedTuple):
+    """What a type costs on the spot market: so much, or a part of what it costs on demand."""
+
+    price: int | None = None
+    part_ppm: int = 0
+
+
+def parse_spot_price(text: object) -> SpotPrice:
+    """Read a spot price: ``$0.918/h``, or ``30%`` of the price on demand.
+
+    Raises:
+        ValueError: It is neither, or nothing.
+    """
+    part = isinstance(text, str) and text.endswith("%")
+    found = SpotPrice(None, parse_discount(text)) if part else SpotPrice(parse_price(text))
+    if not (found.price or found.part_ppm):
+        told = {"message": f"{text!r} is no price", "hint": "write one above 0: $0.918/h or 30%"}
+        raise PydanticCustomError("price", "{message}", told)
+    return found
+
+
+class _Spot(BaseModel):
+    """A type on the spot market: where, at what price, and how long an instance lives."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    zones: dict[_Zone, Annotated[SpotPrice, BeforeValidator(parse_spot_price)]] = Field(
+        min_length=1
+    )
+    expected_life: Annotated[Duration, Field(ge=_MINUTE_MS)] = 7 * 24 * 60 * _MINUTE_MS
+
+
 class _Type(BaseModel):
     """One instance type, in micro-dollars, thousandths of vCPUs, MiB and milliseconds."""
 
@@ -60,6 +102,7 @@ class _Type(BaseModel):
     architecture: str = "x86_64"
     gpu: Annotated[int, BeforeValidator(parse_gpu)] = 0
     pcie: Pcie | None = None
+    spot: _Spot | None = None
 
     def offering(self, name: str) -> Offering:
         """The type as an offering on demand."""
@@ -75,6 +118,16 @@ class _Type(BaseModel):
         )
         return Offering(machine, Price(self.price), limit=self.limit)
 
+    def sold(self, name: str) -> Iterator[Offering]:
+        """The type on demand, and in each zone in which it is on the spot market."""
+        one = self.offering(name)
+        yield one
+        if self.spot is None:
+            return
+        for zone, stated in self.spot.zones.items():
+            price = spot_price(one.price, stated.price, stated.part_ppm)
+            yield as_spot(replace(one, zone=zone, limit=None), price, self.spot.expected_life)
+
 
 class _File(BaseModel):
     """A catalog file."""
@@ -89,6 +142,8 @@ def load_catalog(
     user_file: Path | None = None,
     only: Sequence[str] | None = None,
     known: Mapping[str, Mapping[str, Any]] | None = None,
+    *,
+    spot: bool = False,
 ) -> Catalog:
     """Read the catalog of offerings.
 
@@ -98,9 +153,11 @@ def load_catalog(
         only: Names or families to restrict the catalog to further, `None` for no restriction.
         known: Types in the format of a catalog file, in place of those that come with the project.
             Where they state no expected times, those that come with it apply.
+        spot: Whether what the file says of the spot market is to be offered too.
 
     Returns:
-        One on-demand offering per type, in the order of the files.
+        One on-demand offering per type, in the order of the files, each followed by those on the
+        spot market.
 
     Raises:
         InvalidConfig: A file cannot be read or is wrong, or a restriction names nothing; carries
@@ -129,7 +186,10 @@ def load_catalog(
             raise InvalidConfig(
                 f"the catalog has no instance type or family {wanted!r}", hint=_choices(types)
             )
-    return tuple(entry.offering(name) for name, entry in _restricted(types, only).items())
+    chosen = _restricted(types, only)
+    if spot:
+        return tuple(one for name, entry in chosen.items() for one in entry.sold(name))
+    return tuple(entry.offering(name) for name, entry in chosen.items())
 
 
 def current_types() -> Mapping[str, Mapping[str, Any]]:

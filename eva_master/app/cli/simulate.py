@@ -267,7 +267,7 @@ def _setup(
     from eva_master.app.sections.simulated import read_tenants
     from eva_master.app.simulate import setup_of, truth_of
 
-    catalog = load_catalog(options["catalog"], options["only"] or None)
+    catalog = load_catalog(options["catalog"], options["only"] or None, spot=True)
     history = None
     if journal is not None:
         listed = options["catalog"] is not None or bool(options["only"])
@@ -316,7 +316,7 @@ def _with_options(setup: Setup, options: Mapping[str, Any]) -> Setup:
 
 def _with_market(setup: Setup, options: Mapping[str, Any]) -> Setup:
     from eva_master.adapters.text.quantities import parse_duration
-    from eva_master.adapters.traces.markets import read_market
+    from eva_master.adapters.traces.spot.files import read_market
 
     if (use := options["spot"]) is not None:
         setup = replace(setup, trace=setup.trace.using_spot(SpotUse(use)))

@@ -13,6 +13,8 @@ from eva_master.app.cli.session import console, json_option, print_json
 from eva_master.app.cli.views.errors import note
 from eva_master.app.cli.views.tables import grid
 from eva_master.app.cli.views.words import plain
+from eva_master.model.errors import InvalidConfig
+from eva_master.model.ids import MILLIS_PER_HOUR
 
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 _FILE = click.Path(path_type=Path, dir_okay=False)
 _SHORT_H = 0.1
 """Durations below so many hours are shown in seconds."""
+_LEAST_MS = 60_000
 _EXISTING = click.Path(path_type=Path, dir_okay=False, exists=True)
 
 
@@ -212,6 +215,112 @@ def convert(source: Path, target: Path, jobs: int | None, delay_factor: float, s
         read = {"kind": "tasks", "file": source}
     recipe = _recipe({**read, "jobs": jobs, "delay_factor": delay_factor})
     _write(recipe.trace(seed, load_catalog()), target)
+
+
+@trace.command()
+@click.option("-o", "--out", "target", type=_FILE, required=True, help="File to write.")
+@click.option("--seed", type=int, default=0, show_default=True, help="The same makes the same.")
+@click.option(
+    "--zone",
+    "zones",
+    multiple=True,
+    help="A zone; may be repeated. Zones whose names differ in the last letter are of one region.  "
+    "[default: zone-a, zone-b, zone-c]",
+)
+@click.option(
+    "--type",
+    "types",
+    multiple=True,
+    help="A type with pools of its own; may be repeated.  [default: one pool for all]",
+)
+@click.option(
+    "--days",
+    type=click.FloatRange(0, 3_650, min_open=True),
+    default=30.0,
+    show_default=True,
+    help="How long the market is before it begins anew.",
+)
+@click.option("--there", default="4h", show_default=True, help="How long a pool lasts on average.")
+@click.option("--away", default="1h", show_default=True, help="How long it is away on average.")
+@click.option(
+    "--shape",
+    type=click.FloatRange(0.2, 5),
+    default=0.6,
+    show_default=True,
+    help="Of both times (Weibull): below 1 what is young ends soonest, with 1 age says nothing.",
+)
+@click.option(
+    "--shocks",
+    type=click.FloatRange(0, 100),
+    default=0.5,
+    show_default=True,
+    help="How often per day pools of a region go together.",
+)
+@click.option(
+    "--shaken",
+    type=click.FloatRange(0, 1),
+    default=0.7,
+    show_default=True,
+    help="The part of them that does.",
+)
+@click.option(
+    "--capacity",
+    type=click.IntRange(1, 1_000_000),
+    default=1_000,
+    show_default=True,
+    help="How many instances a pool has while it is there.",
+)
+@click.option(
+    "--price", default="35%", show_default=True, help="On average, of the price on demand."
+)
+@click.option(
+    "--prices",
+    type=click.FloatRange(0, 1_000),
+    default=1.0,
+    show_default=True,
+    help="How often per day the price of a pool changes.",
+)
+@json_option
+def market(target: Path, as_json: bool, **options: Any) -> None:
+    """Make a spot market up, for `eva simulate --market`.
+
+    Pools come and go by themselves, and now and then many of a region go at once.
+    """
+    from eva_master.adapters.text.quantities import parse_discount, parse_duration
+    from eva_master.adapters.traces.spot.files import write_market
+    from eva_master.adapters.traces.spot.made import Climate, made_market, shares
+
+    try:
+        there, away = (parse_duration(options.pop(name)) for name in ("there", "away"))
+        price = parse_discount(options.pop("price"))
+    except ValueError as error:
+        raise InvalidConfig(str(error), hint="write durations as 4h, and prices as 35%") from error
+    if min(there, away) < _LEAST_MS:
+        raise InvalidConfig("pools are there and away for a minute at least on average")
+    named = {name: them for name in ("zones", "types") if (them := options.pop(name))}
+    made = made_market(
+        options.pop("seed"),
+        Climate(
+            length_ms=max(1_000, round(options.pop("days") * 86_400) * 1_000),
+            there_h=there / MILLIS_PER_HOUR,
+            away_h=away / MILLIS_PER_HOUR,
+            price_ppm=price,
+            **named,
+            **options,
+        ),
+    )
+    try:
+        write_market(target, made)
+    except OSError as error:
+        raise click.FileError(str(target), error.strerror) from error
+    found = {f"{machine}@{zone}": share for (machine, zone), share in shares(made).items()}
+    if as_json:
+        print_json({"file": str(target), "there": found})
+        return
+    table = grid("POOL", "THERE", right=("THERE",))
+    for name, share in found.items():
+        table.add_row(plain(name), f"{100 * share:.1f}%")
+    console().print(table)
 
 
 def _show(made: Trace, catalog: Catalog, as_json: bool) -> None:

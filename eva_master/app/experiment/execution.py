@@ -7,12 +7,13 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from importlib.metadata import version
 from statistics import pvariance
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from eva_master.adapters.catalog import load_catalog
+from eva_master.adapters.traces.spot.files import read_market
 from eva_master.app.experiment import learned
 from eva_master.app.experiment.fixed import (
     ClusterSection,
@@ -31,7 +32,9 @@ from eva_master.app.sections.base import ShortSection
 from eva_master.app.sections.building import all_lend
 from eva_master.app.sections.simulated import division, policy_of, with_tenants
 from eva_master.app.simulate import NO_PACKING, Chosen, named_policy, prepared, truth_of
+from eva_master.model.catalog import Catalog
 from eva_master.model.errors import EvaError
+from eva_master.model.fleet.market import Market
 from eva_master.model.fleet.nodes import OwnedNode
 from eva_master.model.ids import MILLION, MILLIS_PER_HOUR, Workload, base_of
 from eva_master.model.planning.estimate import Estimates
@@ -42,6 +45,7 @@ from eva_master.simulation.cluster.supply.fault_injector import Faults
 from eva_master.simulation.cluster.truth import Truth
 from eva_master.simulation.results.dags import WatchedDags
 from eva_master.simulation.results.lower_bound import reference_bound
+from eva_master.simulation.results.market_bound import market_bound
 from eva_master.simulation.results.metrics import InstanceFigures, Outcome
 from eva_master.simulation.results.run_times import WatchedEstimates
 from eva_master.simulation.run import Setup, Simulation
@@ -85,26 +89,52 @@ def _packed(run: Run) -> dict[str, float]:
 
 
 def _reference(run: Run) -> Result:
-    catalog = load_catalog(run.catalog.file, run.catalog.only)
-    bound = reference_bound(run.recipe.trace(run.seed, catalog), catalog)
+    world = _world(run)
+    if world.market is None:
+        bound = reference_bound(world.trace, world.catalog)
+    else:
+        bound = market_bound(world.trace, world.catalog, world.market)
     return {"figures": {"cost_usd": bound / MILLIS_PER_HOUR / MILLION}}
 
 
-def _setup(run: Run, entry: PolicyEntry) -> Setup:
-    catalog = load_catalog(run.catalog.file, run.catalog.only)
+class _World(NamedTuple):
+    """What jobs run on."""
+
+    trace: Trace
+    catalog: Catalog
+    nodes: tuple[OwnedNode, ...]
+    market: Market | None
+
+
+def _world(run: Run) -> _World:
+    catalog = load_catalog(run.catalog.file, run.catalog.only, spot=True)
     nodes: tuple[OwnedNode, ...] = ()
     if run.cluster is not None:
         catalog, nodes = run.cluster.fixed.catalog, run.cluster.fixed.nodes
     if run.fleet is not None:
         catalog, nodes = (), nodes_of(run.fleet)
+    market = None
+    if run.market is not None:
+        market = read_market(run.market.file, catalog).began_at(run.market.offset)
     trace = run.recipe.trace(run.seed, catalog)
+    if run.spot is not None:
+        trace = trace.using_spot(run.spot)
+    if market is not None:
+        catalog = market.offered(catalog)
     if trace.nodes:
         catalog, nodes = (), trace.nodes
+    return _World(trace, catalog, nodes, market)
+
+
+def _setup(run: Run, entry: PolicyEntry) -> Setup:
+    trace, catalog, nodes, market = _world(run)
     everything = Setup(
         trace if run.fleet is None else awaited(trace, run.round_gap_ms),
         catalog,
         named_policy(NO_PACKING)[0],
         nodes=nodes,
+        market=market,
+        spot_choice=run.spot_choice,
         tenancy=tenancy_of(trace),
         round_gap_ms=run.round_gap_ms,
         truth=truth_of(run.interference.file, run.interference.pairwise),
@@ -114,6 +144,7 @@ def _setup(run: Run, entry: PolicyEntry) -> Setup:
         faults=Faults(
             refusals=run.faults.refusals,
             failures_per_hour=run.faults.failures,
+            interruptions=1.0 if market is None else 0.0,
             noise=run.faults.noise,
         ),
         seed=run.fault_seed,
@@ -152,6 +183,7 @@ def _simulated(run: Run, entry: PolicyEntry) -> Result:
         "figures": outcome.row()
         | planning
         | _of_partitions(outcome)
+        | _of_deadlines(outcome)
         | _of_tenants(outcome)
         | ({} if run.fleet is None else fleet_figures(outcome, trace, run.fleet, run.round_gap_ms))
         | (world_figures(outcome, trace, simulation, run.round_s) if trace.nodes else {})
@@ -215,6 +247,12 @@ def _of_tenants(outcome: Outcome) -> dict[str, float]:
         return {}
     revenue = sum(one.value_usd for one in outcome.tenants)
     return {"revenue": revenue, "alpha_variance": pvariance(alphas)}
+
+
+def _of_deadlines(outcome: Outcome) -> dict[str, float]:
+    """How many jobs missed theirs, and by how much at most; nothing where none has any."""
+    due = outcome.deadlines
+    return {} if due is None else {"missed": due.missed, "late_max_h": due.late_max_h}
 
 
 def _of_partitions(outcome: Outcome) -> dict[str, float]:

@@ -26,6 +26,7 @@ from eva_master.app.experiment.schema import (
     CatalogSection,
     FaultsSection,
     InterferenceSection,
+    MarketSection,
     PackingSection,
     Plan,
     Point,
@@ -39,6 +40,8 @@ from eva_master.app.sections.policies import asked_by
 from eva_master.app.sections.tenants import SimulatedTenantSection
 from eva_master.model.errors import InvalidTrace
 from eva_master.model.planning.estimate import Estimates
+from eva_master.model.planning.spot_choice import SpotChoice
+from eva_master.model.trace import SpotUse
 
 _FORMAT = 1
 """Version of the results' format; runs of another version are different."""
@@ -64,6 +67,9 @@ class Run:
         cluster: A fixed cluster in place of the catalog.
         fleet: A fleet of several GPU types in place of the catalog.
         round_gap_ms: From one plan to the next at least, on either.
+        market: A spot market beside the catalog.
+        spot: Whether jobs may run on spot instances of which the trace does not say so.
+        spot_choice: How jobs with deadlines choose.
     """
 
     recipe: Recipe
@@ -82,6 +88,9 @@ class Run:
     cluster: ClusterSection | None = None
     fleet: FleetSection | None = None
     round_gap_ms: int = 1_000
+    market: MarketSection | None = None
+    spot: SpotUse | None = None
+    spot_choice: SpotChoice = SpotChoice.LEARNED
 
     @property
     def kind(self) -> Kind:
@@ -110,35 +119,45 @@ class Run:
             "seed": self.seed,
             "catalog": _by_content(self.catalog.model_dump(mode="json")),
         }
+        if self.market is not None:
+            known["market"] = _by_content(self.market.model_dump(mode="json"))
+        if self.spot is not None:
+            known["spot"] = self.spot.value
         if self.planner:
             known["planner"] = self.planner
         if self.policy is not None:
-            known |= {
-                "policy": _policy(self.policy),
-                "interference": _by_content(self.interference.model_dump(mode="json")),
-                "accounting": self.accounting,
-                "stated_durations": self.stated_durations,
-                "faults": self.faults.model_dump(mode="json"),
-                "fault_seed": self.fault_seed,
-            }
-            if self.estimates != Estimates.POSTERIOR.value:  # runs from before there was a choice
-                known["estimates"] = self.estimates
-            if self.cluster is not None:
-                known["cluster"] = self.cluster.model_dump(mode="json")
-                known["round_gap_ms"] = self.round_gap_ms
-            if self.fleet is not None:
-                known["fleet"] = {name: it.model_dump() for name, it in self.fleet.items()}
-                known["round_gap_ms"] = self.round_gap_ms
-            if isinstance(self.recipe, WorldRecipe):
-                known["round_gap_ms"] = self.round_gap_ms
-            if self.partitions:
-                known["partitions"] = _divided(self.partitions)
-            if self.tenants:
-                known["tenants"] = {name: it.model_dump(mode="json") for name, it in self.tenants}
-            if code := policies().code_of(self.policy.kind):
-                known["policy_code"] = code
-            if self.policy.back is not None and (code := policies().code_of(self.policy.back.name)):
-                known["back_code"] = code
+            known |= self._of_simulation(self.policy)
+        return known
+
+    def _of_simulation(self, policy: PolicyEntry) -> dict[str, Any]:
+        known: dict[str, Any] = {
+            "policy": _policy(policy),
+            "interference": _by_content(self.interference.model_dump(mode="json")),
+            "accounting": self.accounting,
+            "stated_durations": self.stated_durations,
+            "faults": self.faults.model_dump(mode="json"),
+            "fault_seed": self.fault_seed,
+        }
+        if self.estimates != Estimates.POSTERIOR.value:  # runs from before there was a choice
+            known["estimates"] = self.estimates
+        if self.cluster is not None:
+            known["cluster"] = self.cluster.model_dump(mode="json")
+            known["round_gap_ms"] = self.round_gap_ms
+        if self.fleet is not None:
+            known["fleet"] = {name: it.model_dump() for name, it in self.fleet.items()}
+            known["round_gap_ms"] = self.round_gap_ms
+        if isinstance(self.recipe, WorldRecipe):
+            known["round_gap_ms"] = self.round_gap_ms
+        if self.spot_choice is not SpotChoice.LEARNED:
+            known["spot_choice"] = self.spot_choice.value
+        if self.partitions:
+            known["partitions"] = _divided(self.partitions)
+        if self.tenants:
+            known["tenants"] = {name: it.model_dump(mode="json") for name, it in self.tenants}
+        if code := policies().code_of(policy.kind):
+            known["policy_code"] = code
+        if policy.back is not None and (code := policies().code_of(policy.back.name)):
+            known["back_code"] = code
         return known
 
     @property
@@ -192,7 +211,8 @@ def _cells_of(point: Point) -> list[Cell]:
     for name, named in experiment.traces.items():
         for seed in experiment.seeds:
             recipe, own = _drawn(named, seed)
-            bound = Run(recipe, own, experiment.catalog)
+            on_spot: dict[str, Any] = {"market": experiment.market, "spot": experiment.spot}
+            bound = Run(recipe, own, experiment.catalog, **on_spot)
             # On a fleet there is nothing to buy, so that no cost is least.
             owned = experiment.fleet is not None or isinstance(recipe, WorldRecipe)
             rented = experiment.reference and not owned
@@ -214,6 +234,8 @@ def _cells_of(point: Point) -> list[Cell]:
                     cluster=experiment.cluster,
                     fleet=experiment.fleet,
                     round_gap_ms=experiment.round_gap,
+                    spot_choice=experiment.spot_choice,
+                    **on_spot,
                 )
                 runs.append((policy.title, run))
             found += [Cell(name, point.values, label, seed, run, run.digest) for label, run in runs]

@@ -41,6 +41,8 @@ from eva_master.app.sections.tenants import SimulatedTenantSections
 from eva_master.app.simulate import named_policy, require_possible
 from eva_master.model.errors import EvaError, InvalidConfig, Problem
 from eva_master.model.planning.estimate import Estimates
+from eva_master.model.planning.spot_choice import SpotChoice
+from eva_master.model.trace import SpotUse
 
 KeyPath = tuple[str | int, ...]
 
@@ -121,6 +123,18 @@ class CatalogSection(_Section):
     only: list[str] | None = None
 
 
+class MarketSection(_Section):
+    """A spot market over time, beside what is on demand.
+
+    Attributes:
+        file: As `eva simulate --market` reads it.
+        offset: Where in it runs begin; past its end it begins anew.
+    """
+
+    file: Path
+    offset: Annotated[Duration, Field(ge=0)] = 0
+
+
 class FaultsSection(_Section):
     """The injected faults, from the run's seed; see `cluster.supply.fault_injector.Faults`.
 
@@ -162,6 +176,9 @@ class Experiment(_Section):
         baseline: The label of the policy or planner whose cost is 100 %.
         seeds: Each makes its own traces; confidence intervals are over seeds.
         accounting: See `eva_master.simulation.cluster.delays.Accounting`.
+        market: A spot market; none by default.
+        spot: Whether jobs may run on spot instances of which the trace does not say so.
+        spot_choice: How jobs with deadlines choose between spot instances, others and waiting.
         faults: The faults to inject; none by default.
         stated_durations: Whether jobs tell the scheduler how long they take.
         estimates: What run times are estimated from where jobs do not state them; by default what
@@ -188,6 +205,9 @@ class Experiment(_Section):
     accounting: Literal["compat", "production"] = "compat"
     interference: InterferenceSection = InterferenceSection()
     catalog: CatalogSection = CatalogSection()
+    market: MarketSection | None = None
+    spot: SpotUse | None = None
+    spot_choice: SpotChoice = SpotChoice.LEARNED
     faults: FaultsSection = FaultsSection()
     stated_durations: bool = True
     estimates: Estimates | None = None
@@ -313,12 +333,13 @@ def _located(experiment: Experiment, folder: Path) -> Experiment:
                 traces[name] = recipe.model_copy(update={"files": files})
             case _:
                 traces[name] = recipe
-    table, catalog = experiment.interference, experiment.catalog
+    table, catalog, market = experiment.interference, experiment.catalog, experiment.market
     return experiment.model_copy(
         update={
             "traces": traces,
             "interference": table.model_copy(update={"file": at(table.file)}),
             "catalog": catalog.model_copy(update={"file": at(catalog.file)}),
+            "market": market and market.model_copy(update={"file": at(market.file)}),
         }
     )
 
@@ -409,6 +430,9 @@ def _fleet_problems(experiment: Experiment, document: Document) -> Iterator[Prob
     for name in ("cluster", "packing"):
         if experiment.fleet is not None and getattr(experiment, name) is not None:
             yield document.problem((name,), f"{name!r} has no place beside a 'fleet'")
+    for name in ("fleet", "cluster", "packing"):
+        if experiment.market is not None and getattr(experiment, name) is not None:
+            yield document.problem(("market",), f"'market' has no place beside {name!r}")
 
 
 def _vary_problems(experiment: Experiment, document: Document) -> Iterator[Problem]:

@@ -6,7 +6,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from eva_master.model.catalog import Catalog, Offering, Purchase, spot_family
+from eva_master.model.catalog import Catalog, Offering, Purchase, spot_family, spot_price
 from eva_master.model.ids import MILLION, MILLIS_PER_HOUR, OfferingId, Price
 
 ANY_TYPE = "*"
@@ -33,9 +33,7 @@ class Span:
 
     def price_of(self, on_demand: Price) -> Price:
         """The price of a type that costs so much on demand, at least a micro-dollar."""
-        if self.price is not None:
-            return Price(self.price)
-        return Price(max(1, on_demand * self.part_ppm // MILLION))
+        return spot_price(on_demand, self.price, self.part_ppm)
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from eva_master.adapters.catalog import load_catalog
-from eva_master.model.catalog import Catalog, Offering
+from eva_master.model.catalog import Catalog, Offering, Purchase
 from eva_master.model.errors import InvalidConfig, Problem
 from eva_master.model.resources import Resources
 
@@ -136,3 +136,40 @@ def test_unreadable_file(tmp_path: Path) -> None:
 def test_argument_that_names_nothing() -> None:
     with pytest.raises(InvalidConfig, match="g5"):
         load_catalog(only=["g5"])
+
+
+def test_a_type_may_be_on_the_spot_market(user_file: Path) -> None:
+    user_file.write_text(
+        """
+types:
+  p3.2xlarge:
+    limit: 2
+    spot: {expected_life: 6h, zones: {us-east-1a: $0.918/h, us-east-1b: 30%}}
+only: [p3]
+"""
+    )
+    assert {it.purchase for it in load_catalog(user_file)} == {Purchase.ON_DEMAND}
+    plain, first, second, *others = load_catalog(user_file, spot=True)
+    assert (plain.purchase, plain.limit) == (Purchase.ON_DEMAND, 2)
+    assert {it.purchase for it in others} == {Purchase.ON_DEMAND}
+    for one, zone in ((first, "us-east-1a"), (second, "us-east-1b")):
+        assert (one.zone, one.purchase, one.limit) == (zone, Purchase.SPOT, None)
+        assert (one.price, one.type.family) == (918_000, "p3/spot")
+        assert one.interruptions_ppm == pytest.approx(1_000_000 / 6, rel=1e-5)
+        assert one.type.capacity == plain.type.capacity
+
+
+@pytest.mark.parametrize(
+    ("spot", "key"),
+    [
+        ("{zones: {a: $0/h}}", "types.p3.2xlarge.spot.zones.a"),
+        ("{zones: {a: 0%}}", "types.p3.2xlarge.spot.zones.a"),
+        ("{zones: {a: 3}}", "types.p3.2xlarge.spot.zones.a"),
+        ("{zones: {}}", "types.p3.2xlarge.spot.zones"),
+        ("{zones: {a: 30%}, expected_life: 0s}", "types.p3.2xlarge.spot.expected_life"),
+        ("{zones: {a: 30%}, life: 1h}", "types.p3.2xlarge.spot.life"),
+        ("{}", "types.p3.2xlarge.spot.zones"),
+    ],
+)
+def test_what_cannot_be_on_the_spot_market(user_file: Path, spot: str, key: str) -> None:
+    assert problem(user_file, f"types:\n  p3.2xlarge: {{spot: {spot}}}\n").key == key

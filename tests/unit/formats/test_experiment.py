@@ -420,3 +420,48 @@ def test_a_run_travels_to_other_processes(tmp_path: Path) -> None:
 
     run: Run = cells(plan_of(tmp_path, SMALL, "trace.jobs=2"))[1].run
     assert untimed(execute(pickle.loads(pickle.dumps(run)))) == untimed(execute(run))
+
+
+ON_SPOT = """
+name: on-spot
+traces: {jobs: {kind: file, file: t.json}}
+policies: [no_packing]
+market: {file: market.csv}
+spot: allowed
+vary:
+  market.offset: [0s, 10h]
+"""
+
+
+def test_a_spot_market_beside_the_catalog(tmp_path: Path) -> None:
+    (tmp_path / "market.csv").write_text(
+        "type,zone,from_s,to_s,capacity,price\n*,a,0,36000,50,30%\n*,a,36000,72000,0,30%\n"
+    )
+    write_jobs(tmp_path / "t.json", _0={**job(duration=7_200), "deadline": 3_600 * 3})
+    plan = plan_of(tmp_path, ON_SPOT)
+    markets = [point.experiment.market for point in plan.points]
+    assert [it and (it.file, it.offset) for it in markets] == [
+        (tmp_path / "market.csv", offset) for offset in (0, 36_000_000)
+    ]
+    results = carried_out(plan, tmp_path / "runs")
+    found: dict[tuple[str, object], dict[str, float]] = {}
+    for cell in cells(plan):
+        result = results.find(cell.digest)
+        assert result is not None
+        found[cell.kind, cell.values[0][1]] = result["figures"]
+    for kind in ("simulation", "reference"):
+        there, dry = (found[kind, offset]["cost_usd"] for offset in ("0s", "10h"))
+        assert there == pytest.approx(0.3 * dry, rel=0.1)
+    for offset in ("0s", "10h"):
+        assert found["reference", offset]["cost_usd"] < found["simulation", offset]["cost_usd"]
+        assert found["simulation", offset]["missed"] == 0
+    other = cells(plan_of(tmp_path, ON_SPOT, "spot=never"))
+    assert {cell.digest for cell in other}.isdisjoint(cell.digest for cell in cells(plan))
+    asked = cells(plan_of(tmp_path, ON_SPOT, "spot_choice=uniform_progress"))
+    kinds = [cell.kind for cell, before in zip(asked, cells(plan), strict=True) if cell != before]
+    assert set(kinds) == {"simulation"}
+
+
+def test_a_market_has_no_place_where_machines_are_fixed(tmp_path: Path) -> None:
+    text = ON_SPOT + "fleet: {v100: {servers: 1, gpus: 4}}\n"
+    assert any(key == "market" for _, key, _ in refusal(tmp_path, text))

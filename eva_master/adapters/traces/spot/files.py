@@ -1,4 +1,4 @@
-"""Reads spot markets: rows of CSV, one for each time in which nothing changes in a pool.
+"""Reads and writes spot markets: rows of CSV, one for each time in which nothing changes in a pool.
 
 Columns are ``type``, ``zone``, ``from_s``, ``to_s``, ``capacity`` and ``price``. A type of ``*``
 is all types without rows of their own in that zone. Prices are dollars per hour, or a part of the
@@ -170,3 +170,25 @@ def _uneven(ends: dict[tuple[str, str], tuple[int, int]]) -> Iterator[Problem]:
 
 def _what(span: Span) -> tuple[object, ...]:
     return span.capacity, span.price, span.part_ppm
+
+
+def write_market(path: Path, market: Market) -> None:
+    """Write a market as rows.
+
+    Raises:
+        OSError: The file cannot be written.
+    """
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(_COLUMNS)
+        for (machine, zone), spans in market.pools.items():
+            ends = [*(it.start_ms for it in spans[1:]), market.length_ms]
+            for span, end in zip(spans, ends, strict=True):
+                times = (f"{Decimal(at) / 1000:f}" for at in (span.start_ms, end))
+                writer.writerow((machine, zone, *times, span.capacity, _price(span)))
+
+
+def _price(span: Span) -> str:
+    if span.price is not None:
+        return f"{Decimal(span.price) / MILLION:f}"
+    return f"{Decimal(span.part_ppm) * 100 / MILLION:f}%"

@@ -1,0 +1,1 @@
+"""Spot markets: read, written, and made up."""

@@ -1,0 +1,15 @@
+"""How durations are written for people."""
+
+from __future__ import annotations
+
+
+def span(duration_ms: int) -> str:
+    """Write a duration with its two largest units."""
+    seconds = max(0, duration_ms) // 1000
+    if seconds < 60:
+        return f"{seconds}s"
+    if seconds < 3600:
+        return f"{seconds // 60}m {seconds % 60}s"
+    if seconds < 86_400:
+        return f"{seconds // 3600}h {seconds % 3600 // 60}m"
+    return f"{seconds // 86_400}d {seconds % 86_400 // 3600}h"
