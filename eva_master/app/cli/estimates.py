@@ -16,7 +16,7 @@ from eva_master.app.cli.session import (
 )
 from eva_master.app.cli.views.tables import grid
 from eva_master.app.cli.views.words import ago, give_or_take, plain
-from eva_master.model.durations import span
+from eva_master.model.arithmetic.durations import span
 
 if TYPE_CHECKING:
     from rich.table import Table

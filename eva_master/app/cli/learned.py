@@ -18,7 +18,7 @@ from eva_master.app.cli.session import (
 )
 from eva_master.app.cli.views.tables import grid
 from eva_master.app.cli.views.words import ago, plain
-from eva_master.model.durations import span
+from eva_master.model.arithmetic.durations import span
 from eva_master.model.ids import MILLION
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ import click
 from eva_master.app.cli.session import console, json_option, print_json
 from eva_master.app.cli.views.tables import grid
 from eva_master.app.cli.views.words import money, plain
-from eva_master.model.durations import span
+from eva_master.model.arithmetic.durations import span
 from eva_master.model.ids import MILLION
 from eva_master.model.planning.estimate import Estimates
 from eva_master.model.trace import SpotUse

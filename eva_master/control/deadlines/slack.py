@@ -10,8 +10,8 @@ from eva_master.control.planning.snapshot_builder import checkpoint_ms, launch_m
 from eva_master.control.settings import Settings
 from eva_master.control.state.records import PlanningRecords, crew
 from eva_master.learning.delays import Delay
+from eva_master.model.arithmetic.durations import span
 from eva_master.model.catalog import Purchase, is_spot
-from eva_master.model.durations import span
 from eva_master.model.errors import InvalidJob
 from eva_master.model.ids import Family, Millis
 from eva_master.model.job import JobSpec, TaskSpec

@@ -15,7 +15,7 @@ from eva_master.adapters.rpc._proto import api_pb2 as pb
 from eva_master.app.cli import main
 from eva_master.app.cli.views import tables
 from eva_master.app.cli.views.words import money
-from eva_master.model.durations import span
+from eva_master.model.arithmetic.durations import span
 from eva_master.model.errors import EvaError, NotAuthorised, NotFound
 from tests.fakes.rpc.api import TOKEN, FakeApi, sample_bill, sample_jobs, sample_plan, sample_state
 

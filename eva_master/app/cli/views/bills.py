@@ -11,7 +11,7 @@ from rich.text import Text
 
 from eva_master.app.cli.views.tables import grid
 from eva_master.app.cli.views.words import count, money, plain, price, share
-from eva_master.model.durations import span
+from eva_master.model.arithmetic.durations import span
 
 if TYPE_CHECKING:
     from eva_master.adapters.rpc.messages import Bill

@@ -12,7 +12,7 @@ from rich.table import Table
 from eva_master.app.cli.views import lending, shapes
 from eva_master.app.cli.views.tables import grid, number, run_time
 from eva_master.app.cli.views.words import ago, count, give_or_take, money, of_feature, plain, price
-from eva_master.model.durations import span
+from eva_master.model.arithmetic.durations import span
 from eva_master.model.ids import MILLION, MILLIS_PER_HOUR
 
 if TYPE_CHECKING:

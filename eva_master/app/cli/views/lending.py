@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from eva_master.app.cli.views import shapes
 from eva_master.app.cli.views.words import count, money, plain, price
-from eva_master.model.durations import span
+from eva_master.model.arithmetic.durations import span
 
 if TYPE_CHECKING:
     from eva_master.adapters.rpc.messages import Borrowing, JobWorth

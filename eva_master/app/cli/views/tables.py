@@ -13,7 +13,7 @@ from eva_master.app.cli.views import job_tasks, lending
 from eva_master.app.cli.views.words import ago, count, money, plain, price, share
 from eva_master.model import states
 from eva_master.model.accounting.tenants import DEFAULT_TENANT
-from eva_master.model.durations import span
+from eva_master.model.arithmetic.durations import span
 
 if TYPE_CHECKING:
     from eva_master.adapters.rpc.messages import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import expm1
 
-from eva_master.model.durations import span
+from eva_master.model.arithmetic.durations import span
 from eva_master.model.ids import MILLION
 
 

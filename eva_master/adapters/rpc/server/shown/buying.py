@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 from math import sqrt
 
 from eva_master.adapters.rpc._proto import api_pb2 as pb
+from eva_master.model.arithmetic.durations import span
 from eva_master.model.catalog import is_spot
-from eva_master.model.durations import span
 from eva_master.model.ids import Millis
 from eva_master.model.job import JobSpec, different
 from eva_master.model.records import Job
