@@ -9,15 +9,19 @@ virtual time.
 
 A row has `cost_usd`, `on_demand_usd` (no spot instances at all) and `saved`; `interruptions` of
 instances, `refused` launches, `moves` per job; `idle_h`, in which all jobs together made no
-progress; `spot_h` and `on_demand_h` of instances; `later` jobs that took more than 1.25 times as
-long as alone and ten minutes; with `--deadline`, `missed` deadlines, those that jobs miss on demand
-alone, and `late_s_max`; `jct_mean_h`, `plan_p99_s`, `wall_s`.
+progress, and of these `wait_h`, in which not all of their tasks ran; `gpu_used`, the part of the
+GPU-hours paid for in which tasks ran; `spot_h` and `on_demand_h` of instances; `later` jobs that
+took more than 1.25 times as long as alone and ten minutes; with `--deadline`, the `rule` by which
+jobs choose (`--rule`), `missed` deadlines, those that jobs miss on demand alone, and `late_s_max`;
+`jct_mean_h`, `plan_p99_s`, `wall_s`. No job is `infeasible`: one that could not be done in time on
+demand is refused, and the run with it.
 """
 
 from __future__ import annotations
 
 import argparse
 import csv
+import itertools
 import json
 import os
 import sys
@@ -41,8 +45,9 @@ from eva_master.app.simulate import named_policy
 from eva_master.learning.market.pools import Pool
 from eva_master.model.catalog import Catalog, Purchase
 from eva_master.model.fleet.market import ANY_TYPE, Market, Span
-from eva_master.model.ids import MILLION, MILLIS_PER_HOUR
-from eva_master.model.trace import SpotUse, Trace
+from eva_master.model.ids import MILLION, MILLIS_PER_HOUR, JobId, own_run, run_id
+from eva_master.model.planning.spot_choice import SpotChoice
+from eva_master.model.trace import SpotUse, Trace, TraceTask
 from eva_master.simulation.cluster.truth import Truth
 from eva_master.simulation.results.market_bound import market_bound
 from eva_master.simulation.results.metrics import Outcome, usd
@@ -166,7 +171,12 @@ def recordings(told: Mapping[str, Any]) -> dict[str, spot_jobs.Recording]:
     return found
 
 
-def run(scenario: Scenario, policy: str, market: Market | None) -> tuple[Simulation, float]:
+def run(
+    scenario: Scenario,
+    policy: str,
+    market: Market | None,
+    rule: SpotChoice = SpotChoice.LEARNED,
+) -> tuple[Simulation, float]:
     """Simulate a scenario; `None` for no spot instances at all."""
     chosen, gap = named_policy(policy, {"explained": False})
     catalog = scenario.catalog if market is None else market.offered(scenario.catalog)
@@ -177,6 +187,7 @@ def run(scenario: Scenario, policy: str, market: Market | None) -> tuple[Simulat
         truth=scenario.truth,
         round_gap_s=gap,
         market=market,
+        spot_choice=rule,
         keep_record=True,
         stopwatch=time.process_time,
     )
@@ -193,17 +204,20 @@ def due(trace: Trace, factor: float) -> Trace:
     return replace(trace, jobs=tuple(jobs))
 
 
-def row(scenario: Scenario, policy: str, offset: str, on_demand: Simulation) -> dict[str, Any]:
+def row(
+    scenario: Scenario, policy: str, rule: SpotChoice, offset: str, on_demand: Simulation
+) -> dict[str, Any]:
     """The figures of one run, and some of one without spot instances."""
     on_demand_usd = on_demand.outcome().cost_usd
     market = scenario.market.began_at(parse_duration(offset))
     sold = market.offered(scenario.catalog)
-    simulation, wall_s = run(scenario, policy, market)
+    simulation, wall_s = run(scenario, policy, market, rule)
     outcome, hours = simulation.outcome(), dict.fromkeys(Purchase, 0.0)
     for machine in simulation.cluster.cloud.bill().values():
         if machine.up_ms is not None and machine.gone_ms is not None:
             hours[machine.offering.purchase] += (machine.gone_ms - machine.up_ms) / MILLIS_PER_HOUR
     assert simulation.market is not None
+    jobs = outcome.record.jobs
     return {
         "scenario": scenario.name,
         "policy": policy,
@@ -216,21 +230,44 @@ def row(scenario: Scenario, policy: str, offset: str, on_demand: Simulation) -> 
         "refused": simulation.market.refused,
         "moves": round(outcome.migrations_per_job, 2),
         "idle_h": round(outcome.idle_mean_h * len(scenario.trace.jobs), 1),
+        "wait_h": round(sum(it.jct_ms - it.executing_ms for it in jobs) / MILLIS_PER_HOUR, 1),
+        "gpu_used": round(_gpu_used(scenario, simulation), 3),
         "spot_h": round(hours[Purchase.SPOT], 1),
         "on_demand_h": round(hours[Purchase.ON_DEMAND], 1),
         "later": sum(_is_later(scenario, simulation)),
-        **_missed(outcome, on_demand.outcome()),
+        **_missed(outcome, on_demand.outcome(), rule),
         "jct_mean_h": round(outcome.jct_mean_h, 3),
         "plan_p99_s": round(outcome.planning.p99_s, 4),
         "wall_s": round(wall_s, 1),
     }
 
 
-def _missed(outcome: Outcome, on_demand: Outcome) -> dict[str, Any]:
+def _gpu_used(scenario: Scenario, simulation: Simulation) -> float:
+    """The part of the GPU-hours that were paid for in which a task ran."""
+    record = simulation.outcome().record
+    gpus = {one.type.name: one.type.capacity.gpus for one in scenario.catalog}
+    paid = sum(gpus[it.type] * (it.gone_ms - it.up_ms) for it in record.instances)
+    tasks = {job.id: job.tasks for job in scenario.trace.jobs}
+    needs = {
+        run_id(JobId(job.id), index): max(_gpus_of(task))
+        for job in record.jobs
+        for index, task in enumerate(tasks[job.name])
+    }
+    used = sum(needs[own_run(it.run)] * it.executing_ms for it in record.occupancies)
+    return used / paid if paid else 0.0
+
+
+def _gpus_of(task: TraceTask) -> Iterator[int]:
+    yield 0 if task.demand is None else task.demand.gpus
+    yield from (need.gpus for _, need in task.demand_by_family if need is not None)
+
+
+def _missed(outcome: Outcome, on_demand: Outcome, rule: SpotChoice) -> dict[str, Any]:
     """Deadlines, if there are any, and those that are missed without spot instances."""
     if outcome.deadlines is None or on_demand.deadlines is None:
         return {}
     return {
+        "rule": rule.value,
         "missed": outcome.deadlines.missed,
         "missed_on_demand": on_demand.deadlines.missed,
         "late_s_max": round(3_600 * outcome.deadlines.late_max_h),
@@ -258,6 +295,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         metavar="FACTOR",
         help="have all jobs done within so many times their time alone, and half an hour",
     )
+    parser.add_argument(
+        "--rule", type=SpotChoice, action="append", help="how jobs with deadlines choose"
+    )
     parser.add_argument("--json", action="store_true")
     chosen = parser.parse_args(arguments)
     rows = list[dict[str, Any]]()
@@ -274,8 +314,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             scenario = replace(scenario, trace=due(scenario.trace, chosen.deadline))
         for policy in chosen.policy or ["eva"]:
             on_demand = run(scenario, policy, None)[0]
-            for offset in chosen.offset or scenario.offsets:
-                rows.append(row(scenario, policy, offset, on_demand))
+            rules = chosen.rule or [SpotChoice.LEARNED]
+            for offset, rule in itertools.product(chosen.offset or scenario.offsets, rules):
+                rows.append(row(scenario, policy, rule, offset, on_demand))
                 if chosen.json:
                     print(json.dumps(rows[-1]), flush=True)
     if not chosen.json:

@@ -124,6 +124,8 @@ class TraceJob:
         spot: Whether it may run on spot instances; `None` where its demands say so: by the families
             of spot instances themselves, or by any family.
         within_ms: How long after its arrival it is to be done; `None` if it has no deadline.
+        checkpoint_interval_ms: How often its program stores a checkpoint by itself; 0 for as often
+            as programs do of which nothing is said.
         told_ppm: How much longer its user says that it takes than it does, in millionths of the
             truth; a million for who does not err or lie.
     """
@@ -152,6 +154,7 @@ class TraceJob:
     ps: ParameterServers | None = None
     spot: SpotUse | None = None
     within_ms: int | None = None
+    checkpoint_interval_ms: int = 0
     told_ppm: int = MILLION
 
     @property

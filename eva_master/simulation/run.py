@@ -394,8 +394,10 @@ class Simulation:
         return state.jobs[known.job].command, known.index
 
     def _work_of(self, run: RunId) -> Work:
-        state, saves_ms = self.cluster.state, self._setup.faults.checkpoint_ms
-        forked = state.jobs[state.runs[run].job].spec.forks > 1
+        state = self.cluster.state
+        spec = state.jobs[state.runs[run].job].spec
+        saves_ms = spec.checkpoint_interval_ms or self._setup.faults.checkpoint_ms
+        forked = spec.forks > 1
         return work_of(self._script, self._task_of(run), saves_ms, forked=forked)
 
     def _speed_of(self, run: RunId, family: Family) -> float:

@@ -118,6 +118,7 @@ class _Job(_Row):
     past: bool = False
     spot: SpotUse | None = None
     deadline: Annotated[float, Field(gt=0, le=1e9, allow_inf_nan=False)] | None = None
+    checkpoint_interval: Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)] = 0
     dag: Annotated[str, Field(max_length=200)] = ""
     dag_number: Annotated[int, Field(ge=0, strict=True)] = 0
     after: tuple[str, ...] = ()
@@ -279,6 +280,7 @@ def _job(number: str, row: _Job) -> TraceJob:
         after=row.after,
         spot=row.spot,
         within_ms=None if row.deadline is None else max(1, _millis(row.deadline)),
+        checkpoint_interval_ms=_millis(row.checkpoint_interval),
     )
 
 
@@ -350,6 +352,8 @@ def _row(job: TraceJob) -> dict[str, Any]:
         named["spot"] = job.spot.value
     if job.within_ms is not None:
         named["deadline"] = _seconds(job.within_ms)
+    if job.checkpoint_interval_ms:
+        named["checkpoint_interval"] = _seconds(job.checkpoint_interval_ms)
     return {
         "name": job.workload,
         **named,

@@ -97,6 +97,7 @@ class Agent:
         self._seen: dict[RunId, int] = {}
         self._on = True
         self._losses = 0
+        self._notice: tuple[Millis, str] | None = None
         self.session = 0
         self._forks = Forks(
             self._timeline,
@@ -121,6 +122,7 @@ class Agent:
                     address=f"{self._instance}.internal",
                 )
             )
+            self._report_notice()
 
     def lose_session(self) -> None:
         """End the session; an owned node stops its tasks if there is no new one in time.
@@ -163,8 +165,13 @@ class Agent:
 
     def interrupt(self, at_ms: Millis, reason: str) -> None:
         """Report that the cloud will take the machine away."""
-        if self.session:
-            self._inbox.post(InstanceInterrupted(self._instance, self.session, at_ms, reason))
+        self._notice = at_ms, reason
+        self._report_notice()
+
+    def _report_notice(self) -> None:
+        """In each session anew, as whoever reads it of the machine does."""
+        if self.session and self._notice is not None:
+            self._inbox.post(InstanceInterrupted(self._instance, self.session, *self._notice))
 
     def leave(self) -> None:
         """Stop all attempts, then sign off from the master."""
@@ -190,6 +197,7 @@ class Agent:
         agent = Agent(self._surroundings, self._machine)
         if remembers:
             agent._seen = dict(self._seen)
+        agent._notice = self._notice
         return agent
 
     def hear(self, action: WorkerAction) -> None:

@@ -65,6 +65,7 @@ class SimulatedWorkers(Hosts):
         self._work_of = work_of
         self.speed_of = speed_of or (lambda _run, _family: 1.0)
         self._agents: dict[InstanceId, Agent] = {}
+        self._notices: dict[InstanceId, int] = {}
         self._work: dict[RunId, Work] = {}
         self._sessions = 0
         self.attempt_log = attempt_log
@@ -84,10 +85,13 @@ class SimulatedWorkers(Hosts):
         agent = Agent(self, machine)
         self._agents[machine.instance] = agent
         agent.register()
+        if (at_ms := self._notices.pop(machine.instance, None)) is not None:
+            self.interrupt(machine.instance, at_ms)
 
     def vanish(self, instance: InstanceId) -> None:
         """End a machine's tasks without a report, since it is switched off."""
         agent = self._agents.pop(instance, None)
+        self._notices.pop(instance, None)
         if agent is not None:
             agent.power_off()
         self.delays.lost(instance)
@@ -126,9 +130,11 @@ class SimulatedWorkers(Hosts):
             agent.leave()
 
     def interrupt(self, instance: InstanceId, at_ms: int) -> None:
-        """Notify an agent that its instance will be taken away."""
+        """Notify an agent that its instance will be taken away, as soon as it runs."""
         agent = self._agents.get(instance)
-        if agent is not None:
+        if agent is None:
+            self._notices[instance] = at_ms
+        else:
             agent.interrupt(Millis(at_ms), "the cloud takes its spot capacity back")
 
     def agents(self) -> list[InstanceId]:

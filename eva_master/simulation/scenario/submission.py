@@ -50,6 +50,7 @@ def spec_of(job: TraceJob, families: Iterable[Family]) -> JobSpec:
         worth=job.worth,
         ps=job.ps,
         deadline=None if job.within_ms is None else Deadline(within_ms=job.within_ms),
+        checkpoint_interval_ms=job.checkpoint_interval_ms,
         total_steps=None if job.within_ms is None else total_steps(job),
         least=least,
         scaling=() if least is None else _scaling(job, apart=False),
