@@ -40,6 +40,10 @@ class JobAccount:
         alone: What it would have cost on instances of its own; see the ledger.
         busy_ms: Task-milliseconds of running.
         replicas: The part of `charged` for extra runs of its tasks.
+        spot: The part of `charged` for spot instances.
+        spot_ms: The part of `busy_ms` there.
+        listed: What `spot` would be at the prices on demand of the same instances.
+        interruptions: How often the cloud took an instance back on which it was.
     """
 
     job: JobId
@@ -47,6 +51,23 @@ class JobAccount:
     alone: Exact = Exact(0)
     busy_ms: int = 0
     replicas: Exact = Exact(0)
+    spot: Exact = Exact(0)
+    spot_ms: int = 0
+    listed: Exact = Exact(0)
+    interruptions: int = 0
+
+    def __add__(self, more: JobAccount) -> JobAccount:
+        return JobAccount(
+            self.job,
+            charged=Exact(self.charged + more.charged),
+            alone=Exact(self.alone + more.alone),
+            busy_ms=self.busy_ms + more.busy_ms,
+            replicas=Exact(self.replicas + more.replicas),
+            spot=Exact(self.spot + more.spot),
+            spot_ms=self.spot_ms + more.spot_ms,
+            listed=Exact(self.listed + more.listed),
+            interruptions=self.interruptions + more.interruptions,
+        )
 
 
 @dataclass(frozen=True, slots=True)

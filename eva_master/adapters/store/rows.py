@@ -93,6 +93,10 @@ def job_account_row(account: JobAccount) -> Values:
         "alone": str(account.alone),
         "busy_ms": account.busy_ms,
         "replicas": str(account.replicas),
+        "spot": str(account.spot),
+        "spot_ms": account.spot_ms,
+        "listed": str(account.listed),
+        "interruptions": account.interruptions,
     }
 
 
@@ -104,6 +108,10 @@ def job_account(row: Row[Any]) -> JobAccount:
         Exact(int(row.alone)),
         row.busy_ms,
         Exact(int(row.replicas)),
+        Exact(int(row.spot)),
+        row.spot_ms,
+        Exact(int(row.listed)),
+        row.interruptions,
     )
 
 

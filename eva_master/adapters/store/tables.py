@@ -93,6 +93,11 @@ JOB_ACCOUNTS = Table(
     Column("busy_ms", BigInteger, nullable=False),
     # The part of `charged` for extra runs of tasks.
     Column("replicas", String, nullable=False, server_default="0"),
+    # The part for spot instances, of both, and what it would have been at prices on demand.
+    Column("spot", String, nullable=False, server_default="0"),
+    Column("spot_ms", BigInteger, nullable=False, server_default="0"),
+    Column("listed", String, nullable=False, server_default="0"),
+    Column("interruptions", BigInteger, nullable=False, server_default="0"),
 )
 
 INSTANCE_ACCOUNTS = Table(

@@ -104,7 +104,12 @@ def _accrue(
         busy[run.job] += elapsed * count
     charged, extra = _charged(state, instance.id, found, amount)
     jobs = tuple(
-        JobAccount(job, Exact(charged[job]), Exact(cost), busy[job], Exact(extra.get(job, 0)))
+        _on_spot(
+            JobAccount(job, Exact(charged[job]), Exact(cost), busy[job], Exact(extra.get(job, 0))),
+            instance,
+            amount,
+            elapsed,
+        )
         for job, cost in alone.items()
     )
     booked = InstanceAccount(
@@ -116,6 +121,16 @@ def _accrue(
         standing=_stood(account.standing, instance, amount, idle, elapsed),
     )
     return _Accrual(booked, jobs, tuple(ppms), elapsed)
+
+
+def _on_spot(account: JobAccount, instance: Instance, amount: int, elapsed: int) -> JobAccount:
+    """A job's increment with its part for spot instances, if this is one."""
+    if instance.offering.purchase is not Purchase.SPOT:
+        return account
+    listed: int = account.charged
+    if instance.on_demand is not None and amount:
+        listed = account.charged * instance.on_demand * elapsed // amount
+    return replace(account, spot=account.charged, spot_ms=account.busy_ms, listed=Exact(listed))
 
 
 def _charged(
@@ -191,19 +206,9 @@ def _worked(state: Records, run: TaskRun, elapsed: int, ppm: int) -> int:
     return price * elapsed * ppm * speed.numerator // (speed.denominator * MILLION)
 
 
-def _added(account: JobAccount, increment: JobAccount) -> JobAccount:
-    return JobAccount(
-        account.job,
-        charged=Exact(account.charged + increment.charged),
-        alone=Exact(account.alone + increment.alone),
-        busy_ms=account.busy_ms + increment.busy_ms,
-        replicas=Exact(account.replicas + increment.replicas),
-    )
-
-
 def _add(state: State, increment: JobAccount) -> None:
     account = state.job_accounts.get(increment.job)
-    state.put_job_account(increment if account is None else _added(account, increment))
+    state.put_job_account(increment if account is None else account + increment)
 
 
 def open_account(state: State, instance: Instance) -> None:
@@ -242,6 +247,12 @@ def gpu_time(state: Records, instance: Instance, elapsed_ms: int) -> Iterator[tu
         demand = spec.tasks[run.index].demand_on(family)
         if demand is not None and demand.gpus:
             yield spec.tenant, demand.gpus * elapsed_ms
+
+
+def count_interruption(state: State, instance: InstanceId) -> None:
+    """The cloud takes an instance back: every job that is on it was interrupted once more."""
+    for job in state.jobs_on(instance):
+        _add(state, JobAccount(job, interruptions=1))
 
 
 def book_boot(state: State, run: TaskRun, instance: Instance) -> None:
@@ -306,7 +317,7 @@ def bill(state: Records, now: Millis) -> Bill:
         instances[instance] = accrual.account
         for increment in accrual.jobs:
             account_of = jobs.get(increment.job, JobAccount(increment.job))
-            jobs[increment.job] = _added(account_of, increment)
+            jobs[increment.job] = account_of + increment
     return Bill(
         {job: jobs[job] for job in state.jobs if job in jobs},
         {instance: instances[instance] for instance in state.instances if instance in instances},
@@ -322,7 +333,7 @@ def job_account(state: Records, job: JobId, now: Millis) -> JobAccount:
             continue
         for increment in _accrue(state, state.instances[place], charged, now).jobs:
             if increment.job == job:
-                account = _added(account, increment)
+                account += increment
     return account
 
 
@@ -375,7 +386,7 @@ def running_of(
         for increment in _accrue(state, state.instances[name], account, now).jobs:
             whose = party(state.jobs[increment.job])
             known = sums.get(whose)
-            sums[whose] = increment if known is None else _added(known, increment)
+            sums[whose] = increment if known is None else known + increment
     return sums
 
 

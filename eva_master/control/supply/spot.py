@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from eva_master.control.context import Context
+from eva_master.control.measure import ledger
 from eva_master.control.settings import Settings
 from eva_master.control.state.records import Records
 from eva_master.control.supply import availability
@@ -115,6 +116,7 @@ def interrupted(context: Context, event: InstanceInterrupted) -> None:
     if event.at_ms is None:
         _recommended(context, instance, event.reason)
         return
+    ledger.count_interruption(context.state, instance.id)
     context.put_instance(replace(instance, leaving_ms=event.at_ms, reason=event.reason))
     context.abandon(instance.id)
     context.plan_wanted = True
@@ -160,4 +162,6 @@ def note_end(context: Context, instance: Instance) -> None:
     lived_ms = max(0, instance.gone_ms - instance.up_ms)
     taken = unasked or instance.leaving_ms is not None or instance.at_risk
     state, offering = context.state, instance.offering
+    if unasked and instance.leaving_ms is None:
+        ledger.count_interruption(state, instance.id)
     state.set_market(state.market.ended(offering, instance.gone_ms, lived_ms, interrupted=taken))

@@ -57,7 +57,17 @@ def history(jobs: int, alive: int) -> Changes:
             for index in range(2)
         ),
         instances=tuple(instances),
-        job_accounts=tuple(JobAccount(it.id, Exact(10**20 + 1)) for it in all_jobs[::2]),
+        job_accounts=tuple(
+            JobAccount(
+                it.id,
+                Exact(10**20 + 1),
+                spot=Exact(10**20),
+                spot_ms=10**12,
+                listed=Exact(3 * 10**20 + 1),
+                interruptions=7,
+            )
+            for it in all_jobs[::2]
+        ),
         instance_accounts=tuple(
             InstanceAccount(it.id, Millis(2), Exact(7)) for it in instances[::2]
         ),

@@ -7,16 +7,26 @@ from dataclasses import replace
 import pytest
 
 from eva_master.adapters.rpc._proto import api_pb2 as pb
-from eva_master.adapters.rpc.server.shown.buying import buying_of, notes_on, told, why_it_waits
+from eva_master.adapters.rpc.server.shown.buying import (
+    buying_of,
+    late_ppm,
+    markets_of,
+    notes_on,
+    told,
+    why_it_waits,
+)
 from eva_master.app.cli.views import tables
 from eva_master.model.catalog import spot_family
-from eva_master.model.ids import JobId, Millis
+from eva_master.model.changes import JobAccount
+from eva_master.model.ids import Exact, JobId, Millis
 from eva_master.model.job import Deadline
 from eva_master.model.records import Job
 from eva_master.model.states import Buys, JobState
+from eva_master.ports.reading import Outlook
 from tests.fakes.jobs import CPU, job
 
 HOUR = 3_600_000
+UNKNOWN, NOW = Outlook(), Millis(0)
 
 
 def record(**changes: object) -> Job:
@@ -102,12 +112,12 @@ def test_what_runs_on_spot_alone_is_warned_of_at_once() -> None:
 
 def test_messages_have_what_is_known() -> None:
     plain = replace(record(), spec=job("a", 1))
-    assert buying_of(plain) is None
+    assert buying_of(plain, UNKNOWN, NOW) is None
     assert why_it_waits(plain) == ""
     waits = replace(plain, buys=Buys.SPOT, buys_ms=Millis(5), buys_until_ms=Millis(9))
-    assert buying_of(waits) == pb.Buying(what="spot", since_ms=5, until_ms=9)
+    assert buying_of(waits, UNKNOWN, NOW) == pb.Buying(what="spot", since_ms=5, until_ms=9)
     assert why_it_waits(waits).startswith("it waits for a spot instance")
-    assert buying_of(record()) == pb.Buying(what="any", due_ms=HOUR)
+    assert buying_of(record(), UNKNOWN, NOW) == pb.Buying(what="any", due_ms=HOUR)
 
 
 @pytest.mark.parametrize(
@@ -134,3 +144,59 @@ def test_messages_have_what_is_known() -> None:
 )
 def test_status_tells_in_a_line_each(message: pb.Job, lines: list[tuple[str, str]]) -> None:
     assert list(tables._buying(message, HOUR)) == lines
+
+
+@pytest.mark.parametrize(
+    ("outlook", "chance"),
+    [
+        (Outlook(), None),
+        (Outlook(left_ms=HOUR // 2), 0),
+        (Outlook(left_ms=2 * HOUR), 1),
+        (Outlook(left_ms=1, eta_ms=Millis(2 * HOUR)), 1),
+        # Half an hour is left, and at most an hour in two of three cases: one deviation.
+        (Outlook(HOUR // 2, latest_ms=Millis(HOUR)), 0.159),
+        (Outlook(HOUR, latest_ms=Millis(2 * HOUR)), 0.5),
+        (Outlook(2 * HOUR, latest_ms=Millis(4 * HOUR)), 0.841),
+    ],
+)
+def test_the_chance_of_being_late_is_that_of_taking_longer(
+    outlook: Outlook, chance: float | None
+) -> None:
+    found = late_ppm(record(), outlook, NOW)
+    assert found == (None if chance is None else pytest.approx(1e6 * chance, rel=0.01))
+
+
+def test_nobody_asks_for_the_chance_of_what_is_over() -> None:
+    assert late_ppm(record(), Outlook(left_ms=1), Millis(HOUR)) == 1_000_000
+    over = replace(record(), history=((JobState.SUCCEEDED, Millis(9)),))
+    assert late_ppm(over, Outlook(left_ms=1), NOW) is None
+    assert late_ppm(replace(record(), spec=job("a", 1)), Outlook(left_ms=1), NOW) is None
+
+
+def test_where_it_ran_and_what_that_saved() -> None:
+    dollars = 3_600_000 * 1_000_000
+    account = JobAccount(
+        JobId("a-1"),
+        charged=Exact(5 * dollars),
+        busy_ms=3 * HOUR,
+        spot=Exact(1 * dollars),
+        spot_ms=2 * HOUR,
+        listed=Exact(4 * dollars),
+        interruptions=2,
+    )
+    history = ((JobState.PENDING, Millis(0)), (JobState.RUNNING, Millis(HOUR)))
+    message = markets_of(replace(record(), history=history), account, Millis(9 * HOUR))
+    assert message is not None
+    (line,) = tables._markets(pb.Job(markets=message))
+    assert line == (
+        "so far",
+        "2h 0m on spot instances for $1.00, $3.00 less than on demand; 1h 0m on others; "
+        "1h 0m waiting; 2 interruptions",
+    )
+    again = (*history, (JobState.PENDING, Millis(2 * HOUR)))
+    message = markets_of(replace(record(), history=again), account, Millis(4 * HOUR))
+    assert message is not None
+    assert message.waiting_ms == 3 * HOUR
+    plain = replace(record(), spec=job("a", 1))
+    assert markets_of(plain, JobAccount(JobId("a-1"), busy_ms=5), NOW) is None
+    assert list(tables._markets(pb.Job())) == []

@@ -874,6 +874,7 @@ class Job(google.protobuf.message.Message):
     REPLICAS_MICRO_USD_FIELD_NUMBER: builtins.int
     DAG_FIELD_NUMBER: builtins.int
     BUYING_FIELD_NUMBER: builtins.int
+    MARKETS_FIELD_NUMBER: builtins.int
     id: builtins.str
     name: builtins.str
     owner: builtins.str
@@ -954,6 +955,10 @@ class Job(google.protobuf.message.Message):
     def buying(self) -> global___Buying:
         """What may be bought for it at present; absent if it has no deadline and waits for nothing."""
 
+    @property
+    def markets(self) -> global___Markets:
+        """Absent if it never was on a spot instance and has no deadline."""
+
     def __init__(
         self,
         *,
@@ -992,9 +997,10 @@ class Job(google.protobuf.message.Message):
         replicas_micro_usd: builtins.int = ...,
         dag: builtins.str = ...,
         buying: global___Buying | None = ...,
+        markets: global___Markets | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["_eta_earliest_ms", b"_eta_earliest_ms", "_eta_latest_ms", b"_eta_latest_ms", "_eta_ms", b"_eta_ms", "_exit_code", b"_exit_code", "_remaining_ms", b"_remaining_ms", "buying", b"buying", "contradicted", b"contradicted", "estimate", b"estimate", "eta_earliest_ms", b"eta_earliest_ms", "eta_latest_ms", b"eta_latest_ms", "eta_ms", b"eta_ms", "exit_code", b"exit_code", "pause", b"pause", "remaining_ms", b"remaining_ms", "suspension", b"suspension"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_eta_earliest_ms", b"_eta_earliest_ms", "_eta_latest_ms", b"_eta_latest_ms", "_eta_ms", b"_eta_ms", "_exit_code", b"_exit_code", "_remaining_ms", b"_remaining_ms", "after", b"after", "buying", b"buying", "contradicted", b"contradicted", "cost_micro_usd", b"cost_micro_usd", "dag", b"dag", "estimate", b"estimate", "eta_earliest_ms", b"eta_earliest_ms", "eta_latest_ms", b"eta_latest_ms", "eta_ms", b"eta_ms", "exit_code", b"exit_code", "failures", b"failures", "finished_ms", b"finished_ms", "id", b"id", "name", b"name", "no_packing_micro_usd", b"no_packing_micro_usd", "owner", b"owner", "partition", b"partition", "pause", b"pause", "priority", b"priority", "reason", b"reason", "remaining_estimated", b"remaining_estimated", "remaining_ms", b"remaining_ms", "replicas_micro_usd", b"replicas_micro_usd", "started_ms", b"started_ms", "state", b"state", "submitted_ms", b"submitted_ms", "suspension", b"suspension", "task_count", b"task_count", "tasks", b"tasks", "tasks_by_state", b"tasks_by_state", "tenant", b"tenant", "unmet", b"unmet", "unmet_origin", b"unmet_origin", "waiting_for", b"waiting_for", "waits_for", b"waits_for"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_eta_earliest_ms", b"_eta_earliest_ms", "_eta_latest_ms", b"_eta_latest_ms", "_eta_ms", b"_eta_ms", "_exit_code", b"_exit_code", "_remaining_ms", b"_remaining_ms", "buying", b"buying", "contradicted", b"contradicted", "estimate", b"estimate", "eta_earliest_ms", b"eta_earliest_ms", "eta_latest_ms", b"eta_latest_ms", "eta_ms", b"eta_ms", "exit_code", b"exit_code", "markets", b"markets", "pause", b"pause", "remaining_ms", b"remaining_ms", "suspension", b"suspension"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_eta_earliest_ms", b"_eta_earliest_ms", "_eta_latest_ms", b"_eta_latest_ms", "_eta_ms", b"_eta_ms", "_exit_code", b"_exit_code", "_remaining_ms", b"_remaining_ms", "after", b"after", "buying", b"buying", "contradicted", b"contradicted", "cost_micro_usd", b"cost_micro_usd", "dag", b"dag", "estimate", b"estimate", "eta_earliest_ms", b"eta_earliest_ms", "eta_latest_ms", b"eta_latest_ms", "eta_ms", b"eta_ms", "exit_code", b"exit_code", "failures", b"failures", "finished_ms", b"finished_ms", "id", b"id", "markets", b"markets", "name", b"name", "no_packing_micro_usd", b"no_packing_micro_usd", "owner", b"owner", "partition", b"partition", "pause", b"pause", "priority", b"priority", "reason", b"reason", "remaining_estimated", b"remaining_estimated", "remaining_ms", b"remaining_ms", "replicas_micro_usd", b"replicas_micro_usd", "started_ms", b"started_ms", "state", b"state", "submitted_ms", b"submitted_ms", "suspension", b"suspension", "task_count", b"task_count", "tasks", b"tasks", "tasks_by_state", b"tasks_by_state", "tenant", b"tenant", "unmet", b"unmet", "unmet_origin", b"unmet_origin", "waiting_for", b"waiting_for", "waits_for", b"waits_for"]) -> None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_eta_earliest_ms", b"_eta_earliest_ms"]) -> typing.Literal["eta_earliest_ms"] | None: ...
     @typing.overload
@@ -1019,6 +1025,7 @@ class Buying(google.protobuf.message.Message):
     UNTIL_MS_FIELD_NUMBER: builtins.int
     DUE_MS_FIELD_NUMBER: builtins.int
     FAILS_FIELD_NUMBER: builtins.int
+    LATE_PPM_FIELD_NUMBER: builtins.int
     what: builtins.str
     """any, spot, on_demand, alone"""
     since_ms: builtins.int
@@ -1029,6 +1036,8 @@ class Buying(google.protobuf.message.Message):
     """When it is to be done."""
     fails: builtins.bool
     """Whether it is failed when it is late."""
+    late_ppm: builtins.int
+    """The chance that it is late, in millionths; absent where nobody knows how long it takes."""
     def __init__(
         self,
         *,
@@ -1037,15 +1046,54 @@ class Buying(google.protobuf.message.Message):
         until_ms: builtins.int | None = ...,
         due_ms: builtins.int | None = ...,
         fails: builtins.bool = ...,
+        late_ppm: builtins.int | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["_due_ms", b"_due_ms", "_until_ms", b"_until_ms", "due_ms", b"due_ms", "until_ms", b"until_ms"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_due_ms", b"_due_ms", "_until_ms", b"_until_ms", "due_ms", b"due_ms", "fails", b"fails", "since_ms", b"since_ms", "until_ms", b"until_ms", "what", b"what"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_due_ms", b"_due_ms", "_late_ppm", b"_late_ppm", "_until_ms", b"_until_ms", "due_ms", b"due_ms", "late_ppm", b"late_ppm", "until_ms", b"until_ms"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_due_ms", b"_due_ms", "_late_ppm", b"_late_ppm", "_until_ms", b"_until_ms", "due_ms", b"due_ms", "fails", b"fails", "late_ppm", b"late_ppm", "since_ms", b"since_ms", "until_ms", b"until_ms", "what", b"what"]) -> None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_due_ms", b"_due_ms"]) -> typing.Literal["due_ms"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_late_ppm", b"_late_ppm"]) -> typing.Literal["late_ppm"] | None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_until_ms", b"_until_ms"]) -> typing.Literal["until_ms"] | None: ...
 
 global___Buying = Buying
+
+@typing.final
+class Markets(google.protobuf.message.Message):
+    """Where a job has run, and what that cost."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    SPOT_MICRO_USD_FIELD_NUMBER: builtins.int
+    LISTED_MICRO_USD_FIELD_NUMBER: builtins.int
+    SPOT_MS_FIELD_NUMBER: builtins.int
+    OTHER_MS_FIELD_NUMBER: builtins.int
+    WAITING_MS_FIELD_NUMBER: builtins.int
+    INTERRUPTIONS_FIELD_NUMBER: builtins.int
+    spot_micro_usd: builtins.int
+    """Its share of spot instances, and what that would have been on demand."""
+    listed_micro_usd: builtins.int
+    spot_ms: builtins.int
+    """How long its tasks have run, together: on spot instances, and on others."""
+    other_ms: builtins.int
+    waiting_ms: builtins.int
+    """How long they have waited, together."""
+    interruptions: builtins.int
+    """How often the cloud took an instance back on which it was."""
+    def __init__(
+        self,
+        *,
+        spot_micro_usd: builtins.int = ...,
+        listed_micro_usd: builtins.int = ...,
+        spot_ms: builtins.int = ...,
+        other_ms: builtins.int = ...,
+        waiting_ms: builtins.int = ...,
+        interruptions: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["interruptions", b"interruptions", "listed_micro_usd", b"listed_micro_usd", "other_ms", b"other_ms", "spot_micro_usd", b"spot_micro_usd", "spot_ms", b"spot_ms", "waiting_ms", b"waiting_ms"]) -> None: ...
+
+global___Markets = Markets
 
 @typing.final
 class RunTimeEstimate(google.protobuf.message.Message):

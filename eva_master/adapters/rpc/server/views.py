@@ -9,7 +9,7 @@ from typing import Any
 from eva_master.adapters.rpc._proto import api_pb2 as pb
 from eva_master.adapters.rpc.errors import BadRequest
 from eva_master.adapters.rpc.server import reasons
-from eva_master.adapters.rpc.server.shown.buying import buying_of, why_it_waits
+from eva_master.adapters.rpc.server.shown.buying import buying_of, markets_of, why_it_waits
 from eva_master.adapters.rpc.server.shown.run_times import contradicted_of, estimate_of
 from eva_master.adapters.rpc.tenant_payments import payments_of, worth_of
 from eva_master.model.accounting.tenants import TenantRules
@@ -97,7 +97,8 @@ def job(model: ReadModel, record: JobRecord, now: Millis, pause: Pause | None = 
         contradicted=contradicted_of(model, known),
         suspension=_suspension(suspension),
         replicas_micro_usd=micro_usd(account.replicas),
-        buying=buying_of(known),
+        buying=buying_of(known, whole, now),
+        markets=markets_of(known, account, now),
     )
     for one, run in zip(message.tasks, record.runs, strict=True):
         one.metrics.update(_metrics(run.progress.metrics, room))

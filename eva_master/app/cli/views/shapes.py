@@ -77,6 +77,7 @@ def job(message: Job) -> Shape:
         "contradicted_duration": _contradicted(message),
         "suspension": _suspension(message),
         "buying": _buying(message),
+        "markets": _markets(message),
         "pause": _pause(message),
         "task_count": job_tasks.number(message),
         "tasks_by_state": dict(job_tasks.counted(message)),
@@ -165,6 +166,22 @@ def _buying(message: Job) -> Shape | None:
         "until_ms": told.until_ms if told.HasField("until_ms") else None,
         "due_ms": told.due_ms if told.HasField("due_ms") else None,
         "fails": told.fails,
+        "late_chance": told.late_ppm / MILLION if told.HasField("late_ppm") else None,
+    }
+
+
+def _markets(message: Job) -> Shape | None:
+    """Where it has run, and what that cost."""
+    if not message.HasField("markets"):
+        return None
+    told = message.markets
+    return {
+        **money("spot", told.spot_micro_usd),
+        **money("listed", told.listed_micro_usd),
+        "spot_ms": told.spot_ms,
+        "other_ms": told.other_ms,
+        "waiting_ms": told.waiting_ms,
+        "interruptions": told.interruptions,
     }
 
 

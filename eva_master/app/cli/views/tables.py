@@ -14,6 +14,7 @@ from eva_master.app.cli.views.words import ago, count, money, plain, price, shar
 from eva_master.model import states
 from eva_master.model.accounting.tenants import DEFAULT_TENANT
 from eva_master.model.arithmetic.durations import span
+from eva_master.model.ids import MILLION
 
 if TYPE_CHECKING:
     from eva_master.adapters.rpc.messages import (
@@ -135,6 +136,7 @@ def job(message: Job, now: int) -> RenderableType:
         )
     rows += [(label, plain(line)) for label, line in run_time(message)]
     rows += _buying(message, now)
+    rows += _markets(message)
     if message.HasField("exit_code"):
         rows.append(("exit code", states.exit_text(message.exit_code)))
     if message.failures:
@@ -307,6 +309,30 @@ def _buying(message: Job, now: int) -> Iterator[tuple[str, str]]:
         yield "waits", f"for a spot instance{until}"
     elif told.what in _KEPT:
         yield "kept", f"{_KEPT[told.what]}, {ago(told.since_ms, now)}"
+    if told.late_ppm:
+        yield "late", f"with a chance of {share(told.late_ppm, MILLION)}"
+
+
+def _markets(message: Job) -> Iterator[tuple[str, str]]:
+    """Where a job has run, and what that cost and saved."""
+    if not message.HasField("markets"):
+        return
+    told = message.markets
+    parts = []
+    if told.spot_ms or told.spot_micro_usd:
+        saved = money(told.listed_micro_usd - told.spot_micro_usd)
+        parts.append(
+            f"{span(told.spot_ms)} on spot instances for {money(told.spot_micro_usd)}, "
+            f"{saved} less than on demand"
+        )
+    if told.other_ms:
+        parts.append(f"{span(told.other_ms)} on others")
+    if told.waiting_ms:
+        parts.append(f"{span(told.waiting_ms)} waiting")
+    if told.interruptions:
+        parts.append(count(told.interruptions, "interruption"))
+    if parts:
+        yield "so far", "; ".join(parts)
 
 
 def run_time(message: Job) -> list[tuple[str, str]]:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from math import sqrt
+from math import erfc, log, sqrt
 
 from eva_master.adapters.rpc._proto import api_pb2 as pb
 from eva_master.model.arithmetic.durations import span
 from eva_master.model.catalog import is_spot
-from eva_master.model.ids import Millis
+from eva_master.model.changes import JobAccount
+from eva_master.model.ids import MILLION, Millis, micro_usd
 from eva_master.model.job import JobSpec, different
 from eva_master.model.records import Job
-from eva_master.model.states import TERMINAL_JOB, Buys
+from eva_master.model.states import TERMINAL_JOB, Buys, JobState
+from eva_master.ports.reading import Outlook
 
 _CHECKPOINT_MS = 60_000
 _WHY = {
@@ -21,7 +23,7 @@ _WHY = {
 }
 
 
-def buying_of(job: Job) -> pb.Buying | None:
+def buying_of(job: Job, outlook: Outlook, now: Millis) -> pb.Buying | None:
     """What may be bought for a job; `None` if there is nothing to tell."""
     deadline = job.spec.deadline
     if deadline is None and job.buys is Buys.ANY:
@@ -32,7 +34,54 @@ def buying_of(job: Job) -> pb.Buying | None:
         until_ms=job.buys_until_ms,
         due_ms=None if deadline is None else deadline.due_ms(job.submitted_ms),
         fails=deadline is not None and deadline.fails,
+        late_ppm=late_ppm(job, outlook, now),
     )
+
+
+def late_ppm(job: Job, outlook: Outlook, now: Millis) -> int | None:
+    """The chance that a job is late, in millionths.
+
+    It is that of its taking longer than expected. What becomes of spot instances adds nothing to
+    it, since the time for a change to others is always kept.
+
+    Returns:
+        `None` if it has no deadline, is over, or nobody knows how long it takes.
+    """
+    deadline = job.spec.deadline
+    if deadline is None or job.state in TERMINAL_JOB:
+        return None
+    due_ms = deadline.due_ms(job.submitted_ms)
+    if now >= due_ms:
+        return MILLION
+    left_ms = outlook.left_ms if outlook.eta_ms is None else outlook.eta_ms - now
+    if left_ms is None:
+        return None
+    if outlook.latest_ms is None or left_ms <= 0 or outlook.latest_ms - now <= left_ms:
+        return MILLION if now + left_ms > due_ms else 0
+    # In two of three cases it takes no longer than at the latest: one standard deviation.
+    deviation = log((outlook.latest_ms - now) / left_ms)
+    return round(MILLION * erfc(log((due_ms - now) / left_ms) / deviation / sqrt(2)) / 2)
+
+
+def markets_of(job: Job, account: JobAccount, now: Millis) -> pb.Markets | None:
+    """Where a job has run; `None` if it is of no interest."""
+    if job.spec.deadline is None and not (account.spot_ms or account.interruptions):
+        return None
+    return pb.Markets(
+        spot_micro_usd=micro_usd(account.spot),
+        listed_micro_usd=micro_usd(account.listed),
+        spot_ms=account.spot_ms,
+        other_ms=account.busy_ms - account.spot_ms,
+        waiting_ms=_waited_ms(job, now),
+        interruptions=account.interruptions,
+    )
+
+
+def _waited_ms(job: Job, now: Millis) -> int:
+    """How long none of its tasks ran that were to."""
+    ends = [at for _, at in job.history[1:]] + ([] if job.state in TERMINAL_JOB else [int(now)])
+    spells = zip(job.history, ends, strict=False)
+    return sum(max(0, end - at) for (state, at), end in spells if state == JobState.PENDING)
 
 
 def why_it_waits(job: Job) -> str:
