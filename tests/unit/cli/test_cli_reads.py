@@ -155,7 +155,7 @@ def test_status_json_has_the_documented_shape(eva: Run) -> None:
     assert job.keys() == {
         *("id", "name", "owner", "state", "reason", "priority", "submitted_ms", "started_ms"),
         *("task_count", "tasks_by_state", "waiting_for"),
-        *("tenant", "partition", "after", "waits_for", "unmet", "unmet_origin", "dag"),
+        *("tenant", "partition", "after", "waits_for", "unmet", "unmet_origin", "dag", "markets"),
         *("finished_ms", "exit_code", "failures", "tasks", "cost_usd", "cost_micro_usd"),
         *("no_packing_usd", "no_packing_micro_usd", "replicas_usd", "replicas_micro_usd"),
         *("remaining_ms", "remaining_estimated", "eta_ms", "pause"),

@@ -16,6 +16,7 @@ from eva_master.model.ids import JobId, Millis
 from tests.unit.control.test_control_cloud import CATALOG, FIRST, SPOT, ZONES, machine, running
 
 JOB = JobId("job-1")
+GONE = InstanceGone(FIRST, None, Millis(80_000), "taken back", reclaimed=True)
 
 
 def account(it: Machine, seconds: int) -> JobAccount:
@@ -45,14 +46,14 @@ def test_an_interruption_is_counted_once(notice: bool) -> None:
         it.handle([InstanceInterrupted(FIRST, 2, Millis(80_000), "interruption")], Millis(40_000))
         assert account(it, 40).interruptions == 1
         it.handle([InstanceInterrupted(FIRST, 2, Millis(80_000), "interruption")], Millis(41_000))
-    it.handle([InstanceGone(FIRST, None, Millis(80_000), "taken back", reclaimed=True)], Millis(80_000))
+    it.handle([GONE], Millis(80_000))
     assert account(it, 100).interruptions == 1
 
 
 def test_it_is_on_record() -> None:
     it = machine()
     running(it, SPOT)
-    it.handle([InstanceGone(FIRST, None, Millis(80_000), "taken back", reclaimed=True)], Millis(80_000))
+    it.handle([GONE], Millis(80_000))
     before = account(it, 80)
     assert before.spot > 0
     again = State.restored(CATALOG, it.take_changes())
