@@ -16,7 +16,7 @@ from pydantic import (
 from pydantic_settings import SettingsConfigDict
 
 from eva_master.adapters.jobfile.inputs import DEFAULT_ROOTS, Place
-from eva_master.adapters.text.quantities import Duration
+from eva_master.adapters.text.quantities import Duration, Share
 from eva_master.app.nodes.settings import NodeSections
 from eva_master.app.sections.base import Most, OnePolicySection, PolicySection, Section
 from eva_master.app.sections.building import config_of
@@ -30,6 +30,7 @@ from eva_master.app.sections.partitions import MOST_PARTITIONS, PartitionName, P
 from eva_master.app.sections.refusals import refusal
 from eva_master.app.sections.tenants import TenantSections
 from eva_master.model.accounting.tenants import TenantRules
+from eva_master.model.ids import MILLION
 from eva_master.model.planning.estimate import Estimates
 from eva_master.model.planning.spot_choice import SpotChoice
 from eva_master.model.planning.suspension import Preemption
@@ -213,6 +214,7 @@ class MasterConfig(BaseConfig):
         preemption: Whether a job that waits may have running ones of lower priority suspended,
             where what can be bought is limited; ``suspend`` needs `limits.priority`.
         spot_choice: How jobs with deadlines choose between spot instances, others and waiting.
+        pool_share: The part of the work with little time to lose that may be in one spot pool.
         nodes: Machines of the operator's own, by name; see `NodeSection`.
         partitions: The parts that the cluster is divided into, by name; none if it is not divided.
         advertise: The host under which instances and users reach this machine, `None` for the ones
@@ -254,6 +256,7 @@ class MasterConfig(BaseConfig):
     tenants: TenantSections = Field(default_factory=dict)
     preemption: Preemption = Preemption.NEVER
     spot_choice: SpotChoice = SpotChoice.LEARNED
+    pool_share: Share = MILLION
     nodes: NodeSections = Field(default_factory=dict)
     partitions: Annotated[
         dict[PartitionName, PartitionSection], Field(max_length=MOST_PARTITIONS)

@@ -116,6 +116,7 @@ def control_settings(config: MasterConfig) -> Settings:
         limits=_limits(config.limits),
         preemption=config.preemption,
         spot_choice=config.spot_choice,
+        pool_share_ppm=config.pool_share,
         nodes=owned_nodes(config.nodes),
         tenancy=tenancy(config.tenants, _lending(config)),
     )

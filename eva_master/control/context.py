@@ -34,6 +34,7 @@ from eva_master.model.states import (
 from eva_master.model.values import replace
 from eva_master.packing.deadlines.choice import Chooser
 from eva_master.packing.deadlines.table import Outlook
+from eva_master.packing.deadlines.thin_work import ThinWork
 
 _Name = TypeVar("_Name", JobId, RunId, InstanceId)
 
@@ -94,6 +95,7 @@ class Context:
         self.outlooks: dict[tuple[Pool, ...], tuple[Millis, Outlook]] = {}
         """What was expected last of pools that jobs with deadlines may use, and until when."""
         self.chooser = Chooser()
+        self.thin_work = ThinWork()
         self.looks: dict[JobId, Millis] = {}
         """When each job is looked at next that has a deadline or waits for spot instances."""
         self.refused: set[str] = set()

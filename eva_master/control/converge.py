@@ -204,6 +204,7 @@ def _close(context: Context, job: Job) -> None:
     context.failures.forget(job.id)
     context.resting.pop(job.id, None)
     context.looks.pop(job.id, None)
+    context.thin_work.drop(job.id)
     context.told_merges.pop(job.id, None)
     ended = job.to(JobState(job.outcome.value), context.now)
     context.put_job(replace(ended, finished_ms=context.now, failure=None))

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from eva_master.model.fleet.nodes import OwnedNode
 from eva_master.model.fleet.partitions import WHOLE, Partitions
-from eva_master.model.ids import InstanceId
+from eva_master.model.ids import MILLION, InstanceId
 from eva_master.model.planning.estimate import Estimates
 from eva_master.model.planning.quotas import NO_TENANCY, Tenancy
 from eva_master.model.planning.spot_choice import SpotChoice
@@ -90,6 +90,8 @@ class Settings:
             multiples of its own `round_grid_ms`.
         tenancy: What tenants may have.
         spot_choice: How jobs with deadlines choose between spot instances, others and waiting.
+        pool_share_ppm: The part of the work with little time to lose that may be in one spot pool,
+            in millionths.
     """
 
     round_period_ms: int = 300_000
@@ -119,3 +121,4 @@ class Settings:
     partitions: Partitions = WHOLE
     tenancy: Tenancy = NO_TENANCY
     spot_choice: SpotChoice = SpotChoice.LEARNED
+    pool_share_ppm: int = MILLION

@@ -91,6 +91,7 @@ class Setup:
             messages. The timing of rounds is not taken from it.
         preemption: What a job that waits may do to running jobs of lower priority.
         spot_choice: How jobs with deadlines choose between spot instances, others and waiting.
+        pool_share_ppm: See `eva_master.control.settings.Settings`.
         latency_ms: How long the planner and the object store take to answer.
         nodes: Owned nodes, which are there from the beginning to the end.
         partitions: How the cluster is divided; when its parts plan is theirs to say.
@@ -118,6 +119,7 @@ class Setup:
     settings: Settings | None = None
     preemption: Preemption = Preemption.NEVER
     spot_choice: SpotChoice = SpotChoice.LEARNED
+    pool_share_ppm: int = MILLION
     latency_ms: int = 0
     nodes: tuple[OwnedNode, ...] = ()
     partitions: Partitions = WHOLE
@@ -529,6 +531,7 @@ def _settings(setup: Setup) -> Settings:
         estimates=setup.estimates,
         preemption=setup.preemption,
         spot_choice=setup.spot_choice,
+        pool_share_ppm=setup.pool_share_ppm,
         nodes={node.name: node for node in setup.nodes},
         partitions=setup.partitions,
         tenancy=setup.tenancy,

@@ -108,6 +108,23 @@ def parse_discount(text: object) -> int:
     return int(Decimal(match[1]) * MILLION / 100)
 
 
+def parse_share(text: object) -> int:
+    """Read a part of a whole, from ``0%`` to ``100%``.
+
+    Returns:
+        Millionths.
+
+    Raises:
+        ValueError: It is not one.
+    """
+    if text == "100%":
+        return MILLION
+    match = _DISCOUNT.fullmatch(text) if isinstance(text, str) else None
+    if match is None:
+        raise _refusal(f"{text!r} is not a part of a whole", "50%")
+    return int(Decimal(match[1]) * MILLION / 100)
+
+
 def parse_dollars(text: object) -> int:
     """Read an amount of money such as ``$500`` or ``$0.25``.
 
@@ -187,6 +204,16 @@ Discount = Annotated[
     WithJsonSchema({"type": "string", "pattern": f"^{_DISCOUNT.pattern}$", "examples": ["28%"]}),
 ]
 """Millionths, written as a percentage."""
+
+Share = Annotated[
+    int,
+    BeforeValidator(parse_share),
+    PlainSerializer(lambda ppm: f"{Decimal(ppm) * 100 / MILLION:f}%", when_used="json"),
+    WithJsonSchema(
+        {"type": "string", "pattern": f"^(100%|{_DISCOUNT.pattern})$", "examples": ["50%"]}
+    ),
+]
+"""Millionths of a whole, written as a percentage."""
 
 MilliCpus = Annotated[
     int,

@@ -206,6 +206,13 @@ _POSITIVE = click.FloatRange(0)
     help="How jobs with deadlines choose between spot instances, others and waiting.",
 )
 @click.option(
+    "--pool-share",
+    default="100%",
+    show_default=True,
+    metavar="X%",
+    help="The part of the work with little time to lose that may be in one spot pool.",
+)
+@click.option(
     "--no-reference",
     is_flag=True,
     help="Do not compute the lower bound on the cost, which may take longer than the simulation.",
@@ -303,6 +310,7 @@ def _with_options(setup: Setup, options: Mapping[str, Any]) -> Setup:
         seed=options["seed"],
         preemption=Preemption(options["preemption"]),
         spot_choice=SpotChoice(options["spot_choice"]),
+        pool_share_ppm=_share(options["pool_share"]),
         keep_record=options["out"] is not None,
         faults=Faults(
             refusals=options["refusals"],
@@ -312,6 +320,15 @@ def _with_options(setup: Setup, options: Mapping[str, Any]) -> Setup:
             noise=options["noise"],
         ),
     )
+
+
+def _share(text: str) -> int:
+    from eva_master.adapters.text.quantities import parse_share
+
+    try:
+        return parse_share(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="'--pool-share'") from error
 
 
 def _with_market(setup: Setup, options: Mapping[str, Any]) -> Setup:

@@ -46,6 +46,29 @@ def situation_of(state: PlanningRecords, job: Job, stands: Slack, now: Millis) -
     )
 
 
+def is_crowded(context: Context, job: Job, stands: Slack) -> bool:
+    """Whether a job with little time to lose is to leave spot pools to others.
+
+    Who has no time for a second change is hurt if many lose their instances at once: so of all
+    such work only a share may be in one pool.
+    """
+    share_ppm, thin = context.settings.pool_share_ppm, context.thin_work
+    if share_ppm >= MILLION:
+        return False
+    if stands.slack_ms >= stands.reserve_ms:
+        thin.drop(job.id)
+        return False
+    state = context.state
+    _, pools = _place(state, job)
+    prices = (state.reservation(run).price for run in in_work(state, job))
+    work = max(1, stands.left_ms * sum(prices))
+    thin.put(job.id, pools, work)
+    if pools:
+        return any(thin.is_crowded(pool, share_ppm) for pool in pools)
+    usable = {pool_of(it) for it in _usable(state, job) if it.purchase is Purchase.SPOT}
+    return all(thin.is_crowded(pool, share_ppm, more=work) for pool in usable)
+
+
 def _done_ms(state: PlanningRecords, job: Job, now: Millis) -> int:
     """How long the task has worked that has worked for longest."""
     runs = in_work(state, job)

@@ -6,11 +6,11 @@ from typing import NamedTuple
 
 from eva_master.control.alarms import Alarm
 from eva_master.control.context import Context
-from eva_master.control.deadlines.choosing import situation_of, what_is_expected
+from eva_master.control.deadlines.choosing import is_crowded, situation_of, what_is_expected
 from eva_master.control.deadlines.slack import Slack, has_a_choice, slack
 from eva_master.control.state.records import crew
 from eva_master.model.catalog import Purchase
-from eva_master.model.ids import Millis
+from eva_master.model.ids import MILLION, Millis
 from eva_master.model.planning.spot_choice import SpotChoice
 from eva_master.model.records import Job, Outcome
 from eva_master.model.states import Buys, JobState, RunState
@@ -120,19 +120,23 @@ def _patient(context: Context, job: Job) -> _Found:
 def _in_time(context: Context, job: Job) -> _Found:
     assert job.spec.deadline is not None
     if context.now >= job.spec.deadline.due_ms(job.submitted_ms):
+        context.thin_work.drop(job.id)
         return _Found(Buys.ANY)  # It is late whatever it costs.
     stands = slack(context.state, job, context.now, context.settings)
     if stands is None:
         return _Found(Buys.ON_DEMAND)
+    crowded = is_crowded(context, job, stands)
     # Who came back at once would have to leave again at the first loss.
     again_ms = max(stands.reserve_ms, 2 * _SHORTEST_MS)
     if stands.slack_ms <= (again_ms if job.buys.kept else _SHORTEST_MS):
         alone = stands.slack_ms <= 0 or job.buys is Buys.ALONE
         look_ms = stands.slack_ms if stands.slack_ms > 0 else None
         return _Found(Buys.ALONE if alone else Buys.ON_DEMAND, look_ms)
-    buys = _chosen(context, job, stands)
+    buys = Buys.ON_DEMAND if crowded else _chosen(context, job, stands)
     # Time to lose does not pass faster than the clock, unless work is lost, which is news.
     look_ms = stands.slack_ms - _SHORTEST_MS
+    if context.settings.pool_share_ppm < MILLION and stands.slack_ms > stands.reserve_ms:
+        look_ms = stands.slack_ms - stands.reserve_ms + 1  # Then pools may be crowded.
     if buys is Buys.ANY:
         return _Found(buys, look_ms)
     return _Found(buys, min(_LOOK_MS, look_ms), look_ms if buys is Buys.SPOT else None)
