@@ -32,6 +32,7 @@ SMOKE: dict[str, list[str]] = {
     "arrays": ["--tasks", "20", "--tasks", "40", "--slots", "16"],
     "estimates": ["--tasks", "50", "--owners", "8"],
     "lines": ["--waiting", "50", "--waiting", "100"],
+    "zones": ["--tasks", "10", "--seeds", "1"],
     "array_simulation": ["--tasks", "40", "--nodes", "1"],
     "array_master": ["--tasks", "20", "--agents", "2", "--limit", "60"],
 }
