@@ -6,6 +6,8 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from eva_master.adapters.catalog import load_catalog
 from eva_master.app.history import History, read_history
 from eva_master.app.simulate import named_policy
@@ -100,6 +102,7 @@ def test_a_life_is_the_same_when_it_is_run_again(make_cluster: Clusters) -> None
     assert simulation.outcome().cost_usd == history.cost_usd > 0
 
 
+@pytest.mark.explore
 def test_what_it_would_have_cost(make_cluster: Clusters, tmp_path: Path) -> None:
     """The command tells of a master that still runs, and of other policies."""
     cluster = make_cluster(settings=SETTINGS, catalog=CATALOG)

@@ -22,7 +22,7 @@ from tests.fakes.traces import published
 
 BASELINES = ("stratus", "synergy", "owl")
 CATALOG = load_catalog()
-PRODUCTION = ProductionRecipe(kind="production", jobs=60, multi_task=0.3).trace(3, CATALOG)
+PRODUCTION = ProductionRecipe(kind="production", jobs=30, multi_task=0.3).trace(3, CATALOG)
 WORKLOADS = WorkloadsRecipe(kind="workloads", jobs=40, gap="5m").trace(4, CATALOG)
 TRACES = {"production": PRODUCTION, "workloads": WORKLOADS}
 

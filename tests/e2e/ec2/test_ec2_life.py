@@ -151,6 +151,7 @@ def test_a_boot_that_fails_says_why_and_is_over(make_ec2: Ec2s) -> None:
 
 
 @pytest.mark.waits
+@pytest.mark.explore
 def test_a_spot_instance_is_left_when_ec2_recommends_it_and_when_it_insists(
     make_ec2: Ec2s,
 ) -> None:

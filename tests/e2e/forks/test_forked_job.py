@@ -31,7 +31,9 @@ NODES = ("rack1", "rack2")
 PUBLISHED = {"name": "hadare:published", "options": {"round_gap_s": 4, "lease_s": 3}}
 
 
-@pytest.fixture(params=[None, PUBLISHED], ids=["default", "hadare"])
+@pytest.fixture(
+    params=[None, pytest.param(PUBLISHED, marks=pytest.mark.explore)], ids=["default", "hadare"]
+)
 def cluster(make_cluster: Clusters, request: pytest.FixtureRequest) -> Iterator[Cluster]:
     policy = {} if request.param is None else {"policy": request.param}
     made = make_cluster(

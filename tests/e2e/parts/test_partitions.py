@@ -80,6 +80,7 @@ def test_two_partitions_from_submission_to_the_bill(make_cluster: Clusters) -> N
 
 
 @pytest.mark.waits
+@pytest.mark.explore
 def test_the_example_runs_in_two_partitions(make_cluster: Clusters) -> None:
     settings = yaml.safe_load((EXAMPLE / "master.yaml").read_text())
     cluster = make_cluster(settings={key: settings[key] for key in ("policy", "partitions")})

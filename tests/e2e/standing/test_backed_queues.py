@@ -26,6 +26,7 @@ def _done(cluster: Cluster, job: str) -> int:
 
 
 @pytest.mark.waits
+@pytest.mark.explore
 def test_the_array_with_less_to_do_is_done_first_where_one_instance_is_allowed(
     make_cluster: Clusters,
 ) -> None:

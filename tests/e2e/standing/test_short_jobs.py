@@ -153,6 +153,7 @@ def check_bought(cluster: Cluster, taken: str) -> None:
 
 
 @pytest.mark.waits
+@pytest.mark.explore
 def test_short_tasks_lose_a_spot_member_and_go_first_again(make_cluster: Clusters) -> None:
     short = Short(make_cluster, "cloudcoaster", "30s")
     cluster = short.cluster

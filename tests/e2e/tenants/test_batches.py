@@ -28,6 +28,7 @@ def _running(cluster: Cluster, jobs: list[str]) -> list[str]:
 
 
 @pytest.mark.waits
+@pytest.mark.explore
 def test_batches_run_to_their_end_and_nobody_is_stopped(make_cluster: Clusters) -> None:
     cluster = make_cluster(settings=PUBLISHED)
     with _nodes(cluster):

@@ -121,6 +121,7 @@ def first_seed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any]:
     return out, json.loads(done.stdout)
 
 
+@pytest.mark.explore
 def test_a_report_of_the_same_results_is_the_same(
     tmp_path: Path, first_seed: tuple[Path, Any]
 ) -> None:
@@ -131,6 +132,7 @@ def test_a_report_of_the_same_results_is_the_same(
     assert (out / "report.html").read_text() == page
 
 
+@pytest.mark.explore
 def test_what_is_varied_is_drawn_along_an_axis(tmp_path: Path) -> None:
     text = TEXT.replace("seeds: [1, 2, 3, 4]", "seeds: [1]\nvary: {trace.gap: [5m, 20m]}")
     done = run(experiment(tmp_path, text), "--out", tmp_path, "-j", 1, "--backend", "sequential")

@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from functools import partial
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -196,6 +197,7 @@ def test_partitions_are_kept_apart(story: PartStory) -> None:
 
 @drawn(2)
 @given(part_stories)
+@pytest.mark.explore
 def test_a_divided_cluster_replays_alike(story: PartStory) -> None:
     def history() -> list[object]:
         world = _divided(story)

@@ -270,6 +270,7 @@ def test_jobs_of_a_trace_wait_only_for_those_before_them_of_their_owner() -> Non
     assert third.after == ("b-100",)
 
 
+@pytest.mark.explore
 def test_where_stages_hang_together_a_gaussian_errs_least_and_3sigma_most() -> None:
     past, jobs = recurring_dags(1, FLAVOURS["2sigma"], 0.8, past=1_200, dags=40, work_rate=1_000.0)
     narrow = tuple(replace(it, tasks=it.tasks[:3]) for it in jobs)

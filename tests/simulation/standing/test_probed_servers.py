@@ -100,6 +100,7 @@ def queued(jobs: list[Job]) -> None:
             serve(now, queues.idle())
 
 
+@pytest.mark.explore
 def test_waits_are_those_of_such_queues(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ratios: dict[str, list[float]] = {"short": [], "long": []}
     for seed in range(1, 9):

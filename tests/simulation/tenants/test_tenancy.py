@@ -154,6 +154,7 @@ def test_quotas_are_scaled_down_while_a_node_is_away_and_that_is_told() -> None:
     assert running(world, "vision") <= 3
 
 
+@pytest.mark.explore
 def test_a_spent_budget_stops_launches_until_the_next_month() -> None:
     # Four GPUs cost $2 an hour: the second job runs while the budget is being spent.
     world = cluster(Tenancy(budgets={"vision": 3_000_000}))

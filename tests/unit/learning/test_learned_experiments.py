@@ -54,6 +54,7 @@ def done(plan: Plan, folder: Path) -> tuple[Summary, list[Cell]]:
     return summarise(plan, found, results), found
 
 
+@pytest.mark.explore
 def test_each_seed_has_a_file_and_each_policy_the_estimates_it_asks_for(tmp_path: Path) -> None:
     for seed in (1, 2):
         (tmp_path / f"t_{seed}.txt").write_text(recurring(seed))
