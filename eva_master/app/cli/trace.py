@@ -287,7 +287,7 @@ def market(target: Path, as_json: bool, **options: Any) -> None:
     Pools come and go by themselves, and now and then many of a region go at once.
     """
     from eva_master.adapters.text.quantities import parse_discount, parse_duration
-    from eva_master.adapters.traces.spot.files import write_market
+    from eva_master.adapters.traces.spot.files import is_zone, write_market
     from eva_master.adapters.traces.spot.made import Climate, made_market, shares
 
     try:
@@ -297,6 +297,8 @@ def market(target: Path, as_json: bool, **options: Any) -> None:
         raise InvalidConfig(str(error), hint="write durations as 4h, and prices as 35%") from error
     if min(there, away) < _LEAST_MS:
         raise InvalidConfig("pools are there and away for a minute at least on average")
+    if wrong := [zone for zone in options["zones"] if not is_zone(zone)]:
+        raise InvalidConfig(f"{wrong[0]!r} cannot be a zone", hint="use letters, digits and -")
     named = {name: them for name in ("zones", "types") if (them := options.pop(name))}
     made = made_market(
         options.pop("seed"),

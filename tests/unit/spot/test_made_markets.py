@@ -106,7 +106,9 @@ def test_it_is_made_at_the_terminal(tmp_path: Path) -> None:
     assert "*@east-1a" in CliRunner().invoke(main, asked).output
 
 
-@pytest.mark.parametrize("wrong", [("--there", "0s"), ("--away", "x"), ("--price", "130%")])
+@pytest.mark.parametrize(
+    "wrong", [("--there", "0s"), ("--away", "x"), ("--price", "130%"), ("--zone", "a,b")]
+)
 def test_what_is_refused_at_the_terminal(tmp_path: Path, wrong: tuple[str, str]) -> None:
     done = CliRunner().invoke(main, ["trace", "market", "-o", str(tmp_path / "m.csv"), *wrong])
     assert done.exit_code != 0

@@ -100,11 +100,16 @@ def _rows(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
         raise InvalidTrace(f"{path} is no text of comma-separated rows: {error}") from error
 
 
+def is_zone(text: str) -> bool:
+    """Whether a text can be the name of a zone."""
+    return len(text) <= 64 and text.replace("-", "").isalnum()
+
+
 def _name(row: dict[str, str], types: Collection[str]) -> tuple[str, str]:
     machine, zone = row["type"], row["zone"]
     if machine != ANY_TYPE and machine not in types:
         raise _Wrong("type", f"unknown type {machine!r}; write one of the catalog, or *")
-    if not zone or len(zone) > 64 or not zone.replace("-", "").isalnum():
+    if not is_zone(zone):
         raise _Wrong("zone", f"{zone!r} cannot be a zone: use letters, digits and -")
     return machine, zone
 
