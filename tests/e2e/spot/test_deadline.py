@@ -68,7 +68,7 @@ def test_a_job_whose_spot_instance_is_taken_arrives_in_time_on_demand(
     assert ended["failures"] == 0
     ran = ended["markets"]
     assert ran["interruptions"] == len(taken) > 0
-    assert ran["spot_ms"] > 0 < ran["other_ms"]
+    assert min(ran["spot_ms"], ran["other_ms"]) > 0
     assert 0 < ran["spot_micro_usd"] < min(ran["listed_micro_usd"], ended["cost_micro_usd"])
     steps = [line.step for line in cluster.lines(job) if line.event == "step"]
     assert sorted(set(steps)) == list(range(1, max(steps) + 1)), "no step is lost"
