@@ -17,16 +17,13 @@ from __future__ import annotations
 
 import argparse
 import gc
-import json
 import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
-
+from benchmarks.harness import Rows
 from benchmarks.slots import Slot
 from eva_master.adapters.loop.collector import spare_lasting_values
 from eva_master.adapters.traces.fleets.gpu_jobs import read_gpu_jobs
@@ -122,7 +119,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     chosen = _arguments(arguments)
     spare_lasting_values()  # as `eva simulate` does
     move = f"{round(1000 * chosen.move_s)}ms"
-    found = []
+    found = Rows(as_json=chosen.json)
     try:
         stated = {
             "kind": "gpus",
@@ -141,19 +138,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for policy in chosen.policy or POLICIES:
             trace = (counting if policy in _BY_ITERATIONS else recipe).trace(0, ())
             for slot in slots:
-                found.append(simulated(trace, policy, fleet, slot))
-                if chosen.json:
-                    print(json.dumps(found[-1]), flush=True)
+                found.add(simulated(trace, policy, fleet, slot))
     except EvaError as error:
         print(error.message, file=sys.stderr)
         for problem in getattr(error, "problems", ()):
             print(f"  {chosen.file}:{problem.line}: {problem.message}", file=sys.stderr)
         return 2
-    if not chosen.json:
-        table = Table(*found[0])
-        for one in found:
-            table.add_row(*map(str, one.values()))
-        Console().print(table)
+    found.show()
     return 0
 
 

@@ -19,14 +19,11 @@ give the same figures.
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from rich.console import Console
-from rich.table import Table
-
+from benchmarks.harness import Rows
 from benchmarks.slots import Slot
 from eva_master.app.sections.base import OnePolicySection
 from eva_master.app.sections.policies import forking_by
@@ -220,7 +217,7 @@ def _cases(chosen: argparse.Namespace) -> Iterator[Case]:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print the figures of each policy and mix."""
     chosen = _arguments(arguments)
-    rows = []
+    rows = Rows(as_json=chosen.json)
     for case in _cases(chosen):
         for mix, names in MIXES.items():
             told = {
@@ -230,14 +227,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 "merge_s": case.merge_ms / 1000,
                 "mix": mix,
             }
-            rows.append({**told, **run(names, case)})
-            if chosen.json:
-                print(json.dumps(rows[-1]), flush=True)
-    if not chosen.json:
-        table = Table(*rows[0])
-        for row in rows:
-            table.add_row(*map(str, row.values()))
-        Console().print(table)
+            rows.add({**told, **run(names, case)})
+    rows.show()
     return 0
 
 

@@ -18,6 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from rich.console import Console
+from rich.table import Table
 
 from eva_master.adapters.rpc.client.master import Client
 from eva_master.app.config import LimitsSection
@@ -162,6 +164,33 @@ def options(text: str | None, arguments: Sequence[str] | None, **sizes: int) -> 
             f"--{name.replace('_', '-')}", type=int, default=default, help=f"default: {default}"
         )
     return parser.parse_args(arguments)
+
+
+class Rows:
+    """Rows of figures: as JSON each as it comes, else as tables in the end.
+
+    Args:
+        as_json: Whether to print JSON.
+    """
+
+    def __init__(self, *, as_json: bool) -> None:
+        self._as_json = as_json
+        self._rows: list[Figures] = []
+
+    def add(self, row: Figures) -> None:
+        """Take in a row."""
+        self._rows.append(row)
+        if self._as_json:
+            print(json.dumps(row), flush=True)
+
+    def show(self) -> None:
+        """Print a table for all rows that have the same columns."""
+        for columns in () if self._as_json else dict.fromkeys(map(tuple, self._rows)):
+            table = Table(*columns)
+            for row in self._rows:
+                if tuple(row) == columns:
+                    table.add_row(*map(str, row.values()))
+            Console().print(table)
 
 
 def publish(figures: Figures, *, as_json: bool) -> int:

@@ -25,9 +25,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
-
+from benchmarks.harness import Rows
 from eva_master.adapters.traces.fleets.recipes import WorldRecipe
 from eva_master.app.experiment.worlds import money_of, world_setup
 from eva_master.model.accounting.worth import Worth
@@ -147,7 +145,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Print the figures of each world, with the guarantee and without."""
     chosen = _arguments(arguments)
     states = {"on": (True,), "off": (False,), "both": (True, False)}[chosen.guarantee]
-    rows = []
+    rows = Rows(as_json=chosen.json)
     try:
         for path in chosen.files:
             recipe = {"kind": "world", "file": path, "jobs": chosen.jobs}
@@ -158,17 +156,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 for one in trials(path, trace, options, chosen.count, chosen.results):
                     found.append(one)
                     print(f"{path.name}: {len(found)} of {chosen.count}", file=sys.stderr)
-                rows.append(summed(found))
-                if chosen.json:
-                    print(json.dumps(rows[-1]), flush=True)
+                rows.add(summed(found))
     except EvaError as error:
         print(error.message, file=sys.stderr)
         return 2
-    if not chosen.json:
-        table = Table(*rows[0])
-        for row in rows:
-            table.add_row(*map(str, row.values()))
-        Console().print(table)
+    rows.show()
     return 0
 
 

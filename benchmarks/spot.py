@@ -22,7 +22,6 @@ from __future__ import annotations
 import argparse
 import csv
 import itertools
-import json
 import os
 import sys
 import time
@@ -34,10 +33,9 @@ from typing import Any
 
 import numpy as np
 import yaml
-from rich.console import Console
-from rich.table import Table
 
 from benchmarks import spot_jobs
+from benchmarks.harness import Rows
 from eva_master.adapters.catalog import load_catalog
 from eva_master.adapters.text.quantities import parse_duration
 from eva_master.adapters.traces import read_interference, read_trace
@@ -300,14 +298,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--json", action="store_true")
     chosen = parser.parse_args(arguments)
-    rows = list[dict[str, Any]]()
+    rows = Rows(as_json=chosen.json)
     for path in chosen.files:
         told = yaml.safe_load(path.read_text(encoding="utf-8"))
         if "hours" in told:
             for one in spot_jobs.rows(recordings(told), told):
-                rows.append(one)
-                if chosen.json:
-                    print(json.dumps(one), flush=True)
+                rows.add(one)
             continue
         scenario = read(path)
         if chosen.deadline is not None:
@@ -316,14 +312,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             on_demand = run(scenario, policy, None)[0]
             rules = chosen.rule or [SpotChoice.LEARNED]
             for offset, rule in itertools.product(chosen.offset or scenario.offsets, rules):
-                rows.append(row(scenario, policy, rule, offset, on_demand))
-                if chosen.json:
-                    print(json.dumps(rows[-1]), flush=True)
-    if not chosen.json:
-        table = Table(*rows[0])
-        for one in rows:
-            table.add_row(*map(str, one.values()))
-        Console().print(table)
+                rows.add(row(scenario, policy, rule, offset, on_demand))
+    rows.show()
     return 0
 
 

@@ -19,16 +19,13 @@ from __future__ import annotations
 
 import argparse
 import gc
-import json
 import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
-
+from benchmarks.harness import Rows
 from eva_master.adapters.loop.collector import spare_lasting_values
 from eva_master.adapters.traces.fleets.recipes import WorldRecipe
 from eva_master.app.experiment.worlds import world_figures, world_setup
@@ -91,7 +88,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Print the figures of each policy."""
     chosen = _arguments(arguments)
     spare_lasting_values()  # as `eva simulate` does
-    found = []
+    found = Rows(as_json=chosen.json)
     try:
         recipe = WorldRecipe.model_validate(
             {
@@ -113,19 +110,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         }
         options = {name: value for name, value in given.items() if value is not None}
         for policy in chosen.policy or POLICIES:
-            found.append(simulated(trace, policy, options))
-            if chosen.json:
-                print(json.dumps(found[-1]), flush=True)
+            found.add(simulated(trace, policy, options))
     except EvaError as error:
         print(error.message, file=sys.stderr)
         for problem in getattr(error, "problems", ()):
             print(f"  {chosen.file}: {problem.key}: {problem.message}", file=sys.stderr)
         return 2
-    if not chosen.json:
-        table = Table(*found[0])
-        for one in found:
-            table.add_row(*map(str, one.values()))
-        Console().print(table)
+    found.show()
     return 0
 
 
