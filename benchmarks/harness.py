@@ -178,7 +178,7 @@ class Rows:
         self._rows: list[Figures] = []
 
     def add(self, row: Figures) -> None:
-        """Take in a row."""
+        """Take in a row, and print it if it is to be JSON."""
         self._rows.append(row)
         if self._as_json:
             print(json.dumps(row), flush=True)
