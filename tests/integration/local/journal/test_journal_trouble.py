@@ -291,7 +291,7 @@ def test_damage_is_an_error_that_says_what_to_do(tmp_path: Path) -> None:
     "damage",
     [
         "UPDATE documents SET value = 'no JSON'",
-        "INSERT INTO job_accounts VALUES ('a-1', 'many', '0', 0, 0)",
+        "INSERT INTO job_accounts VALUES ('a-1', 'many', '0', 0, 0, '0', 0, '0', 0)",
         "DELETE FROM job_specs",
         "UPDATE jobs SET record = '{'",
     ],
