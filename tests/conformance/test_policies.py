@@ -53,7 +53,8 @@ FEW = ("owl-with-a-profile", "stratus-that-clears-what-it-can")
 """Those of them that are tried with every change; the others are by `make explore`."""
 ALIKE = (
     *("eva_published:full-only", "eva_published:partial-only", "eva_published:rp"),
-    *("gavel:makespan", "gavel:max-min", "slearn:fifo", "slearn:las"),
+    *("eva_published:single-task", "gavel:max-sum", "gavel:makespan", "gavel:max-min"),
+    *("slearn:fifo", "slearn:las"),
     *("slearn:3sigma", "slearn:3sigma-dag", "slearn:3sigma-tl", "slearn:las-dag"),
     *("slearn:oracle", "slearn:point", "slearn:point-dag", "slearn:slearn-dag"),
 )

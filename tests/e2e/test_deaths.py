@@ -160,7 +160,7 @@ def test_what_finished_unseen_is_not_done_again_on_another_instance(
     assert b"".join(cluster.client.logs(job)).endswith(b"over\n")
 
 
-@pytest.mark.parametrize("end", ["killed", "stopped"])
+@pytest.mark.parametrize("end", ["killed", pytest.param("stopped", marks=pytest.mark.explore)])
 def test_tasks_outlive_the_master(make_cluster: Clusters, end: str) -> None:
     command = "up" if end == "killed" else "master"
     cluster = make_cluster(command=command, catalog={**ONE_TYPE, "only": ["e2e"]})

@@ -34,6 +34,7 @@ def test_a_zone_without_capacity_is_left_for_another(make_master: Ec2Masters) ->
     assert master.launches() == ["InsufficientInstanceCapacity", ""]
 
 
+@pytest.mark.explore
 def test_a_type_without_capacity_is_left_for_the_next_best(
     make_master: Ec2Masters,
 ) -> None:
@@ -126,7 +127,13 @@ def test_an_instance_that_never_registers_is_replaced_terminated_and_reported(
     master.end(job)
 
 
-@pytest.mark.parametrize("changed", [False, True], ids=["same settings", "other settings"])
+@pytest.mark.parametrize(
+    "changed",
+    [
+        pytest.param(False, id="same settings", marks=pytest.mark.explore),
+        pytest.param(True, id="other settings"),
+    ],
+)
 def test_a_master_that_dies_between_launch_and_record_leaks_nothing(
     make_master: Ec2Masters, changed: bool
 ) -> None:

@@ -32,8 +32,11 @@ from tests.fakes.examples import EXAMPLES, JOB_FILES, SMALL, Agent, Attempt, Tas
 TORCH = pytest.param("digits_torch", marks=[pytest.mark.torch, pytest.mark.explore])
 # What torchrun starts is tested as a gang.
 NAMES = sorted(SMALL.keys() - {"digits_ddp"})
-PROGRAMS = [TORCH if name == "digits_torch" else name for name in NAMES]
-NETWORKS = ["digits_mlp", "digits_cnn", "ring_digits", TORCH]
+LIKE_OTHERS = ("digits_mlp", "ring_digits", "split_batch")
+"""Examples that resume as another does; all of them are tried by `make explore`."""
+RARE = {name: pytest.param(name, marks=pytest.mark.explore) for name in LIKE_OTHERS}
+PROGRAMS = [{"digits_torch": TORCH, **RARE}.get(name, name) for name in NAMES]
+NETWORKS = [RARE["digits_mlp"], "digits_cnn", RARE["ring_digits"], TORCH]
 
 
 @pytest.fixture(scope="module")

@@ -38,7 +38,11 @@ def start(
 
 @pytest.mark.parametrize(
     ("command", "setting"),
-    [("up", "listen"), ("master", "worker_listen"), ("master", "metrics_port")],
+    [
+        ("up", "listen"),
+        pytest.param("master", "worker_listen", marks=pytest.mark.explore),
+        pytest.param("master", "metrics_port", marks=pytest.mark.explore),
+    ],
 )
 def test_a_port_that_is_taken_is_named_with_its_holder(
     command: str, setting: str, tmp_path: Path
@@ -119,7 +123,14 @@ def test_the_end_of_its_terminal_ends_a_cluster_unless_it_is_ignored(
         assert master.wait(DEADLINE_S) == 0
 
 
-@pytest.mark.parametrize("what", ["state", "authority", "cloud"])
+@pytest.mark.parametrize(
+    "what",
+    [
+        "state",
+        pytest.param("authority", marks=pytest.mark.explore),
+        pytest.param("cloud", marks=pytest.mark.explore),
+    ],
+)
 def test_files_in_the_way_are_named_without_a_word_of_python(tmp_path: Path, what: str) -> None:
     state = tmp_path / "state"
     in_the_way = {"state": state, "authority": state / "pki", "cloud": state / "cloud"}[what]
