@@ -13,6 +13,11 @@ from eva_master.model.planning.plan import Json
 
 _NEVER_DOUBTED_MS = 1_000
 """Delays that differ by less are never doubted, however small they are."""
+_FADES = 400
+"""The slowest that was seen lately fades by one part in so many with each measurement: so about one
+in a hundred is slower."""
+_AT_MOST_TIMES = 3
+"""What was slower than so many times what is expected was an accident."""
 _MEASUREMENTS_BEFORE_HINT = 3
 """As many measurements count for more than what a user said."""
 
@@ -36,9 +41,11 @@ class Delays:
 
     Attributes:
         known: Milliseconds, by kind and name of the workload or the instance type.
+        slow: The slowest lately, likewise.
     """
 
     known: Mapping[tuple[Delay, str], Estimate] = field(default_factory=dict)
+    slow: Mapping[tuple[Delay, str], int] = field(default_factory=dict)
 
     def lookup(self, kind: Delay, name: str, *, hint: int | None, default: int) -> int:
         """The delay to reckon with, in milliseconds.
@@ -58,6 +65,12 @@ class Delays:
             return two_digits(estimate.value)
         return default if hint is None else hint
 
+    def slowest(self, kind: Delay, name: str, *, hint: int | None, default: int) -> int:
+        """The delay that is exceeded in few cases, in milliseconds; see `lookup`."""
+        expected = self.lookup(kind, name, hint=hint, default=default)
+        slow = two_digits(self.slow.get((kind, name), 0))
+        return max(expected, min(slow, _AT_MOST_TIMES * expected))
+
     def observe(self, kind: Delay, name: str, delay_ms: int, at: Millis) -> Delays:
         """Take in a measurement.
 
@@ -67,8 +80,13 @@ class Delays:
             delay_ms: Not negative.
             at: When it was over.
         """
-        estimate = taken(self.known.get((kind, name)), delay_ms, at, _NEVER_DOUBTED_MS)
-        return Delays(bounded({**self.known, (kind, name): estimate}))
+        key = kind, name
+        estimate = taken(self.known.get(key), delay_ms, at, _NEVER_DOUBTED_MS)
+        slow = self.slow.get(key, 0)
+        slow = max(delay_ms, slow - max(0, slow - estimate.value) // _FADES)
+        known = bounded({**self.known, key: estimate})
+        every = {**self.slow, key: slow}
+        return Delays(known, {it: every.get(it, 0) for it in known})
 
     def relied_on(self, kind: Delay, name: str) -> tuple[int, bool] | None:
         """What a look-up depends on; as long as it is equal, so are all look-ups."""
@@ -78,8 +96,11 @@ class Delays:
         return two_digits(estimate.value), estimate.samples >= _MEASUREMENTS_BEFORE_HINT
 
     def to_json(self) -> Json:
-        """The journal's form: a list of [kind, name, estimate]."""
-        return [[kind.value, name, it.to_json()] for (kind, name), it in sorted(self.known.items())]
+        """The journal's form: a list of [kind, name, estimate, slowest]."""
+        return [
+            [kind.value, name, it.to_json(), self.slow.get((kind, name), 0)]
+            for (kind, name), it in sorted(self.known.items())
+        ]
 
     @staticmethod
     def from_json(data: Json) -> Delays:
@@ -91,13 +112,17 @@ class Delays:
         if not isinstance(data, list):
             raise ValueError("learned delays are a list")
         known: dict[tuple[Delay, str], Estimate] = {}
+        slow: dict[tuple[Delay, str], int] = {}
         for row in data:
             match row:
-                case [str(kind), str(name), list(estimate)]:
-                    known[Delay(kind), name] = Estimate.from_json(estimate)
+                case [str(kind), str(name), list(estimate), *rest]:
+                    key = Delay(kind), name
+                    known[key] = Estimate.from_json(estimate)
+                    # Journals of earlier releases have none.
+                    slow[key] = rest[0] if rest and isinstance(rest[0], int) else 0
                 case _:
                     raise ValueError(f"not a learned delay: {row!r}")
-        return Delays(known)
+        return Delays(known, slow)
 
 
 def two_digits(value: int) -> int:

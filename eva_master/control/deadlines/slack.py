@@ -20,7 +20,7 @@ from eva_master.model.records import Job, TaskRun
 from eva_master.model.states import TERMINAL_RUN
 
 _SURE = 3, 2
-"""What a change is expected to take, times this, is kept for it."""
+"""What a change is expected to take, times this, is kept for it at least."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +30,8 @@ class Slack:
     Attributes:
         left_ms: The work that is left, in its present company.
         slack_ms: How long it may do nothing, beyond the reserve.
-        reserve_ms: What is kept at all times for one change to instances on demand, and for work
-            that may be lost with a spot instance.
+        reserve_ms: What is kept at all times for one change to instances on demand, which few
+            exceed, and for work that may be lost with a spot instance.
         change_ms: How long such a change is expected to take.
     """
 
@@ -75,14 +75,22 @@ def slack(state: PlanningRecords, job: Job, now: Millis, settings: Settings) -> 
     left_ms = _left_ms(state, job, now)
     if left_ms is None:
         return None
-    kinds = state.kinds(job.id)
-    change_ms = _start_ms(state, job.spec, kinds, settings)
-    change_ms += checkpoint_ms(state, job.spec, kinds, settings)
+    change_ms = _change_ms(state, job, settings)
     most, of = _SURE
-    reserve_ms = change_ms * most // of + max(settings.round_gap_ms, settings.round_grid_ms)
+    reserve_ms = max(change_ms * most // of, _change_ms(state, job, settings, slowest=True))
+    reserve_ms += max(settings.round_gap_ms, settings.round_grid_ms)
     reserve_ms += job.spec.checkpoint_interval_ms  # What a loss without notice takes along.
     slack_ms = job.spec.deadline.due_ms(job.submitted_ms) - now - left_ms - reserve_ms
     return Slack(left_ms, slack_ms, reserve_ms, change_ms)
+
+
+def _change_ms(
+    state: PlanningRecords, job: Job, settings: Settings, *, slowest: bool = False
+) -> int:
+    """From the order to stop until it runs on demand."""
+    kinds = state.kinds(job.id)
+    stops_ms = checkpoint_ms(state, job.spec, kinds, settings, slowest=slowest)
+    return stops_ms + _start_ms(state, job.spec, kinds, settings, slowest=slowest)
 
 
 def _left_ms(state: PlanningRecords, job: Job, now: Millis) -> int | None:
@@ -113,16 +121,22 @@ def _families(task: TaskSpec) -> list[Family]:
 
 
 def _start_ms(
-    state: PlanningRecords, spec: JobSpec, kinds: Iterable[TaskSpec], settings: Settings
+    state: PlanningRecords,
+    spec: JobSpec,
+    kinds: Iterable[TaskSpec],
+    settings: Settings,
+    *,
+    slowest: bool = False,
 ) -> int:
     """From an order on demand until the tasks run there."""
     kinds = tuple(kinds)
     families = {family for task in kinds for family in _families(task)}
-    lookup = state.learned.delays.lookup
+    delays = state.learned.delays
+    lookup = delays.slowest if slowest else delays.lookup
     boots = (
         lookup(Delay.ACQUISITION, it.type.name, hint=None, default=it.type.acquisition_ms)
         + lookup(Delay.SETUP, it.type.name, hint=None, default=it.type.setup_ms)
         for it in state.catalog
         if it.purchase is not Purchase.SPOT and it.type.family in families
     )
-    return max(boots, default=0) + launch_ms(state, spec, kinds, settings)
+    return max(boots, default=0) + launch_ms(state, spec, kinds, settings, slowest=slowest)

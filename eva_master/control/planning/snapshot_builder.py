@@ -318,11 +318,25 @@ def _job_view(
 
 
 def checkpoint_ms(
-    state: PlanningRecords, spec: JobSpec, kinds: Iterable[TaskSpec], settings: Settings
+    state: PlanningRecords,
+    spec: JobSpec,
+    kinds: Iterable[TaskSpec],
+    settings: Settings,
+    *,
+    slowest: bool = False,
 ) -> int:
-    """What a stop takes: a job waits for the slowest of its tasks."""
+    """What a stop takes: a job waits for the slowest of its tasks.
+
+    Args:
+        state: What was measured.
+        spec: The job.
+        kinds: Its tasks, or one of each kind.
+        settings: What is assumed.
+        slowest: Whether it is to be what few stops exceed, in place of what is expected.
+    """
     hint, default = spec.checkpoint_ms, settings.checkpoint_ms
-    lookup = state.learned.delays.lookup
+    delays = state.learned.delays
+    lookup = delays.slowest if slowest else delays.lookup
     return max(
         lookup(Delay.CHECKPOINT, workload, hint=hint, default=default)
         for workload in {task.workload for task in kinds}
@@ -330,11 +344,17 @@ def checkpoint_ms(
 
 
 def launch_ms(
-    state: PlanningRecords, spec: JobSpec, kinds: Iterable[TaskSpec], settings: Settings
+    state: PlanningRecords,
+    spec: JobSpec,
+    kinds: Iterable[TaskSpec],
+    settings: Settings,
+    *,
+    slowest: bool = False,
 ) -> int:
     """What a start takes, likewise."""
     hint, default = spec.launch_ms, settings.launch_ms
-    lookup = state.learned.delays.lookup
+    delays = state.learned.delays
+    lookup = delays.slowest if slowest else delays.lookup
     return max(
         lookup(Delay.START, workload, hint=hint, default=default)
         for workload in {task.workload for task in kinds}
