@@ -38,6 +38,7 @@ def told(cluster: Cluster, job: str, index: int) -> list[str]:
 
 
 @pytest.mark.waits
+@pytest.mark.explore
 def test_a_gang_grows_into_room_that_is_paid_for_and_gives_it_up(make_cluster: Clusters) -> None:
     cluster = make_cluster(settings={"round_period": "2s"}, catalog={"types": BOX, "only": ["e2e"]})
     files = cluster.home / "files"

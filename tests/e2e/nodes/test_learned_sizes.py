@@ -49,6 +49,7 @@ def _done(cluster: Cluster, job: str) -> int:
         pytest.param({"name": "slearn", "options": FINE}, "posterior", id="default"),
     ],
 )
+@pytest.mark.explore
 def test_the_array_with_less_to_do_is_done_first_though_it_came_later(
     make_cluster: Clusters, policy: dict[str, Any], estimates: str
 ) -> None:

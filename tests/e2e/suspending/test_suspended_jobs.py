@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
 import yaml
 
 from tests.e2e.accounts import check_accounts, check_bill
@@ -56,6 +57,7 @@ def test_a_user_suspends_a_job_and_it_goes_on_where_it_was(make_cluster: Cluster
     check_accounts(cluster)
 
 
+@pytest.mark.explore
 def test_the_urgent_take_the_room_of_the_patient_and_give_it_back(make_cluster: Clusters) -> None:
     cluster = make_cluster(
         settings={"preemption": "suspend", "limits": {"priority": 0}, "round_period": "2s"},
