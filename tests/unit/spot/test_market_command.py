@@ -70,3 +70,27 @@ def test_what_is_refused(trace: Path, market: Path) -> None:
     wrong = simulate(trace, "--market", market)
     assert wrong.exit_code != 0
     assert "unknown type 'p9.huge'" in wrong.output
+
+
+def test_a_catalog_may_sell_types_as_spot_instances(trace: Path, tmp_path: Path) -> None:
+    catalog = tmp_path / "catalog.yaml"
+    catalog.write_text(
+        "types: {c7i.2xlarge: {spot: {expected_life: 1h, zones: {a: 30%}}}}\nonly: [c7i.2xlarge]\n"
+    )
+    options = ("--catalog", catalog)
+    calm = figures(trace, *options, "--interruptions", 0)
+    never = figures(trace, *options, "--spot", "never")
+    # Of two jobs that cost the same one may run there.
+    assert calm["cost_usd"] == pytest.approx(0.65 * never["cost_usd"])
+    # Without a market they are taken back at random, as often as the catalog says.
+    moves = [
+        figures(trace, *options, "--interruptions", 4, "--seed", seed)["instances_launched"]
+        for seed in range(3)
+    ]
+    assert max(moves) > calm["instances_launched"]
+
+
+def test_a_limit_of_work_in_a_pool_is_a_part_of_all(trace: Path) -> None:
+    wrong = simulate(trace, "--pool-share", "half")
+    assert wrong.exit_code == 2
+    assert "--pool-share" in wrong.output
