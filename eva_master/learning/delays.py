@@ -96,10 +96,11 @@ class Delays:
         return two_digits(estimate.value), estimate.samples >= _MEASUREMENTS_BEFORE_HINT
 
     def to_json(self) -> Json:
-        """The journal's form: a list of [kind, name, estimate, slowest]."""
+        """The journal's form: a list of [kind, name, estimate, slowest]; 0 is left out."""
         return [
-            [kind.value, name, it.to_json(), self.slow.get((kind, name), 0)]
-            for (kind, name), it in sorted(self.known.items())
+            [kind.value, name, it.to_json(), *([slow] if (slow := self.slow.get(key)) else [])]
+            for key, it in sorted(self.known.items())
+            for kind, name in [key]
         ]
 
     @staticmethod

@@ -412,9 +412,11 @@ class State:
         self._unwritten.values["memory_sizes"] = dict(learned.measured)
 
     def set_market(self, market: SpotMarket) -> None:
-        """Remember what was seen of the spot market."""
+        """Remember what was seen of the spot market; what has changed is encoded when written."""
+        for name, part in market.documents.items():
+            if part is not self.market.documents[name]:
+                self._unwritten.values[name] = part.to_json
         self.market = market
-        self._unwritten.values.update(market.to_json())
 
     # -- look-ups --------------------------------------------------------------------------------
 

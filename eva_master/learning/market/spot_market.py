@@ -9,7 +9,6 @@ from eva_master.learning.market.interruptions import Interruptions
 from eva_master.learning.market.pools import Pool, SpotPools
 from eva_master.model.catalog import Offering
 from eva_master.model.ids import MILLION, Millis
-from eva_master.model.planning.plan import Json
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,13 +59,14 @@ class SpotMarket:
         mean = self.pools.mean_loss(pool_of(offering), max(1, assumed) / MILLION)
         return assumed if mean is None else round(mean * MILLION)
 
-    def to_json(self) -> dict[str, dict[str, Json]]:
+    @property
+    def documents(self) -> Mapping[str, Interruptions | SpotPools]:
         """The documents in which the journal keeps it."""
-        return {"interruptions": self.lives.to_json(), "spot_pools": self.pools.to_json()}
+        return {"interruptions": self.lives, "spot_pools": self.pools}
 
     @classmethod
     def from_json(cls, documents: Mapping[str, object]) -> SpotMarket:
-        """The inverse of `to_json`; what is not there was not seen."""
+        """The inverse of `documents`, each as `to_json` has it; what is not there was not seen."""
         lives, pools = documents.get("interruptions"), documents.get("spot_pools")
         return cls(
             Interruptions.from_json(lives) if isinstance(lives, dict) else Interruptions(),
