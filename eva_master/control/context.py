@@ -17,12 +17,14 @@ from eva_master.control.standing.standings import Standings
 from eva_master.control.state.records import crew
 from eva_master.control.state.store import State
 from eva_master.learning.market.pools import Pool
+from eva_master.model.catalog import Offering
 from eva_master.model.events import CheckpointsListed
 from eva_master.model.forks.merging import MergeRound
 from eva_master.model.ids import InstanceId, JobId, Millis, RunId
 from eva_master.model.job import Stragglers
 from eva_master.model.planning.estimate import Estimates
 from eva_master.model.records import Drain, Instance, Job, StopReason, TaskRun
+from eva_master.model.resources import Resources
 from eva_master.model.states import (
     LIVE,
     TERMINAL_JOB,
@@ -67,6 +69,30 @@ class FailureMemory:
         self.excused.pop(job, None)
 
 
+@dataclass(slots=True)
+class DeadlineMemory:
+    """What is remembered of jobs with deadlines; a restart of the master forgets it.
+
+    Attributes:
+        outlooks: What was expected last of pools that they may use, and until when.
+        chooser: Makes tables, and remembers them.
+        thin_work: Where the work is that has little time to lose.
+        free: What was free on instances on demand in a turn.
+        looks: When each job is looked at next that has a deadline or waits for spot instances.
+    """
+
+    outlooks: dict[tuple[Pool, ...], tuple[Millis, Outlook]] = field(default_factory=dict)
+    chooser: Chooser = field(default_factory=Chooser)
+    thin_work: ThinWork = field(default_factory=ThinWork)
+    free: tuple[Millis, list[tuple[Offering, Resources]]] = (Millis(-1), [])
+    looks: dict[JobId, Millis] = field(default_factory=dict)
+
+    def forget(self, job: JobId) -> None:
+        """Forget a job, which has ended."""
+        self.looks.pop(job, None)
+        self.thin_work.drop(job)
+
+
 class Context:
     """The context in which events are applied and entities converged.
 
@@ -92,12 +118,7 @@ class Context:
         """Instances whose workers have registered, and on which no task has run yet."""
         self.proving: dict[InstanceId, Millis] = {}
         """When the first task began to run on an instance, until it has outlived that."""
-        self.outlooks: dict[tuple[Pool, ...], tuple[Millis, Outlook]] = {}
-        """What was expected last of pools that jobs with deadlines may use, and until when."""
-        self.chooser = Chooser()
-        self.thin_work = ThinWork()
-        self.looks: dict[JobId, Millis] = {}
-        """When each job is looked at next that has a deadline or waits for spot instances."""
+        self.deadlines = DeadlineMemory()
         self.refused: set[str] = set()
         """Partitions whose spot launches were refused in this turn."""
         self.failures = FailureMemory()

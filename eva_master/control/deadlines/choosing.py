@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from eva_master.control.context import Context
 from eva_master.control.deadlines.slack import Slack, in_work
 from eva_master.control.measure.remaining import worked_ms
 from eva_master.control.state.records import PlanningRecords
+from eva_master.control.state.store import State
 from eva_master.learning.market.pools import Pool
 from eva_master.learning.market.spot_market import pool_of
 from eva_master.model.catalog import Offering, Purchase
 from eva_master.model.ids import MILLION, MILLIS_PER_HOUR, Millis
 from eva_master.model.job import TaskSpec
 from eva_master.model.records import Job, TaskRun
-from eva_master.model.states import RunState
+from eva_master.model.resources import Resources
+from eva_master.model.states import Buys, RunState
 from eva_master.packing.deadlines.choice import Situation
 from eva_master.packing.deadlines.outlook import MIDDLE_AGE_MS, outlook
 from eva_master.packing.deadlines.table import Choice, Outlook
@@ -46,13 +50,62 @@ def situation_of(state: PlanningRecords, job: Job, stands: Slack, now: Millis) -
     )
 
 
+def has_room(context: Context, job: Job) -> bool:
+    """Whether a job has room on instances on demand that are there anyway.
+
+    It costs next to nothing there, beside what they are for: nobody need wait for less. A job that
+    is kept alone shares none.
+    """
+    state = context.state
+    rooms = _rooms_on_demand(context)
+    tasks = [state.task(it) for it in in_work(state, job)] if job.is_gang else state.kinds(job.id)
+    for task in tasks:
+        found = next((it for it in rooms if _takes(task, it)), None)
+        if found is None:
+            return False
+        if job.is_gang:
+            place, free = found
+            need = task.demand_on(place.type.family)
+            assert need is not None
+            rooms = [(place, free - need) if it is found else it for it in rooms]
+    return bool(tasks)
+
+
+_Free = tuple[Offering, Resources]
+
+
+def _takes(task: TaskSpec, room: _Free) -> bool:
+    place, free = room
+    need = task.demand_on(place.type.family)
+    return need is not None and need.fits(free)
+
+
+def _rooms_on_demand(context: Context) -> list[_Free]:
+    """What is free on instances on demand, as of the beginning of this turn."""
+    memory = context.deadlines
+    if memory.free[0] != context.now:
+        memory.free = context.now, list(_found_rooms(context.state))
+    return memory.free[1]
+
+
+def _found_rooms(state: State) -> Iterator[_Free]:
+    for name in state.live:
+        instance = state.instances[name]
+        if instance.offering.purchase is Purchase.SPOT or not instance.takes_tasks:
+            continue
+        there = state.targeting(name)
+        if there and not any(state.jobs[it.job].buys is Buys.ALONE for it in there):
+            free = instance.offering.type.capacity - state.demand(there, instance)
+            yield instance.offering, free
+
+
 def is_crowded(context: Context, job: Job, stands: Slack) -> bool:
     """Whether a job with little time to lose is to leave spot pools to others.
 
     Who has no time for a second change is hurt if many lose their instances at once: so of all
     such work only a share may be in one pool.
     """
-    share_ppm, thin = context.settings.pool_share_ppm, context.thin_work
+    share_ppm, thin = context.settings.pool_share_ppm, context.deadlines.thin_work
     if share_ppm >= MILLION:
         return False
     if stands.slack_ms >= stands.reserve_ms:
@@ -88,10 +141,10 @@ def what_is_expected(context: Context, job: Job) -> Outlook:
     cheapest = min(others, default=0)
     price_ppm = MILLION * min(it.price for it in spot) // max(1, cheapest) if spot else MILLION
     pools = tuple(dict.fromkeys(map(pool_of, spot)))
-    until, known = context.outlooks.get(pools, (0, None))
+    until, known = context.deadlines.outlooks.get(pools, (0, None))
     if known is None or context.now >= until:
         known = outlook(context.state.market.pools, pools, price_ppm)
-        context.outlooks[pools] = Millis(context.now + MILLIS_PER_HOUR), known
+        context.deadlines.outlooks[pools] = Millis(context.now + MILLIS_PER_HOUR), known
     return known
 
 

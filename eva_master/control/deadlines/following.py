@@ -6,7 +6,12 @@ from typing import NamedTuple
 
 from eva_master.control.alarms import Alarm
 from eva_master.control.context import Context
-from eva_master.control.deadlines.choosing import is_crowded, situation_of, what_is_expected
+from eva_master.control.deadlines.choosing import (
+    has_room,
+    is_crowded,
+    situation_of,
+    what_is_expected,
+)
 from eva_master.control.deadlines.slack import Slack, has_a_choice, slack
 from eva_master.control.state.records import crew
 from eva_master.model.catalog import Purchase
@@ -61,9 +66,9 @@ def _differ(until_ms: Millis | None, told_ms: Millis | None) -> bool:
 
 def _look_again(context: Context, job: Job, at: Millis) -> None:
     """Look at a job at a time, or sooner: each look decides when the next one is."""
-    before = context.looks.get(job.id)
+    before = context.deadlines.looks.get(job.id)
     if before is None or before <= context.now or at < before:
-        context.looks[job.id] = at
+        context.deadlines.looks[job.id] = at
         context.alarms.at(at, Alarm.job(job.id))
 
 
@@ -120,7 +125,7 @@ def _patient(context: Context, job: Job) -> _Found:
 def _in_time(context: Context, job: Job) -> _Found:
     assert job.spec.deadline is not None
     if context.now >= job.spec.deadline.due_ms(job.submitted_ms):
-        context.thin_work.drop(job.id)
+        context.deadlines.thin_work.drop(job.id)
         return _Found(Buys.ANY)  # It is late whatever it costs.
     stands = slack(context.state, job, context.now, context.settings)
     if stands is None:
@@ -153,9 +158,11 @@ def _chosen(context: Context, job: Job, stands: Slack) -> Buys:
     learned = rule is SpotChoice.LEARNED
     if learned and now.place is not Choice.WAIT:
         return Buys.ANY  # Whatever the table says.
-    match context.chooser.choose(rule, what_is_expected(context, job) if learned else UNKNOWN, now):
+    match context.deadlines.chooser.choose(
+        rule, what_is_expected(context, job) if learned else UNKNOWN, now
+    ):
         case Choice.WAIT if now.place is Choice.WAIT:
-            return Buys.SPOT
+            return Buys.ANY if learned and has_room(context, job) else Buys.SPOT
         case Choice.ON_DEMAND if rule is not SpotChoice.LEARNED:
             return Buys.ON_DEMAND
         case _:
