@@ -106,14 +106,15 @@ def _uniform(now: Situation) -> Choice:
 
 
 def _of_few(steps: float) -> int:
-    """A length of a change, of few: 1, 2, 3, 4, 6, 8, 12 and so on, rounded up.
+    """The nearest of few lengths of a change: 1, 2, 3, 4, 6, 8, 12 and so on.
 
     It is what a user says of a job; a table for each of their lengths would keep the loop busy.
     """
-    length = 1
+    length = before = 1
     while length < min(steps, _STEPS):
+        before = length
         length = length * 4 // 3 if length % 3 == 0 else max(length + 1, length * 3 // 2)
-    return length
+    return before if steps - before < length - steps else length
 
 
 def _step_ms(whole_ms: int) -> int:
