@@ -28,7 +28,8 @@ test: setup
 explore: setup
 	EVA_NEW_EXAMPLES=1 $(BIN)/python -m pytest tests/property tests/conformance/test_policies.py \
 		tests/conformance/test_splitter.py tests/unit/control/test_failing_boots.py \
-		tests/simulation/test_priority.py -n 2
+		tests/simulation/test_priority.py tests/simulation/test_chains.py \
+		tests/simulation/test_suspends.py -n 2
 	EVA_NEW_EXAMPLES=1 $(BIN)/python -m pytest -m explore tests -n 2
 
 # Tasks that say and do what nobody expects; goes on where it was stopped (build/fuzz.txt).

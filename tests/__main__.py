@@ -53,7 +53,7 @@ def parts(colour: bool) -> tuple[Part, Part]:
     Args:
         colour: Whether the first part's output is to have colours.
     """
-    main = ("-m", "not waits", "--durations=30", "-n", "5", "--dist", "worksteal")
+    main = ("-m", "not waits", "--durations=30", "-n", "6", "--dist", "worksteal")
     shown = ("--color=yes",) if colour else ()
     waits = ("-m", "waits", "-n", "3", "--dist", "load", "--maxschedchunk", "1", "tests/e2e")
     own = ("-p", "no:cacheprovider")  # What failed last is the other part's to remember.

@@ -165,7 +165,7 @@ class PolicySuite:
 
     # -- plans over a cluster's life ---------------------------------------------------------------
 
-    @drawn(12)
+    @drawn(8)
     @with_found
     @given(snapshot=clusters())
     def test_plans_are_lawful_over_a_cluster_s_life(
@@ -181,7 +181,7 @@ class PolicySuite:
             first = [job.id for job in snapshot.jobs][:1] if step else []
             snapshot = ended(replace(snapshot, now_ms=Millis(snapshot.now_ms + 300_000)), *first)
 
-    @drawn(12)
+    @drawn(8)
     @with_found
     @given(snapshot=clusters())
     def test_a_plan_that_was_carried_out_is_followed_by_none(
@@ -196,7 +196,7 @@ class PolicySuite:
         again, _ = policy.plan(placed, memory)
         assert quiet(again), again
 
-    @drawn(12)
+    @drawn(8)
     @with_found
     @given(snapshot=clusters())
     def test_an_unchanging_cluster_comes_to_rest_and_stays_at_rest(
@@ -215,7 +215,7 @@ class PolicySuite:
             plan, memory = policy.plan(still, memory)
             assert quiet(plan), plan
 
-    @drawn(12)
+    @drawn(8)
     @with_found
     @given(snapshot=clusters())
     def test_a_cluster_comes_to_rest_while_jobs_come_and_go(
@@ -237,7 +237,7 @@ class PolicySuite:
             plan, memory = policy.plan(still, memory)
             assert quiet(plan), plan
 
-    @drawn(12)
+    @drawn(8)
     @given(snapshot=clusters())
     def test_what_would_be_as_good_elsewhere_stays(
         self, variant: Variant, snapshot: Snapshot
@@ -259,7 +259,7 @@ class PolicySuite:
         waited = {run.id for run in still.runs if run.instance is None}
         assert set(moved) <= waited, plan
 
-    @drawn(10)
+    @drawn(7)
     @with_found
     @given(snapshot=clusters())
     def test_reasons_decide_nothing(self, explained: Variant, snapshot: Snapshot) -> None:
@@ -273,7 +273,7 @@ class PolicySuite:
             assert (plan.launches, plan.entries) == (same.launches, same.entries)
             snapshot = later(carried_out(snapshot, plan), event=True)
 
-    @drawn(10)
+    @drawn(7)
     @given(snapshot=clusters(), seed=st.integers(0, 1000))
     def test_the_same_cluster_gets_the_same_plan_in_whatever_order_it_was_built(
         self, variant: Variant, snapshot: Snapshot, seed: int

@@ -18,9 +18,9 @@ from eva_master.model.states import JobState, RunState
 from eva_master.simulation.cluster.work import Work
 from eva_master.simulation.simulated_cluster import SimulatedCluster
 from tests.fakes.jobs import CATALOG, job
-from tests.fakes.policies.whole import WHOLE
+from tests.fakes.policies.whole import TRIED
 
-POLICIES = WHOLE
+POLICIES = TRIED
 
 
 class Watched:

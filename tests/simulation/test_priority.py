@@ -16,12 +16,9 @@ from eva_master.simulation.cluster.delays import Delays
 from eva_master.simulation.cluster.work import Work
 from eva_master.simulation.simulated_cluster import SimulatedCluster
 from eva_master.testing.turns import shares_time
-from tests.drawing import NEW
-from tests.fakes.policies.whole import WHOLE
+from tests.fakes.policies.whole import TRIED
 
-FEW = ("eva", "eva_published", "gavel", "hadar", "no_packing", "stratus", "synergy", "tiresias")
-"""What is kept for the urgent is the control loop's affair; `make explore` tries all policies."""
-POLICIES = WHOLE if NEW else FEW
+POLICIES = TRIED
 IN_TURNS = {name for name, kind in policies().items() if shares_time(kind)}
 MINUTE_MS = 60_000
 BOOT_MS = 70_000
