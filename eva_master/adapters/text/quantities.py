@@ -102,10 +102,7 @@ def parse_discount(text: object) -> int:
     Raises:
         ValueError: It is not one, or it is 100% or more.
     """
-    match = _DISCOUNT.fullmatch(text) if isinstance(text, str) else None
-    if match is None:
-        raise _refusal(f"{text!r} is not a discount", "28%")
-    return int(Decimal(match[1]) * MILLION / 100)
+    return _part(text, "a discount", "28%")
 
 
 def parse_share(text: object) -> int:
@@ -117,11 +114,14 @@ def parse_share(text: object) -> int:
     Raises:
         ValueError: It is not one.
     """
-    if text == "100%":
-        return MILLION
+    return MILLION if text == "100%" else _part(text, "a part of a whole", "50%")
+
+
+def _part(text: object, what: str, example: str) -> int:
+    """Read a percentage below 100, as millionths."""
     match = _DISCOUNT.fullmatch(text) if isinstance(text, str) else None
     if match is None:
-        raise _refusal(f"{text!r} is not a part of a whole", "50%")
+        raise _refusal(f"{text!r} is not {what}", example)
     return int(Decimal(match[1]) * MILLION / 100)
 
 

@@ -50,6 +50,10 @@ def situation_of(state: PlanningRecords, job: Job, stands: Slack, now: Millis) -
     )
 
 
+_MANY = 32
+"""Nobody looks for room beside others for more tasks at once, since each asks all instances."""
+
+
 def has_room(context: Context, job: Job) -> bool:
     """Whether a job has room on instances on demand that are there anyway.
 
@@ -59,6 +63,8 @@ def has_room(context: Context, job: Job) -> bool:
     state = context.state
     rooms = _rooms_on_demand(context)
     tasks = [state.task(it) for it in in_work(state, job)] if job.is_gang else state.kinds(job.id)
+    if len(tasks) > _MANY:
+        return False
     for task in tasks:
         found = next((it for it in rooms if _takes(task, it)), None)
         if found is None:

@@ -26,6 +26,7 @@ _LATE_EXIT_CODE = 124
 _SHORTEST_MS = 10_000
 """Time to lose is looked at again no sooner, and less of it is none."""
 _TELLING_MS = 60_000
+"""What was told of a wait's end is told anew if it is off by so much."""
 _LOOK_MS = 300_000
 """How long nobody asks again whether a job that waits should go on waiting."""
 
