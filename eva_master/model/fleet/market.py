@@ -58,6 +58,10 @@ class Market:
         """The pool of a type in a zone; `None` if there is none."""
         return self.pools.get((machine, zone), self.pools.get((ANY_TYPE, zone)))
 
+    def ends(self, spans: tuple[Span, ...]) -> list[int]:
+        """When each span of a pool ends."""
+        return [*(it.start_ms for it in spans[1:]), self.length_ms]
+
     def at(self, spans: tuple[Span, ...], now_ms: int) -> Span:
         """What holds in a pool so long after the beginning of a simulation."""
         place = (now_ms + self.offset_ms) % self.length_ms

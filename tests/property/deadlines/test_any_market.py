@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from eva_master.model.fleet.market import Market, Span
 from eva_master.model.planning.spot_choice import SpotChoice
 from eva_master.model.trace import Trace
+from eva_master.simulation.run import Simulation
 from tests.drawing import drawn
 from tests.simulation.spot.test_spot_markets import HOUR, jobs, simulated
 
@@ -56,6 +57,17 @@ def drawn_jobs(told: list[tuple[int, int, int]]) -> Trace:
     )
 
 
+def check_in_time(simulation: Simulation, trace: Trace, told: str) -> None:
+    """Every job has ended, and none later than it was due."""
+    due = {it.id: it.within_ms for it in trace.jobs}
+    ended = simulation.outcome().record.jobs
+    assert {it.name for it in ended} == set(due), "no job is lost"
+    for it in ended:
+        limit = due[it.name]
+        assert limit is not None
+        assert it.finished_ms - it.submitted_ms <= limit, f"{it.name} under {told}"
+
+
 @given(spans, works, st.sampled_from(SpotChoice), st.sampled_from(["no_packing", "eva"]))
 @drawn(12)
 def test_no_deadline_is_missed_because_of_spot(
@@ -66,10 +78,4 @@ def test_no_deadline_is_missed_because_of_spot(
 ) -> None:
     trace = drawn_jobs(told)
     simulation = simulated(trace, drawn_market(lengths), policy, spot_choice=rule)
-    due = {it.id: it.within_ms for it in trace.jobs}
-    ended = simulation.outcome().record.jobs
-    assert {it.name for it in ended} == set(due), "no job is lost"
-    for it in ended:
-        limit = due[it.name]
-        assert limit is not None
-        assert it.finished_ms - it.submitted_ms <= limit, f"{it.name} under {rule}, {policy}"
+    check_in_time(simulation, trace, f"{rule}, {policy}")

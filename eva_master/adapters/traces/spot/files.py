@@ -187,8 +187,7 @@ def write_market(path: Path, market: Market) -> None:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(_COLUMNS)
         for (machine, zone), spans in market.pools.items():
-            ends = [*(it.start_ms for it in spans[1:]), market.length_ms]
-            for span, end in zip(spans, ends, strict=True):
+            for span, end in zip(spans, market.ends(spans), strict=True):
                 times = (f"{Decimal(at) / 1000:f}" for at in (span.start_ms, end))
                 writer.writerow((machine, zone, *times, span.capacity, _price(span)))
 

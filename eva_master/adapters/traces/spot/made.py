@@ -125,7 +125,7 @@ def shares(market: Market) -> Mapping[tuple[str, str], float]:
     """For what part of the time each pool is there."""
     found = {}
     for name, spans in market.pools.items():
-        ends = [*(it.start_ms for it in spans[1:]), market.length_ms]
-        up = sum(end - it.start_ms for it, end in zip(spans, ends, strict=True) if it.capacity)
+        lives = zip(spans, market.ends(spans), strict=True)
+        up = sum(end - it.start_ms for it, end in lives if it.capacity)
         found[name] = up / market.length_ms
     return found
