@@ -40,6 +40,7 @@ def resumed(lines: list[Line], attempt: int) -> bool:
     return start.step > 0 and start.step in noted
 
 
+@pytest.mark.explore
 def test_tasks_outlive_their_agent(cluster: Cluster) -> None:
     job = cluster.submit("steady")
     cluster.until_running(job)

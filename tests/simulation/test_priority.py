@@ -19,6 +19,9 @@ from eva_master.testing.turns import shares_time
 from tests.fakes.policies.whole import TRIED
 
 POLICIES = TRIED
+QUICK = ("eva", "hadar", "no_packing")
+LONG = [it if it in QUICK else pytest.param(it, marks=pytest.mark.explore) for it in POLICIES]
+"""The others take long to say the same."""
 IN_TURNS = {name for name, kind in policies().items() if shares_time(kind)}
 MINUTE_MS = 60_000
 BOOT_MS = 70_000
@@ -125,7 +128,12 @@ class World(SimulatedCluster):
 @pytest.mark.parametrize(
     ("limit", "told", "policy"),
     [
-        *((3, False, policy) for policy in POLICIES),
+        *((3, False, policy) for policy in QUICK),
+        *(
+            pytest.param(3, False, policy, marks=pytest.mark.explore)
+            for policy in POLICIES
+            if policy not in QUICK
+        ),
         (1, False, "eva"),
         (1, True, "eva"),
         pytest.param(3, True, "eva", marks=pytest.mark.explore),
@@ -149,7 +157,7 @@ def test_it_starts_as_soon_as_enough_can_have_been_freed(
     assert world.run(lambda: world.state.counters.completions > ended + 5 * limit)
 
 
-@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("policy", LONG)
 def test_an_urgent_gang_gets_all_that_it_needs(policy: str) -> None:
     world = World(policy, sold(C, 4, 3))
     world.stream(every_min=10 / 15, minutes=10)

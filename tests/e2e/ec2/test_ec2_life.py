@@ -135,6 +135,7 @@ def test_an_instance_that_never_registers_is_replaced(make_ec2: Ec2s) -> None:
     stop(cluster)
 
 
+@pytest.mark.explore
 def test_a_boot_that_fails_says_why_and_is_over(make_ec2: Ec2s) -> None:
     cluster = make_ec2(
         settings={"register_timeout": "10m"}, ec2={"mount_command": "mount /nowhere"}

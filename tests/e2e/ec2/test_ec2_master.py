@@ -22,6 +22,7 @@ def where(instance: dict[str, Any]) -> str:
     return f"{instance['InstanceType']}@{instance['Placement']['AvailabilityZone']}"
 
 
+@pytest.mark.explore
 def test_a_zone_without_capacity_is_left_for_another(make_master: Ec2Masters) -> None:
     master = make_master({"sold_out": [f"{LARGE}@{ZONES[0]}"]})
     job = master.submit("one")
@@ -112,6 +113,7 @@ def test_while_ec2_denies_access_users_are_told_since_when(make_master: Ec2Maste
     master.end(job)
 
 
+@pytest.mark.explore
 def test_an_instance_that_never_registers_is_replaced_terminated_and_reported(
     make_master: Ec2Masters,
 ) -> None:

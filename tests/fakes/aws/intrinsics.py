@@ -15,8 +15,8 @@ NOTHING = object()
 _NAMED = re.compile(r"\$\{([^!}][^}]*)\}")
 
 
-class _Loader(yaml.SafeLoader):
-    """Reads the short forms of functions."""
+class _Loader(yaml.CSafeLoader):
+    """Reads the short forms of functions; templates are read often."""
 
 
 def _short(loader: _Loader, suffix: str, node: yaml.Node) -> Any:

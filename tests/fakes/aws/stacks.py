@@ -307,7 +307,8 @@ class Stacks:
         stack.parameters, stack.resolved = chosen["parameters"], chosen["resolved"]
         if not new:
             stack.become("UPDATE_COMPLETE_CLEANUP_IN_PROGRESS")
-        gone = [(name, it) for name, it in stack.made.items() if name not in self._names(stack)]
+        names = self._names(stack)
+        gone = [(name, it) for name, it in stack.made.items() if name not in names]
         for name, resource in reversed(gone):
             del stack.made[name]
             self._remove(stack, name, resource)

@@ -92,10 +92,8 @@ def test_a_sweep_that_was_killed_goes_on_where_it_was(tmp_path: Path) -> None:
     assert figures(out) == figures(whole)
 
 
-def test_the_report_has_every_figure_and_needs_no_network(tmp_path: Path) -> None:
-    path, out = experiment(tmp_path), tmp_path / "out"
-    done = run(path, "--out", out, "-j", 1, "--backend", "sequential", "--set", "seeds=[1,2]")
-    assert done.exit_code == 0, done.output
+def test_the_report_has_every_figure_and_needs_no_network(first_seed: tuple[Path, Any]) -> None:
+    out, _ = first_seed
     page = (out / "report.html").read_text()
     assert "<title>Two &amp; more seeds</title>" in page
     assert "What &lt;this&gt; is about." in page

@@ -28,6 +28,14 @@ def make_gang(tmp_path: Path) -> Iterator[MakeGang]:
         gang.close()
 
 
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Gang, list[Attempt]]]:
+    """Three members that nobody stopped."""
+    gang = Gang("ring_digits", tmp_path_factory.mktemp("whole") / "gang", 3, dict(SIZE))
+    yield gang, gang.run()
+    gang.close()
+
+
 @pytest.fixture
 def alone(tmp_path: Path) -> Iterator[Task]:
     agent = Agent()
@@ -50,11 +58,12 @@ def check_all_stopped(attempts: list[Attempt]) -> int:
     return steps
 
 
-def test_a_gang_computes_what_one_process_does(make_gang: MakeGang, alone: Task) -> None:
+def test_a_gang_computes_what_one_process_does(
+    whole: tuple[Gang, list[Attempt]], alone: Task
+) -> None:
     single = alone.run()
     assert single.code == 0, single.printed
-    gang = make_gang(3)
-    attempts = gang.run()
+    gang, attempts = whole
     assert [attempt.code for attempt in attempts] == [0, 0, 0], attempts
     assert {attempt.report.steps for attempt in attempts} == {400}
     assert attempts[0].column(1) == pytest.approx(single.column(1), abs=2e-4)
@@ -67,9 +76,10 @@ def test_a_gang_computes_what_one_process_does(make_gang: MakeGang, alone: Task)
     assert not list(gang.members[1].checkpoints.iterdir())
 
 
-def test_a_gang_that_is_stopped_goes_on_as_if_it_had_not_been(make_gang: MakeGang) -> None:
-    whole = make_gang(3)
-    expected = whole.run()
+def test_a_gang_that_is_stopped_goes_on_as_if_it_had_not_been(
+    make_gang: MakeGang, whole: tuple[Gang, list[Attempt]]
+) -> None:
+    undisturbed, expected = whole
     gang = make_gang(3)
     steps = check_all_stopped(gang.run(hit=(0, 1, 2)))
     (generation,) = gang.members[0].checkpoints.iterdir()
@@ -82,7 +92,7 @@ def test_a_gang_that_is_stopped_goes_on_as_if_it_had_not_been(make_gang: MakeGan
         assert f"resumed at step {steps}\n" in attempt.printed
         assert attempt.report.steps == attempt.report.total_steps == 400 - steps
     assert resumed[0].last_line == expected[0].last_line
-    assert gang.members[0].results() == whole.members[0].results() != {}
+    assert gang.members[0].results() == undisturbed.members[0].results() != {}
 
 
 def test_however_a_batch_is_divided_the_result_is_the_same(

@@ -85,7 +85,7 @@ refusals = st.lists(st.integers(0, 5), min_size=1, max_size=12)
 
 @pytest.mark.parametrize("notice", [True, False])
 @given(works, lives, refusals, st.sampled_from(["no_packing", "eva"]))
-@drawn(6)
+@drawn(4)
 def test_no_deadline_is_missed_whatever_is_taken_back(
     notice: bool,
     told: list[tuple[int, int, int]],
