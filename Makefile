@@ -4,7 +4,7 @@ BIN := $(VENV)/bin
 PROTO_VENV := .venv-proto
 PIP := -m pip install --disable-pip-version-check
 
-.PHONY: setup demo test explore fuzz faults rest live forked-training check proto bench bundle lock clean
+.PHONY: setup demo test long explore fuzz faults rest live forked-training check proto bench bundle lock clean
 
 setup: $(VENV)/.done
 
@@ -22,6 +22,10 @@ demo: setup
 # Several at once, and those that only wait beside them.
 test: setup
 	$(BIN)/python -m tests
+
+# What is left out there, so that it is done in a quarter of an hour; some minutes.
+long: setup
+	$(BIN)/python -m tests --long
 
 # Property tests with examples that no run has seen, and what takes too long for every change. What
 # they find becomes a fixed example.

@@ -2,9 +2,11 @@
 
 Run as `python -m benchmarks.spot FILE [...] [--policy NAME] [--offset DURATION] [--json]`, with
 scenario files such as benchmarks/spot_markets/west3.yaml. They name a trace of jobs, all of which
-may run on spot instances, and for each zone a recorded pool that says when a launch would succeed;
-files are looked for below `EVA_TEST_DATA`. Prices are constant parts of those on demand, as listed
-in spot/prices.csv: those of the type, or of a type like it. The production control loop runs on
+may run on spot instances, and a `market` as `eva simulate --market` reads it, or for each zone a
+recorded pool that says when a launch would succeed; where neither is an absolute path, files are
+looked for below `EVA_TEST_DATA`. Prices of recorded pools are constant parts of those on demand, as
+listed in spot/prices.csv: those of the type, or of a type like it. They may also state `policies`,
+`offsets`, a `deadline` and `rules`; options override these. The production control loop runs on
 virtual time.
 
 A row has `cost_usd`, `on_demand_usd` (no spot instances at all) and `saved`; `interruptions` of
@@ -12,9 +14,9 @@ instances, `refused` launches, `moves` per job; `idle_h`, in which all jobs toge
 progress, and of these `wait_h`, in which not all of their tasks ran; `gpu_used`, the part of the
 GPU-hours paid for in which tasks ran; `spot_h` and `on_demand_h` of instances; `later` jobs that
 took more than 1.25 times as long as alone and ten minutes; with `--deadline`, the `rule` by which
-jobs choose (`--rule`), `missed` deadlines, those that jobs miss on demand alone, and `late_s_max`;
-`jct_mean_h`, `plan_p99_s`, `wall_s`. No job is `infeasible`: one that could not be done in time on
-demand is refused, and the run with it.
+jobs choose (`--rule`), `missed` deadlines, those that jobs miss on demand alone, `late_s_max`, and
+how many jobs are `infeasible`: their deadlines could not be kept on demand, so they would be
+refused, and run without; `jct_mean_h`, `plan_p99_s`, `wall_s`.
 """
 
 from __future__ import annotations
@@ -39,6 +41,7 @@ from benchmarks.harness import Rows
 from eva_master.adapters.catalog import load_catalog
 from eva_master.adapters.text.quantities import parse_duration
 from eva_master.adapters.traces import read_interference, read_trace
+from eva_master.adapters.traces.spot.files import read_market
 from eva_master.app.simulate import named_policy
 from eva_master.learning.market.pools import Pool
 from eva_master.model.catalog import Catalog, Purchase
@@ -46,7 +49,7 @@ from eva_master.model.fleet.market import ANY_TYPE, Market, Span
 from eva_master.model.ids import MILLION, MILLIS_PER_HOUR, JobId, own_run, run_id
 from eva_master.model.planning.spot_choice import SpotChoice
 from eva_master.model.trace import SpotUse, Trace, TraceTask
-from eva_master.simulation.cluster.truth import Truth
+from eva_master.simulation.cluster.truth import UNDISTURBED, Truth
 from eva_master.simulation.results.market_bound import market_bound
 from eva_master.simulation.results.metrics import Outcome, usd
 from eva_master.simulation.run import Setup, Simulation
@@ -61,11 +64,13 @@ _GRACE_MS = 1_800_000
 
 
 def data(name: str) -> Path:
-    """A file of the data that `EVA_TEST_DATA` names.
+    """A file by its absolute path, or of the data that `EVA_TEST_DATA` names.
 
     Raises:
         SystemExit: It names none.
     """
+    if Path(name).is_absolute():
+        return Path(name)
     folder = os.environ.get("EVA_TEST_DATA")
     if not folder:
         sys.exit("set EVA_TEST_DATA to the folder of traces and spot markets")
@@ -83,6 +88,10 @@ class Scenario:
         market: Where they run.
         catalog: What is on demand, and what of it the market sells.
         offsets: Where in the market runs begin.
+        policies: Which schedulers are compared.
+        deadline: Jobs are due after so many times their time alone, and half an hour; `None` for
+            the deadlines of the trace, if it has any.
+        rules: How jobs with deadlines choose.
     """
 
     name: str
@@ -90,13 +99,38 @@ class Scenario:
     truth: Truth
     market: Market
     catalog: Catalog
-    offsets: tuple[str, ...]
+    offsets: tuple[str, ...] = ("0h",)
+    policies: tuple[str, ...] = ("eva",)
+    deadline: float | None = None
+    rules: tuple[SpotChoice, ...] = (SpotChoice.LEARNED,)
 
 
 def read(path: Path) -> Scenario:
-    """Read a scenario and what it names."""
+    """Read a scenario and what it names.
+
+    Raises:
+        EvaError: A file that it names cannot be read.
+    """
     told = yaml.safe_load(path.read_text(encoding="utf-8"))
     catalog = load_catalog()
+    slowed = told.get("interference")
+    return Scenario(
+        path.stem,
+        read_trace(data(told["trace"])).using_spot(SpotUse.ALLOWED),
+        read_interference(data(slowed)) if slowed else UNDISTURBED,
+        read_market(data(told["market"]), catalog)
+        if "market" in told
+        else _recorded(told, catalog),
+        catalog,
+        tuple(told.get("offsets", Scenario.offsets)),
+        tuple(told.get("policies", Scenario.policies)),
+        told.get("deadline"),
+        tuple(map(SpotChoice, told.get("rules", Scenario.rules))),
+    )
+
+
+def _recorded(told: Mapping[str, Any], catalog: Catalog) -> Market:
+    """The market of recorded pools."""
     runs = _runs(data(told["runs"]))
     parts = _parts(data("spot/prices.csv"))
     pools: dict[tuple[str, str], tuple[Span, ...]] = {}
@@ -113,14 +147,7 @@ def read(path: Path) -> Scenario:
                 if start < length
             )
             pools[machine, one["zone"]] = spans
-    return Scenario(
-        path.stem,
-        read_trace(data(told["trace"])).using_spot(SpotUse.ALLOWED),
-        read_interference(data(told["interference"])),
-        Market(pools, length),
-        catalog,
-        tuple(told["offsets"]),
-    )
+    return Market(pools, length)
 
 
 @lru_cache(maxsize=1)
@@ -169,13 +196,13 @@ def recordings(told: Mapping[str, Any]) -> dict[str, spot_jobs.Recording]:
     return found
 
 
-def run(
+def prepared(
     scenario: Scenario,
     policy: str,
     market: Market | None,
     rule: SpotChoice = SpotChoice.LEARNED,
-) -> tuple[Simulation, float]:
-    """Simulate a scenario; `None` for no spot instances at all."""
+) -> Simulation:
+    """The simulation of a scenario; `None` for no spot instances at all."""
     chosen, gap = named_policy(policy, {"explained": False})
     catalog = scenario.catalog if market is None else market.offered(scenario.catalog)
     setup = Setup(
@@ -189,9 +216,7 @@ def run(
         keep_record=True,
         stopwatch=time.process_time,
     )
-    start, simulation = time.perf_counter(), Simulation(setup)
-    simulation.run()
-    return simulation, time.perf_counter() - start
+    return Simulation(setup)
 
 
 def due(trace: Trace, factor: float) -> Trace:
@@ -202,6 +227,13 @@ def due(trace: Trace, factor: float) -> Trace:
     return replace(trace, jobs=tuple(jobs))
 
 
+def kept(scenario: Scenario, policy: str) -> tuple[Scenario, int]:
+    """A scenario without the deadlines that cannot be kept on demand, and how many these are."""
+    without = prepared(scenario, policy, None).infeasible()
+    jobs = (replace(it, within_ms=None) if it.id in without else it for it in scenario.trace.jobs)
+    return replace(scenario, trace=replace(scenario.trace, jobs=tuple(jobs))), len(without)
+
+
 def row(
     scenario: Scenario, policy: str, rule: SpotChoice, offset: str, on_demand: Simulation
 ) -> dict[str, Any]:
@@ -209,7 +241,9 @@ def row(
     on_demand_usd = on_demand.outcome().cost_usd
     market = scenario.market.began_at(parse_duration(offset))
     sold = market.offered(scenario.catalog)
-    simulation, wall_s = run(scenario, policy, market, rule)
+    start, simulation = time.perf_counter(), prepared(scenario, policy, market, rule)
+    simulation.run()
+    wall_s = time.perf_counter() - start
     outcome, hours = simulation.outcome(), dict.fromkeys(Purchase, 0.0)
     for machine in simulation.cluster.cloud.bill().values():
         if machine.up_ms is not None and machine.gone_ms is not None:
@@ -300,19 +334,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     chosen = parser.parse_args(arguments)
     rows = Rows(as_json=chosen.json)
     for path in chosen.files:
-        told = yaml.safe_load(path.read_text(encoding="utf-8"))
-        if "hours" in told:
-            for one in spot_jobs.rows(recordings(told), told):
+        document = yaml.safe_load(path.read_text(encoding="utf-8"))
+        if "hours" in document:
+            for one in spot_jobs.rows(recordings(document), document):
                 rows.add(one)
             continue
         scenario = read(path)
-        if chosen.deadline is not None:
-            scenario = replace(scenario, trace=due(scenario.trace, chosen.deadline))
-        for policy in chosen.policy or ["eva"]:
-            on_demand = run(scenario, policy, None)[0]
-            rules = chosen.rule or [SpotChoice.LEARNED]
+        if (factor := chosen.deadline or scenario.deadline) is not None:
+            scenario = replace(scenario, trace=due(scenario.trace, factor))
+        for policy in chosen.policy or scenario.policies:
+            told, infeasible = kept(scenario, policy)
+            on_demand = prepared(told, policy, None)
+            on_demand.run()
+            rules = chosen.rule or scenario.rules
             for offset, rule in itertools.product(chosen.offset or scenario.offsets, rules):
-                rows.add(row(scenario, policy, rule, offset, on_demand))
+                found = row(told, policy, rule, offset, on_demand)
+                rows.add(found | ({"infeasible": infeasible} if "missed" in found else {}))
     rows.show()
     return 0
 

@@ -1,4 +1,6 @@
-"""Runs all tests: those that compute, and beside them those that mostly wait.
+"""Runs the tests: those that compute, and beside them those that mostly wait.
+
+What takes long is left out, unless it alone is asked for (`--long`).
 
 The output of the former is shown as it comes, that of the latter when they are over. Each part ends
 with pytest's closing line, and both lines are repeated at the end.
@@ -47,15 +49,27 @@ class Part:
     fine: tuple[int, ...] = ()
 
 
-def parts(colour: bool) -> tuple[Part, Part]:
-    """All tests. Several run at once; of those that only wait, more.
+def parts(colour: bool, *, long: bool = False) -> tuple[Part, Part]:
+    """The tests. Several run at once; of those that only wait, more.
 
     Args:
         colour: Whether the first part's output is to have colours.
+        long: Whether these are the tests that take long, or all others.
     """
-    main = ("-m", "not waits", "--durations=30", "-n", "6", "--dist", "worksteal")
+    which = "long" if long else "not long"
+    main = ("-m", f"{which} and not waits", "--durations=30", "-n", "6", "--dist", "worksteal")
     shown = ("--color=yes",) if colour else ()
-    waits = ("-m", "waits", "-n", "3", "--dist", "load", "--maxschedchunk", "1", "tests/e2e")
+    waits = (
+        "-m",
+        f"{which} and waits",
+        "-n",
+        "3",
+        "--dist",
+        "load",
+        "--maxschedchunk",
+        "1",
+        "tests/e2e",
+    )
     own = ("-p", "no:cacheprovider")  # What failed last is the other part's to remember.
     return (
         Part("tests that compute", (*_PYTEST, *main, *shown)),
@@ -196,4 +210,5 @@ def _write(out: IO[bytes], text: str) -> None:
 
 if __name__ == "__main__":
     compile_tests()
-    sys.exit(run(*parts(colour=sys.stdout.isatty()), sys.stdout.buffer))
+    asked = parts(colour=sys.stdout.isatty(), long=sys.argv[1:] == ["--long"])
+    sys.exit(run(*asked, sys.stdout.buffer))

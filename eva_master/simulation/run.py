@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 
+from eva_master.control.deadlines.slack import refusal
 from eva_master.control.measure.partition_sums import of_partitions
 from eva_master.control.planning import tenants
 from eva_master.control.settings import NEVER_MS, Settings
@@ -312,6 +313,18 @@ class Simulation:
         elif now - self._seen_ms > self._patience_ms:
             raise self._stalled()
         return True
+
+    def infeasible(self) -> frozenset[str]:
+        """Jobs whose deadlines cannot be kept on demand, as far as is known before any has come.
+
+        They would be refused when they are submitted.
+        """
+        state, settings = self.cluster.state, _settings(self._setup)
+        return frozenset(
+            self._script.title(command)
+            for at, command, spec in self._script.arrivals()
+            if refusal(state, spec, Millis(at), settings) is not None
+        )
 
     def _close_down(self) -> None:
         """Nobody comes any more: have instances go that would stand in pools for ever."""

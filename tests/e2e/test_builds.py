@@ -25,6 +25,7 @@ tasks:
 """
 
 
+@pytest.mark.long
 def test_images_are_built_where_the_tasks_run(
     make_cluster: Clusters, docker_engine: str, tmp_path: Path
 ) -> None:

@@ -40,7 +40,7 @@ def resumed(lines: list[Line], attempt: int) -> bool:
     return start.step > 0 and start.step in noted
 
 
-@pytest.mark.explore
+@pytest.mark.long
 def test_tasks_outlive_their_agent(cluster: Cluster) -> None:
     job = cluster.submit("steady")
     cluster.until_running(job)
@@ -95,6 +95,7 @@ def test_a_dead_instance_is_replaced_once_the_cloud_says_it_is_gone(cluster: Clu
     check_accounts(cluster)
 
 
+@pytest.mark.long
 def test_a_silent_instance_stores_its_tasks_before_they_start_elsewhere(
     make_cluster: Clusters,
 ) -> None:
@@ -132,6 +133,7 @@ def test_a_silent_instance_stores_its_tasks_before_they_start_elsewhere(
     assert cluster.job(job).failures == 0, "the task did nothing wrong"
 
 
+@pytest.mark.long
 def test_what_finished_unseen_is_not_done_again_on_another_instance(
     make_cluster: Clusters,
 ) -> None:
@@ -250,6 +252,7 @@ def test_a_gang_restarts_whole(cluster: Cluster) -> None:
     assert max(last) <= min(first), "a member started before the other had ended"
 
 
+@pytest.mark.long
 @pytest.mark.waits
 def test_ending_the_cluster_ends_everything_and_jobs_go_on_later(cluster: Cluster) -> None:
     job = cluster.submit("patient")

@@ -81,6 +81,7 @@ def check_nothing_left(temporary: Path, engine: str = "") -> None:
             assert client.containers.list(all=True) == []
 
 
+@pytest.mark.long
 @pytest.mark.waits
 @pytest.mark.timeout(1_200)  # It may take longer than that of a user, beside other tests.
 def test_jobs_are_packed_moved_resumed_and_billed(temporary: Path, engine: str) -> None:
@@ -172,6 +173,7 @@ demo.main()
     assert processes(temporary) == []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("number", "runtime"),
     [(signal.SIGINT, "any"), pytest.param(signal.SIGTERM, "none", marks=pytest.mark.explore)],

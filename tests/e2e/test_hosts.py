@@ -105,6 +105,7 @@ def learned(cluster: HostCluster, gang: str) -> int:
 
 # For so long that the members notice by themselves; and so shortly that none has when the host
 # dies, so that it is the master who stops the one that waits for the other.
+@pytest.mark.long
 @pytest.mark.waits
 @pytest.mark.parametrize("cut_s", [pytest.param(60.0, marks=pytest.mark.explore), 5.0])
 def test_a_gang_goes_on_elsewhere_when_the_host_of_a_member_is_cut_off_and_dies(

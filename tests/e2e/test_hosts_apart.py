@@ -116,6 +116,7 @@ def test_each_host_has_its_own(make_hosts: Hosts) -> None:
     cluster.until_ended(*jobs)
 
 
+@pytest.mark.long
 def test_a_host_that_crashes_boots_again_with_its_disk(make_hosts: Hosts) -> None:
     cluster = make_hosts(settings=PATIENT, catalog=SMALL)
     job = cluster.submit("shaken")

@@ -50,7 +50,7 @@ def dollars(text: str) -> float:
     return float(text.replace("$", ""))
 
 
-@pytest.mark.explore
+@pytest.mark.long
 @pytest.mark.waits
 def test_readers_are_parted_and_counters_are_not_and_the_dollars_are_told(
     make_cluster: Clusters,

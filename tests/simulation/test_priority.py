@@ -20,7 +20,7 @@ from tests.fakes.policies.whole import TRIED
 
 POLICIES = TRIED
 QUICK = ("eva", "hadar", "no_packing")
-LONG = [it if it in QUICK else pytest.param(it, marks=pytest.mark.explore) for it in POLICIES]
+LONG = [it if it in QUICK else pytest.param(it, marks=pytest.mark.long) for it in POLICIES]
 """The others take long to say the same."""
 IN_TURNS = {name for name, kind in policies().items() if shares_time(kind)}
 MINUTE_MS = 60_000
@@ -130,7 +130,7 @@ class World(SimulatedCluster):
     [
         *((3, False, policy) for policy in QUICK),
         *(
-            pytest.param(3, False, policy, marks=pytest.mark.explore)
+            pytest.param(3, False, policy, marks=pytest.mark.long)
             for policy in POLICIES
             if policy not in QUICK
         ),

@@ -30,6 +30,7 @@ def test_no_packing_is_what_the_authors_simulator_says() -> None:
     assert (it.migrations_per_job, it.instances_launched) == (0, 200)
 
 
+@pytest.mark.long
 def test_the_reference_bound_is_the_one_that_is_known() -> None:
     trace = read_trace(published() / "traces" / "pai_200.json")
     assert usd(reference_bound(trace, load_catalog())) == pytest.approx(11_746, rel=2e-4)

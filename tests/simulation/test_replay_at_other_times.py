@@ -204,7 +204,7 @@ def mixed(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("gap", ["0", "1m", "1h"])
+@pytest.mark.parametrize("gap", ["0", pytest.param("1m", marks=pytest.mark.long), "1h"])
 @pytest.mark.parametrize("policy", POLICIES)
 def test_a_journal_with_jobs_of_every_state_comes_to_its_end(
     mixed: Path, policy: str, gap: str

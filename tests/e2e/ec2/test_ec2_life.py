@@ -135,7 +135,7 @@ def test_an_instance_that_never_registers_is_replaced(make_ec2: Ec2s) -> None:
     stop(cluster)
 
 
-@pytest.mark.explore
+@pytest.mark.long
 def test_a_boot_that_fails_says_why_and_is_over(make_ec2: Ec2s) -> None:
     cluster = make_ec2(
         settings={"register_timeout": "10m"}, ec2={"mount_command": "mount /nowhere"}
@@ -198,6 +198,7 @@ def moves(cluster: Ec2Cluster, job: str, *, away_from: str) -> None:
     running(cluster, job)
 
 
+@pytest.mark.long
 @pytest.mark.waits
 def test_without_a_master_instances_store_what_runs_and_are_gone(make_ec2: Ec2s) -> None:
     cluster = make_ec2(ec2={"abandoned_after": "30s"})

@@ -22,7 +22,7 @@ def where(instance: dict[str, Any]) -> str:
     return f"{instance['InstanceType']}@{instance['Placement']['AvailabilityZone']}"
 
 
-@pytest.mark.explore
+@pytest.mark.long
 def test_a_zone_without_capacity_is_left_for_another(make_master: Ec2Masters) -> None:
     master = make_master({"sold_out": [f"{LARGE}@{ZONES[0]}"]})
     job = master.submit("one")
@@ -51,6 +51,7 @@ def test_a_type_without_capacity_is_left_for_the_next_best(
     assert master.launches() == ["InsufficientInstanceCapacity"] * 2 + [""]
 
 
+@pytest.mark.long
 def test_when_nothing_is_left_the_job_says_so_and_nobody_insists(
     make_master: Ec2Masters,
 ) -> None:
@@ -71,6 +72,7 @@ def test_when_nothing_is_left_the_job_says_so_and_nobody_insists(
     master.end(job)
 
 
+@pytest.mark.long
 def test_launches_that_fail_after_they_succeeded_are_told_and_not_repeated(
     make_master: Ec2Masters,
 ) -> None:
@@ -94,6 +96,7 @@ def _refused(master: Ec2Master, job: str) -> bool:
     return "tried again at" in master.told(job)
 
 
+@pytest.mark.long
 def test_while_ec2_denies_access_users_are_told_since_when(make_master: Ec2Masters) -> None:
     master = make_master({"calls": {"DescribeInstances": ["UnauthorizedOperation"] * 1000}})
     job = master.submit("one")
@@ -113,7 +116,7 @@ def test_while_ec2_denies_access_users_are_told_since_when(make_master: Ec2Maste
     master.end(job)
 
 
-@pytest.mark.explore
+@pytest.mark.long
 def test_an_instance_that_never_registers_is_replaced_terminated_and_reported(
     make_master: Ec2Masters,
 ) -> None:

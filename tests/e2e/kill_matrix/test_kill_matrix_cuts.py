@@ -12,6 +12,7 @@ from tests.e2e.kill_matrix.matrix import TWO_EACH
 pytestmark = [pytest.mark.hosts, pytest.mark.waits]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "cut_s", [5.0, *(pytest.param(it, marks=pytest.mark.explore) for it in (20.0, 60.0))]
 )

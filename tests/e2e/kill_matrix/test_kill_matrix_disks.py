@@ -91,7 +91,7 @@ def test_what_cannot_be_written_down_waits_for_room(make_hosts: Hosts) -> None:
     matrix.stop(cluster)
 
 
-@pytest.mark.explore
+@pytest.mark.long
 def test_task_that_fills_the_disk(make_hosts: Hosts) -> None:
     cluster = make_hosts(settings=matrix.settings(), catalog=TWO_EACH, disk_mib=DISK_MIB)
     beside = matrix.submit(cluster, "beside", envs=NO_CHECKPOINTS)

@@ -140,7 +140,7 @@ def test_host_that_is_waited_for(make_hosts: Hosts) -> None:
     check_same(cluster, jobs, containers)
 
 
-@pytest.mark.explore
+@pytest.mark.long
 def test_host_that_is_given_up(make_hosts: Hosts) -> None:
     cluster = make_hosts(settings=HASTY, catalog=TWO_EACH)
     jobs = matrix.run(cluster, "one", "other")

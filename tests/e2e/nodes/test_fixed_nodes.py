@@ -102,7 +102,7 @@ def machine(cluster: Cluster, token: Path) -> Iterator[Machine]:
         there.close()
 
 
-@pytest.mark.explore
+@pytest.mark.long
 def test_a_second_worker_with_a_copy_of_the_state_is_refused_until_the_first_has_ended(
     cluster: Cluster, machine: Machine
 ) -> None:
@@ -185,6 +185,7 @@ def test_a_machine_that_is_smaller_than_stated_is_refused(make_cluster: Clusters
     assert "rack1" not in cluster.instances()
 
 
+@pytest.mark.long
 def test_a_node_is_drained_and_removed(cluster: Cluster, machine: Machine) -> None:
     job = cluster.submit("steady", resources={"cpus": 1, "memory": "256MiB"})
     cluster.until_running(job)
@@ -207,7 +208,7 @@ def test_a_node_is_drained_and_removed(cluster: Cluster, machine: Machine) -> No
     assert cluster.instances()["rack1"].state == "gone"
 
 
-@pytest.mark.explore
+@pytest.mark.long
 def test_a_machine_that_says_another_type_is_refused(cluster: Cluster, token: Path) -> None:
     refused = join(token, cluster.home / "rack1", "own.large")
     assert refused.returncode == 2

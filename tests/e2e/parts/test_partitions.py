@@ -103,7 +103,7 @@ def test_the_example_runs_in_two_partitions(make_cluster: Clusters) -> None:
     check_accounts(cluster)
 
 
-@pytest.mark.explore
+@pytest.mark.long
 def test_an_owned_node_serves_the_partition_that_names_it(make_cluster: Clusters) -> None:
     settings = {
         "round_period": "1h",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
 import yaml
 
 from eva_master.adapters.objects import open_store
@@ -41,6 +42,7 @@ def _outputs(cluster: Cluster, run: str) -> dict[str, str]:
     return asyncio.run(read())
 
 
+@pytest.mark.long
 def test_the_second_run_of_a_late_task_wins(make_cluster: Clusters) -> None:
     cluster = make_cluster(
         settings={"policy": {"name": "no_packing"}}, catalog={"types": BOX, "only": ["e2e"]}

@@ -198,7 +198,7 @@ def test_short_tasks_lose_a_spot_member_and_go_first_again(make_cluster: Cluster
     check_bought(cluster, taken)
 
 
-@pytest.mark.explore
+@pytest.mark.long
 @pytest.mark.waits
 def test_queues_at_servers_lose_one_of_these_without_notice(make_cluster: Clusters) -> None:
     short = Short(make_cluster, "cloudcoaster:published", "0s", **PUBLISHED)

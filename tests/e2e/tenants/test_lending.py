@@ -67,6 +67,7 @@ def _accounts(cluster: Cluster) -> dict[str, dict[str, Any]]:
     return {it["name"]: it for it in json.loads(told.stdout)["tenants"]}
 
 
+@pytest.mark.long
 @pytest.mark.waits
 def test_a_tenant_lends_takes_back_and_is_paid(make_cluster: Clusters) -> None:
     cluster = make_cluster(settings=SETTINGS)

@@ -57,6 +57,7 @@ def figures(folder: Path) -> Any:
     return shape
 
 
+@pytest.mark.long
 def test_a_sweep_that_was_killed_goes_on_where_it_was(tmp_path: Path) -> None:
     text = TEXT.replace("[1, 2, 3, 4]", "[1, 2]")
     path, out, whole = experiment(tmp_path, text), tmp_path / "out", tmp_path / "whole"

@@ -58,6 +58,7 @@ def check_all_stopped(attempts: list[Attempt]) -> int:
     return steps
 
 
+@pytest.mark.long
 def test_a_gang_computes_what_one_process_does(
     whole: tuple[Gang, list[Attempt]], alone: Task
 ) -> None:
@@ -76,6 +77,7 @@ def test_a_gang_computes_what_one_process_does(
     assert not list(gang.members[1].checkpoints.iterdir())
 
 
+@pytest.mark.long
 def test_a_gang_that_is_stopped_goes_on_as_if_it_had_not_been(
     make_gang: MakeGang, whole: tuple[Gang, list[Attempt]]
 ) -> None:
@@ -95,6 +97,7 @@ def test_a_gang_that_is_stopped_goes_on_as_if_it_had_not_been(
     assert gang.members[0].results() == undisturbed.members[0].results() != {}
 
 
+@pytest.mark.long
 def test_however_a_batch_is_divided_the_result_is_the_same(
     make_gang: MakeGang, tmp_path: Path
 ) -> None:

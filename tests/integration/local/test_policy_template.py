@@ -76,6 +76,7 @@ def test_it_passes_the_whole_suite(installed: Path, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout
 
 
+@pytest.mark.long
 def test_it_passes_its_own_tests(installed: Path, tmp_path: Path) -> None:
     own = shutil.copytree(plugins.TEMPLATE / "tests", tmp_path / "tests")
     done = python(installed, "pytest", "-q", own, cwd=tmp_path)

@@ -83,6 +83,7 @@ lives = st.lists(st.integers(0, 20_000), min_size=1, max_size=12)
 refusals = st.lists(st.integers(0, 5), min_size=1, max_size=12)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("notice", [True, False])
 @given(works, lives, refusals, st.sampled_from(["no_packing", "eva"]))
 @drawn(4)

@@ -237,6 +237,7 @@ def test_whoever_may_have_no_more_instances_holds_up_nobody_else() -> None:
 # -- gangs -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_a_gang_that_was_passed_over_for_long_gets_the_room_that_becomes_free() -> None:
     gang = Array("gang", [60] * 2, slots=4, at_s=1, kind=JobKind.GANG, states=True)
     stream = [Array(f"s{it}", [90, 130] * 2, at_s=40 * it) for it in range(30)]

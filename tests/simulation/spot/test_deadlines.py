@@ -7,11 +7,13 @@ from dataclasses import replace
 import pytest
 
 from eva_master.model.catalog import Purchase
+from eva_master.model.errors import InvalidTrace
 from eva_master.model.fleet.market import Market, Span
 from eva_master.model.planning.spot_choice import SpotChoice
 from eva_master.model.trace import Trace
+from eva_master.simulation.results.metrics import DeadlineFigures
 from eva_master.simulation.run import Simulation
-from tests.simulation.spot.test_spot_markets import HOUR, jobs, market, simulated
+from tests.simulation.spot.test_spot_markets import HOUR, jobs, made, market, simulated
 
 PRICE = 918_000
 MINUTE = HOUR // 60
@@ -110,3 +112,21 @@ def test_what_was_missed_is_counted() -> None:
     assert kept is not None
     assert (kept.jobs, kept.missed, kept.late_max_h) == (3, 0, 0)
     assert simulated(jobs(1, 1), up((0, 30))).outcome().deadlines is None
+
+
+def test_deadlines_that_cannot_be_kept_are_told_before_they_are_refused() -> None:
+    six = jobs(3, 6)
+    hours = (5.9, 7.0, 5.0)
+    due = tuple(
+        replace(it, within_ms=round(each * HOUR)) for it, each in zip(six.jobs, hours, strict=True)
+    )
+    hopeless = {six.jobs[0].id, six.jobs[2].id}
+    simulation = made(replace(six, jobs=due), up((0, 30)))
+    assert simulation.infeasible() == hopeless
+    with pytest.raises(InvalidTrace, match=f"job {six.jobs[0].id} is refused .* on demand"):
+        simulation.run()
+    kept = tuple(replace(it, within_ms=None) if it.id in hopeless else it for it in due)
+    again = made(replace(six, jobs=kept), up((0, 30)))
+    assert not again.infeasible()
+    again.run()
+    assert again.outcome().deadlines == DeadlineFigures(jobs=1, missed=0, late_max_h=0)

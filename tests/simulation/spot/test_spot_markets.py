@@ -37,10 +37,14 @@ def market(*spans: Span, hours: float = 1000) -> Market:
     return Market({("*", "a"): spans}, round(hours * HOUR))
 
 
-def simulated(trace: Trace, of: Market, policy: str = "no_packing", **keys: object) -> Simulation:
+def made(trace: Trace, of: Market, policy: str = "no_packing", **keys: object) -> Simulation:
     chosen, _ = named_policy(policy)
     setup = Setup(trace, of.offered((GPU,)), chosen, market=of, keep_record=True)
-    simulation = Simulation(replace(setup, **keys))  # type: ignore[arg-type]
+    return Simulation(replace(setup, **keys))  # type: ignore[arg-type]
+
+
+def simulated(trace: Trace, of: Market, policy: str = "no_packing", **keys: object) -> Simulation:
+    simulation = made(trace, of, policy, **keys)
     simulation.run()
     return simulation
 

@@ -44,7 +44,7 @@ def told_by(world: SimulatedCluster) -> list[Told]:
 
 
 @pytest.mark.parametrize(
-    "seed", [0, 1, *(pytest.param(it, marks=pytest.mark.explore) for it in range(2, 6))]
+    "seed", [0, 1, *(pytest.param(it, marks=pytest.mark.long) for it in range(2, 6))]
 )
 def test_no_task_starts_later_than_told(seed: int) -> None:
     random = Random(seed)

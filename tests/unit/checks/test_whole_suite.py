@@ -91,8 +91,11 @@ def test_tests_are_compiled_once_whatever_the_environment_says(
 
 def test_every_test_is_in_one_part() -> None:
     main, waits = parts(colour=False)
-    assert main.command[main.command.index("-m", 2) + 1] == "not waits"
-    assert waits.command[waits.command.index("-m", 2) + 1] == "waits"
+    assert main.command[main.command.index("-m", 2) + 1] == "not long and not waits"
+    assert waits.command[waits.command.index("-m", 2) + 1] == "not long and waits"
+    main, waits = parts(colour=False, long=True)
+    assert main.command[main.command.index("-m", 2) + 1] == "long and not waits"
+    assert waits.command[waits.command.index("-m", 2) + 1] == "long and waits"
 
 
 _WAITING = """

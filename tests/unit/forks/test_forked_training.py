@@ -32,6 +32,7 @@ def test_forks_make_steps_in_proportion_to_their_speed(merges: int) -> None:
     assert len(epochs) == merges
 
 
+@pytest.mark.long
 def test_forks_beat_the_fast_node_in_the_same_time() -> None:
     model = forked_models.images(steps=360)
     setting = forked_training.Setting

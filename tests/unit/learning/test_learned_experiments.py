@@ -136,6 +136,7 @@ def test_there_is_a_file_for_each_table_that_is_repeated() -> None:
     ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "path",
     [it if it == OWN[0] else pytest.param(it, marks=pytest.mark.explore) for it in OWN],

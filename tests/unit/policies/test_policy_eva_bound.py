@@ -52,6 +52,7 @@ def next_round(crowd: Snapshot, plan: Plan) -> Snapshot:
     return replace(gone, now_ms=Millis(crowd.now_ms + 300_000))
 
 
+@pytest.mark.long
 def test_duals_survive_the_journal_and_shorten_the_next_proof(crowd, cold):
     plan, memory = cold
     after = next_round(crowd, plan)
