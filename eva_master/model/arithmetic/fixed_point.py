@@ -5,7 +5,7 @@ Logarithms are natural ones, in millionths. Inside, numbers have sixty binary pl
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, lru_cache
 from math import isqrt
 
 from eva_master.model.ids import MILLION
@@ -18,12 +18,17 @@ _MOST_FREEDOM = 200
 """With more degrees of freedom the distribution is as good as the normal one."""
 _HALVINGS = 3
 """An angle is halved so often before its series is summed."""
+_REMEMBERED = 4_096
 MOST_LOG_PPM = 40 * MILLION
 """The exponential of more is not asked for: 2 * 10^17."""
 
 
+@lru_cache(maxsize=_REMEMBERED)
 def log_ppm(value: int) -> int:
-    """The natural logarithm of a positive integer, in millionths, rounded."""
+    """The natural logarithm of a positive integer, in millionths, rounded.
+
+    The latest are remembered: gangs ask for those of their sizes in every round.
+    """
     power = value.bit_length() - 1
     mantissa = (value << _BITS) >> power
     total = power * _ln_two() + _log_of_mantissa(mantissa)
