@@ -13,8 +13,8 @@ A row has `cost_usd`, `on_demand_usd` (no spot instances at all) and `saved`; `i
 instances, `refused` launches, `moves` per job; `idle_h`, in which all jobs together made no
 progress, and of these `wait_h`, in which not all of their tasks ran; `gpu_used`, the part of the
 GPU-hours paid for in which tasks ran; `spot_h` and `on_demand_h` of instances; `later` jobs that
-took more than 1.25 times as long as alone and ten minutes; with `--deadline`, the `rule` by which
-jobs choose (`--rule`), `missed` deadlines, those that jobs miss on demand alone, `late_s_max`, and
+took more than 1.25 times as long as alone and ten minutes; the `rule` by which jobs with deadlines
+choose (`--rule`), `missed` deadlines, those that jobs miss on demand alone, `late_s_max`, and
 how many jobs are `infeasible`: their deadlines could not be kept on demand, so they would be
 refused, and run without; `jct_mean_h`, `plan_p99_s`, `wall_s`.
 """
@@ -51,7 +51,7 @@ from eva_master.model.planning.spot_choice import SpotChoice
 from eva_master.model.trace import SpotUse, Trace, TraceTask
 from eva_master.simulation.cluster.truth import UNDISTURBED, Truth
 from eva_master.simulation.results.market_bound import market_bound
-from eva_master.simulation.results.metrics import Outcome, usd
+from eva_master.simulation.results.metrics import DeadlineFigures, Outcome, usd
 from eva_master.simulation.run import Setup, Simulation
 
 _AMPLE = 100_000
@@ -61,6 +61,7 @@ _LIKE = {"c7i": "c5.12xlarge", "r7i": "r4.16xlarge"}
 _ASSUMED = 0.3
 _LATER, _LATER_MS = 1.25, 600_000
 _GRACE_MS = 1_800_000
+_NO_DEADLINES = DeadlineFigures(jobs=0, missed=0, late_max_h=0.0)
 
 
 def data(name: str) -> Path:
@@ -295,14 +296,13 @@ def _gpus_of(task: TraceTask) -> Iterator[int]:
 
 
 def _missed(outcome: Outcome, on_demand: Outcome, rule: SpotChoice) -> dict[str, Any]:
-    """Deadlines, if there are any, and those that are missed without spot instances."""
-    if outcome.deadlines is None or on_demand.deadlines is None:
-        return {}
+    """Deadlines that are missed, and those that are without spot instances."""
+    kept = outcome.deadlines or _NO_DEADLINES
     return {
         "rule": rule.value,
-        "missed": outcome.deadlines.missed,
-        "missed_on_demand": on_demand.deadlines.missed,
-        "late_s_max": round(3_600 * outcome.deadlines.late_max_h),
+        "missed": kept.missed,
+        "missed_on_demand": (on_demand.deadlines or _NO_DEADLINES).missed,
+        "late_s_max": round(3_600 * kept.late_max_h),
     }
 
 
@@ -349,7 +349,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             rules = chosen.rule or scenario.rules
             for offset, rule in itertools.product(chosen.offset or scenario.offsets, rules):
                 found = row(told, policy, rule, offset, on_demand)
-                rows.add(found | ({"infeasible": infeasible} if "missed" in found else {}))
+                rows.add(found | {"infeasible": infeasible})
     rows.show()
     return 0
 
