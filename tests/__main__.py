@@ -56,14 +56,15 @@ def parts(colour: bool, *, long: bool = False) -> tuple[Part, Part]:
         colour: Whether the first part's output is to have colours.
         long: Whether these are the tests that take long, or all others.
     """
-    which = "long" if long else "not long"
+    # Those that take long wait for longer, and there are few that compute.
+    which, beside = ("long", "5") if long else ("not long", "3")
     main = ("-m", f"{which} and not waits", "--durations=30", "-n", "6", "--dist", "worksteal")
     shown = ("--color=yes",) if colour else ()
     waits = (
         "-m",
         f"{which} and waits",
         "-n",
-        "3",
+        beside,
         "--dist",
         "load",
         "--maxschedchunk",

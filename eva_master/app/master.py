@@ -21,6 +21,7 @@ from eva_master.adapters.loop.clock import SystemClock
 from eva_master.adapters.loop.collector import spare_lasting_values
 from eva_master.adapters.loop.gateway import LoopGateway
 from eva_master.adapters.loop.inbox import LiveInbox
+from eva_master.adapters.loop.turns import take_turns
 from eva_master.adapters.objects import open_store
 from eva_master.adapters.objects.checkpoints import StoredCheckpoints
 from eva_master.adapters.pki.authority import Authority
@@ -338,8 +339,7 @@ class Master:
         spare_lasting_values()
         try:
             self._loop.start()
-            while not self._stopping.is_set():
-                self._loop.step()
+            take_turns(self._loop.step, self._inbox, self._stopping)
         except StorageFull as error:
             # Only a master that stops does not wait for room.
             log.error("the last changes are not on record", reason=error.message)

@@ -35,7 +35,9 @@ def check_accounts(cluster: Cluster) -> None:
     """The parts of the bill add up to it, to the last integer; once the master has ended."""
     with cluster.journal() as journal:
         books = journal.load()
+    charges = charged(cluster)
+    assert {it.instance: it.charged for it in books.instance_accounts} == charges
     jobs = [account.charged for account in books.job_accounts]
     idle = [account.idle for account in books.instance_accounts]
     assert all(part > 0 for part in jobs)
-    assert sum(jobs) + sum(idle) == sum(charged(cluster).values())
+    assert sum(jobs) + sum(idle) == sum(charges.values())

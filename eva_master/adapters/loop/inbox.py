@@ -31,6 +31,11 @@ class LiveInbox:
         """Append an event; never blocks, any thread may call it."""
         self._queue.put(event)
 
+    @property
+    def pending(self) -> bool:
+        """Whether there are events that have not been waited for."""
+        return not self._queue.empty()
+
     def wait(self, until: Millis | None) -> Sequence[Event]:
         """Block until an event has arrived or the time has come; for one thread only.
 
