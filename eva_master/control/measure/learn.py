@@ -5,6 +5,7 @@ from __future__ import annotations
 from eva_master.control.measure import dags, estimates, sizes
 from eva_master.control.measure.delays import Latency
 from eva_master.control.measure.throughput import accompanied, company, standalone_rate
+from eva_master.control.state.records import placed
 from eva_master.control.state.store import State
 from eva_master.learning.delays import Delay
 from eva_master.learning.run_times.past_values import kept_for
@@ -195,7 +196,7 @@ def from_job_end(state: State, job: Job, now: Millis) -> None:
 
 def _running_members(state: State, run: TaskRun) -> list[TaskRun]:
     gang = state.jobs[run.job].spec.kind is JobKind.GANG
-    members = state.members(run.job) if gang else (run,)
+    members = placed(state, run.job) if gang else (run,)
     return [member for member in members if member.state is RunState.RUNNING]
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 
 from eva_master.control.measure.sizes import size_speed
-from eva_master.control.state.records import Records
+from eva_master.control.state.records import Records, placed
 from eva_master.control.state.store import State
 from eva_master.learning.colocation import Key, key
 from eva_master.learning.speeds.batch_shares import at_share
@@ -154,9 +154,9 @@ def _family(state: Records, run: TaskRun) -> Family | None:
 
 def placed_with(state: Records, run: TaskRun) -> list[TaskRun]:
     """The members of a task run's gang that have an instance, or the task run itself if it has."""
-    gang = state.jobs[run.job].spec.kind is JobKind.GANG
-    members = state.members(run.job) if gang else (run,)
-    return [member for member in members if member.instance is not None]
+    if state.jobs[run.job].spec.kind is JobKind.GANG:
+        return placed(state, run.job)
+    return [run] if run.instance is not None else []
 
 
 def normalised(state: Records, run: TaskRun) -> float | None:

@@ -231,6 +231,15 @@ def crew(records: Records, job: JobId) -> Iterator[TaskRun]:
     return islice(records.members(job), records.jobs[job].members)
 
 
+def placed(records: Records, job: JobId) -> list[TaskRun]:
+    """Those of a gang that have an instance, by index."""
+    if records.jobs[job].spec.least is None:
+        members: Iterable[TaskRun] = records.members(job)
+    else:  # Of an elastic gang most may rest.
+        members = sorted(records.in_hand(job), key=lambda run: (run.index, len(run.id), run.id))
+    return [member for member in members if member.instance is not None]
+
+
 def total_demand(records: Records, runs: Iterable[TaskRun], on: Instance | Offering) -> Resources:
     """What task runs take together of an instance, or of an offering of its family."""
     family = (on.offering if isinstance(on, Instance) else on).type.family
