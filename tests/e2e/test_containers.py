@@ -88,6 +88,7 @@ def test_containers_live_and_die_with_their_instances(
     assert client.containers.list(all=True) == []
 
 
+@pytest.mark.long
 @pytest.mark.docker
 def test_a_job_brings_its_own_image(
     make_cluster: Clusters, client: Any, docker_engine: str

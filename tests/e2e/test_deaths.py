@@ -204,6 +204,7 @@ def test_tasks_outlive_the_master(make_cluster: Clusters, end: str) -> None:
     check_accounts(cluster)
 
 
+@pytest.mark.long
 def test_a_launch_is_neither_lost_nor_repeated(make_cluster: Clusters) -> None:
     cluster = make_cluster(settings={"local": {"launch_delay": "2s"}})
     job = cluster.submit("early")

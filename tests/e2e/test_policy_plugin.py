@@ -19,6 +19,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return target
 
 
+@pytest.mark.long
 def test_a_policy_from_elsewhere_decides_also_after_a_restart(
     make_cluster: Clusters, site: Path
 ) -> None:

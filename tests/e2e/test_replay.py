@@ -85,6 +85,7 @@ def bought(simulation: Simulation) -> dict[InstanceId, tuple[str, int]]:
     return {it.instance: (it.offering.type.name, charge(it)) for it in bills}
 
 
+@pytest.mark.long
 def test_a_life_is_the_same_when_it_is_run_again(make_cluster: Clusters) -> None:
     """The same plans in the same order, the same times of each task, the same bill to the last."""
     cluster = make_cluster(settings=SETTINGS, catalog=CATALOG)

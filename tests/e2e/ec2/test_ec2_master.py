@@ -160,6 +160,7 @@ def test_a_master_that_dies_between_launch_and_record_leaks_nothing(
     assert master.launches().count("") <= 1
 
 
+@pytest.mark.long
 def test_a_job_that_wants_spot_instances_gets_them(make_master: Ec2Masters) -> None:
     """What they cost the master asks before it starts, as nobody else has."""
     places = [f"{kind}@{zone}" for kind in (LARGE, XLARGE) for zone in ZONES]

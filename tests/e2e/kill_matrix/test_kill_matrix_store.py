@@ -50,6 +50,7 @@ def test_uploads(make_hosts: Hosts) -> None:
     matrix.stop(cluster)
 
 
+@pytest.mark.long
 def test_submission_and_fetches(make_hosts: Hosts, tmp_path: Path) -> None:
     cluster = make_hosts(settings=matrix.settings(), catalog=TWO_EACH, objects_in_s3=True)
     assert cluster.s3

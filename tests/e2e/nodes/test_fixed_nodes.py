@@ -160,6 +160,7 @@ def test_a_node_that_is_cut_off_stops_its_tasks_before_others_start_them(
     assert cluster.job(job).failures == 0
 
 
+@pytest.mark.long
 def test_a_second_machine_and_one_that_is_too_small_are_refused(
     cluster: Cluster, machine: Machine, token: Path
 ) -> None:

@@ -12,6 +12,7 @@ from eva_master.adapters.deployment import stack as stack_module
 from tests.fakes.aws.deployer import AMAZON_LINUX, NEW_IMAGE, OLD_IMAGE, USERS, Deployer
 from tests.fakes.aws.service import CREDENTIALS, REGION, Aws
 
+pytestmark = pytest.mark.long
 FIRST_RELEASE = Path(__file__).with_name("data") / "template_first_release.yaml"
 """The template as it was when the image was CloudFormation's to look up."""
 

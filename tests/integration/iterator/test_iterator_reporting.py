@@ -207,7 +207,9 @@ def test_processes_of_a_program_add_up(start: Start, iterator_agent: RecordingAg
     assert steps == [3, 5]
 
 
-@pytest.mark.parametrize("fork_support", ["", "0", "1"])
+@pytest.mark.parametrize(
+    "fork_support", ["1", *(pytest.param(it, marks=pytest.mark.long) for it in ("", "0"))]
+)
 @pytest.mark.parametrize("exit_", ["os._exit(0)", "sys.exit(0)"])
 def test_forked_children_neither_report_nor_hang(
     iterator_agent: RecordingAgent, tmp_path: Path, fork_support: str, exit_: str

@@ -149,6 +149,7 @@ def test_a_dry_run_tells_and_does_nothing(tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.long
 def test_runs_that_are_missing_are_told(tmp_path: Path, first_seed: tuple[Path, Any]) -> None:
     path, out = experiment(tmp_path), tmp_path / "out"
     shutil.copytree(first_seed[0], out)

@@ -130,6 +130,7 @@ def test_members_that_divide_batches_stop_together(make_gang: MakeGang) -> None:
     assert {attempt.report.steps for attempt in resumed} == {400 - steps}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("first", [0, pytest.param(1, marks=pytest.mark.explore)])
 def test_members_that_nobody_stopped_do_not_pass_for_done(make_gang: MakeGang, first: int) -> None:
     gang = make_gang(2, EVA_GRACE_SECONDS="0.1")

@@ -182,6 +182,7 @@ def _live_divided(world: ChaoticWorld, story: PartStory) -> _Stays:
         stays.look(world)
 
 
+@pytest.mark.long
 @drawn(6)
 @given(part_stories)
 def test_partitions_are_kept_apart(story: PartStory) -> None:
