@@ -45,6 +45,7 @@ from eva_master.adapters.traces.spot.files import read_market
 from eva_master.app.simulate import named_policy
 from eva_master.learning.market.pools import Pool
 from eva_master.model.catalog import Catalog, Purchase
+from eva_master.model.errors import EvaError
 from eva_master.model.fleet.market import ANY_TYPE, Market, Span
 from eva_master.model.ids import MILLION, MILLIS_PER_HOUR, JobId, own_run, run_id
 from eva_master.model.planning.spot_choice import SpotChoice
@@ -228,11 +229,11 @@ def due(trace: Trace, factor: float) -> Trace:
     return replace(trace, jobs=tuple(jobs))
 
 
-def kept(scenario: Scenario, policy: str) -> tuple[Scenario, int]:
+def without_infeasible(scenario: Scenario, policy: str) -> tuple[Scenario, int]:
     """A scenario without the deadlines that cannot be kept on demand, and how many these are."""
-    without = prepared(scenario, policy, None).infeasible()
-    jobs = (replace(it, within_ms=None) if it.id in without else it for it in scenario.trace.jobs)
-    return replace(scenario, trace=replace(scenario.trace, jobs=tuple(jobs))), len(without)
+    names = prepared(scenario, policy, None).infeasible()
+    jobs = (replace(it, within_ms=None) if it.id in names else it for it in scenario.trace.jobs)
+    return replace(scenario, trace=replace(scenario.trace, jobs=tuple(jobs))), len(names)
 
 
 def row(
@@ -297,12 +298,12 @@ def _gpus_of(task: TraceTask) -> Iterator[int]:
 
 def _missed(outcome: Outcome, on_demand: Outcome, rule: SpotChoice) -> dict[str, Any]:
     """Deadlines that are missed, and those that are without spot instances."""
-    kept = outcome.deadlines or _NO_DEADLINES
+    with_spot = outcome.deadlines or _NO_DEADLINES
     return {
         "rule": rule.value,
-        "missed": kept.missed,
+        "missed": with_spot.missed,
         "missed_on_demand": (on_demand.deadlines or _NO_DEADLINES).missed,
-        "late_s_max": round(3_600 * kept.late_max_h),
+        "late_s_max": round(3_600 * with_spot.late_max_h),
     }
 
 
@@ -314,7 +315,7 @@ def _is_later(scenario: Scenario, simulation: Simulation) -> Iterator[bool]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print a row for each scenario, policy and offset."""
+    """Print a row for each scenario, policy and offset; returns the exit code."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -333,6 +334,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", action="store_true")
     chosen = parser.parse_args(arguments)
     rows = Rows(as_json=chosen.json)
+    try:
+        _measure(chosen, rows)
+    except EvaError as error:
+        print(error.message, file=sys.stderr)
+        return 2
+    rows.show()
+    return 0
+
+
+def _measure(chosen: argparse.Namespace, rows: Rows) -> None:
     for path in chosen.files:
         document = yaml.safe_load(path.read_text(encoding="utf-8"))
         if "hours" in document:
@@ -340,18 +351,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 rows.add(one)
             continue
         scenario = read(path)
-        if (factor := chosen.deadline or scenario.deadline) is not None:
+        factor = scenario.deadline if chosen.deadline is None else chosen.deadline
+        if factor is not None:
             scenario = replace(scenario, trace=due(scenario.trace, factor))
         for policy in chosen.policy or scenario.policies:
-            told, infeasible = kept(scenario, policy)
-            on_demand = prepared(told, policy, None)
+            feasible, infeasible = without_infeasible(scenario, policy)
+            on_demand = prepared(feasible, policy, None)
             on_demand.run()
             rules = chosen.rule or scenario.rules
             for offset, rule in itertools.product(chosen.offset or scenario.offsets, rules):
-                found = row(told, policy, rule, offset, on_demand)
+                found = row(feasible, policy, rule, offset, on_demand)
                 rows.add(found | {"infeasible": infeasible})
-    rows.show()
-    return 0
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ hundreds of masters and agents all of Eva.
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import os
 import re
@@ -210,6 +211,8 @@ def _write(out: IO[bytes], text: str) -> None:
 
 
 if __name__ == "__main__":
+    parser = argparse.ArgumentParser(prog="python -m tests", description=__doc__)
+    parser.add_argument("--long", action="store_true", help="run what takes long, and nothing else")
+    chosen = parser.parse_args()
     compile_tests()
-    asked = parts(colour=sys.stdout.isatty(), long=sys.argv[1:] == ["--long"])
-    sys.exit(run(*asked, sys.stdout.buffer))
+    sys.exit(run(*parts(colour=sys.stdout.isatty(), long=chosen.long), sys.stdout.buffer))
