@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from eva_master.control.state.records import placed
 from eva_master.model.ids import InstanceId, JobId, RunId
 from eva_master.model.job import JobSpec
 from eva_master.model.records import Job, TaskRun
@@ -204,3 +205,18 @@ def test_members_that_are_done_while_the_others_are_stopped_for_good_begin_anew(
     assert stage.world.run(lambda: not stage.running(), limit_ms=HOUR_MS)
     stage.until_runs(2)
     assert stage.world.run(lambda: stage.job.state is JobState.SUCCEEDED)
+
+
+def test_who_has_an_instance_is_found_at_every_moment_of_a_change() -> None:
+    stage, sizes = Stage(4), set[int]()
+    stage.resize(2)
+
+    def look() -> bool:
+        state = stage.world.state
+        there = placed(state, GANG)
+        assert there == [run for run in state.members(GANG) if run.instance is not None]
+        sizes.add(len(there))
+        return stage.running() == [0, 1] and stage.job.attempt > 1
+
+    assert stage.world.run(look, limit_ms=HOUR_MS)
+    assert {2, 4} <= sizes
