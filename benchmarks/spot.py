@@ -42,6 +42,8 @@ from eva_master.adapters.catalog import load_catalog
 from eva_master.adapters.text.quantities import parse_duration
 from eva_master.adapters.traces import read_interference, read_trace
 from eva_master.adapters.traces.spot.files import read_market
+from eva_master.app.sections.base import OnePolicySection
+from eva_master.app.sections.policies import spot_choice_by
 from eva_master.app.simulate import named_policy
 from eva_master.learning.market.pools import Pool
 from eva_master.model.catalog import Catalog, Purchase
@@ -93,7 +95,7 @@ class Scenario:
         policies: Which schedulers are compared.
         deadline: Jobs are due after so many times their time alone, and half an hour; `None` for
             the deadlines of the trace, if it has any.
-        rules: How jobs with deadlines choose.
+        rules: How jobs with deadlines choose; `None` for as the policy asks.
     """
 
     name: str
@@ -104,7 +106,7 @@ class Scenario:
     offsets: tuple[str, ...] = ("0h",)
     policies: tuple[str, ...] = ("eva",)
     deadline: float | None = None
-    rules: tuple[SpotChoice, ...] = (SpotChoice.LEARNED,)
+    rules: tuple[SpotChoice | None, ...] = (None,)
 
 
 def read(path: Path) -> Scenario:
@@ -127,7 +129,7 @@ def read(path: Path) -> Scenario:
         tuple(told.get("offsets", Scenario.offsets)),
         tuple(told.get("policies", Scenario.policies)),
         told.get("deadline"),
-        tuple(map(SpotChoice, told.get("rules", Scenario.rules))),
+        tuple(map(SpotChoice, told["rules"])) if "rules" in told else Scenario.rules,
     )
 
 
@@ -296,6 +298,10 @@ def _gpus_of(task: TraceTask) -> Iterator[int]:
     yield from (need.gpus for _, need in task.demand_by_family if need is not None)
 
 
+def _asked_by(policy: str) -> SpotChoice:
+    return spot_choice_by(OnePolicySection(name=policy)) or SpotChoice.LEARNED
+
+
 def _missed(outcome: Outcome, on_demand: Outcome, rule: SpotChoice) -> dict[str, Any]:
     """Deadlines that are missed, and those that are without spot instances."""
     with_spot = outcome.deadlines or _NO_DEADLINES
@@ -359,7 +365,8 @@ def _measure(chosen: argparse.Namespace, rows: Rows) -> None:
             on_demand = prepared(feasible, policy, None)
             on_demand.run()
             rules = chosen.rule or scenario.rules
-            for offset, rule in itertools.product(chosen.offset or scenario.offsets, rules):
+            for offset, asked in itertools.product(chosen.offset or scenario.offsets, rules):
+                rule = asked or _asked_by(policy)
                 found = row(feasible, policy, rule, offset, on_demand)
                 rows.add(found | {"infeasible": infeasible})
 

@@ -213,7 +213,8 @@ class MasterConfig(BaseConfig):
         tenants: Whom jobs are accounted to, by name; owners whom none names belong to ``default``.
         preemption: Whether a job that waits may have running ones of lower priority suspended,
             where what can be bought is limited; ``suspend`` needs `limits.priority`.
-        spot_choice: How jobs with deadlines choose between spot instances, others and waiting.
+        spot_choice: How jobs with deadlines choose between spot instances, others and waiting;
+            by default as the policy asks, or else `learned`.
         pool_share: The part of the work with little time to lose that may be in one spot pool.
         nodes: Machines of the operator's own, by name; see `NodeSection`.
         partitions: The parts that the cluster is divided into, by name; none if it is not divided.
@@ -255,7 +256,7 @@ class MasterConfig(BaseConfig):
     limits: LimitsSection = LimitsSection()
     tenants: TenantSections = Field(default_factory=dict)
     preemption: Preemption = Preemption.NEVER
-    spot_choice: SpotChoice = SpotChoice.LEARNED
+    spot_choice: SpotChoice | None = None
     pool_share: Share = MILLION
     nodes: NodeSections = Field(default_factory=dict)
     partitions: Annotated[

@@ -58,7 +58,9 @@ from eva_master.app.sections.policies import (
     forking_by,
     round_grid_ms,
     shown,
+    shown_settings,
     source,
+    spot_choice_in,
 )
 from eva_master.app.sections.tenants import tenancy
 from eva_master.app.shutdown import Shutdown, Tell
@@ -116,7 +118,7 @@ def control_settings(config: MasterConfig) -> Settings:
         history_kept_ms=config.history_kept,
         limits=_limits(config.limits),
         preemption=config.preemption,
-        spot_choice=config.spot_choice,
+        spot_choice=spot_choice_in(config),
         pool_share_ppm=config.pool_share,
         nodes=owned_nodes(config.nodes),
         tenancy=tenancy(config.tenants, _lending(config)),
@@ -208,7 +210,7 @@ class Master:
             config.cluster,
             shown(config.policy),
             version("eva-scheduler"),
-            json.dumps({**config.shown(), "estimates": estimates_in(config)}),
+            json.dumps(shown_settings(config)),
         )
         archive = SqlArchive(self._journal.engine)
         return MasterServer(

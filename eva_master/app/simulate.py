@@ -22,12 +22,13 @@ from eva_master.app.config import policy_config
 from eva_master.app.policy_registry import current_name, policies
 from eva_master.app.sections.base import OnePolicySection, PolicySection
 from eva_master.app.sections.building import current_options, lends, presets_of
-from eva_master.app.sections.policies import asked_by, forking_by, refusals
+from eva_master.app.sections.policies import asked_by, forking_by, refusals, spot_choice_by
 from eva_master.model.catalog import Catalog
 from eva_master.model.errors import InvalidConfig
 from eva_master.model.fleet.partitions import Partitions
 from eva_master.model.ids import MILLION, Workload, base_of
 from eva_master.model.planning.estimate import Estimates
+from eva_master.model.planning.spot_choice import SpotChoice
 from eva_master.model.trace import Trace
 from eva_master.packing.elastic.fixed import built
 from eva_master.ports import Policy, PolicyKind
@@ -297,6 +298,7 @@ def compare(
     reference: bool = True,
     division: Division | None = None,
     estimates: Estimates | None = None,
+    spot_choice: SpotChoice | None = None,
     watch: Callable[[str, RunProgress], None] = lambda _name, _so: None,
 ) -> Comparison:
     """Run policies on one trace, one after another.
@@ -309,6 +311,7 @@ def compare(
         reference: Whether to compute the lower bound; there is none where there are owned nodes.
         division: Divides the cluster into partitions; the references are for an undivided one.
         estimates: What run times are estimated from; `None` for what each policy asks for.
+        spot_choice: How jobs with deadlines choose; likewise.
         watch: Called with the policy's name and its progress.
 
     Raises:
@@ -321,7 +324,11 @@ def compare(
     runs = {}
     for one in policies_:
         section = OnePolicySection(name=one.name, options=dict(one.options))
-        own = replace(setup, estimates=estimates or asked_by(section) or Estimates.POSTERIOR)
+        own = replace(
+            setup,
+            estimates=estimates or asked_by(section) or Estimates.POSTERIOR,
+            spot_choice=spot_choice or spot_choice_by(section) or SpotChoice.LEARNED,
+        )
         runs[one.name] = _timed(one, own, rhythm, watch, division)
     # The reference does not depend on faults and options, so that it is always the same.
     alone = None if division else runs.get(NO_PACKING)

@@ -17,7 +17,7 @@ from eva_master.control.standing.standings import Standings
 from eva_master.control.state.records import crew
 from eva_master.control.state.store import State
 from eva_master.learning.market.pools import Pool
-from eva_master.model.catalog import Offering
+from eva_master.model.catalog import Offering, Purchase
 from eva_master.model.events import CheckpointsListed
 from eva_master.model.forks.merging import MergeRound
 from eva_master.model.ids import InstanceId, JobId, Millis, RunId
@@ -441,11 +441,18 @@ class Context:
             if run.target != instance:
                 continue  # It has turned back for another's sake.
             stays = run.instance if run.instance != instance else None
-            if stays is None or not self.state.can_stay(stays):
+            if stays is None or not self.state.can_stay(stays) or self._starts_elsewhere(run):
                 self.retarget(run, None)
                 continue
             self.retarget(run, stays)
             unsettled += [(comer, stays) for comer in self._without_room(stays)]
+
+    def _starts_elsewhere(self, run: TaskRun) -> bool:
+        """Whether it is stopping already on a spot instance that its job is to be kept off."""
+        if run.state is not RunState.STOPPING or not self.state.jobs[run.job].buys.kept:
+            return False
+        assert run.instance is not None
+        return self.state.instances[run.instance].offering.purchase is Purchase.SPOT
 
     def _without_room(self, place: InstanceId) -> list[TaskRun]:
         """The youngest of those who are to come to an instance that has no room for all."""

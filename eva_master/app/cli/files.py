@@ -69,7 +69,7 @@ def _check(file: Path, *, as_json: bool) -> None:
     """Read a master's settings and the files they name, as the master would, without a network."""
     from eva_master.app.clouds import cloud_of
     from eva_master.app.policy_registry import policies
-    from eva_master.app.sections.policies import estimates_in
+    from eva_master.app.sections.policies import shown_settings
     from eva_master.app.settings import load_master_config
 
     settings = load_master_config(policies=policies(), file=file)
@@ -78,8 +78,7 @@ def _check(file: Path, *, as_json: bool) -> None:
     catalog = cloud.catalog(settings)
     types = {offering.type.name for offering in catalog}
     if as_json:
-        shown = {**settings.shown(), "estimates": estimates_in(settings)}
-        print_json({"settings": shown, "types": sorted(types)})
+        print_json({"settings": shown_settings(settings), "types": sorted(types)})
     else:
         zones = ", ".join(sorted({offering.zone for offering in catalog}))
         click.echo(f"{file}: a master can start with it; {len(types)} types for sale in {zones}")

@@ -201,9 +201,8 @@ _POSITIVE = click.FloatRange(0)
 @click.option(
     "--spot-choice",
     type=click.Choice(["learned", "until_safety_net", "uniform_progress", "on_demand"]),
-    default="learned",
-    show_default=True,
-    help="How jobs with deadlines choose between spot instances, others and waiting.",
+    help="How jobs with deadlines choose between spot instances, others and waiting; by default as "
+    "each policy asks, or else learned.",
 )
 @click.option(
     "--pool-share",
@@ -297,7 +296,6 @@ def _setup(
 
 def _with_options(setup: Setup, options: Mapping[str, Any]) -> Setup:
     from eva_master.app.simulate import stock_of
-    from eva_master.model.planning.spot_choice import SpotChoice
     from eva_master.model.planning.suspension import Preemption
     from eva_master.simulation.cluster.delays import Accounting
     from eva_master.simulation.cluster.supply.fault_injector import Faults
@@ -309,7 +307,6 @@ def _with_options(setup: Setup, options: Mapping[str, Any]) -> Setup:
         durations=not options["hide_durations"],
         seed=options["seed"],
         preemption=Preemption(options["preemption"]),
-        spot_choice=SpotChoice(options["spot_choice"]),
         pool_share_ppm=_share(options["pool_share"]),
         keep_record=options["out"] is not None,
         faults=Faults(
@@ -355,6 +352,7 @@ def _with_market(setup: Setup, options: Mapping[str, Any]) -> Setup:
 def _compare(chosen: Sequence[Chosen], setup: Setup, options: Mapping[str, Any]) -> Comparison:
     """Run all policies under a progress bar."""
     from eva_master.app.simulate import compare, gap_of
+    from eva_master.model.planning.spot_choice import SpotChoice
 
     with _bar() as watch:
         return compare(
@@ -365,6 +363,7 @@ def _compare(chosen: Sequence[Chosen], setup: Setup, options: Mapping[str, Any])
             reference=not options["no_reference"],
             division=_division(setup, options["partition_file"]),
             estimates=None if (mode := options["estimates"]) is None else Estimates(mode),
+            spot_choice=None if (rule := options["spot_choice"]) is None else SpotChoice(rule),
             watch=watch,
         )
 

@@ -36,7 +36,7 @@ from eva_master.app.experiment.schema import (
 from eva_master.app.policy_registry import policies
 from eva_master.app.sections.base import OnePolicySection
 from eva_master.app.sections.partitions import PartitionSection
-from eva_master.app.sections.policies import asked_by
+from eva_master.app.sections.policies import asked_by, spot_choice_by
 from eva_master.app.sections.tenants import SimulatedTenantSection
 from eva_master.model.errors import InvalidTrace
 from eva_master.model.planning.estimate import Estimates
@@ -234,7 +234,7 @@ def _cells_of(point: Point) -> list[Cell]:
                     cluster=experiment.cluster,
                     fleet=experiment.fleet,
                     round_gap_ms=experiment.round_gap,
-                    spot_choice=experiment.spot_choice,
+                    spot_choice=experiment.spot_choice or _chosen(policy),
                     **on_spot,
                 )
                 runs.append((policy.title, run))
@@ -251,8 +251,16 @@ def _drawn(recipe: Recipe, seed: int) -> tuple[Recipe, int]:
 
 def _asked(entry: PolicyEntry) -> Estimates:
     """What a policy asks run times to be estimated from."""
-    section = OnePolicySection(name=entry.spec, options=entry.options)
-    return asked_by(section) or Estimates.POSTERIOR
+    return asked_by(_section(entry)) or Estimates.POSTERIOR
+
+
+def _chosen(entry: PolicyEntry) -> SpotChoice:
+    """How a policy has jobs with deadlines choose."""
+    return spot_choice_by(_section(entry)) or SpotChoice.LEARNED
+
+
+def _section(entry: PolicyEntry) -> OnePolicySection:
+    return OnePolicySection(name=entry.spec, options=entry.options)
 
 
 def _packing_cells(section: PackingSection, point: Point) -> Iterator[Cell]:

@@ -178,7 +178,8 @@ class Experiment(_Section):
         accounting: See `eva_master.simulation.cluster.delays.Accounting`.
         market: A spot market; none by default.
         spot: Whether jobs may run on spot instances of which the trace does not say so.
-        spot_choice: How jobs with deadlines choose between spot instances, others and waiting.
+        spot_choice: How jobs with deadlines choose between spot instances, others and waiting; by
+            default as each policy asks.
         faults: The faults to inject; none by default.
         stated_durations: Whether jobs tell the scheduler how long they take.
         estimates: What run times are estimated from where jobs do not state them; by default what
@@ -207,7 +208,7 @@ class Experiment(_Section):
     catalog: CatalogSection = CatalogSection()
     market: MarketSection | None = None
     spot: SpotUse | None = None
-    spot_choice: SpotChoice = SpotChoice.LEARNED
+    spot_choice: SpotChoice | None = None
     faults: FaultsSection = FaultsSection()
     stated_durations: bool = True
     estimates: Estimates | None = None

@@ -29,6 +29,7 @@ from eva_master.model.errors import Problem
 from eva_master.model.fleet.forking import Forking
 from eva_master.model.option_types import Contradiction
 from eva_master.model.planning.estimate import Estimates
+from eva_master.model.planning.spot_choice import SpotChoice
 from eva_master.ports import Policy, PolicyKind
 
 
@@ -55,6 +56,15 @@ def asked_by(section: OnePolicySection) -> Estimates | None:
     return found
 
 
+def spot_choice_by(section: OnePolicySection) -> SpotChoice | None:
+    """How the policy of a section has jobs with deadlines choose; `None` if it does not mind."""
+    kind = policies()[section.name]
+    found: SpotChoice | None = getattr(kind, "spot_choice", lambda _: None)(
+        policy_config(section, kind)
+    )
+    return found
+
+
 def forking_by(section: OnePolicySection) -> Forking | None:
     """How the policy of a section has jobs forked; `None` if that is left to their users."""
     kind = policies()[section.name]
@@ -69,9 +79,26 @@ def estimates_in(config: MasterConfig) -> Estimates:
     """
     if config.estimates is not None:
         return config.estimates
+    return asked_by(_usual(config)) or Estimates.POSTERIOR
+
+
+def spot_choice_in(config: MasterConfig) -> SpotChoice:
+    """How a master has jobs with deadlines choose: by its settings, or else as its policy asks."""
+    if config.spot_choice is not None:
+        return config.spot_choice
+    return spot_choice_by(_usual(config)) or SpotChoice.LEARNED
+
+
+def shown_settings(config: MasterConfig) -> dict[str, Any]:
+    """All settings as they are shown, those included that were left to a policy."""
+    asked = {"estimates": estimates_in(config), "spot_choice": spot_choice_in(config)}
+    return {**config.shown(), **asked}
+
+
+def _usual(config: MasterConfig) -> OnePolicySection:
+    """The policy where jobs go by default."""
     usual = next((name for name, it in config.partitions.items() if it.default), None)
-    section = config.policy if usual is None else config.policy_sections[usual]
-    return asked_by(section) or Estimates.POSTERIOR
+    return config.policy if usual is None else config.policy_sections[usual]
 
 
 def estimate_doubts(section: PolicySection, used: Estimates) -> Iterator[str]:

@@ -74,10 +74,10 @@ def _look_again(context: Context, job: Job, at: Millis) -> None:
 
 
 def _turn_back(context: Context, job: Job) -> None:
-    """Nobody is on the way to a spot instance any more; plans move who is there."""
+    """Nobody is on the way to a spot instance, or starts there again; plans move who runs."""
     for run in crew(context.state, job.id) if job.is_gang else context.state.in_hand(job.id):
         target = run.target
-        if target is not None and target != run.instance:
+        if target is not None and (target != run.instance or run.state is RunState.STOPPING):
             there = context.state.instances[target]
             if there.offering.purchase is Purchase.SPOT:
                 context.turn_back(run, target)

@@ -61,15 +61,22 @@ def in_transit(run: TaskRun) -> bool:
             return False
 
 
-def place(state: Records, run: TaskRun) -> InstanceId | None:
-    """Where a task run is or is about to be, as far as it may stay there."""
+def place(state: Records, run: TaskRun, *, fixed: bool = False) -> InstanceId | None:
+    """Where a task run is or is about to be, as far as it may stay there.
+
+    Args:
+        state: The records.
+        run: Which.
+        fixed: Whether no plan moves it now. Then others have no use of its room, be it on a spot
+            instance that its job is to be kept off.
+    """
     if run.target is None:
         return None
     there = state.instances[run.target]
     left = there.at_risk or (there.drain is not None and there.drain.moves)
     if there.offering.purchase is Purchase.SPOT:
         # It is at risk for who has no time to lose.
-        left = left or state.jobs[run.job].buys.kept
+        left = left or (state.jobs[run.job].buys.kept and not fixed)
     return None if left else run.target
 
 

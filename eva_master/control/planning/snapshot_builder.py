@@ -210,7 +210,8 @@ def _views(
             pinned = together if gang else scope.doubled(state, job, run) or scope.pinned([run])
             if kept and not gang:
                 pinned = pinned or _stays(state, job, run)
-            rest = scope.place(state, run), pinned, work, ran.get(run.id)
+            place = scope.place(state, run, fixed=pinned)
+            rest = place, pinned, work, ran.get(run.id)
             view = _view(job, run, rest)
         views.append(view)
     return tuple(views)

@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from eva_master.policies.eva.config import NAME, RENAMED, Config
+from eva_master.model.planning.spot_choice import SpotChoice
+from eva_master.policies.eva.config import NAME, PRESETS, RENAMED, Config
 from eva_master.ports import Policy
 
 __all__ = ["POLICY"]
@@ -19,6 +20,7 @@ __all__ = ["POLICY"]
 class _PolicySpec:
     name: str = NAME
     config: type[Any] = Config
+    presets: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: PRESETS)
     renamed_options: Mapping[str, str] = field(default_factory=lambda: RENAMED)
     elastic: bool = True
 
@@ -29,6 +31,11 @@ class _PolicySpec:
 
         assert isinstance(config, Config)
         return ElasticEva(Eva(config))
+
+    def spot_choice(self, config: Any) -> SpotChoice | None:
+        """How jobs with deadlines choose; `None` to leave that to the master's settings."""
+        assert isinstance(config, Config)
+        return config.spot_choice
 
 
 POLICY = _PolicySpec()

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from eva_master.model.option_types import Count, Seconds, Throughput, Weight
+from eva_master.model.planning.spot_choice import SpotChoice
 
 NAME = "eva"
 
@@ -46,6 +47,8 @@ class Config:
         by_base: Variants of a workload, such as ``bert[1]`` and ``bert[2]``, teach each other
             about co-location.
         infer_pairs: Sets of more than two teach about the pairs in them.
+        spot_choice: How jobs with deadlines choose between spot instances, others and waiting,
+            where the master's setting of this name leaves that to the policy.
     """
 
     round_gap_s: Seconds | None = None
@@ -66,7 +69,15 @@ class Config:
     scarcity: bool = True
     by_base: bool = True
     infer_pairs: bool = True
+    spot_choice: SpotChoice | None = None
 
 
 RENAMED: Mapping[str, str] = {"attempts": "iterations"}
 """Options that settings may still call by an earlier name."""
+
+PRESETS: Mapping[str, Mapping[str, Any]] = {
+    "spot_until_safety_net": {"spot_choice": SpotChoice.UNTIL_SAFETY_NET},
+    "uniform_progress": {"spot_choice": SpotChoice.UNIFORM_PROGRESS},
+    "on_demand": {"spot_choice": SpotChoice.ON_DEMAND},
+}
+"""The same packing with other rules for jobs with deadlines, to compare these."""

@@ -12,21 +12,31 @@ from eva_master.control.state.store import State
 from eva_master.model.actions import Action, Reply
 from eva_master.model.catalog import is_spot
 from eva_master.model.errors import InvalidJob
-from eva_master.model.events import InstanceUp, JobSubmitted, LaunchFailed, Tick, WorkerRegistered
+from eva_master.model.events import (
+    InstanceUp,
+    JobSubmitted,
+    LaunchFailed,
+    Phase,
+    Tick,
+    WorkerFetched,
+    WorkerRegistered,
+)
 from eva_master.model.ids import JobId, Millis
 from eva_master.model.job import Deadline, JobKind
 from eva_master.model.planning.snapshot import RunView
 from eva_master.model.planning.spot_choice import SpotChoice
-from eva_master.model.states import Buys, JobState
+from eva_master.model.states import Buys, JobState, RunState
 from tests.unit.control.test_control_cloud import (
     CATALOG,
     FIRST,
     RUN,
+    SECOND,
     SIZE,
     SPOT,
     ZONES,
     launched,
     passed,
+    reported,
     request,
     submitted,
 )
@@ -259,3 +269,47 @@ def test_what_runs_is_offered_all_however_long_it_may_wait(hours: float) -> None
     assert it.state.jobs[JOB].buys is Buys.ANY
     it.handle([Tick()], Millis(round(hours * HOUR)))
     assert it.state.jobs[JOB].buys is Buys.ANY
+
+
+def run_on_spot(hours: float) -> Machine:
+    """A job of two hours that runs on a spot instance, and is due after so many."""
+    it = machine()
+    launched(it, it.handle([within(hours)], Millis(0)), SPOT, 1)
+    it.handle([InstanceUp(FIRST, Millis(2))], Millis(2))
+    it.handle([WorkerRegistered(FIRST, 1, SIZE, ())], Millis(3))
+    it.handle([reported(Phase.RUNNING)], Millis(4))
+    assert it.state.runs[RUN].state is RunState.RUNNING
+    return it
+
+
+def test_who_has_stopped_to_move_when_its_time_is_up_starts_on_no_spot_instance_again() -> None:
+    it = run_on_spot(12)
+    other = submitted()
+    other = replace(other, command="second", spec=replace(other.spec, name="second"))
+    launched(it, it.handle([other], Millis(5)), SPOT, 6)
+    it.handle([InstanceUp(SECOND, Millis(7))], Millis(7))
+    it.handle([WorkerRegistered(SECOND, 1, SIZE, ())], Millis(8))
+    it.handle([WorkerFetched(SECOND, 1, RUN)], Millis(9))
+    assert it.state.runs[RUN].state is RunState.STOPPING
+    passed(it, it.handle([Tick()], Millis(11 * HOUR)), 11 * HOUR + 1)
+    assert it.state.jobs[JOB].buys.kept
+    assert it.state.runs[RUN].target is None
+    stopped = it.handle([reported(Phase.EXITED, generation=1)], Millis(11 * HOUR + 2))
+    (view,) = (view for view in request(stopped).snapshot.runs if view.id == RUN)
+    assert (view.instance, view.pinned) == (None, False)
+    assert {is_spot(family) for family, _ in view.task.demand} == {False}
+
+
+def test_the_room_of_who_cannot_be_moved_yet_is_not_given_away() -> None:
+    it = machine()
+    launched(it, it.handle([within(12)], Millis(0)), SPOT, 1)
+    it.handle([InstanceUp(FIRST, Millis(2))], Millis(2))
+    it.handle([WorkerRegistered(FIRST, 1, SIZE, ())], Millis(3))
+    assert it.state.runs[RUN].state is RunState.STARTING
+    view = shown(it.handle([Tick()], Millis(11 * HOUR)))
+    assert it.state.jobs[JOB].buys.kept
+    assert (view.instance, view.pinned) == (FIRST, True)
+    # Once it runs it is to go elsewhere, and its room may be given to others in the same plan.
+    moving = run_on_spot(12)
+    view = shown(moving.handle([Tick()], Millis(11 * HOUR)))
+    assert (view.instance, view.pinned) == (None, False)

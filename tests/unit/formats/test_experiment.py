@@ -422,6 +422,7 @@ def test_a_run_travels_to_other_processes(tmp_path: Path) -> None:
     assert untimed(execute(pickle.loads(pickle.dumps(run)))) == untimed(execute(run))
 
 
+POOL = "type,zone,from_s,to_s,capacity,price\n*,a,0,36000,50,30%\n*,a,36000,72000,0,30%\n"
 ON_SPOT = """
 name: on-spot
 traces: {jobs: {kind: file, file: t.json}}
@@ -434,9 +435,7 @@ vary:
 
 
 def test_a_spot_market_beside_the_catalog(tmp_path: Path) -> None:
-    (tmp_path / "market.csv").write_text(
-        "type,zone,from_s,to_s,capacity,price\n*,a,0,36000,50,30%\n*,a,36000,72000,0,30%\n"
-    )
+    (tmp_path / "market.csv").write_text(POOL)
     write_jobs(tmp_path / "t.json", _0={**job(duration=7_200), "deadline": 3_600 * 3})
     plan = plan_of(tmp_path, ON_SPOT)
     markets = [point.experiment.market for point in plan.points]
@@ -460,6 +459,23 @@ def test_a_spot_market_beside_the_catalog(tmp_path: Path) -> None:
     asked = cells(plan_of(tmp_path, ON_SPOT, "spot_choice=uniform_progress"))
     kinds = [cell.kind for cell, before in zip(asked, cells(plan), strict=True) if cell != before]
     assert set(kinds) == {"simulation"}
+
+
+def test_presets_differ_in_how_jobs_with_deadlines_choose(tmp_path: Path) -> None:
+    (tmp_path / "market.csv").write_text(POOL)
+    write_jobs(tmp_path / "t.json", _0=job(duration=7_200))
+    presets = "[no_packing, 'eva:uniform_progress', 'eva:on_demand']"
+    assert _choices(tmp_path, presets, "") == ["learned", "uniform_progress", "on_demand"]
+    stated = "spot_choice: until_safety_net\n"
+    assert _choices(tmp_path, presets, stated) == ["until_safety_net"] * 3
+
+
+def _choices(tmp_path: Path, presets: str, more: str) -> list[str]:
+    text = re.sub(r"policies: .*", f"policies: {presets}", ON_SPOT) + more
+    found = cells(plan_of(tmp_path, text))
+    first = found[0].values
+    asked = [it for it in found if it.kind == "simulation" and it.values == first]
+    return [it.run.spot_choice.value for it in asked]
 
 
 def test_a_market_has_no_place_where_machines_are_fixed(tmp_path: Path) -> None:
