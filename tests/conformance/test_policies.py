@@ -52,6 +52,7 @@ MORE: dict[str, tuple[str, dict[str, Any]]] = {
 FEW = ("owl-with-a-profile", "stratus-that-clears-what-it-can")
 """Those of them that are tried with every change; the others are by `make explore`."""
 ALIKE = (
+    *("eva:spot_until_safety_net", "eva:uniform_progress", "eva:on_demand"),
     *("eva_published:full-only", "eva_published:partial-only", "eva_published:rp"),
     *("eva_published:single-task", "gavel:max-sum", "gavel:makespan", "gavel:max-min"),
     *("slearn:fifo", "slearn:las"),
