@@ -445,7 +445,7 @@ class Context:
                 self.retarget(run, None)
                 continue
             self.retarget(run, stays)
-            unsettled += [(comer, stays) for comer in self._without_room(stays)]
+            unsettled += [(comer, stays) for comer in self.without_room(stays)]
 
     def _starts_elsewhere(self, run: TaskRun) -> bool:
         """Whether it is stopping already on a spot instance that its job is to be kept off."""
@@ -454,7 +454,7 @@ class Context:
         assert run.instance is not None
         return self.state.instances[run.instance].offering.purchase is Purchase.SPOT
 
-    def _without_room(self, place: InstanceId) -> list[TaskRun]:
+    def without_room(self, place: InstanceId) -> list[TaskRun]:
         """The youngest of those who are to come to an instance that has no room for all."""
         instance, comers = self.state.instances[place], self.state.coming(place)
         comers.sort(key=lambda run: (self.state.jobs[run.job].submitted_ms, run.id))

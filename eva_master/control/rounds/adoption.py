@@ -56,6 +56,7 @@ def adopt(context: Context, decision: Decision, partition: str) -> dict[int, Ins
     for run, where in decision.places:
         target = names[where] if isinstance(where, int) else where
         context.retarget(state.runs[run], target)
+    _leave_room(context, {where for _, where in decision.places if isinstance(where, str)})
     for run, reason in decision.holds:
         held = state.runs[run]
         if held.waiting_for != reason:
@@ -72,6 +73,19 @@ def adopt(context: Context, decision: Decision, partition: str) -> dict[int, Ins
     for job, indexes in decision.pilots:
         filling.choose(context, job, indexes)
     return names
+
+
+def _leave_room(context: Context, places: set[InstanceId]) -> None:
+    """Nobody comes to room that somebody has after all.
+
+    Who is to be kept off spot instances and finds no other place stays on one, though the plan took
+    its room for free.
+    """
+    wanted = context.plan_wanted
+    for place in sorted(places):
+        for comer in context.without_room(place):
+            context.turn_back(comer, place)
+    context.plan_wanted = wanted  # The next plan would be the same.
 
 
 def _adopt_more_runs(context: Context, decision: Decision, names: dict[int, InstanceId]) -> None:

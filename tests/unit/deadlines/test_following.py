@@ -17,12 +17,14 @@ from eva_master.model.events import (
     JobSubmitted,
     LaunchFailed,
     Phase,
+    PlanReady,
     Tick,
     WorkerFetched,
     WorkerRegistered,
 )
-from eva_master.model.ids import JobId, Millis
+from eva_master.model.ids import JobId, Millis, RunId
 from eva_master.model.job import Deadline, JobKind
+from eva_master.model.planning.plan import Assign, Hold, Plan
 from eva_master.model.planning.snapshot import RunView
 from eva_master.model.planning.spot_choice import SpotChoice
 from eva_master.model.states import Buys, JobState, RunState
@@ -313,3 +315,16 @@ def test_the_room_of_who_cannot_be_moved_yet_is_not_given_away() -> None:
     moving = run_on_spot(12)
     view = shown(moving.handle([Tick()], Millis(11 * HOUR)))
     assert (view.instance, view.pinned) == (None, False)
+
+
+def test_who_finds_no_other_place_keeps_its_room() -> None:
+    it = run_on_spot(12)
+    passed(it, it.handle([Tick()], Millis(11 * HOUR)), 11 * HOUR)
+    assert it.state.jobs[JOB].buys.kept
+    other = submitted()
+    other = replace(other, command="second", spec=replace(other.spec, name="second"))
+    asked = request(it.handle([other], Millis(11 * HOUR + 1)))
+    second = RunId("second-2/0")
+    entries = (Hold(RUN, "nothing is left"), Assign(second, FIRST))
+    it.handle([PlanReady(asked.round, Plan((), entries), None)], Millis(11 * HOUR + 2))
+    assert (it.state.runs[RUN].target, it.state.runs[second].target) == (FIRST, None)
