@@ -21,7 +21,7 @@ from eva_master.control.state.records import PlanningRecords, crew
 from eva_master.control.supply.spot import valued
 from eva_master.learning.delays import Delay
 from eva_master.model.catalog import Catalog, InstanceType, Offering, Purchase, is_spot
-from eva_master.model.ids import InstanceId, Millis, RunId
+from eva_master.model.ids import Family, InstanceId, Millis, RunId
 from eva_master.model.job import JobSpec, Stragglers, TaskSpec
 from eva_master.model.planning.snapshot import (
     DagView,
@@ -212,17 +212,18 @@ def _views(
                 pinned = pinned or _stays(state, job, run)
             place = scope.place(state, run, fixed=pinned)
             rest = place, pinned, work, ran.get(run.id)
-            view = _view(job, run, rest)
+            view = _view(state, job, run, rest)
         views.append(view)
     return tuple(views)
 
 
-def _view(job: Job, run: TaskRun, rest: _Rest) -> RunView:
+def _view(state: PlanningRecords, job: Job, run: TaskRun, rest: _Rest) -> RunView:
     place, pinned, work, ran = rest
+    there = None if place is None else state.instances[place].offering.type.family
     return RunView(
         id=run.id,
         job=job.id,
-        task=_offered(job, job.spec.tasks[run.index]),
+        task=_offered(job, job.spec.tasks[run.index], there),
         instance=place,
         pinned=pinned,
         running=run.state is RunState.RUNNING and place is not None,
@@ -245,12 +246,20 @@ def _stays(state: PlanningRecords, job: Job, run: TaskRun) -> bool:
     return job.buys is not Buys.ALONE or len(state.jobs_on(place)) <= 1
 
 
-def _offered(job: Job, task: TaskSpec) -> TaskSpec:
-    """A task as policies see it: with what may be bought for its job at present."""
+def _offered(job: Job, task: TaskSpec, there: Family | None) -> TaskSpec:
+    """A task as policies see it: with what may be bought for its job at present.
+
+    Args:
+        job: Its job.
+        task: It.
+        there: Where it is to be, `None` if that is to be planned. It takes room there, whatever
+            may be bought.
+    """
     if job.buys is Buys.ANY:
         return task
     spot = job.buys is Buys.SPOT
-    return replace(task, demand=tuple(it for it in task.demand if is_spot(it[0]) is spot))
+    kept = (it for it in task.demand if is_spot(it[0]) is spot or it[0] == there)
+    return replace(task, demand=tuple(kept))
 
 
 def _since_ms(run: TaskRun) -> Millis | None:

@@ -10,7 +10,7 @@ from eva_master.control.machine import Machine
 from eva_master.control.settings import Settings
 from eva_master.control.state.store import State
 from eva_master.model.actions import Action, Reply
-from eva_master.model.catalog import is_spot
+from eva_master.model.catalog import is_spot, spot_family
 from eva_master.model.errors import InvalidJob
 from eva_master.model.events import (
     InstanceUp,
@@ -36,6 +36,7 @@ from tests.unit.control.test_control_cloud import (
     SIZE,
     SPOT,
     ZONES,
+    C,
     launched,
     passed,
     reported,
@@ -160,9 +161,7 @@ def test_who_runs_on_demand_and_has_no_time_is_not_moved() -> None:
     launched(it, it.handle([within(2.025)], Millis(0)), ZONES[0], 1)
     it.handle([InstanceUp(FIRST, Millis(2))], Millis(2))
     it.handle([WorkerRegistered(FIRST, 1, SIZE, ())], Millis(3))
-    other = submitted()
-    other = replace(other, command="second", spec=replace(other.spec, name="second"))
-    view = request(it.handle([other], Millis(4))).snapshot.runs[0]
+    view = request(it.handle([another()], Millis(4))).snapshot.runs[0]
     assert (view.id, view.instance, view.pinned) == (RUN, FIRST, True)
 
 
@@ -273,6 +272,15 @@ def test_what_runs_is_offered_all_however_long_it_may_wait(hours: float) -> None
     assert it.state.jobs[JOB].buys is Buys.ANY
 
 
+OTHER = RunId("second-2/0")
+
+
+def another() -> JobSubmitted:
+    """One without a deadline."""
+    event = submitted()
+    return replace(event, command="second", spec=replace(event.spec, name="second"))
+
+
 def run_on_spot(hours: float) -> Machine:
     """A job of two hours that runs on a spot instance, and is due after so many."""
     it = machine()
@@ -286,9 +294,7 @@ def run_on_spot(hours: float) -> Machine:
 
 def test_who_has_stopped_to_move_when_its_time_is_up_starts_on_no_spot_instance_again() -> None:
     it = run_on_spot(12)
-    other = submitted()
-    other = replace(other, command="second", spec=replace(other.spec, name="second"))
-    launched(it, it.handle([other], Millis(5)), SPOT, 6)
+    launched(it, it.handle([another()], Millis(5)), SPOT, 6)
     it.handle([InstanceUp(SECOND, Millis(7))], Millis(7))
     it.handle([WorkerRegistered(SECOND, 1, SIZE, ())], Millis(8))
     it.handle([WorkerFetched(SECOND, 1, RUN)], Millis(9))
@@ -308,9 +314,16 @@ def test_the_room_of_who_cannot_be_moved_yet_is_not_given_away() -> None:
     it.handle([InstanceUp(FIRST, Millis(2))], Millis(2))
     it.handle([WorkerRegistered(FIRST, 1, SIZE, ())], Millis(3))
     assert it.state.runs[RUN].state is RunState.STARTING
-    view = shown(it.handle([Tick()], Millis(11 * HOUR)))
+    actions = it.handle([Tick()], Millis(11 * HOUR))
+    view = shown(actions)
     assert it.state.jobs[JOB].buys.kept
     assert (view.instance, view.pinned) == (FIRST, True)
+    assert view.task.demand_on(spot_family(C)) == SIZE, "it takes room where it is"
+    passed(it, actions, 11 * HOUR)
+    asked = request(it.handle([another()], Millis(11 * HOUR + 1)))
+    full = Plan((), (Assign(OTHER, FIRST),))
+    it.handle([PlanReady(asked.round, full, None)], Millis(11 * HOUR + 2))
+    assert it.state.runs[OTHER].target is None
     # Once it runs it is to go elsewhere, and its room may be given to others in the same plan.
     moving = run_on_spot(12)
     view = shown(moving.handle([Tick()], Millis(11 * HOUR)))
@@ -321,10 +334,7 @@ def test_who_finds_no_other_place_keeps_its_room() -> None:
     it = run_on_spot(12)
     passed(it, it.handle([Tick()], Millis(11 * HOUR)), 11 * HOUR)
     assert it.state.jobs[JOB].buys.kept
-    other = submitted()
-    other = replace(other, command="second", spec=replace(other.spec, name="second"))
-    asked = request(it.handle([other], Millis(11 * HOUR + 1)))
-    second = RunId("second-2/0")
-    entries = (Hold(RUN, "nothing is left"), Assign(second, FIRST))
+    asked = request(it.handle([another()], Millis(11 * HOUR + 1)))
+    entries = (Hold(RUN, "nothing is left"), Assign(OTHER, FIRST))
     it.handle([PlanReady(asked.round, Plan((), entries), None)], Millis(11 * HOUR + 2))
-    assert (it.state.runs[RUN].target, it.state.runs[second].target) == (FIRST, None)
+    assert (it.state.runs[RUN].target, it.state.runs[OTHER].target) == (FIRST, None)
