@@ -49,27 +49,26 @@ def estimates_of(
 
 def asked_by(section: OnePolicySection) -> Estimates | None:
     """What the policy of a section wants run times estimated from; `None` if it does not mind."""
-    kind = policies()[section.name]
-    found: Estimates | None = getattr(kind, "estimates", lambda _: None)(
-        policy_config(section, kind)
-    )
+    found: Estimates | None = _asked(section, "estimates")
     return found
 
 
 def spot_choice_by(section: OnePolicySection) -> SpotChoice | None:
     """How the policy of a section has jobs with deadlines choose; `None` if it does not mind."""
-    kind = policies()[section.name]
-    found: SpotChoice | None = getattr(kind, "spot_choice", lambda _: None)(
-        policy_config(section, kind)
-    )
+    found: SpotChoice | None = _asked(section, "spot_choice")
     return found
 
 
 def forking_by(section: OnePolicySection) -> Forking | None:
     """How the policy of a section has jobs forked; `None` if that is left to their users."""
-    kind = policies()[section.name]
-    found: Forking | None = getattr(kind, "forking", lambda _: None)(policy_config(section, kind))
+    found: Forking | None = _asked(section, "forking")
     return found
+
+
+def _asked(section: OnePolicySection, what: str) -> Any:
+    """What the optional method of this name of a section's policy answers; else `None`."""
+    kind = policies()[section.name]
+    return getattr(kind, what, lambda _: None)(policy_config(section, kind))
 
 
 def estimates_in(config: MasterConfig) -> Estimates:
