@@ -29,6 +29,7 @@ from eva_master.model.states import (
     LIVE,
     TERMINAL_JOB,
     TERMINAL_RUN,
+    Buys,
     InstanceState,
     JobState,
     RunState,
@@ -445,7 +446,20 @@ class Context:
                 self.retarget(run, None)
                 continue
             self.retarget(run, stays)
-            unsettled += [(comer, stays) for comer in self.without_room(stays)]
+            out = self.without_room(stays) + self._in_bad_company(stays)
+            unsettled += [(comer, stays) for comer in out]
+
+    def _in_bad_company(self, place: InstanceId) -> list[TaskRun]:
+        """Who runs elsewhere and would come to an instance where somebody is to be alone.
+
+        It runs in company where it is, too, but need not stop for that.
+        """
+        there = self.state.targeting(place)
+        if not any(self.state.jobs[it.job].buys is Buys.ALONE for it in there):
+            return []
+        if len({it.job for it in there}) == 1:
+            return []
+        return [it for it in self.state.coming(place) if it.state is RunState.RUNNING]
 
     def _starts_elsewhere(self, run: TaskRun) -> bool:
         """Whether it is stopping already on a spot instance that its job is to be kept off."""
