@@ -56,7 +56,6 @@ def adopt(context: Context, decision: Decision, partition: str) -> dict[int, Ins
     for run, where in decision.places:
         target = names[where] if isinstance(where, int) else where
         context.retarget(state.runs[run], target)
-    _leave_room(context, {where for _, where in decision.places if isinstance(where, str)})
     for run, reason in decision.holds:
         held = state.runs[run]
         if held.waiting_for != reason:
@@ -69,6 +68,7 @@ def adopt(context: Context, decision: Decision, partition: str) -> dict[int, Ins
     for suspend in decision.suspends:
         suspending.by_plan(context, suspend)
     _adopt_more_runs(context, decision, names)
+    _leave_room(context, {where for _, where in decision.places if isinstance(where, str)})
     filling.adopt(context, partition, decision.pools, decision.lines, names)
     for job, indexes in decision.pilots:
         filling.choose(context, job, indexes)
@@ -81,8 +81,10 @@ def _leave_room(context: Context, places: set[InstanceId]) -> None:
     Who is to be kept off spot instances and finds no other place stays on one, though the plan took
     its room for free.
     """
-    wanted = context.plan_wanted
+    state, wanted = context.state, context.plan_wanted
     for place in sorted(places):
+        if not any(state.jobs[it.job].buys.kept for it in state.targeting(place)):
+            continue
         for comer in context.without_room(place):
             context.turn_back(comer, place)
     context.plan_wanted = wanted  # The next plan would be the same.

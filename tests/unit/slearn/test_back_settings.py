@@ -78,7 +78,7 @@ def test_another_policy_stands_behind_with_options_of_its_own(
         ("{name: slearn, back: slearn}", "back", "'slearn' has lines", "no_packing"),
         ("{name: slearn, back: cloudcoaster}", "back", "'cloudcoaster' has lines", "stratus"),
         ("{name: slearn, back: evva}", "back.name", "no policy 'evva'", "'eva'"),
-        ("{name: slearn, back: 'eva:x'}", "back.preset", "no preset 'x'", "known: none"),
+        ("{name: slearn, back: 'eva:x'}", "back.preset", "no preset 'x'", "known: "),
         (
             "{name: slearn, back: {name: eva, options: {iterations: -1}}}",
             "back.options.iterations",
