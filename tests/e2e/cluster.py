@@ -234,6 +234,8 @@ class Cluster:
         assert self._master is not None
         self._master.kill()
         self._master.wait()
+        # A connection that was lost is tried again later, and until then each call fails at once.
+        self._clients.clear()
 
     def runs(self) -> bool:
         """Whether the master runs."""
