@@ -450,9 +450,9 @@ class Context:
             unsettled += [(comer, stays) for comer in out]
 
     def _in_bad_company(self, place: InstanceId) -> list[TaskRun]:
-        """Who runs elsewhere and would come to an instance where somebody is to be alone.
+        """Who would come to others though one of them all is to be alone, and can run on elsewhere.
 
-        It runs in company where it is, too, but need not stop for that.
+        Who waits has to start somewhere, be it in company.
         """
         there = self.state.targeting(place)
         if not any(self.state.jobs[it.job].buys is Buys.ALONE for it in there):
