@@ -216,8 +216,8 @@ class PolicyKind(Protocol):
     given a config and the catalog and yields what an operator may not have meant; ``estimates``, a
     method that is given a config and returns what run times are to be estimated from where nobody
     states it, or `None` if it does not mind; ``spot_choice``, a method that is given a config and
-    returns how jobs with deadlines choose, or `None` likewise; ``forking``, a method that is given a config and
-    returns how it has jobs forked, or `None` to leave that to job files; ``refusals``, a method
+    returns how jobs with deadlines choose, or `None` likewise; ``forking``, a
+    method that is given a config and returns how it has jobs forked, or `None` to leave that to job files; ``refusals``, a method
     that is given a config and yields what keeps it from deciding where nobody says how long jobs
     take, as in a live master: the option, why, and what to do; ``backed``, a method that is given a
     config and another policy and makes one that has this one buy and pack instances for it;
