@@ -216,13 +216,13 @@ class PolicyKind(Protocol):
     given a config and the catalog and yields what an operator may not have meant; ``estimates``, a
     method that is given a config and returns what run times are to be estimated from where nobody
     states it, or `None` if it does not mind; ``spot_choice``, a method that is given a config and
-    returns how jobs with deadlines choose, or `None` likewise; ``forking``, a
-    method that is given a config and returns how it has jobs forked, or `None` to leave that to job files; ``refusals``, a method
-    that is given a config and yields what keeps it from deciding where nobody says how long jobs
-    take, as in a live master: the option, why, and what to do; ``backed``, a method that is given a
-    config and another policy and makes one that has this one buy and pack instances for it;
-    ``gives_lines``, true if lines give away its room, so that it cannot be that other one; and its
-    config a field ``round_gap_s``: the seconds at whose multiples it likes to plan, `None` for
+    returns how jobs with deadlines choose, or `None` likewise; ``forking``, a method that is given
+    a config and returns how it has jobs forked, or `None` to leave that to job files; ``refusals``,
+    a method that is given a config and yields what keeps it from deciding where nobody says how
+    long jobs take, as in a live master: the option, why, and what to do; ``backed``, a method that
+    is given a config and another policy and makes one that has this one buy and pack instances for
+    it; ``gives_lines``, true if lines give away its room, so that it cannot be that other one; and
+    its config a field ``round_gap_s``: the seconds at whose multiples it likes to plan, `None` for
     whenever something happens. The config of one that time-shares has a field ``lease_s``: for so
     many seconds a task that was given a place keeps it; or ``slot_s`` if it gives out whole slots,
     for which tasks may wait though there is room.
