@@ -446,8 +446,11 @@ class Context:
                 self.retarget(run, None)
                 continue
             self.retarget(run, stays)
-            out = self.without_room(stays) + self._in_bad_company(stays)
-            unsettled += [(comer, stays) for comer in out]
+            unsettled += [(comer, stays) for comer in self.unwelcome(stays)]
+
+    def unwelcome(self, place: InstanceId) -> list[TaskRun]:
+        """Who is to come to an instance and should not: it has no room, or somebody is alone."""
+        return self._without_room(place) + self._in_bad_company(place)
 
     def _in_bad_company(self, place: InstanceId) -> list[TaskRun]:
         """Who would come to others though one of them all is to be alone, and can run on elsewhere.
@@ -468,7 +471,7 @@ class Context:
         assert run.instance is not None
         return self.state.instances[run.instance].offering.purchase is Purchase.SPOT
 
-    def without_room(self, place: InstanceId) -> list[TaskRun]:
+    def _without_room(self, place: InstanceId) -> list[TaskRun]:
         """The youngest of those who are to come to an instance that has no room for all."""
         instance, comers = self.state.instances[place], self.state.coming(place)
         comers.sort(key=lambda run: (self.state.jobs[run.job].submitted_ms, run.id))

@@ -17,11 +17,11 @@ from eva_master.control.measure import attained, dags, remaining, sizes
 from eva_master.control.measure.remaining import Told
 from eva_master.control.planning import owned, scope, tenants
 from eva_master.control.settings import Settings
-from eva_master.control.state.records import PlanningRecords, crew
+from eva_master.control.state.records import PlanningRecords, crew, total_demand
 from eva_master.control.supply.spot import valued
 from eva_master.learning.delays import Delay
 from eva_master.model.catalog import Catalog, InstanceType, Offering, Purchase, is_spot
-from eva_master.model.ids import Family, InstanceId, Millis, RunId
+from eva_master.model.ids import Family, InstanceId, JobId, Millis, RunId
 from eva_master.model.job import JobSpec, Stragglers, TaskSpec
 from eva_master.model.planning.snapshot import (
     DagView,
@@ -33,11 +33,12 @@ from eva_master.model.planning.snapshot import (
     Snapshot,
 )
 from eva_master.model.records import Job, TaskRun
+from eva_master.model.resources import NOTHING, Resources
 from eva_master.model.states import TERMINAL_RUN, Buys, InstanceState, RunState
 
 _OFFERINGS_KEPT = 4_096
 """Of so many instances' offerings, of those that differ, one value is kept."""
-_Rest = tuple[InstanceId | None, bool, RemainingWork | None, RunTime | None]
+_Rest = tuple[InstanceId | None, bool, RemainingWork | None, RunTime | None, Resources]
 """What the view of a task run depends on beside its record: its place, whether it is pinned, what
 is left of it and for how long it has run."""
 ESTIMATED_AT_ONCE = 64
@@ -116,28 +117,37 @@ def _brought_up_to_date(state: PlanningRecords, now: Millis, settings: Settings)
     _follow_the_rest(state, now, settings)
     of_dags = dags.DagViews(state)
     for name in view_cache.outdated_jobs():
-        job = state.jobs.get(name)
-        if job is not None and scope.plans_job(state, job):
-            if job.is_gang:
-                seen = list(crew(state, name))
-            else:
-                seen = [state.runs[run] for run in state.shown(name)]
-            told = remaining.of_job(state, job, seen, view_cache.told_estimates(name))
-            runs = _views(state, job, seen, told)
-            # If there are none, all that is left of it finishes on instances that are drained.
-            names = tuple(run.id for run in runs)
-            view = _job_view(state, job, told, settings, seen=seen, runs=names, dag=of_dags.of(job))
-            hidden = not runs and bool(state.membership.draining)
-            view_cache.put_job(name, None if hidden else view, runs)
-            known = state.learned.run_times.of(job.spec.owner)
-            view_cache.follow_estimate(name, known if any(map(_awaits_news, runs)) else None)
-        else:
-            view_cache.put_job(name, None, ())
-            view_cache.follow_estimate(name, None)
+        _make_anew(state, name, settings, of_dags)
     # Who came and who went has been noted by now.
+    for name in view_cache.alone_where_some_came_or_went():
+        _make_anew(state, name, settings, of_dags)
     for place in view_cache.outdated_instances():
         view_cache.put_instance(place, _instance_view(state, place))
         view_cache.put_draining(place, _draining_view(state, place))
+
+
+def _make_anew(
+    state: PlanningRecords, name: JobId, settings: Settings, of_dags: dags.DagViews
+) -> None:
+    """Make the views of a job and of its task runs."""
+    view_cache, job = state.view_cache, state.jobs.get(name)
+    if job is None or not scope.plans_job(state, job):
+        view_cache.put_job(name, None, ())
+        view_cache.follow_estimate(name, None)
+        return
+    if job.is_gang:
+        seen = list(crew(state, name))
+    else:
+        seen = [state.runs[run] for run in state.shown(name)]
+    told = remaining.of_job(state, job, seen, view_cache.told_estimates(name))
+    runs = _views(state, job, seen, told)
+    # If there are none, all that is left of it finishes on instances that are drained.
+    names = tuple(run.id for run in runs)
+    view = _job_view(state, job, told, settings, seen=seen, runs=names, dag=of_dags.of(job))
+    hidden = not runs and bool(state.membership.draining)
+    view_cache.put_job(name, None if hidden else view, runs)
+    known = state.learned.run_times.of(job.spec.owner)
+    view_cache.follow_estimate(name, known if any(map(_awaits_news, runs)) else None)
 
 
 def _follow_the_rest(state: PlanningRecords, now: Millis, settings: Settings) -> None:
@@ -198,7 +208,7 @@ def _views(
     if gang and kept:
         # No plan moves who has no time to lose.
         together = together or all(_stays(state, job, run) for run in seen)
-    views = []
+    views, closed = [], set[InstanceId]()
     for run in seen:
         if run.state in TERMINAL_RUN or run.id in finishing:
             continue
@@ -211,19 +221,23 @@ def _views(
             if kept and not gang:
                 pinned = pinned or _stays(state, job, run)
             place = scope.place(state, run, fixed=pinned)
-            rest = place, pinned, work, ran.get(run.id)
+            free = NOTHING
+            if pinned and place is not None and job.buys is Buys.ALONE and place not in closed:
+                free = _free(state, seen, place)
+                closed.add(place)
+            rest = place, pinned, work, ran.get(run.id), free
             view = _view(state, job, run, rest)
         views.append(view)
     return tuple(views)
 
 
 def _view(state: PlanningRecords, job: Job, run: TaskRun, rest: _Rest) -> RunView:
-    place, pinned, work, ran = rest
+    place, pinned, work, ran, free = rest
     there = None if place is None else state.instances[place].offering.type.family
     return RunView(
         id=run.id,
         job=job.id,
-        task=_offered(job, job.spec.tasks[run.index], there),
+        task=_offered(job, job.spec.tasks[run.index], there, free),
         instance=place,
         pinned=pinned,
         running=run.state is RunState.RUNNING and place is not None,
@@ -243,10 +257,22 @@ def _stays(state: PlanningRecords, job: Job, run: TaskRun) -> bool:
     place = scope.place(state, run)
     if place is None:
         return False
-    return job.buys is not Buys.ALONE or len(state.jobs_on(place)) <= 1
+    if job.buys is not Buys.ALONE:
+        return True
+    return all(state.runs[it].job == job.id for it in state.view_cache.residents(place))
 
 
-def _offered(job: Job, task: TaskSpec, there: Family | None) -> TaskSpec:
+def _free(state: PlanningRecords, seen: list[TaskRun], place: InstanceId) -> Resources:
+    """What is free where a task run is to be alone, which it takes, so that nobody comes."""
+    known = state.instances[place]
+    others = (state.runs[it] for it in state.view_cache.residents(place))
+    there = {it.id: it for it in (*others, *seen) if it.target == place}
+    taken = total_demand(state, there.values(), known)
+    capacity = known.offering.type.capacity
+    return capacity - taken if taken.fits(capacity) else NOTHING
+
+
+def _offered(job: Job, task: TaskSpec, there: Family | None, free: Resources) -> TaskSpec:
     """A task as policies see it: with what may be bought for its job at present.
 
     Args:
@@ -254,12 +280,16 @@ def _offered(job: Job, task: TaskSpec, there: Family | None) -> TaskSpec:
         task: It.
         there: Where it is to be, `None` if that is to be planned. It takes room there, whatever
             may be bought.
+        free: What it takes there beside what it needs.
     """
     if job.buys is Buys.ANY:
         return task
     spot = job.buys is Buys.SPOT
     kept = (it for it in task.demand if is_spot(it[0]) is spot or it[0] == there)
-    return replace(task, demand=tuple(kept))
+    if free == NOTHING:
+        return replace(task, demand=tuple(kept))
+    grown = ((it[0], it[1] + free) if it[0] == there else it for it in kept)
+    return replace(task, demand=tuple(grown))
 
 
 def _since_ms(run: TaskRun) -> Millis | None:

@@ -76,16 +76,16 @@ def adopt(context: Context, decision: Decision, partition: str) -> dict[int, Ins
 
 
 def _leave_room(context: Context, places: set[InstanceId]) -> None:
-    """Nobody comes to room that somebody has after all.
+    """Nobody comes to room that somebody has after all, or to who is to be alone.
 
     Who is to be kept off spot instances and finds no other place stays on one, though the plan took
-    its room for free.
+    its room for free. And who had time to lose when the plan was begun may have none by now.
     """
     state, wanted = context.state, context.plan_wanted
     for place in sorted(places):
         if not any(state.jobs[it.job].buys.kept for it in state.targeting(place)):
             continue
-        for comer in context.without_room(place):
+        for comer in context.unwelcome(place):
             context.turn_back(comer, place)
     context.plan_wanted = wanted  # The next plan would be the same.
 

@@ -165,6 +165,7 @@ class ViewCache:
         self._told: dict[JobId, ToldEstimates] = {}
         self._jobs: dict[JobId, None] = {}
         self._instances: dict[InstanceId, None] = {}
+        self._alone: dict[JobId, set[InstanceId]] = {}
 
     def limited_to(
         self, counts: tuple[object, ...], limited: Callable[[Catalog, Any], Catalog]
@@ -225,6 +226,10 @@ class ViewCache:
         taken, self._jobs = list(self._jobs), {}
         return taken
 
+    def alone_where_some_came_or_went(self) -> list[JobId]:
+        """Jobs that are to be alone, of which it matters who else is where they are."""
+        return [job for job, places in self._alone.items() if places & self._instances.keys()]
+
     def outdated_instances(self) -> list[InstanceId]:
         """Take the instances whose views have to be made anew."""
         taken, self._instances = list(self._instances), {}
@@ -261,6 +266,9 @@ class ViewCache:
                 self.jobs.drop(job)
             else:
                 self.jobs.put(job, view)
+        self._alone.pop(job, None)
+        if any(run.alone for run in runs):
+            self._alone[job] = {run.instance for run in runs if run.instance is not None}
         for id_ in () if old is None else old.runs:
             if id_ not in seen:
                 self._put_run(id_, None)

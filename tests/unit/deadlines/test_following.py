@@ -9,7 +9,7 @@ import pytest
 from eva_master.control.machine import Machine
 from eva_master.control.settings import Settings
 from eva_master.control.state.store import State
-from eva_master.model.actions import Action, Reply, RequestPlan
+from eva_master.model.actions import Action, Reply
 from eva_master.model.catalog import is_spot, spot_family
 from eva_master.model.errors import InvalidJob
 from eva_master.model.events import (
@@ -18,18 +18,15 @@ from eva_master.model.events import (
     LaunchFailed,
     Phase,
     PlanReady,
-    RunReport,
     Tick,
     WorkerFetched,
     WorkerRegistered,
-    WorkerReported,
 )
 from eva_master.model.ids import InstanceId, JobId, Millis, RunId
 from eva_master.model.job import Deadline, JobKind
-from eva_master.model.planning.plan import Assign, Hold, NewInstance, Plan
+from eva_master.model.planning.plan import Assign, Hold, Plan
 from eva_master.model.planning.snapshot import RunView
 from eva_master.model.planning.spot_choice import SpotChoice
-from eva_master.model.resources import Resources
 from eva_master.model.states import Buys, JobState, RunState
 from tests.unit.control.test_control_cloud import (
     CATALOG,
@@ -342,37 +339,3 @@ def test_who_finds_no_other_place_keeps_its_room() -> None:
     entries = (Hold(RUN, "nothing is left"), Assign(OTHER, FIRST))
     it.handle([PlanReady(asked.round, Plan((), entries), None)], Millis(11 * HOUR + 2))
     assert (it.state.runs[RUN].target, it.state.runs[OTHER].target) == (FIRST, None)
-
-
-def test_who_is_to_be_alone_does_not_stop_to_be_in_company_elsewhere() -> None:
-    """Who is there was to go to a spot instance, which is refused."""
-    size = Resources(0, 2_000, 4_096)
-    roomy = replace(ZONES[0], type=replace(ZONES[0].type, name="c.2", capacity=size))
-    it = Machine(State((*CATALOG, roomy)), machine().settings)
-    for number, (event, run, name) in enumerate(
-        ((within(2.025), RUN, FIRST), (another(), OTHER, SECOND)), start=1
-    ):
-        at = Millis(number * HOUR // 4)
-        asked = request(it.handle([event], at))
-        new = Plan((NewInstance(0, roomy),), (Assign(run, 0),))
-        it.handle([PlanReady(asked.round, new, None)], at)
-        late = Millis(at + 600_000)
-        for news in (
-            InstanceUp(name, late),
-            WorkerRegistered(name, 1, size, ()),
-            WorkerReported(name, 1, (RunReport(run, 1, Phase.RUNNING),)),
-        ):
-            for asked in it.handle([news], late):
-                if isinstance(asked, RequestPlan):
-                    it.handle([PlanReady(asked.round, Plan(), None)], late)
-    assert it.state.jobs[JOB].buys is Buys.ALONE
-    asked = request(it.handle([another("third")], Millis(HOUR - 1)))
-    company = Plan((), (Assign(RunId("third-3/0"), FIRST),))
-    it.handle([PlanReady(asked.round, company, None)], Millis(HOUR - 1))
-    it.state.view_cache.job_changed(JOB)  # as whatever its task reports does
-    asked = request(it.handle([another("fourth")], Millis(HOUR)))
-    swap = Plan((NewInstance(0, SPOT),), (Assign(OTHER, 0), Assign(RUN, SECOND)))
-    it.handle([PlanReady(asked.round, swap, None)], Millis(HOUR))
-    assert (it.state.runs[OTHER].target, it.state.runs[RUN].target) == (THIRD, SECOND)
-    it.handle([LaunchFailed(THIRD, Millis(HOUR), "none left")], Millis(HOUR + 1))
-    assert (it.state.runs[OTHER].target, it.state.runs[RUN].target) == (SECOND, FIRST)

@@ -1,0 +1,164 @@
+"""Nobody comes to where a job is that would be late in company."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from eva_master.control.machine import Machine
+from eva_master.control.state.store import State
+from eva_master.model.actions import RequestPlan
+from eva_master.model.events import (
+    Event,
+    InstanceUp,
+    LaunchFailed,
+    Phase,
+    PlanReady,
+    RunReport,
+    WorkerRegistered,
+    WorkerReported,
+)
+from eva_master.model.ids import InstanceId, Millis, RunId
+from eva_master.model.planning.plan import Assign, NewInstance, Plan
+from eva_master.model.planning.snapshot import Snapshot
+from eva_master.model.resources import Resources
+from eva_master.model.states import Buys
+from tests.unit.control.test_control_cloud import CATALOG, FIRST, SECOND, SPOT, ZONES, request
+from tests.unit.deadlines.test_following import JOB, another, machine, within
+
+ROOMY = Resources(0, 2_000, 2_048)
+"""Twice what a task needs."""
+LARGE = replace(ZONES[0], type=replace(ZONES[0].type, name="c.2", capacity=ROOMY))
+RUNS = tuple(RunId(f"{JOB}/{index}") for index in range(3))
+LATE_MS = 12 * 60_000
+NEIGHBOUR = RunId("second-2/0")
+FARTHER = RunId("third-3/0")
+THIRD = InstanceId("i00003")
+
+
+def told(it: Machine, event: Event, at: int) -> None:
+    """Hand an event over, whose plans change nothing."""
+    for action in it.handle([event], Millis(at)):
+        if isinstance(action, RequestPlan):
+            it.handle([PlanReady(action.round, Plan(), None)], Millis(at))
+
+
+def seen(it: Machine, at: int) -> Snapshot:
+    """What a policy is shown when one more job has come."""
+    asked = request(it.handle([another(f"at-{at}")], Millis(at)))
+    it.handle([PlanReady(asked.round, Plan(), None)], Millis(at))
+    return asked.snapshot
+
+
+def gang_of_three() -> Machine:
+    """Two of it start on one instance and the third on another, with room for somebody else."""
+    it = Machine(State((*CATALOG, LARGE)), machine().settings)
+    event = within(2.2)
+    event = replace(event, spec=replace(event.spec, tasks=event.spec.tasks * 3))
+    asked = request(it.handle([event], Millis(0)))
+    places = zip(RUNS, (0, 0, 1), strict=True)
+    entries = tuple(Assign(run, place) for run, place in places)
+    new = (NewInstance(0, LARGE), NewInstance(1, LARGE))
+    it.handle([PlanReady(asked.round, Plan(new, entries), None)], Millis(1))
+    for name in (FIRST, SECOND):
+        told(it, InstanceUp(name, Millis(2)), 2)
+        told(it, WorkerRegistered(name, 1, ROOMY, ()), 3)
+    return it
+
+
+def begins_late(it: Machine, *beside: RunId) -> None:
+    """It runs when there is no time to lose any more; so do others beside its third task."""
+    for name, runs in ((FIRST, RUNS[:2]), (SECOND, RUNS[2:] + beside)):
+        reports = tuple(RunReport(run, 1, Phase.RUNNING) for run in runs)
+        told(it, WorkerReported(name, 1, reports), LATE_MS)
+    assert it.state.jobs[JOB].buys is Buys.ALONE
+
+
+def places(it: Machine, at: int) -> dict[RunId, tuple[InstanceId | None, bool, Resources | None]]:
+    """Where the gang is shown to be, whether it may be moved, and what each of it takes there."""
+    family = LARGE.type.family
+    views = {view.id: view for view in seen(it, at).runs if view.job == JOB}
+    return {
+        run: (view.instance, view.pinned, view.task.demand_on(family))
+        for run, view in views.items()
+    }
+
+
+def test_all_room_where_it_is_alone_is_taken() -> None:
+    it = gang_of_three()
+    begins_late(it)
+    need = it.state.jobs[JOB].spec.tasks[0].demand_on(LARGE.type.family)
+    assert places(it, LATE_MS + 1) == {
+        RUNS[0]: (FIRST, True, need),
+        RUNS[1]: (FIRST, True, need),
+        RUNS[2]: (SECOND, True, ROOMY),
+    }
+
+
+def test_it_stays_as_soon_as_who_was_beside_it_is_to_leave() -> None:
+    it = gang_of_three()
+    asked = request(it.handle([another()], Millis(5)))
+    it.handle([PlanReady(asked.round, Plan((), (Assign(NEIGHBOUR, SECOND),)), None)], Millis(6))
+    begins_late(it, NEIGHBOUR)
+    assert not any(pinned for _, pinned, _ in places(it, LATE_MS + 1).values()), "it may have to go"
+    asked = request(it.handle([another("third")], Millis(LATE_MS + 2)))
+    leaves = Plan((NewInstance(0, ZONES[0]),), (Assign(NEIGHBOUR, 0),))
+    it.handle([PlanReady(asked.round, leaves, None)], Millis(LATE_MS + 2))
+    assert it.state.runs[NEIGHBOUR].target not in (None, SECOND)
+    found = places(it, LATE_MS + 3)
+    assert all(pinned for _, pinned, _ in found.values())
+    assert found[RUNS[2]][2] == ROOMY
+
+
+def test_a_plan_that_was_begun_before_brings_nobody() -> None:
+    it = gang_of_three()
+    asked = request(it.handle([another()], Millis(5)))
+    alone = Plan((NewInstance(0, ZONES[0]),), (Assign(NEIGHBOUR, 0),))
+    it.handle([PlanReady(asked.round, alone, None)], Millis(6))
+    told(it, InstanceUp(THIRD, Millis(7)), 7)
+    told(it, WorkerRegistered(THIRD, 1, ZONES[0].type.capacity, ()), 8)
+    told(it, WorkerReported(THIRD, 1, (RunReport(NEIGHBOUR, 1, Phase.RUNNING),)), 9)
+    asked = request(it.handle([another("third")], Millis(LATE_MS - 1)))
+    begins_late(it)
+    joins = Plan((), (Assign(NEIGHBOUR, SECOND),))
+    it.handle([PlanReady(asked.round, joins, None)], Millis(LATE_MS + 1))
+    assert it.state.runs[NEIGHBOUR].target == THIRD
+
+
+def alone_beside_a_neighbour() -> Machine:
+    """A job runs beside a neighbour, and another by itself, when no time is left to be lost."""
+    it = Machine(State((*CATALOG, LARGE)), machine().settings)
+    placed = (
+        (within(2.025), RUNS[0], 0, FIRST),
+        (another(), NEIGHBOUR, FIRST, FIRST),
+        (another("third"), FARTHER, 0, SECOND),
+    )
+    for event, run, where, _ in placed:
+        asked = request(it.handle([event], Millis(0)))
+        new = (NewInstance(0, LARGE),) if where == 0 else ()
+        it.handle([PlanReady(asked.round, Plan(new, (Assign(run, where),)), None)], Millis(0))
+    for name in (FIRST, SECOND):
+        told(it, InstanceUp(name, Millis(2)), 2)
+        told(it, WorkerRegistered(name, 1, ROOMY, ()), 3)
+        there = (run for _, run, _, place in placed if place == name)
+        reports = tuple(RunReport(run, 1, Phase.RUNNING) for run in there)
+        told(it, WorkerReported(name, 1, reports), LATE_MS)
+    assert it.state.jobs[JOB].buys is Buys.ALONE
+    return it
+
+
+def planned(it: Machine, plan: Plan, at: int) -> None:
+    """Have such a plan made when one more job has come."""
+    asked = request(it.handle([another(f"at-{at}")], Millis(at)))
+    it.handle([PlanReady(asked.round, plan, None)], Millis(at))
+
+
+def test_it_does_not_stop_to_be_in_company_elsewhere() -> None:
+    it = alone_beside_a_neighbour()
+    planned(it, Plan((), (Assign(RUNS[0], SECOND),)), LATE_MS + 1)
+    assert it.state.runs[RUNS[0]].target == FIRST
+    # Who is there is to go to a spot instance, which is refused.
+    swap = Plan((NewInstance(0, SPOT),), (Assign(FARTHER, 0), Assign(RUNS[0], SECOND)))
+    planned(it, swap, LATE_MS + 2)
+    assert (it.state.runs[FARTHER].target, it.state.runs[RUNS[0]].target) == (THIRD, SECOND)
+    it.handle([LaunchFailed(THIRD, Millis(LATE_MS + 3), "none left")], Millis(LATE_MS + 4))
+    assert (it.state.runs[FARTHER].target, it.state.runs[RUNS[0]].target) == (SECOND, FIRST)
