@@ -31,7 +31,7 @@ from eva_master.model.planning.snapshot import (
 )
 from eva_master.packing.interference.throughput import UNPROFILED, Ints
 from eva_master.packing.planner_cache import PlannerCache
-from eva_master.packing.profiling import unprofiled
+from eva_master.packing.profiling import in_time_if_alone, unprofiled
 from eva_master.packing.valuation.gang_pace import Part, parts
 from eva_master.packing.valuation.reservation_price import worths
 from eva_master.packing.valuation.task_classes import UNKNOWN, PricedShape, RankedClass, TaskClass
@@ -157,9 +157,9 @@ class Problem:
         self.default_ppm = valuation.default_ppm if valuation.interference else MILLION
         self._by_base = valuation.by_base
         self._observed = cache.observations(table)
-        self._alone = frozenset(it.id for it in snapshot.runs if it.alone)
+        self._alone = in_time_if_alone(snapshot)
         if valuation.interference:
-            self._alone |= unprofiled(snapshot, self._measured)
+            self._alone.update(dict.fromkeys(unprofiled(snapshot, self._measured), UNPROFILED))
         ranked, self.class_of = self._classify(valuation.multi_task_view and valuation.interference)
         self.classes = tuple([one.task_class for one in ranked])
         self.uniform = not any(task_class.prices for task_class in self.classes)
@@ -193,8 +193,8 @@ class Problem:
         keys: dict[tuple[TaskShape, Workload, int], list[RunId]] = {}
         plain: dict[TaskTraits, list[RunId]] = {}
         for run, trait in zip(self.snapshot.runs, traits, strict=True):
-            alone = run.id in self._alone
-            if not alone and run.job not in gangs:
+            alone = self._alone.get(run.id)
+            if alone is None and run.job not in gangs:
                 members = plain.get(trait)
                 if members is None:
                     shape = shape_of[trait]
@@ -203,7 +203,7 @@ class Problem:
                 members.append(run.id)
                 continue
             shape = shape_in_gang.get(run.id, shape_of[trait])
-            label = UNPROFILED if alone else self._label(trait.workload)
+            label = alone or self._label(trait.workload)
             charge = gangs.get(run.job, priced[shape].price)
             keys.setdefault((shape, label, charge), []).append(run.id)
         grouped = sorted(

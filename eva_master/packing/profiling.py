@@ -1,4 +1,4 @@
-"""Which tasks run alone for a while, so that the throughput of their workloads becomes known."""
+"""Which tasks run alone: for a while, so that they are measured, or since they would be late."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from eva_master.model.ids import JobId, RunId, Workload
 from eva_master.model.job import JobKind
 from eva_master.model.planning.snapshot import RunView, Snapshot
+from eva_master.packing.interference.throughput import UNPROFILED, only_its_own
 from eva_master.packing.valuation.reservation_price import Rates
 
 _ALONE_OF_A_JOB = 2
@@ -50,6 +51,24 @@ def unprofiled(snapshot: Snapshot, measured: Mapping[Workload, Rates]) -> frozen
             of_job[unit[0].job] += 1
             chosen.update(run.id for run in unit)
     return frozenset(chosen)
+
+
+def in_time_if_alone(snapshot: Snapshot) -> dict[RunId, Workload]:
+    """Task runs that in company would be late for their deadlines, and their labels.
+
+    Those of a gang may be beside each other: they are late or in time together.
+    """
+    found: dict[RunId, Workload] = {}
+    gangs: dict[JobId, Workload] = {}
+    if not any(run.alone for run in snapshot.runs):
+        return found
+    several = {job.id for job in snapshot.jobs if job.kind is JobKind.GANG and len(job.runs) > 1}
+    for run in snapshot.runs:
+        if run.alone and run.job in several:
+            found[run.id] = gangs.setdefault(run.job, only_its_own(len(gangs)))
+        elif run.alone:
+            found[run.id] = UNPROFILED
+    return found
 
 
 def _in_order(snapshot: Snapshot, unknown: Mapping[RunId, RunView]) -> Iterator[list[RunView]]:

@@ -253,13 +253,17 @@ def _view(state: PlanningRecords, job: Job, run: TaskRun, rest: _Rest) -> RunVie
 
 
 def _stays(state: PlanningRecords, job: Job, run: TaskRun) -> bool:
-    """Whether no plan moves a task run without time to lose; a neighbour may have to go, or it."""
+    """Whether no plan moves a task run without time to lose.
+
+    Others have to leave who is to be alone; of two that no plan moves one has to go.
+    """
     place = scope.place(state, run)
     if place is None:
         return False
     if job.buys is not Buys.ALONE:
         return True
-    return all(state.runs[it].job == job.id for it in state.view_cache.residents(place))
+    others = {state.runs[it].job for it in state.view_cache.residents(place)} - {job.id}
+    return not any(state.jobs[it].buys.kept for it in others)
 
 
 def _free(state: PlanningRecords, seen: list[TaskRun], place: InstanceId) -> Resources:

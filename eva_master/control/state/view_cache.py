@@ -295,6 +295,8 @@ class ViewCache:
             self.runs.put(id_, view)
             if old is None or view.task is not old.task:
                 self._note_workload(view, 1)
+        if old is not None and view is not None and view.pinned is not old.pinned and after:
+            self._instances[after] = None
         if before != after:
             if before is not None:
                 self._residents[before].discard(id_)

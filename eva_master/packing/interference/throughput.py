@@ -26,6 +26,16 @@ UNPROFILED = Workload("\0unprofiled")
 """Of tasks that are to be alone: nobody knows their standalone throughput, or they would be late.
 Beside one of them, and itself beside anyone, a task is held to make no progress to speak of."""
 
+
+def only_its_own(number: int) -> Workload:
+    """The label of the members of a gang that are to be beside nobody but each other.
+
+    Args:
+        number: Of the gang, among those that are in one problem.
+    """
+    return Workload(f"{UNPROFILED} {number}")
+
+
 _TASK_SETS_REMEMBERED = 262_144
 """Task sets whose throughput a model remembers."""
 
@@ -104,6 +114,10 @@ class JoinLosses(NamedTuple):
     members: Ints
 
 
+def _is_alone(label: Workload) -> bool:
+    return label.startswith(UNPROFILED)
+
+
 class ThroughputModel(ExactThroughput):
     """Normalised throughput of task sets over a fixed list of workloads, in millionths.
 
@@ -126,8 +140,11 @@ class ThroughputModel(ExactThroughput):
         super().__init__(observations.values.get, default_ppm, names)
         self._observations = observations
         self.pairs: Ints = np.full((len(names), len(names)), default_ppm, dtype=np.int64)
-        if UNPROFILED in self.index:
-            self.pairs[self.index[UNPROFILED], :] = self.pairs[:, self.index[UNPROFILED]] = 1
+        for label in filter(_is_alone, self.index):
+            alone = self.index[label]
+            self.pairs[alone, :] = self.pairs[:, alone] = 1
+            if label != UNPROFILED:
+                self.pairs[alone, alone] = MILLION
         for workload in self.index.keys() & observations.pairs.keys():
             known = observations.pairs[workload]
             for other in self.index.keys() & known.keys():

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from eva_master.control.machine import Machine
 from eva_master.control.state.store import State
 from eva_master.model.actions import RequestPlan
 from eva_master.model.events import (
     Event,
     InstanceUp,
+    JobSubmitted,
     LaunchFailed,
     Phase,
     PlanReady,
@@ -94,12 +97,19 @@ def test_all_room_where_it_is_alone_is_taken() -> None:
     }
 
 
-def test_it_stays_as_soon_as_who_was_beside_it_is_to_leave() -> None:
+def in_a_hurry() -> JobSubmitted:
+    """A neighbour that has no time to lose either."""
+    event = within(2.025)
+    return replace(event, command="second", spec=replace(event.spec, name="second"))
+
+
+@pytest.mark.parametrize("stays", [False, True])
+def test_who_is_beside_it_has_to_leave_unless_no_plan_moves_them(stays: bool) -> None:
     it = gang_of_three()
-    asked = request(it.handle([another()], Millis(5)))
+    asked = request(it.handle([in_a_hurry() if stays else another()], Millis(5)))
     it.handle([PlanReady(asked.round, Plan((), (Assign(NEIGHBOUR, SECOND),)), None)], Millis(6))
     begins_late(it, NEIGHBOUR)
-    assert not any(pinned for _, pinned, _ in places(it, LATE_MS + 1).values()), "it may have to go"
+    assert {pinned for _, pinned, _ in places(it, LATE_MS + 1).values()} == {not stays}
     asked = request(it.handle([another("third")], Millis(LATE_MS + 2)))
     leaves = Plan((NewInstance(0, ZONES[0]),), (Assign(NEIGHBOUR, 0),))
     it.handle([PlanReady(asked.round, leaves, None)], Millis(LATE_MS + 2))
@@ -125,11 +135,11 @@ def test_a_plan_that_was_begun_before_brings_nobody() -> None:
 
 
 def alone_beside_a_neighbour() -> Machine:
-    """A job runs beside a neighbour, and another by itself, when no time is left to be lost."""
+    """Two jobs run side by side, and another by itself, when they have no time left to lose."""
     it = Machine(State((*CATALOG, LARGE)), machine().settings)
     placed = (
         (within(2.025), RUNS[0], 0, FIRST),
-        (another(), NEIGHBOUR, FIRST, FIRST),
+        (in_a_hurry(), NEIGHBOUR, FIRST, FIRST),
         (another("third"), FARTHER, 0, SECOND),
     )
     for event, run, where, _ in placed:
