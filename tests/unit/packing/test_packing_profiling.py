@@ -62,6 +62,17 @@ def test_members_of_a_gang_are_apart_as_well():
     assert bought(profiled(cluster, "g")) == ["box"]
 
 
+@pytest.mark.parametrize("tier", [Tier.GREEDY, Tier.LP])
+@pytest.mark.parametrize("view", [False, True])
+def test_a_gang_that_is_late_in_company_is_together_and_nobody_joins_it(tier, view):
+    quarter = task("a", any=(0, 1, 4))
+    cluster = Cluster(BOX, HALF).job("g", quarter, quarter, kind=JobKind.GANG).job("1", quarter)
+    snapshot = cluster.snapshot()
+    assert bought(snapshot, tier) == ["box"]
+    runs = tuple(replace(run, alone=run.job == "g") for run in snapshot.runs)
+    assert bought(replace(snapshot, runs=runs), tier, multi_task_view=view) == ["half", "half"]
+
+
 def test_nobody_joins_one_that_is_being_profiled():
     cluster = Cluster(BOX, HALF).instance("i", "box")
     cluster.job("1", task("a", any=(0, 2, 8)), on=["i"]).job("2", task("b", any=(0, 2, 8)))
