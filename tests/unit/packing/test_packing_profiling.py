@@ -68,7 +68,7 @@ def test_a_gang_that_is_late_in_company_is_together_and_nobody_joins_it(tier, vi
     quarter = task("a", any=(0, 1, 4))
     cluster = Cluster(BOX, HALF).job("g", quarter, quarter, kind=JobKind.GANG).job("1", quarter)
     snapshot = cluster.snapshot()
-    assert bought(snapshot, tier) == ["box"]
+    assert bought(snapshot) == ["box"]
     runs = tuple(replace(run, alone=run.job == "g") for run in snapshot.runs)
     assert bought(replace(snapshot, runs=runs), tier, multi_task_view=view) == ["half", "half"]
 
