@@ -44,16 +44,17 @@ def follow(context: Context, job: Job) -> None:
     found = _patient(context, job) if spec.deadline is None else _in_time(context, job)
     buys, look_ms, wait_ms = found
     until_ms = None if wait_ms is None else Millis(context.now + wait_ms)
-    if buys is job.buys:
-        if _differ(until_ms, job.buys_until_ms):
-            context.put_job(replace(job, buys_until_ms=until_ms))
-            context.state.view_cache.job_changed(job.id)
-    else:
+    if buys is not job.buys:
         context.put_job(replace(job, buys=buys, buys_ms=context.now, buys_until_ms=until_ms))
         context.state.view_cache.job_changed(job.id)
         context.plan_wanted = True
         if buys.kept:
             _turn_back(context, job)
+    elif _differ(until_ms, job.buys_until_ms):
+        context.put_job(replace(job, buys_until_ms=until_ms))
+        context.state.view_cache.job_changed(job.id)
+    if buys.kept and _came_to_spot(context, job):
+        context.plan_wanted = True
     if look_ms is not None:
         _look_again(context, job, Millis(context.now + max(_SHORTEST_MS, look_ms)))
 
@@ -71,6 +72,17 @@ def _look_again(context: Context, job: Job, at: Millis) -> None:
     if before is None or before <= context.now or at < before:
         context.deadlines.looks[job.id] = at
         context.alarms.at(at, Alarm.job(job.id))
+
+
+def _came_to_spot(context: Context, job: Job) -> bool:
+    """Whether one runs on a spot instance since this moment: it could not be moved before."""
+    return any(
+        run.state is RunState.RUNNING
+        and run.history[-1][1] == context.now
+        and run.instance is not None
+        and context.state.instances[run.instance].offering.purchase is Purchase.SPOT
+        for run in context.state.in_hand(job.id)
+    )
 
 
 def _turn_back(context: Context, job: Job) -> None:

@@ -60,6 +60,8 @@ class _Measured:
         since_ms: That time, `None` if they do not run.
         speed: How fast the families that they are on let them run.
         company_ppm: How fast they are against running alone there.
+        untold_ms: Standalone time for which they ran on, before they began to stop, since steps
+            were told. Who stops stores it.
     """
 
     left: Left
@@ -68,6 +70,7 @@ class _Measured:
     since_ms: Millis | None = None
     speed: Fraction = Fraction(1)
     company_ppm: int = MILLION
+    untold_ms: int = 0
 
     def work(self) -> RemainingWork:
         """The same for policies.
@@ -378,7 +381,7 @@ def _outlook(state: Records, run: TaskRun, measured: _Measured | None, now: Mill
     running = run.state is RunState.RUNNING
     between = measured.eta_range_ms(now) if running else None
     return Outlook(
-        left_ms=measured.work().left_ms(now),
+        left_ms=max(0, measured.work().left_ms(now) - measured.untold_ms),
         estimated=measured.left.estimated,
         eta_ms=measured.eta_ms(now) if running else None,
         earliest_ms=None if between is None else between[0],
@@ -513,7 +516,20 @@ def _measured(
         since,
         speed,
         MILLION if company is None else company,
+        _untold_ms(state, teller) if found.by_steps else 0,
     )
+
+
+def _untold_ms(state: Records, teller: TaskRun) -> int:
+    if teller.state is not RunState.STOPPING:
+        return 0
+    (before, began), (_, stops) = teller.history[-2:]
+    if before != RunState.RUNNING:
+        return 0
+    placed = placed_with(state, teller)
+    company = _company(state, teller, placed)
+    pace = family_speed(state, placed) * size_speed(state, placed) * (company or MILLION) / MILLION
+    return int(max(0, stops - max(began, teller.progress.at_ms or 0)) * pace)
 
 
 def _extent(

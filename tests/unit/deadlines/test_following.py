@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from eva_master.control.machine import Machine
+from eva_master.control.measure.remaining import left_ms
 from eva_master.control.settings import Settings
 from eva_master.control.state.store import State
 from eva_master.model.actions import Action, Reply
@@ -18,15 +19,17 @@ from eva_master.model.events import (
     LaunchFailed,
     Phase,
     PlanReady,
+    ProgressSampled,
     Tick,
     WorkerFetched,
     WorkerRegistered,
 )
-from eva_master.model.ids import InstanceId, JobId, Millis, RunId
+from eva_master.model.ids import MILLION, InstanceId, JobId, Millis, RunId
 from eva_master.model.job import Deadline, JobKind
-from eva_master.model.planning.plan import Assign, Hold, Plan
+from eva_master.model.planning.plan import Assign, Hold, NewInstance, Plan
 from eva_master.model.planning.snapshot import RunView
 from eva_master.model.planning.spot_choice import SpotChoice
+from eva_master.model.records import Progress
 from eva_master.model.states import Buys, JobState, RunState
 from tests.unit.control.test_control_cloud import (
     CATALOG,
@@ -339,3 +342,40 @@ def test_who_finds_no_other_place_keeps_its_room() -> None:
     entries = (Hold(RUN, "nothing is left"), Assign(OTHER, FIRST))
     it.handle([PlanReady(asked.round, Plan((), entries), None)], Millis(11 * HOUR + 2))
     assert (it.state.runs[RUN].target, it.state.runs[OTHER].target) == (FIRST, None)
+
+
+def test_who_comes_to_a_spot_instance_without_time_to_lose_is_planned_for_at_once() -> None:
+    it = machine()
+    launched(it, it.handle([within(12)], Millis(0)), SPOT, 1)
+    it.handle([InstanceUp(FIRST, Millis(2))], Millis(2))
+    it.handle([WorkerRegistered(FIRST, 1, SIZE, ())], Millis(3))
+    late = 11 * HOUR
+    passed(it, it.handle([Tick()], Millis(late)), late)
+    assert it.state.jobs[JOB].buys.kept
+    assert it.state.runs[RUN].state is RunState.STARTING
+    view = shown(it.handle([reported(Phase.RUNNING)], Millis(late + 1)))
+    assert (view.instance, view.pinned) == (None, False)
+
+
+def test_who_stops_has_not_lost_what_it_has_done_since_it_told_of_it() -> None:
+    it = machine()
+    event = within(12, total_steps=7_200)
+    rate = ((C, MILLION), (spot_family(C), MILLION))
+    tasks = tuple(replace(task, throughput=rate) for task in event.spec.tasks)
+    event = replace(event, spec=replace(event.spec, duration_ms=None, tasks=tasks))
+    launched(it, it.handle([event], Millis(0)), SPOT, 1)
+    it.handle([InstanceUp(FIRST, Millis(2))], Millis(2))
+    it.handle([WorkerRegistered(FIRST, 1, SIZE, ())], Millis(3))
+    it.handle([reported(Phase.RUNNING)], Millis(4))
+    sample = RUN, 1, Progress(steps=1_800, total_steps=7_200)
+    it.handle([ProgressSampled(FIRST, 2, (sample,))], Millis(HOUR // 2))
+    asked = request(it.handle([another()], Millis(HOUR)))
+    moves = Plan((NewInstance(0, ZONES[0]),), (Assign(RUN, 0),))
+    it.handle([PlanReady(asked.round, moves, None)], Millis(HOUR))
+    it.handle([InstanceUp(SECOND, Millis(HOUR))], Millis(HOUR))
+    it.handle([WorkerRegistered(SECOND, 1, SIZE, ())], Millis(HOUR))
+    before = left_ms(it.state, it.state.runs[RUN], Millis(HOUR))
+    it.handle([WorkerFetched(SECOND, 1, RUN)], Millis(HOUR))
+    assert it.state.runs[RUN].state is RunState.STOPPING
+    assert before == HOUR
+    assert left_ms(it.state, it.state.runs[RUN], Millis(HOUR + 60_000)) == HOUR
