@@ -29,7 +29,6 @@ from eva_master.model.states import (
     LIVE,
     TERMINAL_JOB,
     TERMINAL_RUN,
-    Buys,
     InstanceState,
     JobState,
     RunState,
@@ -458,7 +457,7 @@ class Context:
         Who waits has to start somewhere, be it in company.
         """
         there = self.state.targeting(place)
-        if not any(self.state.jobs[it.job].buys is Buys.ALONE for it in there):
+        if not any(self.state.jobs[it.job].buys.alone for it in there):
             return []
         if len({it.job for it in there}) == 1:
             return []

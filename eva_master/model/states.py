@@ -178,14 +178,21 @@ class Buys(StrEnum):
         SPOT: Spot instances alone: it waits for one while there is time to lose.
         ON_DEMAND: None of them: there is no time to lose.
         ALONE: Likewise, and it shares no instance: in company it would be late.
+        STAYS: Likewise, and others leave, not it: it would be late if it moved once more.
     """
 
     ANY = "any"
     SPOT = "spot"
     ON_DEMAND = "on_demand"
     ALONE = "alone"
+    STAYS = "stays"
 
     @property
     def kept(self) -> bool:
         """Whether it is kept off spot instances, and where it is."""
-        return self in (Buys.ON_DEMAND, Buys.ALONE)
+        return self is Buys.ON_DEMAND or self.alone
+
+    @property
+    def alone(self) -> bool:
+        """Whether it shares no instance."""
+        return self in (Buys.ALONE, Buys.STAYS)

@@ -16,7 +16,7 @@ from eva_master.model.ids import MILLION, MILLIS_PER_HOUR, Millis
 from eva_master.model.job import TaskSpec
 from eva_master.model.records import Job, TaskRun
 from eva_master.model.resources import Resources
-from eva_master.model.states import Buys, RunState
+from eva_master.model.states import RunState
 from eva_master.packing.deadlines.choice import Situation
 from eva_master.packing.deadlines.outlook import MIDDLE_AGE_MS, outlook
 from eva_master.packing.deadlines.table import Choice, Outlook
@@ -100,7 +100,7 @@ def _found_rooms(state: State) -> Iterator[_Free]:
         if instance.offering.purchase is Purchase.SPOT or not instance.takes_tasks:
             continue
         there = state.targeting(name)
-        if there and not any(state.jobs[it.job].buys is Buys.ALONE for it in there):
+        if there and not any(state.jobs[it.job].buys.alone for it in there):
             free = instance.offering.type.capacity - state.demand(there, instance)
             yield instance.offering, free
 

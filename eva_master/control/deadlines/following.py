@@ -147,9 +147,11 @@ def _in_time(context: Context, job: Job) -> _Found:
     # Who came back at once would have to leave again at the first loss.
     again_ms = max(stands.reserve_ms, 2 * _SHORTEST_MS)
     if stands.slack_ms <= (again_ms if job.buys.kept else _SHORTEST_MS):
-        alone = stands.slack_ms <= 0 or job.buys is Buys.ALONE
-        look_ms = stands.slack_ms if stands.slack_ms > 0 else None
-        return _Found(Buys.ALONE if alone else Buys.ON_DEMAND, look_ms)
+        if stands.slack_ms <= 0 or job.buys.alone:
+            buys = Buys.ALONE if stands.may_change else Buys.STAYS
+        else:
+            buys = Buys.ON_DEMAND
+        return _Found(buys, stands.slack_ms if stands.slack_ms > 0 else None)
     buys = Buys.ON_DEMAND if crowded else _chosen(context, job, stands)
     # Time to lose does not pass faster than the clock, unless work is lost, which is news.
     look_ms = stands.slack_ms - _SHORTEST_MS

@@ -40,6 +40,11 @@ class Slack:
     reserve_ms: int
     change_ms: int
 
+    @property
+    def may_change(self) -> bool:
+        """Whether there is time for a change, if only what was kept for it."""
+        return self.slack_ms + self.reserve_ms >= self.change_ms
+
 
 def refusal(
     state: PlanningRecords, spec: JobSpec, now: Millis, settings: Settings

@@ -222,7 +222,7 @@ def _views(
                 pinned = pinned or _stays(state, job, run)
             place = scope.place(state, run, fixed=pinned)
             free = NOTHING
-            if pinned and place is not None and job.buys is Buys.ALONE and place not in closed:
+            if pinned and place is not None and job.buys.alone and place not in closed:
                 free = _free(state, seen, place)
                 closed.add(place)
             rest = place, pinned, work, ran.get(run.id), free
@@ -248,22 +248,18 @@ def _view(state: PlanningRecords, job: Job, run: TaskRun, rest: _Rest) -> RunVie
         ran=ran,
         running_since_ms=_running_since_ms(run),
         pool=run.pool if place is not None else "",
-        alone=job.buys is Buys.ALONE,
+        alone=job.buys.alone,
     )
 
 
 def _stays(state: PlanningRecords, job: Job, run: TaskRun) -> bool:
-    """Whether no plan moves a task run without time to lose.
-
-    Others have to leave who is to be alone; of two that no plan moves one has to go.
-    """
+    """Whether no plan moves a task run without time to lose; a neighbour may have to go, or it."""
     place = scope.place(state, run)
     if place is None:
         return False
     if job.buys is not Buys.ALONE:
         return True
-    others = {state.runs[it].job for it in state.view_cache.residents(place)} - {job.id}
-    return not any(state.jobs[it].buys.kept for it in others)
+    return all(state.runs[it].job == job.id for it in state.view_cache.residents(place))
 
 
 def _free(state: PlanningRecords, seen: list[TaskRun], place: InstanceId) -> Resources:

@@ -6,13 +6,15 @@ from dataclasses import replace
 
 import pytest
 
+from eva_master.control.context import Context
+from eva_master.control.deadlines import following
+from eva_master.control.deadlines.slack import Slack
 from eva_master.control.machine import Machine
 from eva_master.control.state.store import State
 from eva_master.model.actions import RequestPlan
 from eva_master.model.events import (
     Event,
     InstanceUp,
-    JobSubmitted,
     LaunchFailed,
     Phase,
     PlanReady,
@@ -23,6 +25,7 @@ from eva_master.model.events import (
 from eva_master.model.ids import InstanceId, Millis, RunId
 from eva_master.model.planning.plan import Assign, NewInstance, Plan
 from eva_master.model.planning.snapshot import Snapshot
+from eva_master.model.records import Job
 from eva_master.model.resources import Resources
 from eva_master.model.states import Buys
 from tests.unit.control.test_control_cloud import CATALOG, FIRST, SECOND, SPOT, ZONES, request
@@ -31,8 +34,8 @@ from tests.unit.deadlines.test_following import JOB, another, machine, within
 ROOMY = Resources(0, 2_000, 2_048)
 """Twice what a task needs."""
 LARGE = replace(ZONES[0], type=replace(ZONES[0].type, name="c.2", capacity=ROOMY))
+NOW = 1_000
 RUNS = tuple(RunId(f"{JOB}/{index}") for index in range(3))
-LATE_MS = 12 * 60_000
 NEIGHBOUR = RunId("second-2/0")
 FARTHER = RunId("third-3/0")
 THIRD = InstanceId("i00003")
@@ -68,12 +71,23 @@ def gang_of_three() -> Machine:
     return it
 
 
-def begins_late(it: Machine, *beside: RunId) -> None:
-    """It runs when there is no time to lose any more; so do others beside its third task."""
+def runs_now(it: Machine, *beside: RunId) -> None:
+    """The three run, and others beside the third."""
     for name, runs in ((FIRST, RUNS[:2]), (SECOND, RUNS[2:] + beside)):
         reports = tuple(RunReport(run, 1, Phase.RUNNING) for run in runs)
-        told(it, WorkerReported(name, 1, reports), LATE_MS)
-    assert it.state.jobs[JOB].buys is Buys.ALONE
+        told(it, WorkerReported(name, 1, reports), NOW)
+
+
+@pytest.fixture(name="bought", params=[Buys.ALONE])
+def _bought(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Buys:
+    """What is bought for jobs with deadlines, from now on: they have no time to lose."""
+    buys: Buys = request.param
+
+    def found(context: Context, job: Job) -> following._Found:
+        return following._Found(Buys.ANY if context.now < NOW else buys)
+
+    monkeypatch.setattr(following, "_in_time", found)
+    return buys
 
 
 def places(it: Machine, at: int) -> dict[RunId, tuple[InstanceId | None, bool, Resources | None]]:
@@ -86,39 +100,35 @@ def places(it: Machine, at: int) -> dict[RunId, tuple[InstanceId | None, bool, R
     }
 
 
+@pytest.mark.usefixtures("bought")
 def test_all_room_where_it_is_alone_is_taken() -> None:
     it = gang_of_three()
-    begins_late(it)
+    runs_now(it)
     need = it.state.jobs[JOB].spec.tasks[0].demand_on(LARGE.type.family)
-    assert places(it, LATE_MS + 1) == {
+    assert places(it, NOW + 1) == {
         RUNS[0]: (FIRST, True, need),
         RUNS[1]: (FIRST, True, need),
         RUNS[2]: (SECOND, True, ROOMY),
     }
 
 
-def in_a_hurry() -> JobSubmitted:
-    """A neighbour that has no time to lose either."""
-    event = within(2.025)
-    return replace(event, command="second", spec=replace(event.spec, name="second"))
-
-
-@pytest.mark.parametrize("stays", [False, True])
-def test_who_is_beside_it_has_to_leave_unless_no_plan_moves_them(stays: bool) -> None:
+@pytest.mark.parametrize("bought", [Buys.ALONE, Buys.STAYS], indirect=True)
+def test_it_or_who_is_beside_it_leaves_while_it_has_time_for_that(bought: Buys) -> None:
     it = gang_of_three()
-    asked = request(it.handle([in_a_hurry() if stays else another()], Millis(5)))
+    asked = request(it.handle([another()], Millis(5)))
     it.handle([PlanReady(asked.round, Plan((), (Assign(NEIGHBOUR, SECOND),)), None)], Millis(6))
-    begins_late(it, NEIGHBOUR)
-    assert {pinned for _, pinned, _ in places(it, LATE_MS + 1).values()} == {not stays}
-    asked = request(it.handle([another("third")], Millis(LATE_MS + 2)))
+    runs_now(it, NEIGHBOUR)
+    assert {pinned for _, pinned, _ in places(it, NOW + 1).values()} == {bought is Buys.STAYS}
+    asked = request(it.handle([another("third")], Millis(NOW + 2)))
     leaves = Plan((NewInstance(0, ZONES[0]),), (Assign(NEIGHBOUR, 0),))
-    it.handle([PlanReady(asked.round, leaves, None)], Millis(LATE_MS + 2))
+    it.handle([PlanReady(asked.round, leaves, None)], Millis(NOW + 2))
     assert it.state.runs[NEIGHBOUR].target not in (None, SECOND)
-    found = places(it, LATE_MS + 3)
+    found = places(it, NOW + 3)
     assert all(pinned for _, pinned, _ in found.values())
     assert found[RUNS[2]][2] == ROOMY
 
 
+@pytest.mark.usefixtures("bought")
 def test_a_plan_that_was_begun_before_brings_nobody() -> None:
     it = gang_of_three()
     asked = request(it.handle([another()], Millis(5)))
@@ -127,19 +137,19 @@ def test_a_plan_that_was_begun_before_brings_nobody() -> None:
     told(it, InstanceUp(THIRD, Millis(7)), 7)
     told(it, WorkerRegistered(THIRD, 1, ZONES[0].type.capacity, ()), 8)
     told(it, WorkerReported(THIRD, 1, (RunReport(NEIGHBOUR, 1, Phase.RUNNING),)), 9)
-    asked = request(it.handle([another("third")], Millis(LATE_MS - 1)))
-    begins_late(it)
+    asked = request(it.handle([another("third")], Millis(10)))
+    runs_now(it)
     joins = Plan((), (Assign(NEIGHBOUR, SECOND),))
-    it.handle([PlanReady(asked.round, joins, None)], Millis(LATE_MS + 1))
+    it.handle([PlanReady(asked.round, joins, None)], Millis(NOW + 1))
     assert it.state.runs[NEIGHBOUR].target == THIRD
 
 
 def alone_beside_a_neighbour() -> Machine:
-    """Two jobs run side by side, and another by itself, when they have no time left to lose."""
+    """A job runs beside another, and a third by itself, when it has no time left to lose."""
     it = Machine(State((*CATALOG, LARGE)), machine().settings)
     placed = (
-        (within(2.025), RUNS[0], 0, FIRST),
-        (in_a_hurry(), NEIGHBOUR, FIRST, FIRST),
+        (within(2.2), RUNS[0], 0, FIRST),
+        (another(), NEIGHBOUR, FIRST, FIRST),
         (another("third"), FARTHER, 0, SECOND),
     )
     for event, run, where, _ in placed:
@@ -149,10 +159,10 @@ def alone_beside_a_neighbour() -> Machine:
     for name in (FIRST, SECOND):
         told(it, InstanceUp(name, Millis(2)), 2)
         told(it, WorkerRegistered(name, 1, ROOMY, ()), 3)
+    for name in (FIRST, SECOND):
         there = (run for _, run, _, place in placed if place == name)
         reports = tuple(RunReport(run, 1, Phase.RUNNING) for run in there)
-        told(it, WorkerReported(name, 1, reports), LATE_MS)
-    assert it.state.jobs[JOB].buys is Buys.ALONE
+        told(it, WorkerReported(name, 1, reports), NOW)
     return it
 
 
@@ -162,13 +172,20 @@ def planned(it: Machine, plan: Plan, at: int) -> None:
     it.handle([PlanReady(asked.round, plan, None)], Millis(at))
 
 
+@pytest.mark.usefixtures("bought")
 def test_it_does_not_stop_to_be_in_company_elsewhere() -> None:
     it = alone_beside_a_neighbour()
-    planned(it, Plan((), (Assign(RUNS[0], SECOND),)), LATE_MS + 1)
+    planned(it, Plan((), (Assign(RUNS[0], SECOND),)), NOW + 1)
     assert it.state.runs[RUNS[0]].target == FIRST
     # Who is there is to go to a spot instance, which is refused.
     swap = Plan((NewInstance(0, SPOT),), (Assign(FARTHER, 0), Assign(RUNS[0], SECOND)))
-    planned(it, swap, LATE_MS + 2)
+    planned(it, swap, NOW + 2)
     assert (it.state.runs[FARTHER].target, it.state.runs[RUNS[0]].target) == (THIRD, SECOND)
-    it.handle([LaunchFailed(THIRD, Millis(LATE_MS + 3), "none left")], Millis(LATE_MS + 4))
+    it.handle([LaunchFailed(THIRD, Millis(NOW + 3), "none left")], Millis(NOW + 4))
     assert (it.state.runs[FARTHER].target, it.state.runs[RUNS[0]].target) == (SECOND, FIRST)
+
+
+@pytest.mark.parametrize(("slack_ms", "may"), [(0, True), (-20, True), (-21, False)])
+def test_it_may_change_while_there_is_time_for_that(slack_ms: int, may: bool) -> None:
+    stands = Slack(left_ms=1_000, slack_ms=slack_ms, reserve_ms=60, change_ms=40)
+    assert stands.may_change is may

@@ -156,7 +156,7 @@ def test_a_clock_that_jumps_over_it_has_it_turn_back_at_once() -> None:
     actions = it.handle([Tick()], Millis(alarm + HOUR))
     view = shown(actions)
     assert (view.instance, view.alone) == (None, True)
-    assert it.state.jobs[JOB].buys is Buys.ALONE
+    assert it.state.jobs[JOB].buys is Buys.STAYS
 
 
 def test_who_runs_on_demand_and_has_no_time_is_not_moved() -> None:

@@ -20,6 +20,7 @@ _CHECKPOINT_MS = 60_000
 _WHY = {
     Buys.ON_DEMAND: "it is kept off spot instances: there is no time to lose one",
     Buys.ALONE: "it shares no instance and is kept off spot ones: else it would be late",
+    Buys.STAYS: "it is not moved any more, and others leave its instance: else it would be late",
 }
 
 
