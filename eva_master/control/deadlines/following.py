@@ -12,7 +12,7 @@ from eva_master.control.deadlines.choosing import (
     situation_of,
     what_is_expected,
 )
-from eva_master.control.deadlines.slack import Slack, has_a_choice, slack
+from eva_master.control.deadlines.slack import Slack, has_a_choice, may_change, slack
 from eva_master.control.state.records import crew
 from eva_master.model.catalog import Purchase
 from eva_master.model.ids import MILLION, Millis
@@ -148,7 +148,8 @@ def _in_time(context: Context, job: Job) -> _Found:
     again_ms = max(stands.reserve_ms, 2 * _SHORTEST_MS)
     if stands.slack_ms <= (again_ms if job.buys.kept else _SHORTEST_MS):
         if stands.slack_ms <= 0 or job.buys.alone:
-            buys = Buys.ALONE if stands.may_change else Buys.STAYS
+            moves = may_change(context.state, job, context.now, context.settings)
+            buys = Buys.ALONE if moves else Buys.STAYS
         else:
             buys = Buys.ON_DEMAND
         return _Found(buys, stands.slack_ms if stands.slack_ms > 0 else None)

@@ -40,11 +40,6 @@ class Slack:
     reserve_ms: int
     change_ms: int
 
-    @property
-    def may_change(self) -> bool:
-        """Whether there is time for a change, if only what was kept for it."""
-        return self.slack_ms + self.reserve_ms >= self.change_ms
-
 
 def refusal(
     state: PlanningRecords, spec: JobSpec, now: Millis, settings: Settings
@@ -89,6 +84,16 @@ def slack(state: PlanningRecords, job: Job, now: Millis, settings: Settings) -> 
     return Slack(left_ms, slack_ms, reserve_ms, change_ms)
 
 
+def may_change(state: PlanningRecords, job: Job, now: Millis, settings: Settings) -> bool:
+    """Whether it arrives in time if it changes once more, and is alone from then on."""
+    assert job.spec.deadline is not None
+    left_ms = _left_ms(state, job, now, alone=True)
+    if left_ms is None:
+        return False
+    needs_ms = left_ms + _change_ms(state, job, settings)
+    return now + needs_ms <= job.spec.deadline.due_ms(job.submitted_ms)
+
+
 def _change_ms(
     state: PlanningRecords, job: Job, settings: Settings, *, slowest: bool = False
 ) -> int:
@@ -98,9 +103,9 @@ def _change_ms(
     return stops_ms + _start_ms(state, job.spec, kinds, settings, slowest=slowest)
 
 
-def _left_ms(state: PlanningRecords, job: Job, now: Millis) -> int | None:
+def _left_ms(state: PlanningRecords, job: Job, now: Millis, *, alone: bool = False) -> int | None:
     """How long a job goes on; of an array as many tasks run at once as it asks for."""
-    left = [remaining.left_ms(state, it, now) for it in in_work(state, job)]
+    left = [remaining.left_ms(state, it, now, alone=alone) for it in in_work(state, job)]
     waiting = 0 if job.is_gang else len(job.spec.tasks) - state.succeeded(job.id) - len(left)
     longest_ms = remaining.longest_ms(state, job) if waiting > 0 else 0
     known = [it for it in left if it is not None]

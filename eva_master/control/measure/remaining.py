@@ -282,12 +282,12 @@ def _of_kinds(state: Records, job: Job) -> Told:
     return of_spec(state, different, job.submitted_ms, state.telling(job))
 
 
-def left_ms(state: Records, run: TaskRun, now: Millis) -> int | None:
-    """How long a task run goes on at its present pace; `None` if that is not known."""
+def left_ms(state: Records, run: TaskRun, now: Millis, *, alone: bool = False) -> int | None:
+    """How long a task run goes on, in its present company or alone; `None` if that is not known."""
     job = state.jobs[run.job]
     group = list(crew(state, job.id)) if job.is_gang else [run]
     told = _outlook(state, run, _measured(state, group, JobEstimates.of_job(state, job)), now)
-    return told.left_ms if told.eta_ms is None else max(0, told.eta_ms - now)
+    return told.left_ms if alone or told.eta_ms is None else max(0, told.eta_ms - now)
 
 
 def contradicted(state: Records, job: Job) -> Contradicted | None:

@@ -8,7 +8,6 @@ import pytest
 
 from eva_master.control.context import Context
 from eva_master.control.deadlines import following
-from eva_master.control.deadlines.slack import Slack
 from eva_master.control.machine import Machine
 from eva_master.control.state.store import State
 from eva_master.model.actions import RequestPlan
@@ -183,9 +182,3 @@ def test_it_does_not_stop_to_be_in_company_elsewhere() -> None:
     assert (it.state.runs[FARTHER].target, it.state.runs[RUNS[0]].target) == (THIRD, SECOND)
     it.handle([LaunchFailed(THIRD, Millis(NOW + 3), "none left")], Millis(NOW + 4))
     assert (it.state.runs[FARTHER].target, it.state.runs[RUNS[0]].target) == (SECOND, FIRST)
-
-
-@pytest.mark.parametrize(("slack_ms", "may"), [(0, True), (-20, True), (-21, False)])
-def test_it_may_change_while_there_is_time_for_that(slack_ms: int, may: bool) -> None:
-    stands = Slack(left_ms=1_000, slack_ms=slack_ms, reserve_ms=60, change_ms=40)
-    assert stands.may_change is may
