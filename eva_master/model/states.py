@@ -175,13 +175,15 @@ class Buys(StrEnum):
 
     Attributes:
         ANY: All of it.
+        APART: All of it, and it shares no instance: in company it would be late.
         SPOT: Spot instances alone: it waits for one while there is time to lose.
         ON_DEMAND: None of them: there is no time to lose.
-        ALONE: Likewise, and it shares no instance: in company it would be late.
+        ALONE: Likewise, and it shares no instance.
         STAYS: Likewise, and others leave, not it: it would be late if it moved once more.
     """
 
     ANY = "any"
+    APART = "apart"
     SPOT = "spot"
     ON_DEMAND = "on_demand"
     ALONE = "alone"
@@ -190,9 +192,9 @@ class Buys(StrEnum):
     @property
     def kept(self) -> bool:
         """Whether it is kept off spot instances, and where it is."""
-        return self is Buys.ON_DEMAND or self.alone
+        return self in (Buys.ON_DEMAND, Buys.ALONE, Buys.STAYS)
 
     @property
     def alone(self) -> bool:
         """Whether it shares no instance."""
-        return self in (Buys.ALONE, Buys.STAYS)
+        return self in (Buys.APART, Buys.ALONE, Buys.STAYS)

@@ -28,6 +28,7 @@ from eva_master.model.records import Job
 from eva_master.model.states import (
     TERMINAL_JOB,
     TERMINAL_RUN,
+    Buys,
     InstanceState,
     JobState,
     RunState,
@@ -171,7 +172,7 @@ def _at_risk(job: Job, now: Millis) -> bool:
     deadline = job.spec.deadline
     if deadline is None:
         return False
-    return job.buys.alone or now > deadline.due_ms(job.submitted_ms)
+    return job.buys in (Buys.ALONE, Buys.STAYS) or now > deadline.due_ms(job.submitted_ms)
 
 
 def _states(figures: _Figures) -> Iterator[Metric]:

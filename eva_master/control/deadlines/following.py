@@ -12,7 +12,7 @@ from eva_master.control.deadlines.choosing import (
     situation_of,
     what_is_expected,
 )
-from eva_master.control.deadlines.slack import Slack, has_a_choice, may_change, slack
+from eva_master.control.deadlines.slack import Slack, has_a_choice, slack, slack_alone_ms
 from eva_master.control.state.records import crew
 from eva_master.model.catalog import Purchase
 from eva_master.model.ids import MILLION, Millis
@@ -147,20 +147,30 @@ def _in_time(context: Context, job: Job) -> _Found:
     # Who came back at once would have to leave again at the first loss.
     again_ms = max(stands.reserve_ms, 2 * _SHORTEST_MS)
     if stands.slack_ms <= (again_ms if job.buys.kept else _SHORTEST_MS):
-        if stands.slack_ms <= 0 or job.buys.alone:
-            moves = may_change(context.state, job, context.now, context.settings)
+        alone_ms = slack_alone_ms(context.state, job, context.now, stands)
+        gained_ms = alone_ms - stands.slack_ms
+        alone = replace(stands, left_ms=stands.left_ms - gained_ms, slack_ms=alone_ms)
+        if alone_ms > again_ms and not crowded and _chosen(context, job, alone) is Buys.ANY:
+            return _Found(Buys.APART, alone_ms - again_ms)
+        buys = Buys.ON_DEMAND
+        if stands.slack_ms <= 0 or (job.buys.kept and job.buys.alone):
+            moves = alone_ms + stands.reserve_ms >= stands.change_ms
             buys = Buys.ALONE if moves else Buys.STAYS
-        else:
-            buys = Buys.ON_DEMAND
         return _Found(buys, stands.slack_ms if stands.slack_ms > 0 else None)
     buys = Buys.ON_DEMAND if crowded else _chosen(context, job, stands)
+    if buys is Buys.ANY and job.buys is Buys.APART and _runs(context, job):
+        buys = Buys.APART  # Whoever left its company does not come back for it.
     # Time to lose does not pass faster than the clock, unless work is lost, which is news.
     look_ms = stands.slack_ms - _SHORTEST_MS
     if context.settings.pool_share_ppm < MILLION and stands.slack_ms > stands.reserve_ms:
         look_ms = stands.slack_ms - stands.reserve_ms + 1  # Then pools may be crowded.
-    if buys is Buys.ANY:
+    if buys in (Buys.ANY, Buys.APART):
         return _Found(buys, look_ms)
     return _Found(buys, min(_LOOK_MS, look_ms), look_ms if buys is Buys.SPOT else None)
+
+
+def _runs(context: Context, job: Job) -> bool:
+    return any(it.state is RunState.RUNNING for it in context.state.in_hand(job.id))
 
 
 def _chosen(context: Context, job: Job, stands: Slack) -> Buys:

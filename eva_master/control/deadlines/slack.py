@@ -84,14 +84,10 @@ def slack(state: PlanningRecords, job: Job, now: Millis, settings: Settings) -> 
     return Slack(left_ms, slack_ms, reserve_ms, change_ms)
 
 
-def may_change(state: PlanningRecords, job: Job, now: Millis, settings: Settings) -> bool:
-    """Whether it arrives in time if it changes once more, and is alone from then on."""
-    assert job.spec.deadline is not None
+def slack_alone_ms(state: PlanningRecords, job: Job, now: Millis, stands: Slack) -> int:
+    """How long a job may do nothing beyond the reserve if it is alone from then on."""
     left_ms = _left_ms(state, job, now, alone=True)
-    if left_ms is None:
-        return False
-    needs_ms = left_ms + _change_ms(state, job, settings)
-    return now + needs_ms <= job.spec.deadline.due_ms(job.submitted_ms)
+    return stands.slack_ms + (0 if left_ms is None else max(0, stands.left_ms - left_ms))
 
 
 def _change_ms(

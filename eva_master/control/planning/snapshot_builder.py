@@ -282,14 +282,13 @@ def _offered(job: Job, task: TaskSpec, there: Family | None, free: Resources) ->
             may be bought.
         free: What it takes there beside what it needs.
     """
-    if job.buys is Buys.ANY:
-        return task
-    spot = job.buys is Buys.SPOT
-    kept = (it for it in task.demand if is_spot(it[0]) is spot or it[0] == there)
-    if free == NOTHING:
-        return replace(task, demand=tuple(kept))
-    grown = ((it[0], it[1] + free) if it[0] == there else it for it in kept)
-    return replace(task, demand=tuple(grown))
+    demand = task.demand
+    if job.buys not in (Buys.ANY, Buys.APART):
+        spot = job.buys is Buys.SPOT
+        demand = tuple(it for it in demand if is_spot(it[0]) is spot or it[0] == there)
+    if free != NOTHING:
+        demand = tuple((it[0], it[1] + free) if it[0] == there else it for it in demand)
+    return task if demand == task.demand else replace(task, demand=demand)
 
 
 def _since_ms(run: TaskRun) -> Millis | None:

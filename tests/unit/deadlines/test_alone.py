@@ -8,9 +8,12 @@ import pytest
 
 from eva_master.control.context import Context
 from eva_master.control.deadlines import following
+from eva_master.control.deadlines.slack import Slack, slack, slack_alone_ms
 from eva_master.control.machine import Machine
+from eva_master.control.measure import remaining
 from eva_master.control.state.store import State
 from eva_master.model.actions import RequestPlan
+from eva_master.model.catalog import is_spot
 from eva_master.model.events import (
     Event,
     InstanceUp,
@@ -24,11 +27,22 @@ from eva_master.model.events import (
 from eva_master.model.ids import InstanceId, Millis, RunId
 from eva_master.model.planning.plan import Assign, NewInstance, Plan
 from eva_master.model.planning.snapshot import Snapshot
+from eva_master.model.planning.spot_choice import SpotChoice
 from eva_master.model.records import Job
 from eva_master.model.resources import Resources
-from eva_master.model.states import Buys
-from tests.unit.control.test_control_cloud import CATALOG, FIRST, SECOND, SPOT, ZONES, request
-from tests.unit.deadlines.test_following import JOB, another, machine, within
+from eva_master.model.states import Buys, RunState
+from tests.unit.control.test_control_cloud import (
+    CATALOG,
+    FIRST,
+    SECOND,
+    SIZE,
+    SPOT,
+    ZONES,
+    launched,
+    reported,
+    request,
+)
+from tests.unit.deadlines.test_following import HOUR, JOB, another, machine, within
 
 ROOMY = Resources(0, 2_000, 2_048)
 """Twice what a task needs."""
@@ -182,3 +196,63 @@ def test_it_does_not_stop_to_be_in_company_elsewhere() -> None:
     assert (it.state.runs[FARTHER].target, it.state.runs[RUNS[0]].target) == (THIRD, SECOND)
     it.handle([LaunchFailed(THIRD, Millis(NOW + 3), "none left")], Millis(NOW + 4))
     assert (it.state.runs[FARTHER].target, it.state.runs[RUNS[0]].target) == (SECOND, FIRST)
+
+
+def crowded_out(
+    monkeypatch: pytest.MonkeyPatch, rule: SpotChoice, slack_ms: int = -HOUR
+) -> Machine:
+    """A job that runs on demand, and whose company costs it an hour and more."""
+    it = Machine(State(CATALOG), replace(machine().settings, spot_choice=rule))
+    launched(it, it.handle([within(9)], Millis(0)), ZONES[0], 1)
+    it.handle([InstanceUp(FIRST, Millis(2))], Millis(2))
+    it.handle([WorkerRegistered(FIRST, 1, SIZE, ())], Millis(3))
+    it.handle([reported(Phase.RUNNING)], Millis(4))
+    stands = Slack(left_ms=4 * HOUR, slack_ms=slack_ms, reserve_ms=300_000, change_ms=200_000)
+    monkeypatch.setattr(following, "slack", lambda *_: stands)
+    monkeypatch.setattr(following, "slack_alone_ms", lambda *_: HOUR)
+    return it
+
+
+def looked_at(it: Machine, at: int) -> tuple[Buys, bool, set[bool]]:
+    """What is bought for the job, whether it is alone, and whether it is offered spot instances."""
+    it._context.touch_job(JOB)
+    (view,) = (view for view in seen(it, at).runs if view.job == JOB)
+    offered = {is_spot(family) for family, _ in view.task.demand}
+    return it.state.jobs[JOB].buys, view.alone, offered
+
+
+def test_whom_company_alone_would_make_late_may_be_on_spot_instances(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    it = crowded_out(monkeypatch, SpotChoice.LEARNED)
+    assert looked_at(it, 10) == (Buys.APART, True, {False, True})
+    # Alone it has time to lose again: it does not come back to company for that.
+    ample = Slack(left_ms=3 * HOUR, slack_ms=HOUR, reserve_ms=300_000, change_ms=200_000)
+    monkeypatch.setattr(following, "slack", lambda *_: ample)
+    assert looked_at(it, 20) == (Buys.APART, True, {False, True})
+    it.handle([WorkerRegistered(FIRST, 3, SIZE, ())], Millis(30))
+    assert it.state.runs[RUNS[0]].state is RunState.STOPPING
+    assert it.state.jobs[JOB].buys is Buys.ANY
+
+
+def test_by_a_rule_that_has_all_on_demand_it_is_alone_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    it = crowded_out(monkeypatch, SpotChoice.ON_DEMAND)
+    assert looked_at(it, 10) == (Buys.ALONE, True, {False})
+
+
+def test_what_company_costs_is_no_loss_of_time_once_it_is_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    it = machine()
+    it.handle([within(9)], Millis(0))
+
+    def left(*_: object, alone: bool = False) -> int:
+        return 2 * HOUR if alone else 3 * HOUR
+
+    monkeypatch.setattr(remaining, "left_ms", left)
+    about = it.state, it.state.jobs[JOB], Millis(1)
+    stands = slack(*about, it.settings)
+    assert stands is not None
+    assert slack_alone_ms(*about, stands) == stands.slack_ms + HOUR

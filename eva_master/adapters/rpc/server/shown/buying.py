@@ -19,6 +19,7 @@ from eva_master.ports.reading import Outlook
 _CHECKPOINT_MS = 60_000
 _WHY = {
     Buys.ON_DEMAND: "it is kept off spot instances: there is no time to lose one",
+    Buys.APART: "it shares no instance: in company it would be late",
     Buys.ALONE: "it shares no instance and is kept off spot ones: else it would be late",
     Buys.STAYS: "it is not moved any more, and others leave its instance: else it would be late",
 }
