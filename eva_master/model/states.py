@@ -178,8 +178,8 @@ class Buys(StrEnum):
         APART: All of it, and it shares no instance: in company it would be late.
         SPOT: Spot instances alone: it waits for one while there is time to lose.
         ON_DEMAND: None of them: there is no time to lose.
-        ALONE: Likewise, and it shares no instance.
-        STAYS: Likewise, and others leave, not it: it would be late if it moved once more.
+        ALONE: Likewise, and it shares no instance: whoever is beside it goes, or it does.
+        STAYS: Likewise, but it does not go: nobody is beside it, or it would be late by moving.
     """
 
     ANY = "any"

@@ -29,7 +29,7 @@ from eva_master.model.planning.snapshot import (
     Snapshot,
     ThroughputTable,
 )
-from eva_master.packing.interference.throughput import UNPROFILED, Ints
+from eva_master.packing.interference.throughput import UNPROFILED, Ints, only_its_own
 from eva_master.packing.planner_cache import PlannerCache
 from eva_master.packing.profiling import in_time_if_alone, unprofiled
 from eva_master.packing.valuation.gang_pace import Part, parts
@@ -159,7 +159,7 @@ class Problem:
         self._observed = cache.observations(table)
         self._alone = in_time_if_alone(snapshot)
         if valuation.interference:
-            self._alone.update(dict.fromkeys(unprofiled(snapshot, self._measured), UNPROFILED))
+            self._alone.update(dict.fromkeys(unprofiled(snapshot, self._measured)))
         ranked, self.class_of = self._classify(valuation.multi_task_view and valuation.interference)
         self.classes = tuple([one.task_class for one in ranked])
         self.uniform = not any(task_class.prices for task_class in self.classes)
@@ -193,8 +193,8 @@ class Problem:
         keys: dict[tuple[TaskShape, Workload, int], list[RunId]] = {}
         plain: dict[TaskTraits, list[RunId]] = {}
         for run, trait in zip(self.snapshot.runs, traits, strict=True):
-            alone = self._alone.get(run.id)
-            if alone is None and run.job not in gangs:
+            alone = run.id in self._alone
+            if not alone and run.job not in gangs:
                 members = plain.get(trait)
                 if members is None:
                     shape = shape_of[trait]
@@ -203,7 +203,10 @@ class Problem:
                 members.append(run.id)
                 continue
             shape = shape_in_gang.get(run.id, shape_of[trait])
-            label = alone or self._label(trait.workload)
+            label = self._label(trait.workload)
+            if alone:
+                gang = self._alone[run.id]
+                label = UNPROFILED if gang is None else only_its_own(gang, label)
             charge = gangs.get(run.job, priced[shape].price)
             keys.setdefault((shape, label, charge), []).append(run.id)
         grouped = sorted(

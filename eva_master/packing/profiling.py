@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping
 from eva_master.model.ids import JobId, RunId, Workload
 from eva_master.model.job import JobKind
 from eva_master.model.planning.snapshot import RunView, Snapshot
-from eva_master.packing.interference.throughput import UNPROFILED, only_its_own
 from eva_master.packing.valuation.reservation_price import Rates
 
 _ALONE_OF_A_JOB = 2
@@ -53,21 +52,24 @@ def unprofiled(snapshot: Snapshot, measured: Mapping[Workload, Rates]) -> frozen
     return frozenset(chosen)
 
 
-def in_time_if_alone(snapshot: Snapshot) -> dict[RunId, Workload]:
-    """Task runs that in company would be late for their deadlines, and their labels.
+def in_time_if_alone(snapshot: Snapshot) -> dict[RunId, int | None]:
+    """Task runs that in company would be late for their deadlines.
 
     Those of a gang may be beside each other: they are late or in time together.
+
+    Returns:
+        The number of each one's gang, `None` if it is alone even so.
     """
-    found: dict[RunId, Workload] = {}
-    gangs: dict[JobId, Workload] = {}
+    found: dict[RunId, int | None] = {}
+    gangs: dict[JobId, int] = {}
     if not any(run.alone for run in snapshot.runs):
         return found
     several = {job.id for job in snapshot.jobs if job.kind is JobKind.GANG and len(job.runs) > 1}
     for run in snapshot.runs:
         if run.alone and run.job in several:
-            found[run.id] = gangs.setdefault(run.job, only_its_own(len(gangs)))
+            found[run.id] = gangs.setdefault(run.job, len(gangs))
         elif run.alone:
-            found[run.id] = UNPROFILED
+            found[run.id] = None
     return found
 
 

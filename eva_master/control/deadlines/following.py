@@ -154,7 +154,7 @@ def _in_time(context: Context, job: Job) -> _Found:
             return _Found(Buys.APART, alone_ms - again_ms)
         buys = Buys.ON_DEMAND
         if stands.slack_ms <= 0 or (job.buys.kept and job.buys.alone):
-            moves = alone_ms + stands.reserve_ms >= stands.change_ms
+            moves = gained_ms > 0 and alone_ms + stands.reserve_ms >= stands.change_ms
             buys = Buys.ALONE if moves else Buys.STAYS
         return _Found(buys, stands.slack_ms if stands.slack_ms > 0 else None)
     buys = Buys.ON_DEMAND if crowded else _chosen(context, job, stands)

@@ -253,13 +253,11 @@ def _view(state: PlanningRecords, job: Job, run: TaskRun, rest: _Rest) -> RunVie
 
 
 def _stays(state: PlanningRecords, job: Job, run: TaskRun) -> bool:
-    """Whether no plan moves a task run without time to lose; a neighbour may have to go, or it."""
+    """Whether no plan moves a task run without time to lose; in company it may have to go."""
     place = scope.place(state, run)
     if place is None:
         return False
-    if job.buys is not Buys.ALONE:
-        return True
-    return all(state.runs[it].job == job.id for it in state.view_cache.residents(place))
+    return job.buys is not Buys.ALONE
 
 
 def _free(state: PlanningRecords, seen: list[TaskRun], place: InstanceId) -> Resources:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import cached_property
+from itertools import product
 from typing import NamedTuple
 
 import numpy as np
@@ -27,13 +28,16 @@ UNPROFILED = Workload("\0unprofiled")
 Beside one of them, and itself beside anyone, a task is held to make no progress to speak of."""
 
 
-def only_its_own(number: int) -> Workload:
+def only_its_own(number: int, workload: Workload) -> Workload:
     """The label of the members of a gang that are to be beside nobody but each other.
+
+    Nor beside each other, if it is known that they slow each other down.
 
     Args:
         number: Of the gang, among those that are in one problem.
+        workload: The member's, which says what it does to the others of its gang.
     """
-    return Workload(f"{UNPROFILED} {number}")
+    return Workload(f"{UNPROFILED}\0{number}\0{workload}")
 
 
 _TASK_SETS_REMEMBERED = 262_144
@@ -114,8 +118,11 @@ class JoinLosses(NamedTuple):
     members: Ints
 
 
-def _is_alone(label: Workload) -> bool:
-    return label.startswith(UNPROFILED)
+def _mates(label: Workload, other: Workload) -> tuple[Workload, Workload] | None:
+    """The workloads of two labels if they are those of one gang that is to be alone."""
+    gang, _, workload = label.rpartition("\0")
+    whose, _, others = other.rpartition("\0")
+    return (Workload(workload), Workload(others)) if gang == whose != "" else None
 
 
 class ThroughputModel(ExactThroughput):
@@ -140,11 +147,14 @@ class ThroughputModel(ExactThroughput):
         super().__init__(observations.values.get, default_ppm, names)
         self._observations = observations
         self.pairs: Ints = np.full((len(names), len(names)), default_ppm, dtype=np.int64)
-        for label in filter(_is_alone, self.index):
-            alone = self.index[label]
-            self.pairs[alone, :] = self.pairs[:, alone] = 1
-            if label != UNPROFILED:
-                self.pairs[alone, alone] = MILLION
+        alone = [label for label in self.index if label.startswith(UNPROFILED)]
+        for label in alone:
+            self.pairs[self.index[label], :] = self.pairs[:, self.index[label]] = 1
+        for label, other in product(alone, repeat=2):
+            if (mates := _mates(label, other)) is not None:
+                seen = observations.pairs.get(mates[0], {}).get(mates[1], default_ppm)
+                harmless = MILLION if seen >= default_ppm else 1
+                self.pairs[self.index[label], self.index[other]] = harmless
         for workload in self.index.keys() & observations.pairs.keys():
             known = observations.pairs[workload]
             for other in self.index.keys() & known.keys():

@@ -91,7 +91,7 @@ def runs_now(it: Machine, *beside: RunId) -> None:
         told(it, WorkerReported(name, 1, reports), NOW)
 
 
-@pytest.fixture(name="bought", params=[Buys.ALONE])
+@pytest.fixture(name="bought", params=[Buys.STAYS])
 def _bought(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Buys:
     """What is bought for jobs with deadlines, from now on: they have no time to lose."""
     buys: Buys = request.param
@@ -137,8 +137,8 @@ def test_it_or_who_is_beside_it_leaves_while_it_has_time_for_that(bought: Buys) 
     it.handle([PlanReady(asked.round, leaves, None)], Millis(NOW + 2))
     assert it.state.runs[NEIGHBOUR].target not in (None, SECOND)
     found = places(it, NOW + 3)
-    assert all(pinned for _, pinned, _ in found.values())
-    assert found[RUNS[2]][2] == ROOMY
+    assert {pinned for _, pinned, _ in found.values()} == {bought is Buys.STAYS}
+    assert (found[RUNS[2]][2] == ROOMY) is (bought is Buys.STAYS)
 
 
 @pytest.mark.usefixtures("bought")
@@ -186,6 +186,7 @@ def planned(it: Machine, plan: Plan, at: int) -> None:
 
 
 @pytest.mark.usefixtures("bought")
+@pytest.mark.parametrize("bought", [Buys.ALONE], indirect=True)
 def test_it_does_not_stop_to_be_in_company_elsewhere() -> None:
     it = alone_beside_a_neighbour()
     planned(it, Plan((), (Assign(RUNS[0], SECOND),)), NOW + 1)
