@@ -40,6 +40,7 @@ shared_works = st.lists(
         st.integers(30, 400),
         st.integers(0, 200),
         st.sampled_from([1, 1, 1, 2]),
+        st.sampled_from([1, 1, 2, 3]),
     ),
     min_size=6,
     max_size=10,
@@ -100,7 +101,7 @@ def test_no_deadline_is_missed_because_of_spot(
 @given(spans, shared_works)
 @drawn(6)
 def test_none_is_missed_in_company_and_nobody_is_promised_room_that_others_have(
-    lengths: list[tuple[int, int, int]], told: list[tuple[int, int, int, int]]
+    lengths: list[tuple[int, int, int]], told: list[tuple[int, int, int, int, int]]
 ) -> None:
     trace = sharing(told)
     market = drawn_market(lengths)
@@ -112,10 +113,10 @@ def test_none_is_missed_in_company_and_nobody_is_promised_room_that_others_have(
     check_in_time(simulation, trace, "eva")
 
 
-def sharing(told: list[tuple[int, int, int, int]]) -> Trace:
-    """Jobs of so many GPUs whose files and image take minutes to be there."""
-    plain = drawn_jobs([(arrival, work, slack) for arrival, work, slack, _ in told])
-    gpus = [it[3] for it in sorted(told)]
+def sharing(told: list[tuple[int, int, int, int, int]]) -> Trace:
+    """Jobs of tasks of so many GPUs whose files and image take minutes to be there."""
+    plain = drawn_jobs([it[:3] for it in told])
+    gpus = [it[3:] for it in sorted(told)]
     return replace(
         plain,
         jobs=tuple(
@@ -128,11 +129,12 @@ def sharing(told: list[tuple[int, int, int, int]]) -> Trace:
                         fetch_ms=20_000,
                         build_ms=MINUTE,
                     ),
-                ),
+                )
+                * members,
                 init_ms=MINUTE,
                 within_ms=(job.within_ms or 0) + SLOWEST_START_MS,
             )
-            for job, count in zip(plain.jobs, gpus, strict=True)
+            for job, (count, members) in zip(plain.jobs, gpus, strict=True)
         ),
     )
 
