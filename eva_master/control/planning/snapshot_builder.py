@@ -261,10 +261,16 @@ def _stays(state: PlanningRecords, job: Job, run: TaskRun) -> bool:
 
 
 def _free(state: PlanningRecords, seen: list[TaskRun], place: InstanceId) -> Resources:
-    """What is free where a task run is to be alone, which it takes, so that nobody comes."""
+    """What is free where a task run is to be alone, which it takes, so that nobody comes.
+
+    Of several jobs that are to be alone the first does.
+    """
     known = state.instances[place]
-    others = (state.runs[it] for it in state.view_cache.residents(place))
-    there = {it.id: it for it in (*others, *seen) if it.target == place}
+    others = (state.runs.get(it) for it in state.view_cache.residents(place))
+    there = {it.id: it for it in (*others, *seen) if it is not None and it.target == place}
+    jobs = {it.job for it in there.values()}
+    if seen[0].job != min(it for it in jobs if state.jobs[it].buys.alone):
+        return NOTHING
     taken = total_demand(state, there.values(), known)
     capacity = known.offering.type.capacity
     return capacity - taken if taken.fits(capacity) else NOTHING

@@ -266,9 +266,10 @@ class ViewCache:
                 self.jobs.drop(job)
             else:
                 self.jobs.put(job, view)
-        self._alone.pop(job, None)
+        was = self._alone.pop(job, set())
         if any(run.alone for run in runs):
             self._alone[job] = {run.instance for run in runs if run.instance is not None}
+        self._instances.update(dict.fromkeys(was ^ self._alone.get(job, set())))
         for id_ in () if old is None else old.runs:
             if id_ not in seen:
                 self._put_run(id_, None)

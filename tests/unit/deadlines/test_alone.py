@@ -125,6 +125,30 @@ def test_all_room_where_it_is_alone_is_taken() -> None:
     }
 
 
+@pytest.mark.usefixtures("bought")
+def test_two_that_are_to_be_alone_on_one_instance_take_its_room_once() -> None:
+    capacity = Resources(0, 4_000, 8_192)
+    huge = replace(LARGE, type=replace(LARGE.type, name="c.4", capacity=capacity))
+    it = Machine(State((*CATALOG, huge)), machine().settings)
+    second = replace(within(3), command="second")
+    second = replace(second, spec=replace(second.spec, name="second"))
+    for event, run, where in ((within(3), RUNS[0], 0), (second, NEIGHBOUR, FIRST)):
+        asked = request(it.handle([event], Millis(0)))
+        new = (NewInstance(0, huge),) if where == 0 else ()
+        it.handle([PlanReady(asked.round, Plan(new, (Assign(run, where),)), None)], Millis(0))
+    told(it, InstanceUp(FIRST, Millis(2)), 2)
+    told(it, WorkerRegistered(FIRST, 1, capacity, ()), 3)
+    reports = tuple(RunReport(run, 1, Phase.RUNNING) for run in (RUNS[0], NEIGHBOUR))
+    told(it, WorkerReported(FIRST, 1, reports), NOW)
+    needs = [
+        view.task.demand_on(huge.type.family)
+        for view in seen(it, NOW + 1).runs
+        if view.instance == FIRST
+    ]
+    assert len(needs) == 2
+    assert sum((it for it in needs if it is not None), Resources()) == capacity
+
+
 @pytest.mark.parametrize("bought", [Buys.ALONE, Buys.STAYS], indirect=True)
 def test_it_or_who_is_beside_it_leaves_while_it_has_time_for_that(bought: Buys) -> None:
     it = gang_of_three()
