@@ -140,6 +140,10 @@ def test_messages_have_what_is_known() -> None:
             pb.Job(buying=pb.Buying(what="on_demand", since_ms=HOUR // 2)),
             [("kept", "off spot instances, since there is no time to lose one, 30m 0s ago")],
         ),
+        (
+            pb.Job(buying=pb.Buying(what="apart", since_ms=HOUR // 2)),
+            [("kept", "apart from others, since it would be late in company, 30m 0s ago")],
+        ),
     ],
 )
 def test_status_tells_in_a_line_each(message: pb.Job, lines: list[tuple[str, str]]) -> None:
@@ -200,3 +204,7 @@ def test_where_it_ran_and_what_that_saved() -> None:
     plain = replace(record(), spec=job("a", 1))
     assert markets_of(plain, JobAccount(JobId("a-1"), busy_ms=5), NOW) is None
     assert list(tables._markets(pb.Job())) == []
+
+
+def test_status_has_words_for_all_that_is_done_for_who_would_be_late() -> None:
+    assert set(tables._KEPT) == set(Buys) - {Buys.ANY, Buys.SPOT}

@@ -1027,7 +1027,7 @@ class Buying(google.protobuf.message.Message):
     FAILS_FIELD_NUMBER: builtins.int
     LATE_PPM_FIELD_NUMBER: builtins.int
     what: builtins.str
-    """any, spot, on_demand, alone"""
+    """any, apart, spot, on_demand, alone, stays"""
     since_ms: builtins.int
     """0 if it never changed"""
     until_ms: builtins.int

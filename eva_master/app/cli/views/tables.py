@@ -46,9 +46,11 @@ _STYLES = {
 }
 _KEPT = {
     "on_demand": "off spot instances, since there is no time to lose one",
+    "apart": "apart from others, since it would be late in company",
     "alone": "alone and off spot instances, since it would be late otherwise",
+    "stays": "where it is and alone, since it would be late otherwise",
 }
-"""What is done for a job without time to lose."""
+"""What is done for a job that would be late otherwise."""
 
 
 def state(name: str) -> Text:
