@@ -120,8 +120,8 @@ class JoinLosses(NamedTuple):
 
 def _mates(label: Workload, other: Workload) -> tuple[Workload, Workload] | None:
     """The workloads of two labels if they are those of one gang that is to be alone."""
-    gang, _, workload = label.rpartition("\0")
-    whose, _, others = other.rpartition("\0")
+    gang, _, workload = label.removeprefix(f"{UNPROFILED}\0").partition("\0")
+    whose, _, others = other.removeprefix(f"{UNPROFILED}\0").partition("\0")
     return (Workload(workload), Workload(others)) if gang == whose != "" else None
 
 

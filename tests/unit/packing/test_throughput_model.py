@@ -19,8 +19,10 @@ from eva_master.packing.interference.throughput import (
     ExactThroughput,
     ThroughputModel,
     multiset,
+    only_its_own,
 )
 from eva_master.packing.planner_cache import PlannerCache
+from eva_master.packing.valuation.task_classes import UNKNOWN
 from tests.fakes.paper import Entries, throughput_by_the_paper
 
 NAMES = [Workload(name) for name in "abcd"]
@@ -156,6 +158,19 @@ def test_beside_a_task_that_is_to_be_profiled_nobody_makes_progress() -> None:
     assert model.exact(multiset((alone, alone))) == (1,)
     assert model.exact(((alone, 1),)) == (MILLION,)
     assert model.after_join(((alone, 1),)).newcomer[other] == MILLION - 1
+
+
+def test_members_of_a_gang_that_is_to_be_alone_part_if_they_are_known_to_hurt_each_other() -> None:
+    a, b, c, unknown = *NAMES[:3], UNKNOWN
+    first, second = [only_its_own(0, it) for it in (a, b, c, unknown)], only_its_own(1, a)
+    model = model_of([(a, [b], 600_000), (a, [c], 990_000)], [*NAMES, UNPROFILED, *first, second])
+
+    def pair(one: Workload, other: Workload) -> int:
+        return int(model.pairs[model.index[one], model.index[other]])
+
+    assert [pair(first[0], it) for it in first] == [MILLION, 1, MILLION, MILLION]
+    for other in (second, UNPROFILED, a):
+        assert pair(first[0], other) == pair(other, first[0]) == 1
 
 
 def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
