@@ -521,6 +521,7 @@ def _measured(
 
 
 def _untold_ms(state: Records, teller: TaskRun) -> int:
+    """See `_Measured`; 0 for who does not stop, or stops before it ran."""
     if teller.state is not RunState.STOPPING:
         return 0
     (before, began), (_, stops) = teller.history[-2:]

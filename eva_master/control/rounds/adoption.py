@@ -76,10 +76,10 @@ def adopt(context: Context, decision: Decision, partition: str) -> dict[int, Ins
 
 
 def _leave_room(context: Context, places: set[InstanceId]) -> None:
-    """Nobody comes to room that somebody has after all, or to who is to be alone.
+    """Nobody comes to room that somebody has after all, and who is to be alone to no company.
 
     Who is to be kept off spot instances and finds no other place stays on one, though the plan took
-    its room for free. And who had time to lose when the plan was begun may have none by now.
+    its room for free.
     """
     state, wanted = context.state, context.plan_wanted
     for place in sorted(places):

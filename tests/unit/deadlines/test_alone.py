@@ -140,13 +140,20 @@ def test_two_that_are_to_be_alone_on_one_instance_take_its_room_once() -> None:
     told(it, WorkerRegistered(FIRST, 1, capacity, ()), 3)
     reports = tuple(RunReport(run, 1, Phase.RUNNING) for run in (RUNS[0], NEIGHBOUR))
     told(it, WorkerReported(FIRST, 1, reports), NOW)
-    needs = [
-        view.task.demand_on(huge.type.family)
-        for view in seen(it, NOW + 1).runs
-        if view.instance == FIRST
-    ]
-    assert len(needs) == 2
-    assert sum((it for it in needs if it is not None), Resources()) == capacity
+
+    def taken(at: int) -> Resources:
+        views = [view for view in seen(it, at).runs if view.instance == FIRST]
+        assert len(views) == 2
+        needs = (view.task.demand_on(huge.type.family) for view in views)
+        return sum((it for it in needs if it is not None), Resources())
+
+    assert taken(NOW + 1) == capacity
+    # The first had time to lose and has none again: so it is the first once more.
+    own = it.state.jobs[JOB]
+    it.state.put_job(replace(own, buys=Buys.ON_DEMAND))
+    assert taken(NOW + 2) == capacity
+    it.state.put_job(own)
+    assert taken(NOW + 3) == capacity
 
 
 @pytest.mark.parametrize("bought", [Buys.ALONE, Buys.STAYS], indirect=True)
