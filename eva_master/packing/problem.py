@@ -29,9 +29,9 @@ from eva_master.model.planning.snapshot import (
     Snapshot,
     ThroughputTable,
 )
-from eva_master.packing.interference.throughput import UNPROFILED, Ints, only_its_own
+from eva_master.packing.interference.throughput import UNPROFILED, Ints, alone_with_its_gang
 from eva_master.packing.planner_cache import PlannerCache
-from eva_master.packing.profiling import in_time_if_alone, unprofiled
+from eva_master.packing.profiling import late_in_company, unprofiled
 from eva_master.packing.valuation.gang_pace import Part, parts
 from eva_master.packing.valuation.reservation_price import worths
 from eva_master.packing.valuation.task_classes import UNKNOWN, PricedShape, RankedClass, TaskClass
@@ -157,7 +157,7 @@ class Problem:
         self.default_ppm = valuation.default_ppm if valuation.interference else MILLION
         self._by_base = valuation.by_base
         self._observed = cache.observations(table)
-        self._alone = in_time_if_alone(snapshot)
+        self._alone = late_in_company(snapshot)
         if valuation.interference:
             self._alone.update(dict.fromkeys(unprofiled(snapshot, self._measured)))
         ranked, self.class_of = self._classify(valuation.multi_task_view and valuation.interference)
@@ -206,7 +206,7 @@ class Problem:
             label = self._label(trait.workload)
             if alone:
                 gang = self._alone[run.id]
-                label = UNPROFILED if gang is None else only_its_own(gang, label)
+                label = UNPROFILED if gang is None else alone_with_its_gang(gang, label)
             charge = gangs.get(run.job, priced[shape].price)
             keys.setdefault((shape, label, charge), []).append(run.id)
         grouped = sorted(

@@ -52,7 +52,7 @@ def unprofiled(snapshot: Snapshot, measured: Mapping[Workload, Rates]) -> frozen
     return frozenset(chosen)
 
 
-def in_time_if_alone(snapshot: Snapshot) -> dict[RunId, int | None]:
+def late_in_company(snapshot: Snapshot) -> dict[RunId, int | None]:
     """Task runs that in company would be late for their deadlines.
 
     Those of a gang may be beside each other: they are late or in time together.

@@ -28,7 +28,7 @@ UNPROFILED = Workload("\0unprofiled")
 Beside one of them, and itself beside anyone, a task is held to make no progress to speak of."""
 
 
-def only_its_own(number: int, workload: Workload) -> Workload:
+def alone_with_its_gang(number: int, workload: Workload) -> Workload:
     """The label of the members of a gang that are to be beside nobody but each other.
 
     Nor beside each other, if it is known that they slow each other down.

@@ -18,8 +18,8 @@ from eva_master.packing.interference.throughput import (
     UNPROFILED,
     ExactThroughput,
     ThroughputModel,
+    alone_with_its_gang,
     multiset,
-    only_its_own,
 )
 from eva_master.packing.planner_cache import PlannerCache
 from eva_master.packing.valuation.task_classes import UNKNOWN
@@ -162,7 +162,10 @@ def test_beside_a_task_that_is_to_be_profiled_nobody_makes_progress() -> None:
 
 def test_members_of_a_gang_that_is_to_be_alone_part_if_they_are_known_to_hurt_each_other() -> None:
     a, b, c, unknown = *NAMES[:3], UNKNOWN
-    first, second = [only_its_own(0, it) for it in (a, b, c, unknown)], only_its_own(1, a)
+    first, second = (
+        [alone_with_its_gang(0, it) for it in (a, b, c, unknown)],
+        alone_with_its_gang(1, a),
+    )
     model = model_of([(a, [b], 600_000), (a, [c], 990_000)], [*NAMES, UNPROFILED, *first, second])
 
     def pair(one: Workload, other: Workload) -> int:
