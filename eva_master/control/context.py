@@ -8,7 +8,7 @@ from typing import TypeVar, assert_never
 
 from eva_master.control.alarms import Alarm, Alarms, Wake
 from eva_master.control.lending import payments, worths
-from eva_master.control.measure import attained, learn, ledger, remaining
+from eva_master.control.measure import attained, learn, ledger, remaining, stored
 from eva_master.control.measure.delays import LatencyMeters
 from eva_master.control.measure.throughput import Meters
 from eva_master.control.outbox import Outbox
@@ -284,6 +284,8 @@ class Context:
                 worked = remaining.worked_ms(self.state, old, self.now)
                 had = attained.gpus(self.state, old) * max(0, self.now - old.history[-1][1])
                 run = replace(run, work_ms=run.work_ms + worked, gpu_ms=run.gpu_ms + had)
+            if after is RunState.WAITING:
+                run = stored.left_off(self.state, run)
             run = self._timed(old, run)
         self.state.put_run(run)
         self.follow_waiting(run)
@@ -326,7 +328,8 @@ class Context:
         if over and old is not None and old.state is not state:
             took = paces.took(run.id, run.work_ms)
             return run if self.settings.estimates is Estimates.OFF else replace(run, took_ms=took)
-        if old is not None and (state in TERMINAL_RUN or run.work_ms < old.work_ms):
+        anew = old is not None and 0 == run.work_ms < old.work_ms
+        if old is not None and (anew or state in TERMINAL_RUN):
             paces.forget(run.id)
         return replace(run, took_ms=0) if run.took_ms and not over else run
 

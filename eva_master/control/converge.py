@@ -244,8 +244,8 @@ def _converge_group(
             if run.state is RunState.SUCCEEDED and job.failure is None:
                 context.put_run(run.to(RunState.WAITING, context.now))
                 context.plan_wanted = True
-    elif (joining or any(run.target != run.instance for run in active)) and _may_leave(
-        context, active, joining
+    elif (joining or any(run.target != run.instance for run in active)) and (
+        _must_leave(context, active) or _may_leave(context, active, joining)
     ):
         for run in active:
             moves = run.target is not None and run.target != run.instance
@@ -390,6 +390,15 @@ def _started(context: Context, run: TaskRun, attempt: int, generation: int) -> T
         progress=run.progress.at_rate(0.0) if generation else NO_PROGRESS,
         work_ms=run.work_ms if generation else 0,
     )
+
+
+def _must_leave(context: Context, active: list[TaskRun]) -> bool:
+    """Whether an instance is being taken away, so that who is there stores what it has done.
+
+    It does not wait for its next place to be ready: that may be later than the instance lasts.
+    """
+    places = (context.state.instances[it.instance] for it in active if it.instance is not None)
+    return any(place.leaving_ms is not None for place in places)
 
 
 def _may_leave(context: Context, active: list[TaskRun], joining: Sequence[TaskRun] = ()) -> bool:

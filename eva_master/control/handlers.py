@@ -10,7 +10,7 @@ from __future__ import annotations
 from eva_master.control import failures
 from eva_master.control.context import Context
 from eva_master.control.forks import copies, epochs
-from eva_master.control.measure import learn, ledger, memory, remaining
+from eva_master.control.measure import learn, ledger, memory, remaining, stored
 from eva_master.control.replicas import settling
 from eva_master.control.supply import availability, departures, nodes, spot
 from eva_master.model.catalog import Purchase
@@ -268,10 +268,9 @@ def _noted(context: Context, run: TaskRun, report: RunReport) -> TaskRun:
     heard: Progress = run.progress
     if report.progress is not None:
         heard = report.progress.after(run.progress).heard(context.now)
-    generation = max(run.generation, report.generation)
-    if heard == run.progress and generation == run.generation:
+    if heard == run.progress and report.generation <= run.generation:
         return run
-    return replace(run, progress=heard, generation=generation)
+    return stored.heard(context.state, run, heard, report.generation, context.now)
 
 
 def _exited(context: Context, run: TaskRun, report: RunReport) -> None:

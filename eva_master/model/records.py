@@ -96,6 +96,19 @@ NO_PROGRESS = Progress()
 
 
 @dataclass(frozen=True, slots=True)
+class Stored:
+    """What a task run's newest checkpoint holds, as of when the master heard of it.
+
+    Attributes:
+        steps: Iterations that were done by then.
+        work_ms: Standalone time for which it had run by then.
+    """
+
+    steps: int
+    work_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class Failure:
     """An exit of a task that was not requested.
 
@@ -294,8 +307,10 @@ class TaskRun:
         resume: The generation that the attempt resumed from, 0 for none; `None` if its worker took
             the newest one that it found.
         checkpoint_of: Whose generation that is, `None` for the task run's own.
+        stored: What the newest generation holds; `None` if that is not known.
         work_ms: Standalone time for which it ran up to the last time that it stopped running, from
-            the checkpoint-less start of the attempt that all later ones go on from.
+            the checkpoint-less start of the attempt that all later ones go on from. What no
+            checkpoint holds does not count once the attempt is over.
         took_ms: Standalone time that it took in all, without what company cost it; 0 until it has
             succeeded, and where that is not measured.
         lost: The attempt that ended with its instance last, 0 if none ever did.
@@ -349,6 +364,7 @@ class TaskRun:
     outputs_of: int = 0
     why: str = ""
     batch_ppm: int = 0
+    stored: Stored | None = None
 
     @property
     def replica(self) -> int:

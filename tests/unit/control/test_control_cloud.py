@@ -378,6 +378,17 @@ def test_on_an_instance_at_risk_a_task_runs_on_while_there_is_no_other_place() -
     assert stops(it.handle([notice], Millis(50_000))) == [StopTask(FIRST, RUN, 1, 60_000)]
 
 
+def test_who_waits_for_another_place_stops_when_the_cloud_does_take_the_instance() -> None:
+    it = machine(rebalance_ms=900_000)
+    launched(it, at_risk(it), ZONES[0], 42_000)
+    assert it.state.runs[RUN].target == SECOND  # which boots
+    notice = InstanceInterrupted(FIRST, 2, Millis(170_000), "spot interruption")
+    assert stops(it.handle([notice], Millis(50_000))) == [StopTask(FIRST, RUN, 1, 60_000)]
+    it.handle([reported(Phase.EXITED, generation=1)], Millis(75_000))
+    run = it.state.runs[RUN]
+    assert (run.state, run.instance, run.target) == (RunState.WAITING, None, SECOND)
+
+
 def test_an_instance_at_risk_is_given_no_more_tasks() -> None:
     it = machine(rebalance_ms=900_000)
     actions = at_risk(it)

@@ -1,0 +1,48 @@
+"""What checkpoints hold of the work that task runs have done."""
+
+from __future__ import annotations
+
+from eva_master.control.measure.remaining import worked_ms
+from eva_master.control.state.records import Records, crew
+from eva_master.model.ids import Millis
+from eva_master.model.records import Progress, Stored, TaskRun
+from eva_master.model.states import RunState
+from eva_master.model.values import replace
+
+
+def heard(
+    state: Records, run: TaskRun, progress: Progress, generation: int, now: Millis
+) -> TaskRun:
+    """A task run whose worker has told its progress, and its newest checkpoint generation."""
+    if generation <= run.generation:
+        return replace(run, progress=progress)
+    work_ms = run.work_ms
+    if run.state is RunState.RUNNING:
+        work_ms += worked_ms(state, run, now)
+    stored = Stored(progress.steps, work_ms)
+    return replace(run, progress=progress, generation=generation, stored=stored)
+
+
+def left_off(state: Records, run: TaskRun) -> TaskRun:
+    """A task run whose attempt is over, with the work that the next one begins with.
+
+    That is what the newest checkpoint holds, of a gang that of any member, since all resume from
+    one generation. Whose program stores one by itself, of which nobody has told, loses no more than
+    it does from one to the next.
+
+    Args:
+        state: Where its gang is looked up.
+        run: With what it has done in all, be it stored or not.
+    """
+    job = state.jobs[run.job]
+    group = [run, *crew(state, run.job)] if job.is_gang else [run]
+    newest = max(group, key=lambda it: it.generation if it.stored is not None else 0)
+    stored = newest.stored
+    if stored is None or not newest.generation or job.forked:
+        return run
+    steps, work_ms = stored.steps, stored.work_ms
+    if every_ms := job.spec.checkpoint_interval_ms:
+        steps = max(steps, int(run.progress.steps - run.progress.rate * every_ms / 1000))
+        work_ms = max(work_ms, run.work_ms - every_ms)
+    progress = replace(run.progress, steps=min(run.progress.steps, steps))
+    return replace(run, progress=progress, work_ms=min(run.work_ms, work_ms))
