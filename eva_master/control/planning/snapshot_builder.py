@@ -38,9 +38,9 @@ from eva_master.model.states import TERMINAL_RUN, Buys, InstanceState, RunState
 
 _OFFERINGS_KEPT = 4_096
 """Of so many instances' offerings, of those that differ, one value is kept."""
-_Rest = tuple[InstanceId | None, bool, RemainingWork | None, RunTime | None, Resources]
+_Rest = tuple[InstanceId | None, bool, RemainingWork | None, RunTime | None, Resources, bool]
 """What the view of a task run depends on beside its record: its place, whether it is pinned, what
-is left of it and for how long it has run."""
+is left of it, for how long it has run, and the last two of `_offered`."""
 ESTIMATED_AT_ONCE = 64
 """Jobs whose estimates one snapshot brings up to date at most."""
 
@@ -120,6 +120,8 @@ def _brought_up_to_date(state: PlanningRecords, now: Millis, settings: Settings)
         _make_anew(state, name, settings, of_dags)
     # Who came and who went has been noted by now.
     for name in view_cache.alone_where_some_came_or_went():
+        _make_anew(state, name, settings, of_dags)
+    for name in view_cache.beside_who_is_alone():
         _make_anew(state, name, settings, of_dags)
     for place in view_cache.outdated_instances():
         view_cache.put_instance(place, _instance_view(state, place))
@@ -213,9 +215,10 @@ def _views(
         if run.state in TERMINAL_RUN or run.id in finishing:
             continue
         work, view = told.works[run.id], None
+        beside = _beside(state, job, run)
         if lone and not run.replicas:
             there = None if run.target is None else state.instances[run.target]
-            view = state.view_cache.kept(run, there, work)
+            view = state.view_cache.kept(run, there, work, beside=beside)
         if view is None:
             pinned = together if gang else scope.doubled(state, job, run) or scope.pinned([run])
             if kept and not gang:
@@ -225,19 +228,19 @@ def _views(
             if pinned and place is not None and job.buys.alone and place not in closed:
                 free = _free(state, seen, place)
                 closed.add(place)
-            rest = place, pinned, work, ran.get(run.id), free
+            rest = place, pinned, work, ran.get(run.id), free, beside
             view = _view(state, job, run, rest)
         views.append(view)
     return tuple(views)
 
 
 def _view(state: PlanningRecords, job: Job, run: TaskRun, rest: _Rest) -> RunView:
-    place, pinned, work, ran, free = rest
+    place, pinned, work, ran, free, beside = rest
     there = None if place is None else state.instances[place].offering.type.family
     return RunView(
         id=run.id,
         job=job.id,
-        task=_offered(job, job.spec.tasks[run.index], there, free),
+        task=_offered(job, job.spec.tasks[run.index], there, free, beside=beside),
         instance=place,
         pinned=pinned,
         running=run.state is RunState.RUNNING and place is not None,
@@ -276,7 +279,19 @@ def _free(state: PlanningRecords, seen: list[TaskRun], place: InstanceId) -> Res
     return capacity - taken if taken.fits(capacity) else NOTHING
 
 
-def _offered(job: Job, task: TaskSpec, there: Family | None, free: Resources) -> TaskSpec:
+def _beside(state: PlanningRecords, job: Job, run: TaskRun) -> bool:
+    """Whether a task run that may be bought anything is where another job is to be alone."""
+    families = job.spec.tasks[run.index].demand
+    if job.buys is not Buys.ANY or run.target is None or all(is_spot(it) for it, _ in families):
+        return False
+    others = (state.runs.get(it) for it in state.view_cache.residents(run.target))
+    jobs = {it.job for it in others if it is not None} - {job.id}
+    return any(state.jobs[it].buys.alone for it in jobs)
+
+
+def _offered(
+    job: Job, task: TaskSpec, there: Family | None, free: Resources, *, beside: bool
+) -> TaskSpec:
     """A task as policies see it: with what may be bought for its job at present.
 
     Args:
@@ -285,9 +300,11 @@ def _offered(job: Job, task: TaskSpec, there: Family | None, free: Resources) ->
         there: Where it is to be, `None` if that is to be planned. It takes room there, whatever
             may be bought.
         free: What it takes there beside what it needs.
+        beside: Whether another job is to be alone there. That one may not have the time to wait
+            until a spot launch succeeds: if somebody makes room, it is to somewhere that is there.
     """
     demand = task.demand
-    if job.buys not in (Buys.ANY, Buys.APART):
+    if beside or job.buys not in (Buys.ANY, Buys.APART):
         spot = job.buys is Buys.SPOT
         demand = tuple(it for it in demand if is_spot(it[0]) is spot or it[0] == there)
     if free != NOTHING:

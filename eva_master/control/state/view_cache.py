@@ -121,6 +121,10 @@ class ToldEstimates:
         return before[1]
 
 
+_MadeOf = tuple[TaskRun, Instance | None, RemainingWork | None, bool]
+"""See `ViewCache.kept`."""
+
+
 class ViewCache:
     """What `planning.snapshot_builder` has made, and what of it may no longer be true.
 
@@ -157,7 +161,7 @@ class ViewCache:
         self._limited: tuple[Catalog, tuple[object, ...], Catalog] | None = None
         self.common = 0
         self.parts: Counter[str] = Counter()
-        self._made_of: dict[RunId, tuple[TaskRun, Instance | None, RemainingWork | None]] = {}
+        self._made_of: dict[RunId, _MadeOf] = {}
         self._residents: dict[InstanceId, set[RunId]] = {}
         self._by_workload: dict[str, dict[JobId, int]] = {}
         """How many views of task runs of each job there are, by workload."""
@@ -166,6 +170,8 @@ class ViewCache:
         self._jobs: dict[JobId, None] = {}
         self._instances: dict[InstanceId, None] = {}
         self._alone: dict[JobId, set[InstanceId]] = {}
+        self._were_alone: set[InstanceId] = set()
+        """Where somebody came to be alone, or is so no more, since this was last asked."""
 
     def limited_to(
         self, counts: tuple[object, ...], limited: Callable[[Catalog, Any], Catalog]
@@ -230,6 +236,16 @@ class ViewCache:
         """Jobs that are to be alone, of which it matters who else is where they are."""
         return [job for job, places in self._alone.items() if places & self._instances.keys()]
 
+    def beside_who_is_alone(self) -> list[JobId]:
+        """Jobs that share an instance with one that is to be alone, or no longer do; asked once.
+
+        Only those are named that may not know it yet.
+        """
+        there = set().union(*self._alone.values()) & self._instances.keys()
+        places, self._were_alone = there | self._were_alone, set()
+        residents = (self.runs.get(run) for place in places for run in self.residents(place))
+        return sorted({run.job for run in residents if run is not None} - self._alone.keys())
+
     def outdated_instances(self) -> list[InstanceId]:
         """Take the instances whose views have to be made anew."""
         taken, self._instances = list(self._instances), {}
@@ -238,7 +254,7 @@ class ViewCache:
     # -- coming up to date -----------------------------------------------------------------------
 
     def kept(
-        self, run: TaskRun, there: Instance | None, work: RemainingWork | None
+        self, run: TaskRun, there: Instance | None, work: RemainingWork | None, *, beside: bool
     ) -> RunView | None:
         """The view of a task run if it was made of the same; else one is made of this, and put.
 
@@ -246,11 +262,13 @@ class ViewCache:
             run: Its record, that of a task that has no other run.
             there: The record of the instance where it is to be.
             work: What is left of it.
+            beside: Whether somebody is to be alone there.
         """
         before = self._made_of.get(run.id)
-        if before is not None and before[0] is run and before[1] is there and before[2] == work:
+        same = before is not None and before[0] is run and before[1] is there
+        if same and before is not None and before[2:] == (work, beside):
             return self.runs.get(run.id)
-        self._made_of[run.id] = run, there, work
+        self._made_of[run.id] = run, there, work, beside
         return None
 
     def put_job(self, job: JobId, view: JobView | None, runs: Sequence[RunView]) -> None:
@@ -269,7 +287,9 @@ class ViewCache:
         was = self._alone.pop(job, set())
         if any(run.alone for run in runs):
             self._alone[job] = {run.instance for run in runs if run.instance is not None}
-        self._instances.update(dict.fromkeys(was ^ self._alone.get(job, set())))
+        changed = was ^ self._alone.get(job, set())
+        self._were_alone |= changed
+        self._instances.update(dict.fromkeys(changed))
         for id_ in () if old is None else old.runs:
             if id_ not in seen:
                 self._put_run(id_, None)
