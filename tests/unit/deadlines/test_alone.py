@@ -16,6 +16,7 @@ from eva_master.model.actions import RequestPlan
 from eva_master.model.catalog import is_spot
 from eva_master.model.events import (
     Event,
+    InstanceGone,
     InstanceUp,
     LaunchFailed,
     Phase,
@@ -172,6 +173,31 @@ def test_it_or_who_is_beside_it_leaves_while_it_has_time_for_that(bought: Buys) 
     assert (found[RUNS[2]][2] == ROOMY) is (bought is Buys.STAYS)
 
 
+def offered(picture: Snapshot) -> dict[RunId, bool]:
+    """Who is offered spot instances, of those without a deadline that have a place."""
+    views = (view for view in picture.runs if view.instance and view.job != JOB)
+    return {view.id: any(is_spot(family) for family, _ in view.task.demand) for view in views}
+
+
+def test_who_is_beside_it_makes_room_only_where_no_spot_launch_is_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    kept = {"buys": Buys.ANY}
+    monkeypatch.setattr(following, "_in_time", lambda *_: following._Found(kept["buys"]))
+    it = alone_beside_a_neighbour()
+    assert offered(seen(it, NOW + 1)) == {NEIGHBOUR: True, FARTHER: True}
+    for at, buys in ((10, Buys.ALONE), (20, Buys.ON_DEMAND), (30, Buys.STAYS), (40, Buys.APART)):
+        kept["buys"] = buys
+        it._context.touch_job(JOB)
+        assert offered(seen(it, NOW + at)) == {NEIGHBOUR: not buys.alone, FARTHER: True}
+    # Once it has gone elsewhere, nobody waits for room any more.
+    leaves = Plan((NewInstance(0, LARGE),), (Assign(RUNS[0], 0),))
+    asked = request(it.handle([another("last")], Millis(NOW + 50)))
+    assert offered(asked.snapshot) == {NEIGHBOUR: False, FARTHER: True}
+    it.handle([PlanReady(asked.round, leaves, None)], Millis(NOW + 50))
+    assert offered(seen(it, NOW + 51)) == {NEIGHBOUR: True, FARTHER: True}
+
+
 @pytest.mark.usefixtures("bought")
 def test_a_plan_that_was_begun_before_brings_nobody() -> None:
     it = gang_of_three()
@@ -262,8 +288,11 @@ def test_whom_company_alone_would_make_late_may_be_on_spot_instances(
     ample = Slack(left_ms=3 * HOUR, slack_ms=HOUR, reserve_ms=300_000, change_ms=200_000)
     monkeypatch.setattr(following, "slack", lambda *_: ample)
     assert looked_at(it, 20) == (Buys.APART, True, {False, True})
+    # Nor does it meet other company while it moves, or starts anew where it is.
     it.handle([WorkerRegistered(FIRST, 3, SIZE, ())], Millis(30))
     assert it.state.runs[RUNS[0]].state is RunState.STOPPING
+    assert looked_at(it, 31) == (Buys.APART, True, {False, True})
+    it.handle([InstanceGone(FIRST, Millis(2), Millis(40))], Millis(40))
     assert it.state.jobs[JOB].buys is Buys.ANY
 
 
