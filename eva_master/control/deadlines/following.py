@@ -158,8 +158,8 @@ def _in_time(context: Context, job: Job) -> _Found:
             buys = Buys.ALONE if moves else Buys.STAYS
         return _Found(buys, stands.slack_ms if stands.slack_ms > 0 else None)
     buys = Buys.ON_DEMAND if crowded else _chosen(context, job, stands)
-    if buys is Buys.ANY and job.buys is Buys.APART and _has_place(context, job):
-        buys = Buys.APART  # Whoever left its company does not come back, nor meets other company.
+    if buys is Buys.ANY and job.buys is Buys.APART and _goes_apart(context, job):
+        buys = Buys.APART  # Whoever left its company does not come back for it.
     # Time to lose does not pass faster than the clock, unless work is lost, which is news.
     look_ms = stands.slack_ms - _SHORTEST_MS
     if context.settings.pool_share_ppm < MILLION and stands.slack_ms > stands.reserve_ms:
@@ -169,8 +169,13 @@ def _in_time(context: Context, job: Job) -> _Found:
     return _Found(buys, min(_LOOK_MS, look_ms), look_ms if buys is Buys.SPOT else None)
 
 
-def _has_place(context: Context, job: Job) -> bool:
-    return any(it.target is not None for it in context.state.in_hand(job.id))
+def _goes_apart(context: Context, job: Job) -> bool:
+    """Whether a job is still where it was when it was to go apart, or on the way elsewhere."""
+    return any(
+        run.target is not None
+        and (run.state is not RunState.RUNNING or run.history[-1][1] <= (job.buys_ms or 0))
+        for run in context.state.in_hand(job.id)
+    )
 
 
 def _chosen(context: Context, job: Job, stands: Slack) -> Buys:
