@@ -280,13 +280,13 @@ def _free(state: PlanningRecords, seen: list[TaskRun], place: InstanceId) -> Res
 
 
 def _beside(state: PlanningRecords, job: Job, run: TaskRun) -> bool:
-    """Whether a task run that may be bought anything is where another job is to be alone."""
+    """Whether a task run that may be bought anything is where another is to be alone at once."""
     families = job.spec.tasks[run.index].demand
     if job.buys is not Buys.ANY or run.target is None or all(is_spot(it) for it, _ in families):
         return False
     others = (state.runs.get(it) for it in state.view_cache.residents(run.target))
     jobs = {it.job for it in others if it is not None} - {job.id}
-    return any(state.jobs[it].buys.alone for it in jobs)
+    return any((buys := state.jobs[it].buys).alone and buys.kept for it in jobs)
 
 
 def _offered(
@@ -300,8 +300,8 @@ def _offered(
         there: Where it is to be, `None` if that is to be planned. It takes room there, whatever
             may be bought.
         free: What it takes there beside what it needs.
-        beside: Whether another job is to be alone there. That one may not have the time to wait
-            until a spot launch succeeds: if somebody makes room, it is to somewhere that is there.
+        beside: Whether another job is to be alone there, which has no time to wait until a spot
+            launch succeeds: whoever makes room does so at once.
     """
     demand = task.demand
     if beside or job.buys not in (Buys.ANY, Buys.APART):

@@ -170,8 +170,8 @@ class ViewCache:
         self._jobs: dict[JobId, None] = {}
         self._instances: dict[InstanceId, None] = {}
         self._alone: dict[JobId, set[InstanceId]] = {}
-        self._were_alone: set[InstanceId] = set()
-        """Where somebody came to be alone, or is so no more, since this was last asked."""
+        self._company_changed: set[InstanceId] = set()
+        """Where somebody came to be alone, or is so no more or otherwise, since that was asked."""
 
     def limited_to(
         self, counts: tuple[object, ...], limited: Callable[[Catalog, Any], Catalog]
@@ -242,7 +242,7 @@ class ViewCache:
         Only those are named that may not know it yet.
         """
         there = set().union(*self._alone.values()) & self._instances.keys()
-        places, self._were_alone = there | self._were_alone, set()
+        places, self._company_changed = there | self._company_changed, set()
         residents = (self.runs.get(run) for place in places for run in self.residents(place))
         return sorted({run.job for run in residents if run is not None} - self._alone.keys())
 
@@ -287,15 +287,22 @@ class ViewCache:
         was = self._alone.pop(job, set())
         if any(run.alone for run in runs):
             self._alone[job] = {run.instance for run in runs if run.instance is not None}
-        changed = was ^ self._alone.get(job, set())
-        self._were_alone |= changed
-        self._instances.update(dict.fromkeys(changed))
+        alone = self._alone.get(job, set())
+        self._instances.update(dict.fromkeys(was ^ alone))
+        if alone and any(map(self._is_offered_else, runs)):
+            self._company_changed |= alone  # it may have no time any more
+        self._company_changed |= was ^ alone
         for id_ in () if old is None else old.runs:
             if id_ not in seen:
                 self._put_run(id_, None)
         for run in runs:
             self._put_run(run.id, run)
         self._note(old, view, self.revision - before)
+
+    def _is_offered_else(self, run: RunView) -> bool:
+        """Whether a task run may be bought other things than it was when it was last seen."""
+        old = self.runs.get(run.id)
+        return old is None or old.task.demand != run.task.demand
 
     def _put_run(self, id_: RunId, view: RunView | None) -> None:
         old = self.runs.get(id_)

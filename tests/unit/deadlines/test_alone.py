@@ -186,10 +186,12 @@ def test_who_is_beside_it_makes_room_only_where_no_spot_launch_is_waited_for(
     monkeypatch.setattr(following, "_in_time", lambda *_: following._Found(kept["buys"]))
     it = alone_beside_a_neighbour()
     assert offered(seen(it, NOW + 1)) == {NEIGHBOUR: True, FARTHER: True}
-    for at, buys in ((10, Buys.ALONE), (20, Buys.ON_DEMAND), (30, Buys.STAYS), (40, Buys.APART)):
+    turns = [Buys.ALONE, Buys.ON_DEMAND, Buys.STAYS, Buys.APART, Buys.ALONE]
+    for at, buys in enumerate(turns, 10):
         kept["buys"] = buys
         it._context.touch_job(JOB)
-        assert offered(seen(it, NOW + at)) == {NEIGHBOUR: not buys.alone, FARTHER: True}
+        urgent = buys in (Buys.ALONE, Buys.STAYS)
+        assert offered(seen(it, NOW + at)) == {NEIGHBOUR: not urgent, FARTHER: True}
     # Once it has gone elsewhere, nobody waits for room any more.
     leaves = Plan((NewInstance(0, LARGE),), (Assign(RUNS[0], 0),))
     asked = request(it.handle([another("last")], Millis(NOW + 50)))
