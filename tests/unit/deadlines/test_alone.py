@@ -26,6 +26,7 @@ from eva_master.model.events import (
     WorkerReported,
 )
 from eva_master.model.ids import InstanceId, Millis, RunId
+from eva_master.model.job import JobKind
 from eva_master.model.planning.plan import Assign, NewInstance, Plan
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.planning.spot_choice import SpotChoice
@@ -179,12 +180,13 @@ def offered(picture: Snapshot) -> dict[RunId, bool]:
     return {view.id: any(is_spot(family) for family, _ in view.task.demand) for view in views}
 
 
+@pytest.mark.parametrize("kind", list(JobKind))
 def test_who_is_beside_it_makes_room_only_where_no_spot_launch_is_waited_for(
-    monkeypatch: pytest.MonkeyPatch,
+    kind: JobKind, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kept = {"buys": Buys.ANY}
     monkeypatch.setattr(following, "_in_time", lambda *_: following._Found(kept["buys"]))
-    it = alone_beside_a_neighbour()
+    it = alone_beside_a_neighbour(kind)
     assert offered(seen(it, NOW + 1)) == {NEIGHBOUR: True, FARTHER: True}
     turns = [Buys.ALONE, Buys.ON_DEMAND, Buys.STAYS, Buys.APART, Buys.ALONE]
     for at, buys in enumerate(turns, 10):
@@ -216,7 +218,7 @@ def test_a_plan_that_was_begun_before_brings_nobody() -> None:
     assert it.state.runs[NEIGHBOUR].target == THIRD
 
 
-def alone_beside_a_neighbour() -> Machine:
+def alone_beside_a_neighbour(kind: JobKind = JobKind.GANG) -> Machine:
     """A job runs beside another, and a third by itself, when it has no time left to lose."""
     it = Machine(State((*CATALOG, LARGE)), machine().settings)
     placed = (
@@ -225,7 +227,8 @@ def alone_beside_a_neighbour() -> Machine:
         (another("third"), FARTHER, 0, SECOND),
     )
     for event, run, where, _ in placed:
-        asked = request(it.handle([event], Millis(0)))
+        spec = event.spec if run is RUNS[0] else replace(event.spec, kind=kind)
+        asked = request(it.handle([replace(event, spec=spec)], Millis(0)))
         new = (NewInstance(0, LARGE),) if where == 0 else ()
         it.handle([PlanReady(asked.round, Plan(new, (Assign(run, where),)), None)], Millis(0))
     for name in (FIRST, SECOND):
