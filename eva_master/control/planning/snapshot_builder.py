@@ -281,8 +281,10 @@ def _free(state: PlanningRecords, seen: list[TaskRun], place: InstanceId) -> Res
 
 def _beside(state: PlanningRecords, job: Job, run: TaskRun) -> bool:
     """Whether a task run that may be bought anything is where another is to be alone at once."""
+    if run.target is None or not state.view_cache.holds_who_is_alone(run.target):
+        return False
     families = job.spec.tasks[run.index].demand
-    if job.buys is not Buys.ANY or run.target is None or all(is_spot(it) for it, _ in families):
+    if job.buys is not Buys.ANY or all(is_spot(it) for it, _ in families):
         return False
     others = (state.runs.get(it) for it in state.view_cache.residents(run.target))
     jobs = {it.job for it in others if it is not None} - {job.id}

@@ -236,6 +236,10 @@ class ViewCache:
         """Jobs that are to be alone, of which it matters who else is where they are."""
         return [job for job, places in self._alone.items() if places & self._instances.keys()]
 
+    def holds_who_is_alone(self, instance: InstanceId) -> bool:
+        """Whether somebody was to be alone on an instance when that was last looked at."""
+        return any(instance in places for places in self._alone.values())
+
     def beside_who_is_alone(self) -> list[JobId]:
         """Jobs that share an instance with one that is to be alone, or no longer do; asked once.
 
