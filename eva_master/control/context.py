@@ -285,7 +285,7 @@ class Context:
                 had = attained.gpus(self.state, old) * max(0, self.now - old.history[-1][1])
                 run = replace(run, work_ms=run.work_ms + worked, gpu_ms=run.gpu_ms + had)
             if after is RunState.WAITING:
-                run = stored.left_off(self.state, run)
+                run = stored.rolled_back(self.state, run)
             run = self._timed(old, run)
         self.state.put_run(run)
         self.follow_waiting(run)

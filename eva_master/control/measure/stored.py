@@ -23,16 +23,16 @@ def heard(
     return replace(run, progress=progress, generation=generation, stored=stored)
 
 
-def left_off(state: Records, run: TaskRun) -> TaskRun:
-    """A task run whose attempt is over, with the work that the next one begins with.
+def rolled_back(state: Records, run: TaskRun) -> TaskRun:
+    """A task run whose attempt is over, with no more work done than the next one resumes from.
 
-    That is what the newest checkpoint holds, of a gang that of any member, since all resume from
-    one generation. Whose program stores one by itself, of which nobody has told, loses no more than
-    it does from one to the next.
+    That is what its newest checkpoint holds. A gang resumes from one generation, so there it is the
+    newest of all members. A program with a `checkpoint_interval` may have stored later ones by
+    itself before its worker could tell: it loses one interval at most.
 
     Args:
         state: Where its gang is looked up.
-        run: With what it has done in all, be it stored or not.
+        run: With all that it has done, be it stored or not.
     """
     job = state.jobs[run.job]
     group = [run, *crew(state, run.job)] if job.is_gang else [run]

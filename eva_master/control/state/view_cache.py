@@ -171,7 +171,7 @@ class ViewCache:
         self._instances: dict[InstanceId, None] = {}
         self._alone: dict[JobId, set[InstanceId]] = {}
         self._company_changed: set[InstanceId] = set()
-        """Where somebody came to be alone, or is so no more or otherwise, since that was asked."""
+        """Where a job has begun to be alone, ended it, or is offered else, since this was taken."""
 
     def limited_to(
         self, counts: tuple[object, ...], limited: Callable[[Catalog, Any], Catalog]
@@ -241,9 +241,9 @@ class ViewCache:
         return any(instance in places for places in self._alone.values())
 
     def beside_who_is_alone(self) -> list[JobId]:
-        """Jobs that share an instance with one that is to be alone, or no longer do; asked once.
+        """Take the jobs beside one that is to be alone, of which the views may not say so yet.
 
-        Only those are named that may not know it yet.
+        Those too beside one that is so no longer.
         """
         there = set().union(*self._alone.values()) & self._instances.keys()
         places, self._company_changed = there | self._company_changed, set()
@@ -269,11 +269,9 @@ class ViewCache:
             beside: Whether somebody is to be alone there.
         """
         before = self._made_of.get(run.id)
+        self._made_of[run.id] = made_of = run, there, work, beside
         same = before is not None and before[0] is run and before[1] is there
-        if same and before is not None and before[2:] == (work, beside):
-            return self.runs.get(run.id)
-        self._made_of[run.id] = run, there, work, beside
-        return None
+        return self.runs.get(run.id) if same and before == made_of else None
 
     def put_job(self, job: JobId, view: JobView | None, runs: Sequence[RunView]) -> None:
         """Replace the views of a job and of its task runs; `None` if it is not to be seen."""
@@ -294,7 +292,7 @@ class ViewCache:
         alone = self._alone.get(job, set())
         self._instances.update(dict.fromkeys(was ^ alone))
         if alone and any(map(self._is_offered_else, runs)):
-            self._company_changed |= alone  # it may have no time any more
+            self._company_changed |= alone
         self._company_changed |= was ^ alone
         for id_ in () if old is None else old.runs:
             if id_ not in seen:

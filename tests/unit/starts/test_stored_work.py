@@ -64,6 +64,17 @@ def test_a_program_that_stores_by_itself_loses_no_more_than_from_one_to_the_next
     assert cluster.left() == 620_000
 
 
+def test_steps_that_nobody_can_have_done_stay_in_bounds() -> None:
+    cluster = Cluster()
+    cluster.start(PACED + "checkpoint_interval: 2m\n")
+    cluster.say(RUN, Phase.RUNNING, at=1_000, generation=1)
+    for at in range(2_000, 200_000, 2_000):
+        cluster.progress(min(2**62, at**3), at=at)
+    cluster.progress(2**62, at=300_000)
+    gone(cluster, at=300_000)
+    assert 0 <= cluster.state.runs[RUN].progress.steps <= 2**62
+
+
 def test_a_gang_falls_back_to_what_those_have_stored_who_store() -> None:
     cluster = Cluster()
     cluster.start(PACED + "tasks: 2\n")
