@@ -3,7 +3,7 @@
 What takes long is left out, unless it alone is asked for (`--long`).
 
 The output of the former is shown as it comes, that of the latter when they are over. Each part ends
-with pytest's closing line, and both lines are repeated at the end.
+with pytest's closing line, and both lines are repeated at the end, with the tests that failed.
 
 Bytecode is kept, whatever the environment says: a dozen workers would compile every test, and
 hundreds of masters and agents all of Eva.
@@ -28,6 +28,9 @@ from typing import IO
 
 _NOTHING_COLLECTED = 5
 _CLOSING = re.compile(r"^=* ?((?:\d+ \w+|no tests ran)\b.* in [\d.]+s\b.*?) ?=*$", re.MULTILINE)
+_FAILED = re.compile(r"^(?:FAILED|ERROR) .*$", re.MULTILINE)
+_MOST_FAILED = 20
+_LONGEST_REASON = 400
 _TAIL = 1 << 16
 _FORMATS = re.compile(r"\x1b\[[\d;]*m")
 _PYTEST = (sys.executable, "-m", "pytest")
@@ -147,6 +150,8 @@ def run(shown: Part, aside: Part, out: IO[bytes]) -> int:
         fine = code == 0 or code in part.fine
         failed |= not fine
         _write(out, f"{part.name}: {closing_line(text)}{'' if fine else f' (exit code {code})'}\n")
+        if not fine:
+            _write(out, "".join(f"  {line}\n" for line in failed_tests(text)))
     if stopped():
         return 130
     return int(failed)
@@ -156,6 +161,12 @@ def closing_line(output: bytes) -> str:
     """What pytest says at its end, such as ``3 passed in 0.12s``."""
     found: list[str] = _CLOSING.findall(_FORMATS.sub("", output.decode(errors="replace")))
     return found[-1] if found else "no closing line"
+
+
+def failed_tests(output: bytes) -> list[str]:
+    """The last tests of those that pytest says failed, with its reasons, shortened."""
+    found: list[str] = _FAILED.findall(_FORMATS.sub("", output.decode(errors="replace")))
+    return [line[:_LONGEST_REASON] for line in found[-_MOST_FAILED:]]
 
 
 def _start(part: Part, output: IO[bytes] | int) -> subprocess.Popen[bytes]:

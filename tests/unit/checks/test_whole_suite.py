@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.__main__ import Part, closing_line, compile_tests, parts, run
+from tests.__main__ import Part, closing_line, compile_tests, failed_tests, parts, run
 from tests.fakes.patience import DEADLINE_S
 
 ROOT = Path(__file__).parents[3]
@@ -50,26 +50,48 @@ def test_both_closing_lines_are_shown_and_repeated_at_the_end() -> None:
     assert len(re.findall("4 passed in 61.20s", text)) == 2
 
 
+def test_what_failed_is_told_last() -> None:
+    """Who sees the end of a long log alone sees what to do about it."""
+    out = io.BytesIO()
+    lines = "ERROR a.py::test_a - OSError: it is gone\nFAILED a.py::test_b - assert 0\n"
+    shown = part("one", f"== short test summary ==\n{lines}== 1 failed, 1 error in 0.10s ==", 1)
+    run(shown, part("two", "FAILED and fine\n== 4 passed in 61.20s =="), out)
+    assert out.getvalue().decode().splitlines()[-4:] == [
+        "one: 1 failed, 1 error in 0.10s (exit code 1)",
+        "  ERROR a.py::test_a - OSError: it is gone",
+        "  FAILED a.py::test_b - assert 0",
+        "two: 4 passed in 61.20s",
+    ]
+    many = b"".join(b"FAILED %d %s\n" % (n, b"x" * 5000) for n in range(1000))
+    assert [line.split()[1] for line in failed_tests(many)] == [str(n) for n in range(980, 1000)]
+    assert sum(map(len, failed_tests(many))) <= 8000
+
+
+PYTEST = (sys.executable, "-m", "pytest", "--color=yes", "-p", "no:cacheprovider", "test_it.py")
+
+
 def test_closing_lines_of_a_real_pytest(tmp_path: Path) -> None:
     (tmp_path / "test_it.py").write_text("def test_a(): pass\ndef test_b(): assert 0\n")
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "--color=yes",
-        "-p",
-        "no:cacheprovider",
-        "test_it.py",
-    ]
     for more, said in (
         ([], r"1 failed, 1 passed in [\d.]+s"),
         (["-q"], r"1 failed, 1 passed in [\d.]+s"),
         (["-k", "test_a"], r"1 passed, 1 deselected in [\d.]+s"),
         (["-k", "nothing"], r"2 deselected in [\d.]+s"),
     ):
-        done = subprocess.run([*command, *more], cwd=tmp_path, stdout=subprocess.PIPE, check=False)
+        done = subprocess.run([*PYTEST, *more], cwd=tmp_path, stdout=subprocess.PIPE, check=False)
         assert re.fullmatch(said, closing_line(done.stdout)), done.stdout.decode()
     assert closing_line(b"killed\n") == "no closing line"
+
+
+def test_what_failed_in_a_real_pytest(tmp_path: Path) -> None:
+    fixture = "import pytest\n@pytest.fixture\ndef it():\n    yield\n    raise OSError('gone')\n"
+    tests = "def test_a(it): pass\ndef test_b(): assert 0\n"
+    (tmp_path / "test_it.py").write_text(fixture + tests)
+    done = subprocess.run(PYTEST, cwd=tmp_path, stdout=subprocess.PIPE, check=False)
+    assert sorted(failed_tests(done.stdout)) == [
+        "ERROR test_it.py::test_a - OSError: gone",
+        "FAILED test_it.py::test_b - assert 0",
+    ]
 
 
 def test_tests_are_compiled_once_whatever_the_environment_says(
