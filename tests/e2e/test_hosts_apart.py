@@ -19,6 +19,7 @@ from tests.e2e.cluster import until
 from tests.e2e.conftest import Hosts
 from tests.fakes.hosts.cluster import HostCluster
 from tests.fakes.hosts.site import Site
+from tests.fakes.patience import DEADLINE_S
 
 pytestmark = pytest.mark.hosts
 
@@ -139,7 +140,11 @@ def test_a_host_that_crashes_boots_again_with_its_disk(make_hosts: Hosts) -> Non
 
 def test_a_test_run_that_is_killed_leaves_nothing_that_runs() -> None:
     killed = subprocess.run(
-        [sys.executable, "-c", KILLED], stdout=subprocess.PIPE, text=True, check=False, timeout=120
+        [sys.executable, "-c", KILLED],
+        stdout=subprocess.PIPE,
+        text=True,
+        check=False,
+        timeout=DEADLINE_S,
     )
     assert killed.returncode == -signal.SIGKILL
     path = Path(killed.stdout.strip())

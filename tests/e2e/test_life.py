@@ -14,6 +14,7 @@ from eva_master.model.errors import DuplicateName, InvalidJob, Unplaceable
 from tests.e2e.accounts import check_accounts, check_bill
 from tests.e2e.cluster import Cluster, until
 from tests.e2e.conftest import Clusters
+from tests.fakes.patience import DEADLINE_S
 
 BIG = {"e2e.big": {"cpus": 8, "memory": "16GiB", "price": "$0.40/h", "limit": 1}}
 ALL_OF_BIG = {"cpus": 8, "memory": "16GiB"}
@@ -175,7 +176,7 @@ def check_metrics(cluster: Cluster) -> None:
     """Prometheus sees a job that runs on an instance and one that waits."""
     url = f"https://127.0.0.1:{cluster.metrics_port}/metrics"
     trust = ssl.create_default_context(cadata=cluster.authorities().decode())
-    with urllib.request.urlopen(url, timeout=150, context=trust) as answer:
+    with urllib.request.urlopen(url, timeout=DEADLINE_S, context=trust) as answer:
         families = list(text_string_to_metric_families(answer.read().decode()))
     figures = {
         (sample.name, *sorted(sample.labels.values())): sample.value

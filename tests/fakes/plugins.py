@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.fakes.patience import DEADLINE_S
+
 TEMPLATE = Path(__file__).parents[2] / "examples" / "policy_template"
 
 
@@ -32,7 +34,7 @@ def install(target: Path, source: Path = TEMPLATE) -> None:
     """Build a project and install it into a directory; needs no network."""
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     alone = ["--no-deps", "--no-build-isolation", "--no-index", "--target", str(target)]
-    subprocess.run([*command, *alone, str(source)], check=True, timeout=120)
+    subprocess.run([*command, *alone, str(source)], check=True, timeout=DEADLINE_S)
 
 
 def path_with(folder: Path) -> str:

@@ -17,6 +17,7 @@ from eva_master.adapters.objects import open_store
 from tests.e2e.cluster import EVA, PROGRAMS, Cluster, arguments, until
 from tests.e2e.conftest import Clusters
 from tests.fakes.paths import PYTHON
+from tests.fakes.patience import DEADLINE_S
 
 TYPES = {"e2e.none": {"cpus": 1, "memory": "256MiB", "price": "$9/h"}}
 NODE = {
@@ -52,7 +53,7 @@ def cluster(make_cluster: Clusters, request: pytest.FixtureRequest) -> Iterator[
         for worker in workers:
             worker.terminate()
         for worker in workers:
-            worker.wait(30)
+            worker.wait(DEADLINE_S)
 
 
 def _worker(cluster: Cluster, name: str, token: Path) -> subprocess.Popen[bytes]:

@@ -20,6 +20,8 @@ from typing import Any
 import boto3
 import pytest
 
+from tests.fakes.patience import DEADLINE_S
+
 REGION = "us-east-1"
 CREDENTIALS = {"aws_access_key_id": "testing", "aws_secret_access_key": "testing"}
 IMAGE = "ssm:/aws/service/ami-amazon-linux-latest/al2023-ami-kernel-default-x86_64"
@@ -121,7 +123,7 @@ class Aws:
         """Be as after the start; faster than a new server."""
         self._post("forget", {})
         reset = urllib.request.Request(f"{self.url}/moto-api/reset", method="POST")
-        urllib.request.urlopen(reset, timeout=30).close()
+        urllib.request.urlopen(reset, timeout=DEADLINE_S).close()
 
     def publish(self, parameter: str, value: str) -> None:
         """Have Amazon put another value into a public parameter of Systems Manager.
@@ -144,7 +146,7 @@ class Aws:
 
     def _post(self, path: str, document: Mapping[str, Any]) -> Any:
         request = urllib.request.Request(f"{self.url}/eva/{path}", json.dumps(document).encode())
-        with urllib.request.urlopen(request, timeout=30) as answer:
+        with urllib.request.urlopen(request, timeout=DEADLINE_S) as answer:
             return json.load(answer)
 
     def make_bucket(self) -> str:

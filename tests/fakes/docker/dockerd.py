@@ -21,9 +21,10 @@ import docker
 import psutil
 
 from tests.fakes.paths import short_tempdir
+from tests.fakes.patience import DEADLINE_S
 
 IMAGE = "eva-test:latest"
-START_S = 90
+_POLL_S = 0.05
 _BUSYBOX = Path("/bin/busybox")
 _PR_SET_PDEATHSIG = 1
 _BRIDGES = 1 << 14
@@ -110,14 +111,14 @@ class Engine:
         children = psutil.Process(process.pid).children() if running else []
         process.send_signal(signal_)
         try:
-            process.wait(START_S)
+            process.wait(DEADLINE_S)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
         for child in children:  # Its containerd, should it have been left.
             with contextlib.suppress(psutil.NoSuchProcess):
                 child.kill()
-        psutil.wait_procs(children, START_S)
+        psutil.wait_procs(children, DEADLINE_S)
         # A pid file that names a process, whichever, keeps the next engine from starting.
         (self._root / "pid").unlink(missing_ok=True)
         self._process = None
@@ -181,19 +182,17 @@ def engine(
     running.connect()
     try:
         running.start()
-        with contextlib.closing(docker.DockerClient(base_url=running.url)) as client:
+        with contextlib.closing(_client(running.url)) as client:
             client.api.import_image_from_data(
                 busybox_root(), repository=IMAGE, changes=["ENV PATH=/bin", "ENV OF_IMAGE=1"]
             )
         yield running
-        with contextlib.closing(docker.DockerClient(base_url=running.url)) as client:
-            for container in client.containers.list(all=True, ignore_removed=True):
-                container.remove(force=True)
+        with contextlib.closing(_client(running.url)) as client:
+            _remove_containers(client)
     finally:
         running.stop()
         running.disconnect()
-        _unmount_below(root)
-        shutil.rmtree(root)
+        _remove(root)
 
 
 @contextlib.contextmanager
@@ -203,27 +202,56 @@ def running() -> Iterator[str]:
         yield running.url
 
 
+def _client(url: str) -> Any:
+    """A client with as much patience as all tests have."""
+    return docker.DockerClient(base_url=url, timeout=int(DEADLINE_S))
+
+
 def _ip(*arguments: str, check: bool = True) -> subprocess.CompletedProcess[bytes]:
     return subprocess.run(["ip", *arguments], check=check, capture_output=True)
 
 
 def _answering(url: str, process: subprocess.Popen[bytes]) -> bool:
     """Wait for an engine; tells whether it is up, or gave up."""
-    deadline = time.monotonic() + START_S
+    deadline = time.monotonic() + DEADLINE_S
     while process.poll() is None and time.monotonic() < deadline:
         with contextlib.suppress(docker.errors.DockerException, OSError):
-            client: Any = docker.DockerClient(base_url=url)
-            client.close()
+            _client(url).close()
             return True
-        time.sleep(0.05)
+        time.sleep(_POLL_S)
     return False
+
+
+def _remove_containers(client: Any) -> None:
+    """Remove all containers, also those that are just being removed by others."""
+    deadline = time.monotonic() + DEADLINE_S
+    while left := client.containers.list(all=True, ignore_removed=True):
+        for container in left:
+            # It is gone, or about to be.
+            with contextlib.suppress(docker.errors.APIError):
+                container.remove(force=True)
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"containers that cannot be removed: {left}")
+        time.sleep(_POLL_S)
+
+
+def _remove(root: Path) -> None:
+    """Remove an engine's files; shims of its containers, which outlive it, do so meanwhile."""
+    deadline = time.monotonic() + DEADLINE_S
+    while root.exists():
+        _unmount_below(root)
+        shutil.rmtree(root, ignore_errors=True)
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"of a Docker engine there is left: {list(root.iterdir())}")
+        time.sleep(_POLL_S)
 
 
 def _unmount_below(root: Path) -> None:
     """The engine mounts its data onto itself, and the namespaces that it keeps."""
     points = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
     for point in sorted((p for p in points if p.startswith(f"{root}/")), reverse=True):
-        subprocess.run(["umount", "--lazy", point], check=True)
+        # It may be gone by now.
+        subprocess.run(["umount", "--lazy", point], check=False, capture_output=True)
 
 
 def busybox_root(mark: str = "") -> bytes:

@@ -25,6 +25,7 @@ from tests.fakes.ec2.metadata import ADDRESS, Metadata
 from tests.fakes.hosts import engine, init
 from tests.fakes.hosts.blackbox import BlackBox
 from tests.fakes.hosts.site import CGROUP
+from tests.fakes.patience import DEADLINE_S
 
 MODULE = "tests.fakes.ec2.machine"
 BLACK_BOX_PORT = 7999
@@ -118,7 +119,7 @@ class _Init:
             f"http://{ADDRESS}/latest/api/token) && curl -sf -o {_USER_DATA} "
             f'-H "X-aws-ec2-metadata-token: $token" http://{ADDRESS}/latest/user-data'
         )
-        subprocess.run(["/bin/sh", "-c", fetch], check=True, timeout=30)
+        subprocess.run(["/bin/sh", "-c", fetch], check=True, timeout=DEADLINE_S)
         _USER_DATA.chmod(0o700)
         programs.add("user data", init.Program([str(_USER_DATA)], again=False, always=False))
 

@@ -10,10 +10,11 @@ import time
 from pathlib import Path
 
 from tests.fakes.hosts.process import run
+from tests.fakes.patience import DEADLINE_S
 
 SOCKET = Path("/run/docker.sock")
 PID = Path("/run/docker.pid")
-START_S = 120.0
+START_S = DEADLINE_S
 _POLL_S = 0.02
 
 

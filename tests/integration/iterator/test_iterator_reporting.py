@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.fakes.iterator_agent import Program, RecordingAgent
+from tests.fakes.patience import DEADLINE_S
 
 Start = Callable[..., Program]
 
@@ -259,7 +260,7 @@ def test_shell_programs_report_absolute_counts(
         capture_output=True,
         text=True,
         check=True,
-        timeout=150,
+        timeout=DEADLINE_S,
     )
     assert (done.stdout, done.stderr) == ("state\n", "")
     reports = iterator_agent.reports
@@ -281,6 +282,6 @@ def test_shell_programs_go_on_without_an_agent(tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         check=True,
-        timeout=150,
+        timeout=DEADLINE_S,
     )
     assert "not delivered" in done.stderr

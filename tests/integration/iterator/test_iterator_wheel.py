@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.fakes.iterator_agent import RecordingAgent
+from tests.fakes.patience import DEADLINE_S
 
 SOURCE = Path(__file__).parents[3] / "iterator_sdk"
 
@@ -23,7 +24,7 @@ def run(*command: str | Path, **environ: str) -> str:
         env={**inherited, **environ},
         capture_output=True,
         text=True,
-        timeout=150,
+        timeout=DEADLINE_S,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr

@@ -20,6 +20,7 @@ import pytest
 from click.testing import CliRunner
 
 from eva_master.app.cli import main
+from tests.fakes.patience import DEADLINE_S
 
 TEXT = """
 name: two-seeds
@@ -74,7 +75,7 @@ def test_a_sweep_that_was_killed_goes_on_where_it_was(tmp_path: Path) -> None:
         sweep.kill()
         sweep.wait()
         assert helpers
-        _, left = psutil.wait_procs(helpers, timeout=150)
+        _, left = psutil.wait_procs(helpers, timeout=DEADLINE_S)
         assert not left, "nobody goes on for a sweep that is no more"
     finally:
         with contextlib.suppress(ProcessLookupError):

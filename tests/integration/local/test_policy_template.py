@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from tests.fakes import plugins
+from tests.fakes.patience import DEADLINE_S
 from tests.fakes.traces import job, task, write_jobs
 
 UNSHRUNK = """
@@ -38,7 +39,7 @@ def python(folder: Path, *arguments: str | Path, cwd: Path) -> subprocess.Comple
         cwd=cwd,
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=DEADLINE_S,
         check=False,
     )
 

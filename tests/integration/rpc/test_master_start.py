@@ -30,7 +30,7 @@ def start(
         [sys.executable, "-m", "eva_master.app.cli", command, f"--state-dir={state}", *flags],
         capture_output=True,
         text=True,
-        timeout=150,
+        timeout=DEADLINE_S,
         check=False,
         env=env,
     )

@@ -133,7 +133,7 @@ def scrape(port: int) -> dict[tuple[str, ...], float]:
     """Name and label values to value."""
     trust = ssl.create_default_context(cadata=authority().certificates.decode())
     url = f"https://127.0.0.1:{port}/metrics"
-    with urllib.request.urlopen(url, timeout=150, context=trust) as answer:
+    with urllib.request.urlopen(url, timeout=DEADLINE_S, context=trust) as answer:
         text = answer.read().decode()
     return {
         (sample.name, *sample.labels.values()): sample.value

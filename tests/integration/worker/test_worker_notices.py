@@ -10,6 +10,7 @@ import pytest
 
 from eva_worker.link.notices import Metadata, Notice, watch
 from tests.fakes.aws.metadata import REBALANCE, FakeMetadata
+from tests.fakes.patience import DEADLINE_S
 
 NOON = "2026-11-21T12:00:00Z"
 NOON_MS = 1_795_262_400_000
@@ -44,7 +45,7 @@ async def test_each_notice_is_told_once_and_the_watch_ends_with_an_interruption(
 ) -> None:
     told: list[Notice] = []
     watching = asyncio.create_task(watch(Metadata(service.url), told.append, every_s=0.01))
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(DEADLINE_S):
         service.status = HTTPStatus.INTERNAL_SERVER_ERROR  # It is out of order, and comes back.
         service.documents[REBALANCE] = b"{}"
         service.status = None
@@ -68,7 +69,7 @@ async def test_a_service_that_is_not_there_does_not_end_the_watch(service: FakeM
     watching = asyncio.create_task(watch(missing, told.append, every_s=0.01))
     other = asyncio.create_task(watch(Metadata(service.url), told.append, every_s=0.01))
     service.interrupt(NOON)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(DEADLINE_S):
         await other
     assert not watching.done()
     watching.cancel()

@@ -13,6 +13,7 @@ from eva_worker.files.download import Fetcher
 from eva_worker.files.inputs import Roots
 from eva_worker.files.objects import Objects
 from tests.fakes.aws.service import bucket_url, shared
+from tests.fakes.patience import DEADLINE_S
 from tests.fakes.rpc.master import FakeMaster
 from tests.integration.worker.test_worker_agent import RUN, Worker
 
@@ -91,7 +92,7 @@ async def test_a_mount_takes_the_place_of_uploads_and_copies(
     assert (mount / "jobs" / "job-1" / "shared" / "word").read_text() == f"{RUN}\n"
     assert not (master.store / "jobs" / RUN / "outputs").exists()
     master.send(forget=pb.ForgetTask(run_id=RUN, attempt=1))
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(DEADLINE_S):
         while worker.path().exists():
             await asyncio.sleep(0.02)
     assert (mount / "sets" / "large" / "data").exists(), "what was linked stays"

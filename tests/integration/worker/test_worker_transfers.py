@@ -15,6 +15,7 @@ import pytest
 from eva_worker.files.checkpoints import newest
 from eva_worker.files.objects import Objects
 from tests.fakes.aws.service import bucket_url
+from tests.fakes.patience import DEADLINE_S
 
 MIB = 1024 * 1024
 SIZE = 160 * MIB
@@ -78,7 +79,7 @@ def test_memory_stays_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         [sys.executable, "-c", _MEASURED, url, str(SIZE), str(source), str(target)],
         capture_output=True,
         check=True,
-        timeout=150,
+        timeout=DEADLINE_S,
     )
     up, both = json.loads(done.stdout)
     assert up < MOST
@@ -100,7 +101,7 @@ async def test_an_upload_that_is_killed_is_no_checkpoint_and_goes_on_afterwards(
     store = Objects(url)
     upload = [sys.executable, "-c", _UPLOAD, url, str(tmp_path)]
     first = subprocess.Popen(upload, stdout=subprocess.DEVNULL)
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(DEADLINE_S):
         while not (there := await stored(store)):
             assert first.poll() is None
             await asyncio.sleep(0.005)
@@ -112,7 +113,7 @@ async def test_an_upload_that_is_killed_is_no_checkpoint_and_goes_on_afterwards(
     assert await newest(store, "job-1/0") == 0
     known = json.loads((tmp_path / "uploads.json").read_text())["whole"]
 
-    second = subprocess.run(upload, capture_output=True, check=True, timeout=100)
+    second = subprocess.run(upload, capture_output=True, check=True, timeout=DEADLINE_S)
     assert await newest(store, "job-1/0") == 1
     total = sum((checkpoint / name).stat().st_size for name in sizes)
     kept = sum((checkpoint / name).stat().st_size for name in known)
