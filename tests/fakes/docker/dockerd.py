@@ -29,6 +29,7 @@ _BUSYBOX = Path("/bin/busybox")
 _PR_SET_PDEATHSIG = 1
 _BRIDGES = 1 << 14
 _TRIES = 20
+_STARTS = 5
 
 
 def available() -> bool:
@@ -94,7 +95,9 @@ class Engine:
 
     def start(self) -> None:
         """Start it, again if it was stopped; raises `RuntimeError` if it does not come up."""
-        for driver in (self._driver,) if self._driver else ("overlay2", "vfs"):
+        drivers = (self._driver,) if self._driver else ("overlay2", "vfs")
+        # It gives up if its containerd needs more than 15 s, as it may on a busy machine.
+        for driver in drivers * _STARTS:
             self._process = self._spawn(driver)
             if _answering(self.url, self._process):
                 self._driver = driver
