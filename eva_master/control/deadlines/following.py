@@ -50,6 +50,8 @@ def follow(context: Context, job: Job) -> None:
         context.plan_wanted = True
         if buys.kept:
             _turn_back(context, job)
+        if buys.kept and buys.alone:
+            _keep_alone(context, job)
     elif _differ(until_ms, job.buys_until_ms):
         context.put_job(replace(job, buys_until_ms=until_ms))
         context.state.view_cache.job_changed(job.id)
@@ -93,6 +95,15 @@ def _turn_back(context: Context, job: Job) -> None:
             there = context.state.instances[target]
             if there.offering.purchase is Purchase.SPOT:
                 context.turn_back(run, target)
+
+
+def _keep_alone(context: Context, job: Job) -> None:
+    """Nobody with time to lose starts beside one that has none left: they wait for other places."""
+    for place in {it.target for it in context.state.in_hand(job.id) if it.target is not None}:
+        for comer in context.state.coming(place):
+            of = context.state.jobs[comer.job]
+            if of.id != job.id and comer.state is RunState.WAITING and not of.buys.kept:
+                context.turn_back(comer, place)
 
 
 def _failed(context: Context, job: Job) -> bool:

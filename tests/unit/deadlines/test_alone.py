@@ -241,6 +241,30 @@ def alone_beside_a_neighbour(kind: JobKind = JobKind.GANG) -> Machine:
     return it
 
 
+@pytest.mark.parametrize("bought", list(Buys), indirect=True)
+@pytest.mark.parametrize("kept", [False, True])
+def test_nobody_with_time_to_lose_starts_beside_it(bought: Buys, kept: bool) -> None:
+    """They were to share an instance that is launched, when one of them is to be alone."""
+    it = Machine(State((*CATALOG, LARGE)), machine().settings)
+    for event, run, where in ((within(9), RUNS[0], 0), (another(), NEIGHBOUR, FIRST)):
+        asked = request(it.handle([event], Millis(0)))
+        new = (NewInstance(0, LARGE),) if where == 0 else ()
+        it.handle([PlanReady(asked.round, Plan(new, (Assign(run, where),)), None)], Millis(1))
+    if kept:
+        neighbour = it.state.jobs[it.state.runs[NEIGHBOUR].job]
+        it.state.put_job(replace(neighbour, buys=Buys.ON_DEMAND))
+    it._context.touch_job(JOB)
+    told(it, InstanceUp(FIRST, Millis(2)), NOW)
+    assert it.state.jobs[JOB].buys is bought
+    turns = bought in (Buys.ALONE, Buys.STAYS) and not kept
+    assert it.state.runs[NEIGHBOUR].target == (None if turns else FIRST)
+    assert it.state.runs[RUNS[0]].target == FIRST
+    # Both take all room there, or it alone does: nobody is given a place beside it.
+    views = [view for view in seen(it, NOW + 1).runs if view.instance == FIRST]
+    needs = (view.task.demand_on(LARGE.type.family) for view in views)
+    assert sum((need for need in needs if need), Resources()) == ROOMY
+
+
 def planned(it: Machine, plan: Plan, at: int) -> None:
     """Have such a plan made when one more job has come."""
     asked = request(it.handle([another(f"at-{at}")], Millis(at)))
