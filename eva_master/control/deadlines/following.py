@@ -98,11 +98,11 @@ def _turn_back(context: Context, job: Job) -> None:
 
 
 def _keep_alone(context: Context, job: Job) -> None:
-    """Nobody with time to lose starts beside one that has none left: they wait for other places."""
+    """Nobody with time to lose starts beside a job that has none left: they get other places."""
     for place in {it.target for it in context.state.in_hand(job.id) if it.target is not None}:
         for comer in context.state.coming(place):
-            of = context.state.jobs[comer.job]
-            if of.id != job.id and comer.state is RunState.WAITING and not of.buys.kept:
+            kept = context.state.jobs[comer.job].buys.kept
+            if comer.state is RunState.WAITING and not kept:
                 context.turn_back(comer, place)
 
 
