@@ -284,7 +284,7 @@ def _beside(state: PlanningRecords, job: Job, run: TaskRun) -> bool:
     if run.target is None or not state.view_cache.holds_who_is_alone(run.target):
         return False
     families = job.spec.tasks[run.index].demand
-    if job.buys is not Buys.ANY or all(is_spot(it) for it, _ in families):
+    if job.buys not in (Buys.ANY, Buys.APART) or all(is_spot(it) for it, _ in families):
         return False
     others = (state.runs.get(it) for it in state.view_cache.residents(run.target))
     jobs = {it.job for it in others if it is not None} - {job.id}

@@ -248,7 +248,7 @@ class ViewCache:
         there = set().union(*self._alone.values()) & self._instances.keys()
         places, self._company_changed = there | self._company_changed, set()
         residents = (self.runs.get(run) for place in places for run in self.residents(place))
-        return sorted({run.job for run in residents if run is not None} - self._alone.keys())
+        return sorted({run.job for run in residents if run is not None})
 
     def outdated_instances(self) -> list[InstanceId]:
         """Take the instances whose views have to be made anew."""

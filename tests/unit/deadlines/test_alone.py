@@ -180,13 +180,16 @@ def offered(picture: Snapshot) -> dict[RunId, bool]:
     return {view.id: any(is_spot(family) for family, _ in view.task.demand) for view in views}
 
 
+@pytest.mark.parametrize("own", [Buys.ANY, Buys.APART])
 @pytest.mark.parametrize("kind", list(JobKind))
 def test_who_is_beside_it_makes_room_only_where_no_spot_launch_is_waited_for(
-    kind: JobKind, monkeypatch: pytest.MonkeyPatch
+    kind: JobKind, own: Buys, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Also who is to go apart itself."""
     kept = {"buys": Buys.ANY}
     monkeypatch.setattr(following, "_in_time", lambda *_: following._Found(kept["buys"]))
     it = alone_beside_a_neighbour(kind)
+    it.state.put_job(replace(it.state.jobs[it.state.runs[NEIGHBOUR].job], buys=own))
     assert offered(seen(it, NOW + 1)) == {NEIGHBOUR: True, FARTHER: True}
     turns = [Buys.ALONE, Buys.ON_DEMAND, Buys.STAYS, Buys.APART, Buys.ALONE]
     for at, buys in enumerate(turns, 10):
