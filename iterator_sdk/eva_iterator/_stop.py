@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import threading
@@ -52,8 +53,17 @@ def _ignore_ended_loader_workers() -> None:
 
     A SIGTERM to the whole process group ends them at once. PyTorch watches for that with a SIGCHLD
     handler which raises wherever the main thread happens to be. SIGTERM is the lower number, so
-    this runs before it.
+    this runs before it, or is where it raises: then once more, for each worker at most. A function
+    takes its place, since Python complains of a signal that has come and has none any more.
     """
-    handler = signal.getsignal(signal.SIGCHLD)
-    if getattr(handler, "__module__", "").startswith("torch."):
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    replaced = False
+    while not replaced:
+        with contextlib.suppress(RuntimeError):
+            handler = signal.getsignal(signal.SIGCHLD)
+            if getattr(handler, "__module__", "").startswith("torch."):
+                signal.signal(signal.SIGCHLD, _expected)
+            replaced = True
+
+
+def _expected(_signum: int, _frame: FrameType | None) -> None:
+    """A child has ended, as it was to."""

@@ -181,3 +181,40 @@ if pid:
     )
     program.finish()
     assert program.generations() == ["00000001"]
+
+
+@pytest.mark.parametrize("when", ["with it", "while it is handled", "after it"])
+def test_workers_of_a_loader_may_end_at_any_moment_of_a_stop(start: Start, when: str) -> None:
+    """Python runs handlers by number; PyTorch's for a worker that ended raises."""
+    program = start(
+        f"""
+def failed(signum, frame):
+    raise RuntimeError("DataLoader worker is killed by signal: Terminated.")
+failed.__module__ = "torch.utils.data._utils.signal_handling"
+signal.signal(signal.SIGCHLD, failed)
+
+when, look, workers = {when!r}, signal.getsignal, [1, 2]
+def look_and_lose_a_worker(number):
+    found = look(number)
+    if found is failed and workers:
+        workers.pop()
+        os.kill(os.getpid(), signal.SIGCHLD)
+    return found
+
+for i in EvaIterator(range(3), checkpoint=save):
+    if when == "while it is handled":
+        signal.getsignal = look_and_lose_a_worker
+    both = {{signal.SIGTERM, signal.SIGCHLD}}
+    signal.pthread_sigmask(signal.SIG_BLOCK, both)
+    os.kill(os.getpid(), signal.SIGTERM)
+    if when == "with it":
+        os.kill(os.getpid(), signal.SIGCHLD)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, both)
+    if when == "after it":
+        os.kill(os.getpid(), signal.SIGCHLD)
+    done.append(i)
+"""
+    )
+    program.finish()
+    assert program.generations() == ["00000001"]
+    assert (program.checkpoints / "00000001/state.json").read_text() == "[0]"
