@@ -50,8 +50,8 @@ def follow(context: Context, job: Job) -> None:
         context.plan_wanted = True
         if buys.kept:
             _turn_back(context, job)
-        if buys.kept and buys.alone:
-            _keep_alone(context, job)
+            if buys.alone:
+                _keep_alone(context, job)
     elif _differ(until_ms, job.buys_until_ms):
         context.put_job(replace(job, buys_until_ms=until_ms))
         context.state.view_cache.job_changed(job.id)

@@ -241,9 +241,11 @@ def _remove_containers(client: Any) -> None:
 def _remove(root: Path) -> None:
     """Remove an engine's files; shims of its containers, which outlive it, do so meanwhile."""
     deadline = time.monotonic() + DEADLINE_S
-    while root.exists():
+    while True:
         _unmount_below(root)
         shutil.rmtree(root, ignore_errors=True)
+        if not root.exists():
+            return
         if time.monotonic() > deadline:
             raise TimeoutError(f"of a Docker engine there is left: {list(root.iterdir())}")
         time.sleep(_POLL_S)
