@@ -53,9 +53,9 @@ def _ignore_ended_loader_workers() -> None:
 
     A SIGTERM to the whole process group ends them at once. PyTorch watches for that with a SIGCHLD
     handler which raises wherever the main thread happens to be. SIGTERM is the lower number, so
-    this runs before it, unless a worker ends just now: then it raises here, and this is tried again.
-    A function replaces it, not SIG_DFL: Python reports a signal that has arrived and has no function
-    to handle it any more as an error.
+    this runs before it, unless a worker ends just now: then it raises here, and this is tried
+    again. A function replaces it, not SIG_DFL: Python reports a signal that has arrived and has
+    no function to handle it any more as an error.
     """
     replaced = False
     while not replaced:
