@@ -13,6 +13,7 @@ from eva_master.model.actions import Reply
 from eva_master.model.errors import DuplicateName, NotFound
 from eva_master.model.events import CancelRequested, JobSubmitted
 from eva_master.model.ids import JobId
+from eva_master.model.job import JobSpec
 from eva_master.model.records import Job, Outcome
 from eva_master.model.states import JobState
 
@@ -23,12 +24,8 @@ def submit(context: Context, event: JobSubmitted) -> None:
     if (known := state.by_command(spec.owner, event.command)) is not None:
         context.outbox.add(Reply(event.command, known, owner=spec.owner))
         return
-    if (active := state.by_name(spec.owner, spec.name)) is not None:
-        error = DuplicateName(
-            f"a job named {spec.name!r} of yours is active already: {active}",
-            hint=f"choose another name, or cancel it first: eva cancel {active}",
-        )
-        context.outbox.add(Reply(event.command, None, error, spec.owner))
+    if (taken := _duplicate(context, spec)) is not None:
+        context.outbox.add(Reply(event.command, None, taken, spec.owner))
         return
     allowed = context.settings.limits
     excess = limits.refusal(state.active_load, allowed, spec, operator=event.operator)
@@ -67,6 +64,21 @@ def submit(context: Context, event: JobSubmitted) -> None:
     else:
         arriving.arrive(context, job)
     context.outbox.add(Reply(event.command, job.id, owner=spec.owner))
+
+
+def _duplicate(context: Context, spec: JobSpec) -> DuplicateName | None:
+    """Refuse a name that an active job has if one of the two jobs is to be the only one of it.
+
+    A unique job is the only active one of its name, so the oldest one tells of all.
+    """
+    active = context.state.names.first(spec.owner, spec.name)
+    if active is None or not (spec.unique or context.state.jobs[active].spec.unique):
+        return None
+    unique = "the job file says" if spec.unique else f"{active} was submitted with"
+    return DuplicateName(
+        f"a job named {spec.name!r} of yours is active already: {active}; {unique} `unique: true`",
+        hint=f"choose another name, or cancel it first: eva cancel {active}",
+    )
 
 
 def cancel(context: Context, event: CancelRequested) -> None:

@@ -154,6 +154,10 @@ class InvalidRequest(EvaError):
     """What is asked for cannot be done as things are."""
 
 
+class AmbiguousName(InvalidRequest):
+    """Several active jobs have the name of which one is to be changed."""
+
+
 class LimitExceeded(EvaError):
     """A user, a job or the cluster would have more than its limit allows."""
 

@@ -210,7 +210,7 @@ class JobSpec:
     """A validated job.
 
     Attributes:
-        name: Unique per owner among active jobs.
+        name: Active jobs of one owner may share it, unless one of them is to be unique.
         owner: Who submitted it.
         tenant: Whom it is accounted to: the owner's tenant when it was submitted.
         partition: Where it runs unless it was moved since; empty for the default partition.
@@ -250,6 +250,7 @@ class JobSpec:
         spot_wait_ms: How long it waits for a spot instance when it could run on demand.
         checkpoint_interval_ms: How often its program stores a checkpoint by itself; 0 if it does so
             when it is stopped alone.
+        unique: Whether no other active job of the owner may have its name.
     """
 
     name: str
@@ -284,6 +285,7 @@ class JobSpec:
     deadline: Deadline | None = None
     spot_wait_ms: int = 0
     checkpoint_interval_ms: int = 0
+    unique: bool = False
 
     @property
     def several_runs(self) -> bool:

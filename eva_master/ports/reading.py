@@ -395,11 +395,15 @@ class ReadModel(Protocol):
         ...
 
     def find(self, owner: str, reference: str) -> Job | None:
-        """A job by its id, or the owner's newest one by its name."""
+        """A job by its id, or the owner's by its name, as `newest_named` has it."""
         ...
 
     def newest_named(self, owner: str, name: str) -> Job | None:
-        """An owner's newest job of a name."""
+        """An owner's newest active job of a name, else the newest one that is known."""
+        ...
+
+    def active_named(self, name: str, owner: str = "") -> Iterator[Job]:
+        """Active jobs of a name, newest first; of all owners if none is named."""
         ...
 
     def newest(self, before: JobId | None = None) -> Iterator[Job]:

@@ -214,7 +214,7 @@ def test_what_is_refused_changes_nothing(make_cluster: Clusters) -> None:
     with pytest.raises(Unplaceable, match="lacks 4808 vCPUs"):
         cluster.submit("unplaceable", resources={"cpus": 5000, "memory": "1GiB"})
     with pytest.raises(DuplicateName):
-        cluster.submit("known")
+        cluster.submit("known", unique=True)
     with pytest.raises(InvalidJob, match="working directory"):
         cluster.client.submit(
             cluster.job_file("empty-handed"), file_name="job.yaml", workdir="0" * 64

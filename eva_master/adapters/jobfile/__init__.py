@@ -1,6 +1,6 @@
 """The job file: YAML that a user writes, turned into a `JobSpec` with nothing left to interpret."""
 
-from eva_master.adapters.jobfile.after import Predecessors, in_order
+from eva_master.adapters.jobfile.after import Predecessors, Several, in_order
 from eva_master.adapters.jobfile.images import BuildContext
 from eva_master.adapters.jobfile.parse import (
     build_context_of,
@@ -14,6 +14,7 @@ from eva_master.adapters.jobfile.parse import (
 __all__ = [
     "BuildContext",
     "Predecessors",
+    "Several",
     "build_context_of",
     "check_job",
     "in_order",

@@ -13,8 +13,27 @@ from eva_master.model.ids import JobId
 
 KEY = "after"
 
-Find = Callable[[Sequence[str]], Mapping[str, JobId]]
+
+@dataclass(frozen=True, slots=True)
+class Several:
+    """Jobs that share the name by which one of them was meant.
+
+    Attributes:
+        jobs: Their ids, newest first.
+    """
+
+    jobs: Sequence[JobId]
+
+    def __str__(self) -> str:
+        """Some of the ids, for a message."""
+        more = len(self.jobs) - _LISTED
+        return ", ".join(self.jobs[:_LISTED]) + (f" and {more:,} more" if more > 0 else "")
+
+
+Find = Callable[[Sequence[str]], Mapping[str, JobId | Several]]
 """Returns the jobs that references (ids or names) stand for; what is not there is left out."""
+
+_LISTED = 10
 
 _NAMED_OF_A_CIRCLE = 10
 
@@ -70,16 +89,28 @@ def found(
         return (), ()
     known = find(job.after)
     problems = tuple(
-        document.problem(
-            (KEY, at),
+        document.problem((KEY, at), *complaint)
+        for at, reference in enumerate(job.after)
+        if (complaint := _complaint(reference, known.get(reference)))
+    )
+    jobs = (known.get(reference) for reference in job.after)
+    return tuple(dict.fromkeys(it for it in jobs if isinstance(it, str))), problems
+
+
+def _complaint(reference: str, job: JobId | Several | None) -> tuple[str, str] | None:
+    """What is wrong with a reference to a job, and what to do; `None` if it stands for one job."""
+    if isinstance(job, Several):
+        return (
+            f"{reference!r} is the name of {len(job.jobs)} active jobs of yours: {job}",
+            "write the id of the one that is meant",
+        )
+    if job is None:
+        return (
             f"you have no job {reference!r}",
             "write the id or the name of a job of yours (`eva ls --all`), or of one in another"
             " file of the same `eva submit`",
         )
-        for at, reference in enumerate(job.after)
-        if reference not in known
-    )
-    return tuple(dict.fromkeys(known[it] for it in job.after if it in known)), problems
+    return None
 
 
 def in_order(files: Sequence[Predecessors]) -> list[int]:

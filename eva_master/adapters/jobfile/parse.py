@@ -167,6 +167,7 @@ def _spec(job: JobFile, tasks: tuple[TaskSpec, ...]) -> JobSpec:
         deadline=deadlines.deadline_of(job),
         spot_wait_ms=job.spot_wait,
         checkpoint_interval_ms=job.checkpoint_interval or 0,
+        unique=job.unique,
         ps=elastic.parameter_servers(job),
     )
 

@@ -357,7 +357,9 @@ class TaskSection(_Section):
 class JobFile(_Section):
     """A job: what to run, on which resources, and whether its tasks run together."""
 
-    name: Name | None = Field(default=None, description="Unique among your active jobs.")
+    name: Name | None = Field(
+        default=None, description="Active jobs may share it; ids tell them apart."
+    )
     workload: Label | None = Field(
         default=None,
         description="Tasks of one workload behave alike: what is learned of one holds for all.",
@@ -547,6 +549,10 @@ class JobFile(_Section):
     after: Annotated[list[Reference], Field(max_length=1_000)] = Field(
         default=[],
         description="Ids or names of jobs of yours that have to succeed before this one runs.",
+    )
+    unique: bool = Field(
+        default=False,
+        description="Whether no other active job of yours may have this name.",
     )
     dag: Label | None = Field(
         default=None,

@@ -98,7 +98,7 @@ _NOTHING: frozenset[str] = frozenset()
 SPECS = Codec(
     TypeAdapter(list[JobSpec], config=_CONFIG),
     leave_out=frozenset({"tasks"}),
-    unsaid=[("split_batch",), ("training",), ("worth",), ("scaling_apart",), ("ps",)],
+    unsaid=[("split_batch",), ("training",), ("worth",), ("scaling_apart",), ("ps",), ("unique",)],
 )
 """Without the tasks, see `eva_master.adapters.store.task_specs`."""
 RUNS = Codec(

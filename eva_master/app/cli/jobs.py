@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -25,7 +26,7 @@ from eva_master.app.cli.session import (
 from eva_master.app.cli.task_names import TaskRange
 from eva_master.app.cli.views.errors import note, report
 from eva_master.app.cli.waiting import ENDED
-from eva_master.model.errors import EvaError, NotAuthorised, NotFound
+from eva_master.model.errors import AmbiguousName, EvaError, NotAuthorised, NotFound
 
 if TYPE_CHECKING:
     from eva_master.adapters.rpc.client.master import Client
@@ -87,7 +88,7 @@ def status(
     failed: bool,
     as_json: bool,
 ) -> None:
-    """Show everything about JOB, an id or the name of your newest job with it.
+    """Show everything about JOB, an id, or the name of your newest active job, else the newest.
 
     JOB/INDEX shows one of its tasks. Without JOB it tells how the cluster is.
 
@@ -164,7 +165,7 @@ def cancel(session: Session, jobs: tuple[str, ...], yes: bool) -> None:
     refusals: list[EvaError] = []
     with session.client() as client:
         # Names are resolved first, so that exactly the confirmed jobs are cancelled.
-        found = _each(client.job, jobs, refusals)
+        found = _each(partial(client.job, to_change=True), jobs, refusals)
         chosen = list({one.id: one for one in found if one.state not in ENDED}.values())
         for one in {one.id: one for one in found if one.state in ENDED}.values():
             note(f"{one.id} has ended already: {one.state}")
@@ -192,7 +193,7 @@ def _each(
     for one in asked:
         try:
             answers.append(call(one))
-        except (NotFound, NotAuthorised) as error:
+        except (NotFound, AmbiguousName, NotAuthorised) as error:
             refusals.append(error)
     return answers
 

@@ -61,7 +61,7 @@ def move(session: Session, job: str, partition: str, as_json: bool) -> None:
     stays as it is.
     """
     with session.client() as client:
-        known = client.job(job)
+        known = client.job(job, to_change=True)
         over = known.state in _ENDED
         if not over:
             client.move(known.id, partition)

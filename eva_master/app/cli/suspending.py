@@ -16,7 +16,7 @@ from eva_master.app.cli.session import (
 )
 from eva_master.app.cli.views.errors import note, report
 from eva_master.app.cli.waiting import ENDED
-from eva_master.model.errors import EvaError, NotAuthorised, NotFound
+from eva_master.model.errors import AmbiguousName, EvaError, NotAuthorised, NotFound
 
 if TYPE_CHECKING:
     from eva_master.adapters.rpc.client.master import Client
@@ -93,13 +93,13 @@ def _all(
     with session.client() as client:
         for name in names:
             try:
-                job = client.job(name)
+                job = client.job(name, to_change=True)
                 if job.id not in rows:
                     told, due = verdict(job)
                     if due:
                         act(client, job.id)
                     rows[job.id] = told, due
-            except (NotFound, NotAuthorised) as error:
+            except (NotFound, AmbiguousName, NotAuthorised) as error:
                 refusals.append((name, error))
     if as_json:
         print_json(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -124,6 +125,10 @@ class ReadersValuation:
         return found
 
 
+ActiveName = tuple[str, str, float, str]
+"""A job's name, its owner (empty for all owners), its number and its id."""
+
+
 @dataclass(frozen=True, slots=True)
 class ClusterModel:
     """All that a reader may ask for; see `eva_master.ports.reading.ReadModel`.
@@ -147,6 +152,8 @@ class ClusterModel:
     instance_accounts: PersistentMap[InstanceId, InstanceAccount]
     names: PersistentMap[tuple[str, str], JobId]
     """The newest job that is known of each owner and name."""
+    active_names: PersistentMap[ActiveName, JobId]
+    """Active jobs, by their names; those of all owners together, and those of each."""
     residents: PersistentMap[InstanceId, tuple[RunId, ...]]
     sessions: PersistentMap[InstanceId, int]
     totals: Totals
@@ -224,8 +231,18 @@ class ClusterModel:
 
     def newest_named(self, owner: str, name: str) -> Job | None:
         """See `ReadModel.newest_named`."""
+        active = next(self.active_named(name, owner), None)
+        if active is not None:
+            return active
         named = self.names.get((owner, name))
         return None if named is None else self.jobs[named]
+
+    def active_named(self, name: str, owner: str = "") -> Iterator[Job]:
+        """See `ReadModel.active_named`."""
+        for key in self.active_names.descending((name, owner, math.inf, "")):
+            if key[0] != name or key[1] != owner:
+                return
+            yield self.jobs[self.active_names[key]]
 
     def newest(self, before: JobId | None = None) -> Iterator[Job]:
         """See `ReadModel.newest`."""

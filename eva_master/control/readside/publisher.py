@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from eva_master.control.readside.model import ClusterModel, ReadersValuation
+from eva_master.control.readside.model import ActiveName, ClusterModel, ReadersValuation
 from eva_master.control.readside.persistent_map import PersistentMap
 from eva_master.control.readside.shown_tasks import empty_index, followed
 from eva_master.control.settings import Settings
@@ -14,7 +14,8 @@ from eva_master.control.state.derived.dags import Dag
 from eva_master.control.state.derived.task_counts import TaskCounts
 from eva_master.control.state.store import State
 from eva_master.control.state.unwritten import Unpublished
-from eva_master.model.ids import JobId, Millis, instance_order, job_order, run_order
+from eva_master.model.ids import JobId, Millis, instance_order, job_order, number_of, run_order
+from eva_master.model.records import Job
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -89,7 +90,17 @@ class Publisher:
             "job_accounts": _updated(before.job_accounts, names, state.job_accounts),
             "dags": _updated(before.dags, names, self._dags(names)),
             "names": before.names.updated(newest, [key for key in dropped if key not in newest]),
+            "active_names": self._active_names(names),
         }
+
+    def _active_names(self, changed: Iterable[JobId]) -> PersistentMap[ActiveName, JobId]:
+        """The names of active jobs after some jobs have changed."""
+        state, before = self._state, self._model
+        begun = [name for name in changed if name in state.active and name not in before.active]
+        over = [name for name in changed if name in before.active and name not in state.active]
+        put = {key: name for name in begun for key in _names_of(state.jobs[name])}
+        drop = [key for name in over for key in _names_of(before.jobs[name])]
+        return before.active_names.updated(put, drop)
 
     def _dags(self, names: Iterable[JobId]) -> dict[JobId, Dag]:
         jobs, of = self._state.jobs, self._state.dag
@@ -158,6 +169,7 @@ def _empty(state: State, settings: Settings) -> ClusterModel:
         job_accounts=PersistentMap(job_order),
         instance_accounts=PersistentMap(instance_order),
         names=PersistentMap(_itself),
+        active_names=PersistentMap(_itself),
         residents=PersistentMap(instance_order),
         sessions=PersistentMap(instance_order),
         totals=state.totals,
@@ -177,5 +189,10 @@ def _empty(state: State, settings: Settings) -> ClusterModel:
     )
 
 
-def _itself(name: tuple[str, str]) -> tuple[str, str]:
+def _itself(name: K) -> K:
     return name
+
+
+def _names_of(job: Job) -> list[ActiveName]:
+    """The keys of an active job: among those of its owner, and of all owners."""
+    return [(job.spec.name, owner, number_of(job.id), job.id) for owner in (job.spec.owner, "")]

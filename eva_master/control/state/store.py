@@ -12,6 +12,7 @@ from eva_master.control.standing.membership import Membership
 from eva_master.control.state.active_load import ActiveLoad
 from eva_master.control.state.counters import Counters
 from eva_master.control.state.dependencies import Dependencies
+from eva_master.control.state.derived.active_names import ActiveNames
 from eva_master.control.state.derived.company import Company
 from eva_master.control.state.derived.dags import Dags
 from eva_master.control.state.derived.worth import Worth
@@ -103,7 +104,7 @@ class State:
         self._moving: dict[RunId, None] = {}
         self.unplaced: dict[JobId, None] = {}  # of which a task run waits, and may have a place
         self._worth = Worth(lambda: JobValuation(self.catalog, self.standalone.known))
-        self._commands, self._names = dict[_Owned, JobId](), dict[_Owned, JobId]()
+        self._commands, self.names = dict[_Owned, JobId](), ActiveNames()
         self.trouble = CloudTrouble(None)
         self.view_cache, self._tally = ViewCache(), Tally()
         self.partition_tally, self.lending = self._tally.partitions, self._tally.lending
@@ -183,18 +184,15 @@ class State:
         self._note_unplaced(job)
         if old is None:
             self._commands[job.spec.owner, job.command] = job.id
-        key = (job.spec.owner, job.spec.name)
+        self.names.follow(job)
         if job.state in TERMINAL_JOB:
             if old is None or old.state not in TERMINAL_JOB:
                 self._over.append((Millis(job.history[-1][1]), Job, job.id))
             self.active.pop(job.id, None)
             self.finished_tasks.forget(job.id)
             self._worth.forget(job.id)
-            if self._names.get(key) == job.id:
-                del self._names[key]
         else:
             self.active[job.id] = None
-            self._names[key] = job.id
 
     def _job_changed(self, job: JobId) -> None:
         self.view_cache.job_changed(job)
@@ -423,10 +421,6 @@ class State:
     def by_command(self, owner: str, command: str) -> JobId | None:
         """The job that an owner's submission made."""
         return self._commands.get((owner, command)) if command else None
-
-    def by_name(self, owner: str, name: str) -> JobId | None:
-        """The owner's active job of that name."""
-        return self._names.get((owner, name))
 
     def members(self, job: JobId) -> Iterator[TaskRun]:
         """The task runs of a job, by index."""

@@ -79,6 +79,32 @@ async def test_names_mean_the_callers_newest_job_and_ids_are_taken_as_they_are(
     }
 
 
+async def test_a_name_that_several_active_jobs_have_is_refused_with_their_ids(
+    scripted: RpcMaster,
+) -> None:
+    def jobs(state: State) -> None:
+        add_job(state, spec("prep"))
+        add_job(state, spec("prep"))
+        ended(state, add_job(state, spec("prep")))
+        add_job(state, spec("one"))
+        ended(state, add_job(state, spec("one")))
+
+    await scripted.loop.change(jobs)
+    status, error = await refusal(scripted.jobs.Submit(submission("train", "one", "prep")))
+    assert status is INVALID
+    (problem,) = error.problems
+    assert problem.line == 4
+    assert "prep-2, prep-1" in problem.message
+    assert "prep-3" not in problem.message
+    assert scripted.loop.commands == []
+    # The only active one is meant, though one that ended is newer; and ids tell them apart.
+    await scripted.jobs.Submit(submission("train", "one", "prep-1"))
+    assert scripted.loop.commands[-1].spec.depends_on == ("one-4", "prep-1")
+    # What was just submitted is known by its id, whatever else has its name.
+    await scripted.jobs.Submit(submission("train", "prep", after_ids={"prep": "prep-2"}))
+    assert scripted.loop.commands[-1].spec.depends_on == ("prep-2",)
+
+
 @pytest.mark.parametrize("forgotten", [False, True])
 async def test_jobs_of_others_and_jobs_that_are_none_are_told_in_the_same_words(
     scripted: RpcMaster, forgotten: bool

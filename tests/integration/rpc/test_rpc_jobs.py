@@ -19,6 +19,7 @@ from eva_master.adapters.rpc._proto.api_pb2_grpc import JobsStub
 from eva_master.control.state.store import State
 from eva_master.model.actions import Reply
 from eva_master.model.errors import (
+    AmbiguousName,
     DuplicateName,
     EvaError,
     InvalidJob,
@@ -64,10 +65,44 @@ async def test_a_submitted_job_belongs_to_its_owner_and_is_found_by_name_and_id(
             "pending",
         )
         assert [(task.index, task.state) for task in job.tasks] == [(0, "waiting")]
-    # A name is its owner's alone.
+    # A name is its owner's alone; others are told the id.
     ben = JobsStub(master.channel_of("ben", Role.OPERATOR))
     status, error = await refusal(ben.Get(pb.GetJobRequest(job="resnet")))
     assert (status, type(error)) == (grpc.StatusCode.NOT_FOUND, NotFound)
+    assert f"{answer.job_id} (ada)" in str(error)
+
+
+@pytest.mark.parametrize("name", ["Cancel", "Suspend", "Resume", "Move"])
+async def test_what_changes_a_job_refuses_a_name_that_several_have(
+    master: RpcMaster, name: str
+) -> None:
+    def jobs(state: State) -> None:
+        add_job(state, spec("train"))
+        add_job(state, spec("train"))
+        add_job(state, spec("train", owner="ben"))
+        add_job(state, spec("lone"))
+
+    await master.loop.change(jobs)
+    call, request = getattr(master.jobs, name), getattr(pb, f"{name}Request")
+    status, error = await refusal(call(request(job="train")))
+    assert (status, type(error)) == (grpc.StatusCode.FAILED_PRECONDITION, AmbiguousName)
+    assert "train-2, train-1" in str(error)
+    assert master.loop.commands == []
+    assert (await call(request(job="train-1"))).job_id == "train-1"
+    assert (await call(request(job="lone"))).job_id == "lone-4"
+    ben = JobsStub(master.channel_of("ben", Role.USER))
+    assert (await getattr(ben, name)(request(job="train"))).job_id == "train-3"
+
+
+async def test_a_client_that_is_about_to_change_a_job_is_told_of_all_that_have_the_name(
+    master: RpcMaster,
+) -> None:
+    await master.loop.change(lambda state: [add_job(state, spec("train")) for _ in range(12)])
+    assert (await master.jobs.Get(pb.GetJobRequest(job="train"))).id == "train-12"
+    status, error = await refusal(master.jobs.Get(pb.GetJobRequest(job="train", to_change=True)))
+    assert (status, type(error)) == (grpc.StatusCode.FAILED_PRECONDITION, AmbiguousName)
+    assert "12 active jobs" in str(error)
+    assert str(error).endswith("train-3 and 2 more")
 
 
 async def test_a_repeated_submission_makes_one_job(master: RpcMaster) -> None:

@@ -20,7 +20,14 @@ from rich.console import Console
 from eva_master.adapters.rpc._proto import api_pb2 as pb
 from eva_master.app.cli import main, waiting
 from eva_master.app.cli.session import Patience
-from eva_master.model.errors import DuplicateName, InvalidJob, NotAuthorised, Problem, Unplaceable
+from eva_master.model.errors import (
+    AmbiguousName,
+    DuplicateName,
+    InvalidJob,
+    NotAuthorised,
+    Problem,
+    Unplaceable,
+)
 from tests.fakes.rpc.api import TOKEN, FakeApi, sample_jobs
 
 Run = Callable[..., Result]
@@ -408,6 +415,24 @@ def test_cancel_goes_on_after_a_job_of_somebody_else(eva: Run, api: FakeApi) -> 
     result = eva("cancel", "-y", "bert", "resnet18")
     assert (result.exit_code, result.stdout) == (1, "cancelled resnet18-3\n")
     assert "error: job bert-1 belongs to ana" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("command", "method"),
+    [(("cancel", "-y"), "Cancel"), (("suspend",), "Suspend"), (("resume",), "Resume")],
+)
+def test_a_name_that_several_jobs_have_holds_up_no_other(
+    eva: Run, api: FakeApi, command: tuple[str, ...], method: str
+) -> None:
+    refused = AmbiguousName("'a' is the name of 2 active jobs: a-2, a-1", hint="name it by its id")
+    api.failures["Get"] = [refused]
+    result = eva(*command, "a", "bert")
+    assert result.exit_code == 1
+    assert "a-2, a-1" in result.stderr
+    assert [call.request.to_change for call in api.of("Get")] == [True, True]
+    assert [call.request.job for call in api.of("Get")] == ["a", "bert"]
+    # What is changed is named by its id, so that a repeated call means the same job.
+    assert {call.request.job for call in api.of(method)} <= {"bert-1"}
 
 
 def test_cancel_of_a_job_that_has_ended_says_so(eva: Run, api: FakeApi) -> None:

@@ -435,7 +435,7 @@ class SubmitRequest(google.protobuf.message.Message):
     @property
     def after_ids(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]:
         """Ids of jobs of the caller, by the names that the file's `after` has for them. Other names mean
-        the caller's newest job of that name.
+        the caller's only active job of that name, else the newest one.
         """
 
     def __init__(
@@ -534,13 +534,18 @@ global___SubmitResponse = SubmitResponse
 
 @typing.final
 class GetJobRequest(google.protobuf.message.Message):
-    """A job's id, or the name of the caller's newest job of that name."""
+    """A job's id, or its name: the caller's newest active job of that name, else the newest one."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     JOB_FIELD_NUMBER: builtins.int
     TASKS_FIELD_NUMBER: builtins.int
+    TO_CHANGE_FIELD_NUMBER: builtins.int
     job: builtins.str
+    to_change: builtins.bool
+    """The job is to be changed: a name that several active jobs have is refused, with their ids. All
+    methods that change a job refuse it as well.
+    """
     @property
     def tasks(self) -> global___TaskPage:
         """Which of its tasks are told of. If absent: all of a job of up to 100 tasks, and of a larger one
@@ -552,9 +557,10 @@ class GetJobRequest(google.protobuf.message.Message):
         *,
         job: builtins.str = ...,
         tasks: global___TaskPage | None = ...,
+        to_change: builtins.bool = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["tasks", b"tasks"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["job", b"job", "tasks", b"tasks"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["job", b"job", "tasks", b"tasks", "to_change", b"to_change"]) -> None: ...
 
 global___GetJobRequest = GetJobRequest
 

@@ -136,9 +136,19 @@ class Client:
         )
         self._call(self._jobs.Check, request)
 
-    def job(self, reference: str) -> pb.Job:
-        """Get a job by its id, or the caller's newest job of that name."""
-        return self._call(self._jobs.Get, pb.GetJobRequest(job=reference))
+    def job(self, reference: str, *, to_change: bool = False) -> pb.Job:
+        """Get a job by its id, or the caller's newest active job of a name, else the newest one.
+
+        Args:
+            reference: The id or the name.
+            to_change: Whether the job is to be changed: a name that several active jobs have is
+                refused then.
+
+        Raises:
+            NotFound: There is no such job.
+            AmbiguousName: Several jobs may be meant.
+        """
+        return self._call(self._jobs.Get, pb.GetJobRequest(job=reference, to_change=to_change))
 
     def tasks(
         self, reference: str, first: int, last: int | None = None, *, failed: bool = False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from heapq import nsmallest
 from math import isqrt
@@ -10,6 +11,7 @@ from math import isqrt
 from eva_master.adapters.rpc._proto import api_pb2 as pb
 from eva_master.adapters.rpc.errors import BadRequest
 from eva_master.adapters.rpc.server import reasons, views
+from eva_master.adapters.rpc.server.references import absent, archived
 from eva_master.adapters.rpc.server.shown import buying
 from eva_master.adapters.rpc.tenant_payments import borrowing_of
 from eva_master.adapters.store.journal import ROUNDS_EXPLAINED
@@ -114,19 +116,19 @@ def find(
         return _job(model, model.record(job.id, now), now)
     if gone := archive.records_of_instances([InstanceId(reference)]):
         return _instance(model, gone[InstanceId(reference)].instance)
-    ended = archive.job(JobId(reference)) or archive.newest_named(owner, reference)
-    if ended is not None and ended.job.state in TERMINAL_JOB:
-        return _job(model, ended, now)
+    with suppress(NotFound):
+        return _job(model, archived(archive, owner, reference), now)
     if reference == POOLS:
         return Subject(POOLS, POOLS, now, hosted=None, moved=None)
     if reference.isascii() and reference.isdigit():
         if number_of(reference) < 0:
             raise BadRequest(f"no round has a number of {len(reference)} digits")
         return int(reference)
-    raise NotFound(
+    error = NotFound(
         f"there is no job, instance or round {reference!r}",
         hint="`eva ls --all` shows all jobs, `eva nodes --all` all instances",
     )
+    raise absent(model, reference, error)
 
 
 def _instance(model: ReadModel, instance: Instance) -> Subject:

@@ -22,7 +22,12 @@ from eva_master.adapters.rpc.server.access import caller, require_owner
 from eva_master.adapters.rpc.server.job_messages import JobMessages, SendingRoom
 from eva_master.adapters.rpc.server.logs import PIECE_BYTES, LogReader, StoredLogs
 from eva_master.adapters.rpc.server.parsing import JobParser
-from eva_master.adapters.rpc.server.predecessors import PredecessorFinder
+from eva_master.adapters.rpc.server.references import (
+    PredecessorFinder,
+    absent,
+    archived,
+    only_job,
+)
 from eva_master.adapters.rpc.server.shown.buying import notes_on
 from eva_master.adapters.rpc.workers.sessions import WorkerSessions
 from eva_master.model.accounting.tenants import TenantRules
@@ -189,7 +194,7 @@ class JobsService(JobsServicer):
         event: type[CancelRequested | SuspendRequested | ResumeRequested],
     ) -> JobId:
         """Have a command on a job carried out; what has ended stays as it is."""
-        job = (await self._find(request.job)).job
+        job = (await self._find(request.job, to_change=True)).job
         require_owner(job.spec.owner, f"job {job.id}")
         if job.state not in TERMINAL_JOB:
             command = request.command_id or uuid.uuid4().hex
@@ -202,7 +207,7 @@ class JobsService(JobsServicer):
         context: Context,  # noqa: ARG002
     ) -> pb.MoveResponse:
         """Have a job run in another partition; only operators may move other users' jobs."""
-        job = (await self._find(request.job)).job
+        job = (await self._find(request.job, to_change=True)).job
         require_owner(job.spec.owner, f"job {job.id}")
         if job.state not in TERMINAL_JOB:
             command, who = request.command_id or uuid.uuid4().hex, caller()
@@ -250,7 +255,7 @@ class JobsService(JobsServicer):
     async def Get(self, request: pb.GetJobRequest, context: Context) -> pb.Job:  # noqa: ARG002, N802
         """Answer with one job by its id or name."""
         page = pages.of_tasks(request)
-        record = await self._find(request.job, page)
+        record = await self._find(request.job, page, to_change=request.to_change)
         if page.first is not None and not page.failed:
             _check_index(record.job, page.first)
         now, pause = self._clock.now(), self._gateway.pause
@@ -344,19 +349,23 @@ class JobsService(JobsServicer):
             decided = quotas.completed(shown.completed(plan))
         return views.plan(snapshot, decided, sum(model.reservation_prices(spec)))
 
-    async def _find(self, reference: str, page: TaskPage = SHOWN) -> JobRecord:
-        """A job by its id, or the caller's newest one by its name, with a page of its tasks.
+    async def _find(
+        self, reference: str, page: TaskPage = SHOWN, *, to_change: bool = False
+    ) -> JobRecord:
+        """A job by its id or name, see `references`, with a page of its tasks.
 
         Raises:
             NotFound: There is no such job.
+            AmbiguousName: It is to be changed, and several active jobs have the name.
         """
         model, owner = await self._gateway.model(), caller().owner
-        if (job := model.find(owner, reference)) is not None:
+        job = only_job(model, owner, reference) if to_change else model.find(owner, reference)
+        if job is not None:
             return model.record(job.id, self._clock.now(), page)
-        found = await asyncio.to_thread(_archived, self._archive, owner, reference, page)
-        if found is None or found.job.state not in TERMINAL_JOB:  # younger than the model
-            raise NotFound(f"there is no job {reference!r}", hint="`eva ls --all` shows all jobs")
-        return found
+        try:
+            return await asyncio.to_thread(archived, self._archive, owner, reference, page)
+        except NotFound as error:
+            raise absent(model, reference, error) from None
 
     # -- files -----------------------------------------------------------------------------------
 
@@ -386,10 +395,6 @@ class JobsService(JobsServicer):
 
         await put_blob(self._store, first.digest, data())
         return pb.PutBlobResponse()
-
-
-def _archived(archive: Archive, owner: str, reference: str, page: TaskPage) -> JobRecord | None:
-    return archive.job(JobId(reference), page) or archive.newest_named(owner, reference, page)
 
 
 def _check_index(job: Job, index: int) -> None:
