@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 from eva_master.control import failures, gangs, suspending, waiting
 from eva_master.control.alarms import Alarm
+from eva_master.control.arrays import failing
 from eva_master.control.context import Context
 from eva_master.control.deadlines import following
 from eva_master.control.elastic import resizing
@@ -132,9 +133,11 @@ def _follow_gang(context: Context, job: Job) -> None:
 def _follow_array(context: Context, job: Job) -> None:
     """The same for an array, which does not rest while its tasks come and go."""
     tasks = context.state.tasks[job.id]
-    if tasks.counts[RunState.SUCCEEDED] == len(job.spec.tasks):
+    if tasks.counts[RunState.SUCCEEDED] == job.spec.size:
         context.resting.pop(job.id, None)
         _succeed(context, job)
+    elif job.state is not JobState.ENDING and failing.all_over(context, job):
+        failing.end(context, job)
     elif job.state is JobState.PENDING:
         if tasks.counts[RunState.RUNNING]:
             _begin(context, job)

@@ -6,14 +6,15 @@ import re
 import signal
 
 from eva_master.control.alarms import Alarm
+from eva_master.control.arrays import failing
 from eva_master.control.context import Context
 from eva_master.control.replicas import settling
 from eva_master.control.supply import availability
 from eva_master.model import states
 from eva_master.model.events import RunReport
 from eva_master.model.ids import InstanceId, JobId, Millis, RunId, run_id
-from eva_master.model.records import Failure, Job, Outcome, TaskRun
-from eva_master.model.states import JobState, RunState
+from eva_master.model.records import Failure, Job, TaskRun
+from eva_master.model.states import RunState
 from eva_master.model.values import replace
 
 TRY_AGAIN = 75
@@ -108,7 +109,7 @@ def count(context: Context, job: Job, failure: Failure) -> None:
         _charged(context, job.id, first)
         job = replace(job, failures=job.failures + 1)
         if (why := _final(job, job.failures, failure)) is not None:
-            context.put_job(_failed(context, job, failure, why))
+            context.put_job(failing.with_failure(context, job, failure, why))
             return
         wait, reason = _backoff_ms(context, job.failures), failure.reason
     not_before = Millis(context.now + wait)
@@ -117,7 +118,7 @@ def count(context: Context, job: Job, failure: Failure) -> None:
 
 
 def count_task(context: Context, run: TaskRun, failure: Failure) -> None:
-    """The same for one task of an array, which fails with the first task that is given up."""
+    """Have one task of an array tried again after a while, or fail it, likewise."""
     job = context.state.jobs[run.job]
     if failure.blameless:
         wait, reason = _excused(context, job.id, run.id, failure)
@@ -132,7 +133,8 @@ def count_task(context: Context, run: TaskRun, failure: Failure) -> None:
             if settling.goes_on(context, run) and (run.extra or job.spec.forks == 1):
                 context.state.put_job(replace(job, reason=why))
             else:
-                context.put_job(_failed(context, job, failure, why))
+                failing.task_failed(context, job, replace(failure, reason=why))
+                context.plan_wanted = True  # its place is free
             return
         wait, reason = _backoff_ms(context, run.failures), failure.reason
     not_before = Millis(context.now + wait)
@@ -147,15 +149,6 @@ def _final(job: Job, failures: int, failure: Failure) -> str | None:
     if failures > job.spec.retries:
         return f"{failure.reason}; no retries left" if job.spec.retries else failure.reason
     return f"{failure.reason}; {_REPEATED}" if failure.repeated else None
-
-
-def _failed(context: Context, job: Job, failure: Failure, reason: str) -> Job:
-    return replace(
-        job.to(JobState.ENDING, context.now),
-        outcome=Outcome.FAILED,
-        exit_code=1 if failure.exit_code is None else failure.exit_code,
-        reason=reason,
-    )
 
 
 def _backoff_ms(context: Context, failures: int) -> int:

@@ -33,6 +33,22 @@ class Stragglers(StrEnum):
     """A second run of it begins where there is room; the first of the two to succeed counts."""
 
 
+class OnFailure(StrEnum):
+    """What an array does about a task that failed for good."""
+
+    STOP = "stop"
+    """The array fails with it: its other tasks are stopped. Jobs other than arrays have this."""
+    CONTINUE = "continue"
+    """The other tasks run on."""
+    CAUTIOUS = "cautious"
+    """The other tasks run on, unless the first `FIRST_TO_END` tasks that end have all failed. The
+    default of arrays, which no job file can state."""
+
+
+FIRST_TO_END = 10
+"""So many failures before the first success stop an array whose job file does not say otherwise."""
+
+
 class JobKind(StrEnum):
     """Whether the tasks of a job depend on each other."""
 
@@ -233,6 +249,7 @@ class JobSpec:
             millionths, as (members, rate) in order.
         scaling_apart: The same while its members are on several instances; empty if it is as fast.
         stragglers: What is done about late tasks of an array.
+        on_failure: What an array does about a task that failed for good.
         latency: Whether it counts as short where a policy of its own serves short jobs.
         pilots: How many tasks of an array are run first, so that they tell how long the others
             take; `None` to leave it to the policy.
@@ -286,6 +303,12 @@ class JobSpec:
     spot_wait_ms: int = 0
     checkpoint_interval_ms: int = 0
     unique: bool = False
+    on_failure: OnFailure = OnFailure.STOP
+
+    @property
+    def size(self) -> int:
+        """How many tasks it has."""
+        return len(self.tasks)
 
     @property
     def several_runs(self) -> bool:

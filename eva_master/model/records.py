@@ -214,6 +214,8 @@ class Job:
     ones are removed; else `None`."""
     failure: Failure | None = None
     """The first failure in a gang's present attempt, until the attempt is over."""
+    first_failure: Failure | None = None
+    """How the first task of an array failed for good; `None` if none has."""
     released_ms: Millis | None = None
     """When the last of the jobs that it depends on had succeeded; `None` before, and if it depends
     on none."""

@@ -40,6 +40,7 @@ from eva_master.model.job import (
     JobKind,
     JobSpec,
     Latency,
+    OnFailure,
     Program,
     Stragglers,
     TaskSpec,
@@ -156,6 +157,7 @@ def _spec(job: JobFile, tasks: tuple[TaskSpec, ...]) -> JobSpec:
         launch_ms=job.delays.launch,
         concurrency=job.concurrency,
         stragglers=Stragglers(job.stragglers),
+        on_failure=_on_failure(job),
         latency=Latency(job.latency),
         pilots=job.pilots,
         dag=job.dag or "",
@@ -170,6 +172,13 @@ def _spec(job: JobFile, tasks: tuple[TaskSpec, ...]) -> JobSpec:
         unique=job.unique,
         ps=elastic.parameter_servers(job),
     )
+
+
+def _on_failure(job: JobFile) -> OnFailure:
+    """What the job does about a task that failed for good: what the file says, of an array."""
+    if job.kind != "array":
+        return OnFailure.STOP
+    return OnFailure.CAUTIOUS if job.on_failure is None else OnFailure(job.on_failure)
 
 
 def _refuse(
@@ -335,6 +344,10 @@ def _job_problems(document: Document, job: JobFile, name: str | None) -> list[Pr
         message = "the tasks of a gang wait for each other, so none of them can run twice"
         hint = "write `kind: array`, or remove it"
         problems.append(document.problem(("stragglers",), message, hint))
+    if job.on_failure is not None and job.kind == "gang":
+        message = "all tasks of a gang run or none does, so none goes on without one that failed"
+        hint = "write `kind: array`, or remove it"
+        problems.append(document.problem(("on_failure",), message, hint))
     if job.split_batch and job.kind == "array":
         message = "the tasks of an array have no batch in common, so there is none to divide"
         hint = "write `kind: gang`, or remove it"

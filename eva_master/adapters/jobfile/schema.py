@@ -450,6 +450,14 @@ class JobFile(_Section):
             "run where there is room; the first of the two to succeed counts."
         ),
     )
+    on_failure: Literal["continue", "stop"] | None = Field(
+        default=None,
+        description=(
+            "Whether the other tasks of an array run on after one that failed for good. Left out: "
+            "they do, unless the first ten tasks that end have all failed."
+        ),
+        json_schema_extra={"default": "continue"},
+    )
     forks: Annotated[Count, Field(ge=1, le=MOST_FORKS)] = Field(
         default=1,
         description=(

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from eva_master.adapters.rpc.client.master import Client
     from eva_master.adapters.rpc.messages import Job
 
-ENDED = ("succeeded", "failed", "cancelled")
+ENDED = job_tasks.ENDED
 
 
 def wait_for(client: Client, ids: Sequence[str]) -> int:
@@ -95,6 +95,7 @@ class Display:
         }
         self._states: dict[str, str] = {}
         self._failures: dict[str, int] = {}
+        self._failed: dict[str, int] = {}
         self._paused = False
 
     def show(self, job: Job) -> None:
@@ -118,7 +119,15 @@ class Display:
         if state != before:
             self._tell(_line(job, state))
         elif job.failures > failures:
-            self._tell(f"{job.id}: {state}, tried again after a failure: {plain(job.reason)}")
+            self._tell(f"{job.id}: {state}, {self._after_failure(job)}: {plain(job.reason)}")
+
+    def _after_failure(self, job: Job) -> str:
+        """What follows a failure while the job runs on."""
+        before, failed = self._failed.get(job.id, 0), job_tasks.counted(job).get("failed", 0)
+        self._failed[job.id] = max(before, failed)
+        if failed <= before:
+            return "tried again after a failure"
+        return f"goes on with {failed:,} of {job_tasks.number(job):,} tasks failed; the last"
 
     def _show_pause(self, job: Job) -> None:
         """Tell once that the master stands still, and once that it goes on."""

@@ -102,7 +102,10 @@ def _change_ms(
 def _left_ms(state: PlanningRecords, job: Job, now: Millis, *, alone: bool = False) -> int | None:
     """How long a job goes on; of an array as many tasks run at once as it asks for."""
     left = [remaining.left_ms(state, it, now, alone=alone) for it in in_work(state, job)]
-    waiting = 0 if job.is_gang else len(job.spec.tasks) - state.succeeded(job.id) - len(left)
+    waiting = 0
+    if not job.is_gang:
+        over = state.succeeded(job.id) + state.failed(job.id)
+        waiting = len(job.spec.tasks) - over - len(left)
     longest_ms = remaining.longest_ms(state, job) if waiting > 0 else 0
     known = [it for it in left if it is not None]
     if longest_ms is None or len(known) < len(left):

@@ -367,6 +367,7 @@ def _job_view(
         unseen=state.unseen(job.id),
         tasks=len(spec.tasks),
         succeeded=state.succeeded(job.id),
+        failed=0 if job.is_gang else state.failed(job.id),
         pilots_left=state.pilots_left(job.id),
         succeeded_ms=sum(it.total_ms for it in state.finished(job).values()),
         pilots=spec.pilots,

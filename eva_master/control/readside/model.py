@@ -275,6 +275,10 @@ class ClusterModel:
         """How many tasks of a job have succeeded."""
         return self._tasks(job).counts[RunState.SUCCEEDED]
 
+    def failed(self, job: JobId) -> int:
+        """How many tasks of a job have failed for good."""
+        return self._tasks(job).failed
+
     def _tasks(self, job: JobId) -> JobTasks:
         record = self.jobs[job]
         tasks = JobTasks(record)

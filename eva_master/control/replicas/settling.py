@@ -13,13 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from eva_master.control.arrays import failing
 from eva_master.control.context import Context
 from eva_master.control.forks import copies
 from eva_master.control.forks.letting_go import let_go
 from eva_master.control.replicas import outputs
 from eva_master.model.ids import InstanceId, run_id
 from eva_master.model.planning.plan import Retire
-from eva_master.model.records import Job, Outcome, TaskRun
+from eva_master.model.records import Failure, Job, TaskRun
 from eva_master.model.states import TERMINAL_RUN, JobState, RunState
 from eva_master.model.values import replace
 
@@ -66,7 +67,7 @@ def goes_on(context: Context, run: TaskRun) -> bool:
 def settle(context: Context, job: Job, run: TaskRun) -> bool:
     """Let go of a run that its task needs no more; returns whether it is over, or is to be.
 
-    The job fails with the last run of a task if none has succeeded.
+    A task fails with the last of its runs if none has succeeded.
     """
     others = context.state.runs.others(run)
     if not others:
@@ -89,18 +90,11 @@ def settle(context: Context, job: Job, run: TaskRun) -> bool:
 def _fail_with_the_last(
     context: Context, job: Job, run: TaskRun, others: Sequence[TaskRun]
 ) -> None:
-    """Fail a job of whose task every run is over and none has succeeded."""
+    """Fail a task every run of which is over and none has succeeded."""
     runs = [context.state.runs[it.id] for it in (run, *others)]
     failed = [it for it in runs if it.state is RunState.FAILED]
     ends = job.state in (JobState.PENDING, JobState.RUNNING)
     if not failed or not ends or any(it.state not in TERMINAL_RUN for it in runs):
         return
     first = failed[0]
-    context.put_job(
-        replace(
-            job.to(JobState.ENDING, context.now),
-            outcome=Outcome.FAILED,
-            exit_code=first.exit_code or 1,
-            reason=first.reason,
-        )
-    )
+    failing.task_failed(context, job, Failure(first.exit_code or None, first.reason))

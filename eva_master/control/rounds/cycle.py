@@ -102,12 +102,16 @@ class Cycle:
             self.want(insists=True, overdue=True)
 
     def ended(self, jobs: Iterable[JobId]) -> None:
-        """Have a plan made if enough tasks of one of these jobs, of which some ended, succeeded."""
+        """Have a plan made if enough tasks of one of these jobs have ended by now."""
         milestones = self._milestones
         for job in jobs if milestones else ():
-            if job in milestones and self._state.succeeded(job) >= milestones[job]:
+            if job in milestones and self._over(job) >= milestones[job]:
                 del milestones[job]
                 self.want(insists=True, overdue=True)
+
+    def _over(self, job: JobId) -> int:
+        """How many tasks of a job have ended for good."""
+        return self._state.succeeded(job) + self._state.failed(job)
 
     def period_is_over(self) -> bool:
         """Whether the last round is so long ago that there has to be one; each sets an alarm."""
@@ -294,7 +298,7 @@ class Cycle:
         """
         there, reserved = self._state.tasks, self._reserved
         seen = () if reserved is None else reserved.snapshot.jobs
-        had = {view.id: view.succeeded for view in seen}
+        had = {view.id: view.over for view in seen}
         return {job: it for job, it in milestones if job in there and it > had.get(job, 0)}
 
     def _more_are_ready(self, decision: Decision) -> bool:

@@ -10,7 +10,7 @@ from eva_master.model.ids import JobId, RunId, Workload, run_id
 from eva_master.model.job import MOST_PILOTS, TaskSpec
 from eva_master.model.records import Job, TaskRun
 from eva_master.model.resources import NOTHING, Resources
-from eva_master.model.states import RunState
+from eva_master.model.states import TERMINAL_RUN, RunState
 
 Kind = tuple[Workload, Resources]
 """Tasks of one job with one kind are expected to take equally long."""
@@ -51,8 +51,8 @@ class Pilots:
 
     Attributes:
         indexes: Likewise.
-        left: Those that have not succeeded.
-        finished: The others, by kind.
+        left: Those that have not ended.
+        finished: Those that have succeeded, by kind.
     """
 
     def __init__(self, indexes: Collection[int]) -> None:
@@ -61,9 +61,11 @@ class Pilots:
         self.finished: dict[Kind, Finished] = {}
 
     def follow(self, run: TaskRun, kind: Kind) -> None:
-        """Take in a task that has finished."""
+        """Take in a task that has ended; one that failed tells nothing of the others."""
         if run.index in self.left:
             self.left.discard(run.index)
+            if not run.took_ms:
+                return
             known = self.finished.get(kind, NONE_FINISHED)
             self.finished = {**self.finished, kind: known.plus(run.took_ms)}
 
@@ -104,7 +106,7 @@ class FinishedTasks:
         return [it for it, run in there if run.state is RunState.WAITING and not run.in_hand]
 
     def pilots_left(self, job: JobId) -> int | None:
-        """How many pilots of a job have not succeeded; `None` if it has none."""
+        """How many pilots of a job have not ended; `None` if it has none."""
         pilots = self._pilots.get(job)
         return None if pilots is None else len(pilots.left)
 
@@ -125,17 +127,17 @@ class FinishedTasks:
             return False
         pilots = self._pilots[job.id] = Pilots(indexes)
         for run in members:
-            if run.took_ms:
+            if run.took_ms or run.state in TERMINAL_RUN:
                 pilots.follow(run, kind_of(job.spec.tasks[run.index]))
         return True
 
     def follow(self, old: TaskRun | None, run: TaskRun, job: Job) -> None:
-        """Take in the record of a task run of a job that has not ended."""
-        if not run.took_ms or (old is not None and old.took_ms) or job.is_gang:
+        """Take in the record of a task run that has ended, of a job that has not."""
+        if job.is_gang or (old is not None and old.took_ms):
             return
         kinds = self._jobs.get(job.id, {})
         kind = kind_of(job.spec.tasks[run.index])
-        if kind in kinds or len(kinds) < _KINDS_KEPT:
+        if run.took_ms and (kind in kinds or len(kinds) < _KINDS_KEPT):
             # A copy, since readers may have this one.
             known = kinds.get(kind, NONE_FINISHED)
             self._jobs[job.id] = {**kinds, kind: known.plus(run.took_ms)}

@@ -11,7 +11,7 @@ from eva_master.control.state.derived.kinds import Kinds
 from eva_master.control.state.derived.task_counts import TaskCounts
 from eva_master.control.state.finished import Kind
 from eva_master.learning.run_times.posterior import Finished
-from eva_master.model.ids import RunId, run_id
+from eva_master.model.ids import JobId, RunId, run_id
 from eva_master.model.job import Stragglers, TaskSpec
 from eva_master.model.records import Job, TaskRun, untouched_state
 from eva_master.model.states import HOLDING, TERMINAL_RUN, RunState, of_task
@@ -159,6 +159,13 @@ class JobTasks:
         return sum([counts[state] for state in _HOLDING])
 
     @property
+    def failed(self) -> int:
+        """How many tasks have failed for good: with all of their runs."""
+        if not self.counts[RunState.FAILED]:
+            return 0
+        return self.doubled.by_task(self.counts).get(RunState.FAILED, 0)
+
+    @property
     def left(self) -> int:
         """How many are not over."""
         return sum(count for state, count in self.counts.items() if state not in TERMINAL_RUN)
@@ -229,6 +236,18 @@ class JobTasks:
     def unseen(self, job: Job) -> int:
         """How many tasks of an array wait, and may be placed, beside those that are shown."""
         return 0 if job.is_gang else max(0, self.placeable(job) - self.most_shown)
+
+
+class TasksOfJobs(dict[JobId, JobTasks]):
+    """The tasks of each job, and how many of them have ended."""
+
+    def succeeded(self, job: JobId) -> int:
+        """How many tasks of a job have succeeded."""
+        return self[job].counts[RunState.SUCCEEDED]
+
+    def failed(self, job: JobId) -> int:
+        """How many tasks of a job have failed for good, see `JobTasks.failed`."""
+        return self[job].failed
 
 
 class DoubledTasks:

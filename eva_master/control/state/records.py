@@ -218,11 +218,15 @@ class PlanningRecords(Records, Protocol):
         ...
 
     def pilots_left(self, job: JobId) -> int | None:
-        """How many pilots of a job have not succeeded; `None` if it has none."""
+        """How many pilots of a job have not ended; `None` if it has none."""
         ...
 
     def succeeded(self, job: JobId) -> int:
         """How many tasks of a job have succeeded."""
+        ...
+
+    def failed(self, job: JobId) -> int:
+        """How many tasks of a job have failed for good."""
         ...
 
 

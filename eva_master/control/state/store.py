@@ -17,7 +17,7 @@ from eva_master.control.state.derived.company import Company
 from eva_master.control.state.derived.dags import Dags
 from eva_master.control.state.derived.worth import Worth
 from eva_master.control.state.finished import FinishedTasks
-from eva_master.control.state.job_tasks import JobTasks
+from eva_master.control.state.job_tasks import JobTasks, TasksOfJobs
 from eva_master.control.state.parts.policy_memories import document_name, document_of, memories_of
 from eva_master.control.state.records import total_demand
 from eva_master.control.state.restoring import knowledge, launch, submission
@@ -43,7 +43,7 @@ from eva_master.model.planning.plan import PolicyMemory
 from eva_master.model.planning.snapshot import ThroughputTable
 from eva_master.model.records import Instance, Job, Progress, TaskRun
 from eva_master.model.resources import Resources
-from eva_master.model.states import LIVE, TERMINAL_JOB, InstanceState, RunState
+from eva_master.model.states import LIVE, TERMINAL_JOB, TERMINAL_RUN, InstanceState, RunState
 from eva_master.model.values import replace
 from eva_master.packing.valuation.job_valuation import JobValuation, Rates, Reservation
 
@@ -82,7 +82,8 @@ class State:
     def __init__(self, catalog: Catalog) -> None:
         self.jobs: dict[JobId, Job] = {}
         self._touched: dict[RunId, TaskRun] = {}
-        self.tasks: dict[JobId, JobTasks] = {}
+        self.tasks = TasksOfJobs()
+        self.succeeded, self.failed = self.tasks.succeeded, self.tasks.failed
         self.runs = Runs(self.jobs, self._touched, self.tasks)
         self.instances: dict[InstanceId, Instance] = {}
         self.job_accounts: dict[JobId, JobAccount] = {}
@@ -208,7 +209,7 @@ class State:
         self.view_cache.job_changed(run.job)
         self._unwritten.runs[run.id] = None
         self._tally.run(old, run)
-        if run.took_ms and run.job in self.active:
+        if run.job in self.active and (run.took_ms or run.state in TERMINAL_RUN):
             self.finished_tasks.follow(old, run, self.jobs[run.job])
             self.dags.told(job)
         if self._unpublished is not None:
@@ -445,10 +446,6 @@ class State:
     def unseen(self, job: JobId) -> int:
         """How many tasks of an array wait that plans are not shown, see `JobTasks.unseen`."""
         return self.tasks[job].unseen(self.jobs[job])
-
-    def succeeded(self, job: JobId) -> int:
-        """How many tasks of a job have succeeded."""
-        return self.tasks[job].counts[RunState.SUCCEEDED]
 
     def kinds(self, job: JobId) -> tuple[TaskSpec, ...]:
         """The first of a job's tasks of each kind, see `JobTasks.kinds`."""

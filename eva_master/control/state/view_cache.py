@@ -28,7 +28,7 @@ _RUNS_DOWN = frozenset({"remaining", "since_ms", "ran"})
 _REFINED = frozenset(
     {
         *("attained", "dag", "estimate", "lease_ms", "steps_left"),
-        *("pilots_left", "succeeded", "succeeded_ms"),
+        *("failed", "pilots_left", "succeeded", "succeeded_ms"),
     }
 )
 

@@ -152,7 +152,7 @@ class Plan:
         sizes: At most one per elastic gang; one that is not mentioned keeps its size.
         again_ms: When there is to be another plan at the latest, though nothing may have happened;
             `None` if that does not matter.
-        milestones: Jobs with how many of their tasks have succeeded when there is to be another
+        milestones: Jobs with how many of their tasks have ended when there is to be another
             plan, though a line gives away the room that they leave.
         pilots: Tasks by their indexes that tell how long the others of their jobs take, where no
             line has them `chosen`. Plans are shown those of them that wait before all others.

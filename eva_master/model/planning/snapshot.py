@@ -219,8 +219,9 @@ class JobView:
             array a plan is shown a part.
         tasks: How many tasks it has in all.
         succeeded: How many of them have.
-        pilots_left: How many of those have not that a line has or had `chosen`, or that a plan has
-            named as pilots; `None` if none has.
+        failed: How many of an array's have failed for good.
+        pilots_left: How many have not ended of those that a line has or had `chosen`, or that a
+            plan has named as pilots; `None` if none has.
         succeeded_ms: The standalone time that these took together; of an array alone.
         pilots: How many of its tasks are to run first, to tell how long the others take, if its
             user says so.
@@ -253,6 +254,7 @@ class JobView:
     unseen: int = 0
     tasks: int = 1
     succeeded: int = 0
+    failed: int = 0
     succeeded_ms: int = 0
     pilots_left: int | None = None
     pilots: int | None = None
@@ -263,6 +265,11 @@ class JobView:
     training: Training | None = None
     worth: Worth | None = None
     ps: ParameterServers | None = None
+
+    @property
+    def over(self) -> int:
+        """How many of its tasks have ended for good."""
+        return self.succeeded + self.failed
 
     @property
     def stands_in_line(self) -> bool:

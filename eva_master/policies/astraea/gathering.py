@@ -150,7 +150,7 @@ def _loss(snapshot: Snapshot, one: Contender, instances: OpenInstances) -> int:
     if job.elastic is not None:
         quickest = quickest * 1_000_000 / job.elastic.together.speed_ppm(job.elastic.most)
     loss = job.worth.loss_per_hour(snapshot.now_ms - job.submitted_ms + round(quickest))
-    tasks = max(1, job.tasks - job.succeeded) if _is_array(job, one) else 1
+    tasks = max(1, job.tasks - job.over) if _is_array(job, one) else 1
     return loss // tasks
 
 

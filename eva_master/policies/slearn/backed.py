@@ -62,7 +62,7 @@ class Backed:
         groups: dict[JobId, list[PlacementGroup]] = {}
         for group in waiting(snapshot):
             groups.setdefault(group.job.id, []).append(group)
-        on_rooms = {it.id: placed[it.id] - it.succeeded for it in snapshot.jobs}
+        on_rooms = {it.id: placed[it.id] - it.over for it in snapshot.jobs}
         order = dealt(self._config, queued, groups, on_rooms, frozenset(refused))
         seen = _ranked(snapshot, order)
         late = {it.job.id for it in queued if it.passed_over_ms(self._config, snapshot.now_ms)}
@@ -111,7 +111,7 @@ class Backed:
 
 def _placed(snapshot: Snapshot) -> Counter[JobId]:
     """How many tasks of each job have, or have had, a place."""
-    found = Counter({job.id: job.succeeded for job in snapshot.jobs})
+    found = Counter({job.id: job.over for job in snapshot.jobs})
     found.update(run.job for run in snapshot.runs if run.instance is not None)
     return found
 

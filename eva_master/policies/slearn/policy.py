@@ -194,7 +194,7 @@ class _Sorting:
             if job.succeeded or (job.pilots is None and self._sure(job)):
                 return ()
             sampled = self._sampled[job.id] = Sampled(self._ratio(job), job.submitted_ms)
-        if job.pilots_left == 0 or job.succeeded == job.tasks:
+        if job.pilots_left == 0 or job.over == job.tasks:
             return ()
         return chosen_of(job, sampled.ratio_ppm, config.seed)
 
@@ -242,18 +242,18 @@ def _milestone(config: Config, queued: Queued) -> tuple[JobId, int]:
     job = queued.job
     if queued.pilots:
         left = len(queued.pilots) if job.pilots_left is None else job.pilots_left
-        return job.id, job.succeeded + max(1, left)
+        return job.id, job.over + max(1, left)
     settled = not config.requeue or config.by_attained or config.estimator == "fifo"
     if settled or not queued.work.waiting:  # who has all that it wants stands in nobody's way
         return job.id, job.tasks
-    left = job.tasks - job.succeeded
-    return job.id, job.succeeded + max(1, left // _LOOKED_AT_PART)
+    left = job.tasks - job.over
+    return job.id, job.over + max(1, left // _LOOKED_AT_PART)
 
 
 def _demoted_ms(config: Config, queued: Queued, now: Millis) -> int | None:
     """When a job has had so much that it comes to the next queue, running as it does now."""
     edge = outgrows_ms(config, queued.work.had_ms)
-    running = queued.job.tasks - queued.job.succeeded - queued.work.waiting
+    running = queued.job.tasks - queued.job.over - queued.work.waiting
     if edge is None or running <= 0:
         return None
     return now + -(-(edge - queued.work.had_ms) // running)

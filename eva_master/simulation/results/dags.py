@@ -88,7 +88,7 @@ class WatchedDags:
             return
         if view.estimate is None:
             return
-        left_ms = view.estimate.likely_ms * (view.tasks - view.succeeded)
+        left_ms = view.estimate.likely_ms * (view.tasks - view.over)
         whole_ms = left_ms + view.succeeded_ms + dag.likely_ms + dag.ended_ms
         if not dag.ended and dag.first not in self._seen:
             self._seen.add(dag.first)

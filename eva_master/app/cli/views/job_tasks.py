@@ -11,6 +11,8 @@ if TYPE_CHECKING:
 
 STATES = ("succeeded", "failed", "cancelled", "running", "stopping", "starting", "waiting")
 """In the order in which they are told."""
+ENDED = ("succeeded", "failed", "cancelled")
+"""The last states of a job."""
 
 
 def number(job: Job) -> int:
@@ -54,16 +56,31 @@ def why_waiting(job: Job) -> str:
     return told or next(iter(job.waiting_for), "")
 
 
+def is_over(job: Job, task: Task) -> bool:
+    """Whether nothing is left of a task's work: it has succeeded, or its array goes on without it.
+
+    Tasks fail for good before their job ends in arrays alone.
+    """
+    return task.state == "succeeded" or (task.state == "failed" and job.state not in ENDED)
+
+
+def count_over(job: Job) -> int:
+    """How many of a job's tasks are over, see `is_over`."""
+    counts = counted(job)
+    failed = 0 if job.state in ENDED else counts.get("failed", 0)
+    return counts.get("succeeded", 0) + failed
+
+
 def share_done(job: Job) -> float | None:
     """The share of a job's work that is done; `None` if nobody knows."""
     total = number(job)
     if total > shown(job):
-        return counted(job).get("succeeded", 0) / total
+        return count_over(job) / total
     if total <= 1 and not any(task.total_steps for task in job.tasks):
         return None
     shares = (
         1.0
-        if task.state == "succeeded"
+        if is_over(job, task)
         else min(1.0, task.steps / task.total_steps)
         if task.total_steps
         else 0.0

@@ -571,9 +571,10 @@ def _waiting(message: Job) -> str:
 
 def _progress(message: Job) -> str:
     if job_tasks.number(message) > job_tasks.shown(message):
-        done = job_tasks.counted(message).get("succeeded", 0)
-        return share(done, job_tasks.number(message))
+        return share(job_tasks.count_over(message), job_tasks.number(message))
     best = job_tasks.foremost(message)
     total = sum(task.total_steps for task in best)
-    done = sum(task.steps for task in best)
+    done = sum(
+        task.total_steps if job_tasks.is_over(message, task) else task.steps for task in best
+    )
     return share(min(done, total), total) if total else (f"{done:,}" if done else "-")

@@ -1,0 +1,1 @@
+"""Arrays: what becomes of one of whose tasks some fail for good."""
