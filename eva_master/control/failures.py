@@ -37,8 +37,7 @@ _BY_CHANCE = re.compile(r"\w*\d\w*|\btmp\w+|\b[0-9a-fA-F]{4,}\b")
 """Numbers, addresses and made-up names, which differ each time."""
 _COMPARED_CHARACTERS = 200
 _REPEATED = (
-    "it failed the same way twice within seconds of its start, so it is not tried again"
-    f" (a program that exits with {TRY_AGAIN} is)"
+    f"failed twice alike soon after its start, so not retried; to be retried, exit with {TRY_AGAIN}"
 )
 
 

@@ -22,6 +22,7 @@ from eva_master.app.cli.session import (
     print_json_lists,
 )
 from eva_master.app.cli.tenants import cost_by_tenant
+from eva_master.app.cli.views.words import count
 from eva_master.model.errors import Unreachable
 
 if TYPE_CHECKING:
@@ -78,10 +79,10 @@ def nodes(session: Session, gone: bool, limit: int | None, as_json: bool) -> Non
 @address_option
 @pass_session
 def drain(session: Session, names: tuple[str, ...], move: bool, yes: bool, as_json: bool) -> None:
-    """Give instances up: they take no new tasks, and are terminated once they are empty.
+    """Release instances: they take no new tasks, and are terminated once they are empty.
 
-    Their tasks finish where they are; with --move they go elsewhere as soon as there is room. It
-    may be said again, with --move or without. Only operators may.
+    Their tasks finish where they are; with --move they go elsewhere as soon as there is room. Can
+    be repeated, with --move or without. For operators.
     """
     from eva_master.app.cli.views import shapes
 
@@ -94,8 +95,8 @@ def drain(session: Session, names: tuple[str, ...], move: bool, yes: bool, as_js
         print_json({"instances": [shapes.instance(one) for one in drained]})
         return
     for one in drained:
-        rest = f"{len(one.tasks)} of its tasks left" if one.tasks else "it is empty"
-        click.echo(f"{one.id} is {one.state} and takes no new tasks; {rest}")
+        left = f"{count(len(one.tasks), 'task')} left" if one.tasks else "it is empty"
+        click.echo(f"{one.id} is {one.state} and takes no new tasks; {left}")
 
 
 @click.command()

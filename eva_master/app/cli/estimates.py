@@ -14,13 +14,11 @@ from eva_master.app.cli.session import (
     pass_session,
     print_json,
 )
-from eva_master.app.cli.views.tables import grid
+from eva_master.app.cli.views.grid import Grid
 from eva_master.app.cli.views.words import ago, give_or_take, plain
 from eva_master.model.arithmetic.durations import span
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from eva_master.adapters.rpc.messages import LearnedTime, LearnedTimes
 
 _COLUMNS = ("OWNER", "FEATURE", "VALUE", "RUN TIME", "SPREAD", "ERROR", "JOBS", "TASKS", "LAST")
@@ -52,9 +50,13 @@ def estimates(session: Session, owner: str, as_json: bool) -> None:
         click.echo("no job has ended yet of which a task has finished")
 
 
-def table(message: LearnedTimes) -> Table:
+def table(message: LearnedTimes) -> Grid:
     """A table with one row per owner and value of a feature."""
-    drawn = grid(*_COLUMNS, right=("RUN TIME", "SPREAD", "ERROR", "JOBS", "TASKS"))
+    drawn = Grid(
+        *_COLUMNS,
+        right=("RUN TIME", "SPREAD", "ERROR", "JOBS", "TASKS"),
+        drop=("TASKS", "JOBS", "LAST", "OWNER"),
+    )
     for one in message.times:
         drawn.add_row(
             plain(one.owner),

@@ -11,7 +11,7 @@ import click
 
 from eva_master.app.cli.session import console, json_option, print_json
 from eva_master.app.cli.views.errors import note
-from eva_master.app.cli.views.tables import grid
+from eva_master.app.cli.views.grid import Grid
 from eva_master.app.cli.views.words import count, plain
 from eva_master.model.errors import InvalidConfig
 
@@ -243,7 +243,7 @@ def table(summary: Summary, choice: Sequence[_Column] = _COLUMNS) -> RenderableT
     varied = [key.rpartition(".")[2].upper() for key in summary.plan.experiment.vary]
     columns = [one for one in choice if any(one[1] in row.figures for row in summary.rows)]
     figures = [name for name, _, _, _ in columns]
-    drawn = grid("TRACE", *varied, "POLICY", *figures, right=figures)
+    drawn = Grid("TRACE", *varied, "POLICY", *figures, right=figures, drop=figures[:0:-1])
     for row in summary.rows:
         drawn.add_row(
             plain(row.trace),
@@ -259,7 +259,7 @@ def table_of_speed_ups(summary: Summary) -> RenderableType:
     varied = [key.rpartition(".")[2].upper() for key in summary.plan.experiment.vary]
     rivals = summary.plan.experiment.labels
     heads = [f"OVER {plain(name)}" for name in rivals]
-    drawn = grid("TRACE", *varied, "POLICY", *heads, right=heads)
+    drawn = Grid("TRACE", *varied, "POLICY", *heads, right=heads, drop=heads[:0:-1])
     for row in summary.rows:
         drawn.add_row(
             plain(row.trace),
@@ -277,7 +277,7 @@ def table_of_tenants(summary: Summary) -> RenderableType:
     """One line per tenant of each line of `table`; what is idle is nobody's."""
     varied = [key.rpartition(".")[2].upper() for key in summary.plan.experiment.vary]
     figures = [name for name, _, _ in _OF_TENANTS]
-    drawn = grid("TRACE", *varied, "POLICY", "TENANT", *figures, right=figures)
+    drawn = Grid("TRACE", *varied, "POLICY", "TENANT", *figures, right=figures)
     for row in summary.rows:
         for tenant, of in row.tenants.items():
             drawn.add_row(

@@ -16,7 +16,7 @@ from eva_master.app.cli.session import (
     pass_session,
     print_json,
 )
-from eva_master.app.cli.views.tables import grid
+from eva_master.app.cli.views.grid import Grid
 from eva_master.app.cli.views.words import ago, plain
 from eva_master.model.arithmetic.durations import span
 from eva_master.model.ids import MILLION
@@ -63,9 +63,10 @@ def tables(message: Learned) -> RenderableType:
 
 
 def _standalone(message: Learned) -> RenderableType:
-    table = grid(
+    table = Grid(
         *("WORKLOAD", "FAMILY", "IT/S", "STATED", "WINDOWS", "MEASURED"),
         right=("IT/S", "STATED", "WINDOWS"),
+        drop=("STATED", "WINDOWS", "MEASURED"),
     )
     for one in message.standalone:
         table.add_row(
@@ -80,9 +81,10 @@ def _standalone(message: Learned) -> RenderableType:
 
 
 def _interference(message: Learned) -> RenderableType:
-    table = grid(
+    table = Grid(
         *("WORKLOAD", "BESIDE", "NORMALISED", "WINDOWS", "MEASURED"),
         right=("NORMALISED", "WINDOWS"),
+        drop=("WINDOWS", "MEASURED"),
     )
     for one in message.interference:
         table.add_row(
@@ -96,7 +98,7 @@ def _interference(message: Learned) -> RenderableType:
 
 
 def _delays(message: Learned) -> RenderableType:
-    table = grid(
+    table = Grid(
         *("DELAY", "OF", "SECONDS", "MEASUREMENTS", "MEASURED"), right=("SECONDS", "MEASUREMENTS")
     )
     for one in message.delays:
@@ -111,9 +113,10 @@ def _delays(message: Learned) -> RenderableType:
 
 
 def _pools(message: Learned) -> RenderableType:
-    table = grid(
+    table = Grid(
         *("POOL", "SEEN", "WAS", "SINCE", "STILL SO IN 1 H", "REFUSED", "NEXT TRY"),
         right=("STILL SO IN 1 H", "REFUSED"),
+        drop=("REFUSED", "SEEN", "NEXT TRY"),
     )
     for one in message.pools:
         later = one.retry_ms - message.now_ms

@@ -97,11 +97,12 @@ def cost_by_partition(session: Session, limit: int | None, as_json: bool) -> Non
 
 
 def _table(messages: Iterable[Partition]) -> RenderableType:
-    from eva_master.app.cli.views.tables import grid
+    from eva_master.app.cli.views.grid import Grid
     from eva_master.app.cli.views.words import money, plain
 
     right = ("JOBS", "TASKS", "NODES", "HOURLY", "MONTH", "COST")
-    table = grid("PARTITION", "POLICY", *right, "NOTE", right=right)
+    drop = ("TASKS", "POLICY", "JOBS", "NODES", "MONTH")
+    table = Grid("PARTITION", "POLICY", *right, "NOTE", right=right, drop=drop)
     for one in messages:
         table.add_row(
             plain(_name(one)),
@@ -119,10 +120,10 @@ def _table(messages: Iterable[Partition]) -> RenderableType:
 
 def _bill(answer: PartitionsResponse, listed: Sequence[Partition]) -> RenderableType:
     from eva_master.app.cli.views.bills import totals
-    from eva_master.app.cli.views.tables import grid
+    from eva_master.app.cli.views.grid import Grid
     from eva_master.app.cli.views.words import money, plain, share
 
-    table = grid("PARTITION", "COST", "IDLE", "SHARE", right=("COST", "IDLE", "SHARE"))
+    table = Grid("PARTITION", "COST", "IDLE", "SHARE", right=("COST", "IDLE", "SHARE"))
     for one in listed:
         table.add_row(
             plain(_name(one)),

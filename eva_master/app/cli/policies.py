@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 import click
 
 from eva_master.app.cli.session import console, json_option, print_json
-from eva_master.app.cli.views.tables import grid
+from eva_master.app.cli.views.grid import Grid
 from eva_master.app.cli.views.words import plain
 
 
@@ -32,7 +32,7 @@ def policies(*, as_json: bool) -> None:
     if as_json:
         print_json([asdict(one) for one in listed])
         return
-    lines = grid("POLICY", "PRESETS", "FROM", "NOTE")
+    lines = Grid("POLICY", "PRESETS", "FROM", "NOTE", notes=("PRESETS", "NOTE"), drop=("FROM",))
     for one in listed:
         cells = (one.name, ", ".join(one.presets) or "-", one.distribution, one.fault)
         lines.add_row(*map(plain, cells))

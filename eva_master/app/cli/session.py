@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
-_PIPE_COLUMNS = 240
+_PIPE_COLUMNS = 1_000_000
+"""Of a file or pipe, in which no line is wrapped."""
 
 
 @dataclass

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from eva_master.app.cli.session import console, json_option, print_json
-from eva_master.app.cli.views.tables import grid
+from eva_master.app.cli.views.grid import Grid
 from eva_master.app.cli.views.words import money, plain
 from eva_master.model.arithmetic.durations import span
 from eva_master.model.ids import MILLION
@@ -239,11 +239,12 @@ def simulate(*, trace: Path | None, journal: Path | None, as_json: bool, **optio
         eva trace generate production --jobs 200 --seed 1 -o t.json
         eva simulate t.json --policy eva --policy stratus --policy eva_published
 
-    The table compares costs with those of no packing (ALONE: an instance for each task) and with a
-    lower BOUND (jobs packed fractionally, without interference, moves and delays). It shows mean
-    completion times (JCT), the part of that without progress (IDLE), normalised throughput (SPEED),
-    moves per job (MOVES) and launched instances (NODES). Where jobs name tenants, a second table
-    shows the figures of each, and so does one of partitions with --partitions.
+    The table compares costs with those of no packing (OF ALONE: an instance for each task) and with
+    a lower bound (OF BOUND: jobs packed fractionally, without interference, moves and delays). It
+    shows mean completion times (JCT), the part of that without progress (IDLE), normalised
+    throughput (SPEED), moves per job (MOVES) and launched instances (NODES). Where jobs name
+    tenants, a second table shows the figures of each, and so does one of partitions with
+    --partitions.
     """  # noqa: D301 - what the formatter is told
     if (trace is None) == (journal is None):
         raise click.UsageError("name a TRACE, or a state directory with --from-journal")
@@ -259,8 +260,7 @@ def simulate(*, trace: Path | None, journal: Path | None, as_json: bool, **optio
     if as_json:
         print_json([_shape(run, comparison, history) for run in comparison.runs])
     else:
-        screen = console()
-        screen.print(_table(comparison, history, screen.width))
+        console().print(_table(comparison, history))
 
 
 def _setup(
@@ -436,10 +436,10 @@ def _history_shape(history: History) -> dict[str, Any]:
 
 _COLUMNS: Mapping[str, Callable[[Run, Comparison], str]] = {
     "COST": lambda run, _: _usd(run.outcome.cost_usd),
-    "ALONE": lambda run, all_: (
+    "OF ALONE": lambda run, all_: (
         f"{100 * run.outcome.cost_usd / all_.nopack_usd:.1f}%" if all_.nopack_usd else "-"
     ),
-    "BOUND": lambda run, all_: (
+    "OF BOUND": lambda run, all_: (
         f"{run.outcome.cost_usd / all_.bound_usd:.3f}x" if all_.bound_usd else "-"
     ),
     "JCT": lambda run, _: f"{run.outcome.jct_mean_h:.2f}h",
@@ -453,21 +453,19 @@ _COLUMNS: Mapping[str, Callable[[Run, Comparison], str]] = {
     "LATE": lambda run, _: _late(run.outcome.deadlines),
     "TOOK": lambda run, _: f"{run.wall_s:.1f}s",
 }
-_NARROW, _ALWAYS = 105, 8
-"""Width below which only the first columns are shown; JSON has all."""
 
 
-def _table(comparison: Comparison, history: History | None, width: int) -> RenderableType:
+def _table(comparison: Comparison, history: History | None) -> RenderableType:
     """A row per policy, and below them the references.
 
-    COST is also shown as a share of that without packing (ALONE) and as a multiple of the lower
-    bound (BOUND). MOVES are per job.
+    COST is also shown as a share of that without packing (OF ALONE) and as a multiple of the lower
+    bound (OF BOUND). MOVES are per job.
     """
     from rich.console import Group
     from rich.text import Text
 
-    shown = list(_COLUMNS)[: _ALWAYS if width < _NARROW else None]
-    lines = grid("POLICY", *shown, right=shown)
+    shown = list(_COLUMNS)
+    lines = Grid("POLICY", *shown, right=shown, drop=shown[:3:-1])
     for run in comparison.runs:
         cells = (_COLUMNS[name](run, comparison) for name in shown)
         lines.add_row(plain(run.policy), *cells)
@@ -501,7 +499,7 @@ def _groups(
 ) -> RenderableType:
     """A row per policy and tenant, or partition; what is idle is no tenant's."""
     right = ("JOBS", "COST", "JCT", "IDLE")
-    lines = grid("POLICY", title, *right, right=right)
+    lines = Grid("POLICY", title, *right, right=right)
     for run in runs:
         for name, one in groups(run):
             lines.add_row(

@@ -70,14 +70,19 @@ def cost_by_tenant(session: Session, limit: int | None, as_json: bool) -> None:
 
 
 def _table(messages: Iterable[Tenant]) -> RenderableType:
-    from eva_master.app.cli.views.tables import grid
+    from eva_master.app.cli.views.grid import Grid
     from eva_master.app.cli.views.words import money, plain
 
     messages = list(messages)
     quotas = any(one.HasField("quota") for one in messages)
     budgets = any(one.HasField("budget_micro_usd") for one in messages)
     right = ("JOBS", "RUNNING", "ENDED", "COST", "ALONE", *(("BUDGET LEFT",) if budgets else ()))
-    table = grid("TENANT", *right, *(("QUOTA", "USE") if quotas else ()), "OWNERS", right=right)
+    table = Grid(
+        *("TENANT", *right, *(("QUOTA", "USE") if quotas else ()), "OWNERS"),
+        right=right,
+        notes=("QUOTA", "USE", "OWNERS"),
+        drop=("ENDED", "RUNNING", "ALONE", "JOBS"),
+    )
     for one in messages:
         table.add_row(
             plain(f"({one.name})" if one.former else one.name),
@@ -102,10 +107,10 @@ def _table(messages: Iterable[Tenant]) -> RenderableType:
 
 def _bill(answer: TenantsResponse, listed: Sequence[Tenant]) -> RenderableType:
     from eva_master.app.cli.views.bills import totals
-    from eva_master.app.cli.views.tables import grid
+    from eva_master.app.cli.views.grid import Grid
     from eva_master.app.cli.views.words import money, plain, share
 
-    table = grid("TENANT", "COST", "ALONE", "SAVED", right=("COST", "ALONE", "SAVED"))
+    table = Grid("TENANT", "COST", "ALONE", "SAVED", right=("COST", "ALONE", "SAVED"))
     for one in listed:
         saved = one.no_packing_micro_usd - one.cost_micro_usd
         table.add_row(
@@ -122,11 +127,12 @@ def _bill(answer: TenantsResponse, listed: Sequence[Tenant]) -> RenderableType:
 
 def _accounts(listed: Sequence[Tenant]) -> RenderableType:
     """What tenants got, paid and lent each other."""
-    from eva_master.app.cli.views.tables import grid
+    from eva_master.app.cli.views.grid import Grid
     from eva_master.app.cli.views.words import money, plain
 
     right = ("VALUE", "PAID", "EARNED", "RECEIVED", "GIVEN", "OWN GPU-H", "BORROWED", "LENT")
-    table = grid("TENANT", *right, right=right)
+    drop = ("LENT", "BORROWED", "OWN GPU-H")
+    table = Grid("TENANT", *right, right=right, drop=drop)
     for one in listed:
         table.add_row(
             plain(f"({one.name})" if one.former else one.name),

@@ -11,7 +11,7 @@ import click
 
 from eva_master.app.cli.session import console, json_option, print_json
 from eva_master.app.cli.views.errors import note
-from eva_master.app.cli.views.tables import grid
+from eva_master.app.cli.views.grid import Grid, facts
 from eva_master.app.cli.views.words import plain
 from eva_master.model.errors import InvalidConfig
 from eva_master.model.ids import MILLIS_PER_HOUR
@@ -319,7 +319,7 @@ def market(target: Path, as_json: bool, **options: Any) -> None:
     if as_json:
         print_json({"file": str(target), "there": found})
         return
-    table = grid("POOL", "THERE", right=("THERE",))
+    table = Grid("POOL", "THERE", right=("THERE",))
     for name, share in found.items():
         table.add_row(plain(name), f"{100 * share:.1f}%")
     console().print(table)
@@ -336,22 +336,22 @@ def _show(made: Trace, catalog: Catalog, as_json: bool) -> None:
 
 
 def _table(figures: Description) -> RenderableType:
-    table = grid("TRACE", plain(figures.name))
     tasks = figures.array_task_h
     alone = "-" if figures.alone_usd is None else f"${figures.alone_usd:,.2f}"
-    for label, text in (
-        ("jobs", f"{figures.jobs:,} with {figures.tasks:,} tasks"),
-        *([("past jobs", f"{figures.past:,}")] if figures.past else []),
-        ("arrivals", f"one in {figures.gap_min:.1f} min over {figures.span_h:,.1f} h"),
-        ("durations", _spread(figures.duration_h)),
-        *([("arrays", f"{figures.arrays:,}; tasks {_spread(tasks)}")] if tasks else []),
-        ("GPUs per task", _listed(figures.gpu_share)),
-        ("tasks per job", _listed(figures.gang_share)),
-        ("workloads", f"{_listed(figures.base_share)}; {figures.classes} classes"),
-        ("cost alone", alone),
-    ):
-        table.add_row(label, text)
-    return table
+    return facts(
+        (
+            ("trace", plain(figures.name)),
+            ("jobs", f"{figures.jobs:,} with {figures.tasks:,} tasks"),
+            *([("past jobs", f"{figures.past:,}")] if figures.past else []),
+            ("arrivals", f"one in {figures.gap_min:.1f} min over {figures.span_h:,.1f} h"),
+            ("durations", _spread(figures.duration_h)),
+            *([("arrays", f"{figures.arrays:,}; tasks {_spread(tasks)}")] if tasks else []),
+            ("GPUs per task", _listed(figures.gpu_share)),
+            ("tasks per job", _listed(figures.gang_share)),
+            ("workloads", f"{_listed(figures.base_share)}; {figures.classes} classes"),
+            ("cost alone", alone),
+        )
+    )
 
 
 def _spread(hours: Mapping[str, float]) -> str:

@@ -242,7 +242,7 @@ def test_what_tasks_run_in(docker_engine: str) -> None:
 
     assert choose(runtime="process", **image, **here)[0].runtime == "process"
     local, why = choose(**here)
-    assert (local.runtime, "names no image" in why) == ("process", True)
+    assert (local.runtime, "For containers" in why) == ("process", True)
     local, why = choose(**image, **away)
     assert (local.runtime, "unix:///nowhere.sock" in why) == ("process", True)
     local, why = choose(**image, **here)

@@ -113,7 +113,7 @@ async def test_a_job_is_told_what_its_instance_is_worth(site: Site) -> None:
         "one-1/0": ["$0.0892/h", "95%", "$0.0848/h", "$0.0446/h"],
         "two-2/0": ["$0.0892/h", "95%", "$0.0848/h", "$0.0446/h"],
     }
-    assert "as round 1 reckoned" in text
+    assert "(round 1)" in text
     answer = json.loads(await site.told("explain", "one", "--json"))
     (instance,) = answer["instances"]
     assert (answer["kind"], answer["job"]["id"], answer["round"]) == ("job", "one-1", 1)
@@ -149,7 +149,7 @@ async def test_without_packing_there_are_reasons_too(site: Site) -> None:
     policy = no_packing.POLICY.build(no_packing.POLICY.config())
     await site.adopt(*two_jobs(policy.plan))
     text = await site.told("explain", "two")
-    assert "i00002 (c7i.large): worth $0.0892/h, costs $0.0892/h; it pays" in text
+    assert "i00002 (c7i.large): worth $0.0892/h, costs $0.0892/h; worth its price" in text
     assert "one-1/0" not in text
 
 
@@ -187,7 +187,7 @@ async def test_a_move_is_told_from_the_round_that_made_it(site: Site) -> None:
         assert "moved by round 2" in text
         assert "one-1/0 from i-1 to i-2: saves $0.09/h, costs $0.004500 once" in text
         assert "pays for itself after 3m 0s" in text
-    assert "as round 3 reckoned" in await site.told("explain", "one")
+    assert "(round 3)" in await site.told("explain", "one")
     answer = await site.master.cluster.Explain(pb.ExplainRequest(subject="one-1"))
     assert (answer.round, answer.moved_in_round) == (3, 2)
     assert answer.exchanges[0].break_even_ms == 180_000
@@ -244,7 +244,7 @@ async def test_a_job_that_waits_for_its_turn_in_a_fleet_is_told_when_and_what_ty
     text = await site.told("explain", name)
     assert f"{held.run} waits: {held.reason}" in text
     # What the slow one does in an hour, the fast one does in half of it.
-    assert "worth of a GPU by type: fast 1, slow 0.5, as round 1 reckoned" in text
+    assert "worth of a GPU by type: fast 1, slow 0.5 (round 1)" in text
     newest = await site.told("explain", "--round")
     # Both do one and a half of the three hours of work of the fast one in an hour.
     assert "nobody could be done with everything in less than 2h 0m" in newest

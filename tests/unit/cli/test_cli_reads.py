@@ -307,7 +307,7 @@ def test_plan_tells_how_long_a_task_runs_unless_its_file_does(
     file.write_text(JOB)
     known = {"mean_ms": 60_000, "least_ms": 40_000, "most_ms": 90_000, "source": "history"}
     api.plan.estimate.CopyFrom(pb.RunTimeEstimate(**known))
-    told = "run time: ~1m 0s a task, 40s to 1m 30s in two of three cases, by the owner's earlier"
+    told = "run time: ~1m 0s a task, 40s to 1m 30s (68 %), by the owner's earlier"
     assert told in eva("plan", str(file)).stdout
     assert read(eva("plan", str(file), "--json"))["estimate"] == {**known, "tasks": 0}
     api.plan.estimate.source = "stated"
@@ -580,8 +580,8 @@ def test_status_and_explain_tell_how_sure_a_run_time_is(eva: Run, api: FakeApi) 
     )
     assert tables.eta(job, now - 5 * HOUR_MS) == "~5h 0m ±1h 30m"
     status = " ".join(eva("status", "resnet18").stdout.split())
-    assert "in two of three cases), at the present pace" in status
-    told = "~1h 0m a task, 10m 0s to 2h 0m in two of three cases, by 4 finished tasks and the owner"
+    assert ", 68 %), at the present pace" in status
+    told = "~1h 0m a task, 10m 0s to 2h 0m (68 %), by 4 finished tasks and the owner"
     doubt = (
         "9h 0m is stated and not believed: the last tasks of workload w took 1m 0s, 1m 0s, 1m 0s"
     )

@@ -130,7 +130,7 @@ def test_a_job_is_told_what_types_are_worth(eva: Run, api: FakeApi) -> None:
     )
     told = eva("explain", "bert").stdout
     assert f"bert-1/0 waits: {why}" in told
-    assert "worth of a GPU by type: v100 1, p100 0.5, c7i 0.167, as round 8 reckoned" in told
+    assert "worth of a GPU by type: v100 1, p100 0.5, c7i 0.167 (round 8)" in told
 
 
 def test_nothing_is_said_of_a_fleet_where_there_is_none(eva: Run, api: FakeApi) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from eva_master.app.cli.views.tables import grid
+from eva_master.app.cli.views.grid import Grid
 from eva_master.app.cli.views.words import count, money, plain, price, share
 from eva_master.model.arithmetic.durations import span
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 def bill(message: Bill) -> RenderableType:
     """Tables of costs by job and instance, and the costs without packing."""
-    by_job = grid("JOB", "COST", "ALONE", "SAVED", right=("COST", "ALONE", "SAVED"))
+    by_job = Grid("JOB", "COST", "ALONE", "SAVED", right=("COST", "ALONE", "SAVED"))
     for one in message.jobs:
         saved = one.no_packing_micro_usd - one.cost_micro_usd
         by_job.add_row(
@@ -28,9 +28,10 @@ def bill(message: Bill) -> RenderableType:
             money(one.no_packing_micro_usd),
             share(saved, one.no_packing_micro_usd),
         )
-    by_node = grid(
+    by_node = Grid(
         *("NODE", "TYPE", "PRICE", "BILLED", "COST", "IDLE"),
         right=("PRICE", "BILLED", "COST", "IDLE"),
+        drop=("BILLED", "TYPE", "PRICE"),
     )
     for node in message.instances:
         by_node.add_row(
@@ -54,7 +55,7 @@ def shares(message: Bill, limit: int | None) -> RenderableType:
     """
     of_types = message.by == "type"
     third = ("IDLE", "SHARE") if of_types else ("ALONE", "SAVED")
-    table = grid(message.by.upper(), "COST", *third, right=("COST", *third))
+    table = Grid(message.by.upper(), "COST", *third, right=("COST", *third))
     for one in islice(message.shares, limit):
         alone = one.no_packing_micro_usd
         table.add_row(
@@ -73,7 +74,7 @@ def shares(message: Bill, limit: int | None) -> RenderableType:
 def _pools(message: Bill) -> RenderableType:
     """How the bill divides by pool, and what spot members would have cost on demand."""
     numbers = ("COST", "IDLE", "SPOT", "ON DEMAND", "SAVED")
-    table = grid("POOL", *numbers, right=numbers)
+    table = Grid("POOL", *numbers, right=numbers)
     for one in message.pools:
         saved = one.on_demand_micro_usd - one.spot_micro_usd
         spot = one.spot_micro_usd + one.unpriced_micro_usd

@@ -6,12 +6,21 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Group, RenderableType
-from rich.padding import Padding
-from rich.table import Table
 
 from eva_master.app.cli.views import lending, shapes
-from eva_master.app.cli.views.tables import grid, number, run_time
-from eva_master.app.cli.views.words import ago, count, give_or_take, money, of_feature, plain, price
+from eva_master.app.cli.views.grid import Grid
+from eva_master.app.cli.views.tables import number, run_time
+from eva_master.app.cli.views.words import (
+    ago,
+    count,
+    give_or_take,
+    is_in,
+    money,
+    of_feature,
+    plain,
+    price,
+)
+from eva_master.model import states
 from eva_master.model.arithmetic.durations import span
 from eva_master.model.ids import MILLION, MILLIS_PER_HOUR
 
@@ -64,9 +73,9 @@ def told(message: Explanation) -> RenderableType:
         parts += _instance(message.instance)
     elif not message.hostings:
         parts.append(f"{message.subject}: no plan that is still kept put a task on it")
-    parts += hostings(message.hostings)
+    parts += hostings(message.hostings, ended=message.job.state in states.TERMINAL_JOB)
     if message.hostings and message.kind != "round":
-        parts.append(f"as round {message.round} reckoned, {ago(message.at_ms, message.now_ms)}")
+        parts.append(f"planned {ago(message.at_ms, message.now_ms)} (round {message.round})")
     if message.exchanges and message.kind != "round":
         when = ago(message.moved_ms, message.now_ms)
         parts.append(f"moved by round {message.moved_in_round}, {when}:")
@@ -83,7 +92,7 @@ def _of_job(message: Explanation) -> Iterator[RenderableType]:
         yield from lending.borrowing(message.borrowing)
     yield from _lines(message)
     if message.HasField("fleet") and (worths := _worths(message.fleet)):
-        yield f"  {worths}, as round {message.fleet.round} reckoned"
+        yield f"  {worths} (round {message.fleet.round})"
 
 
 def _round(message: Explanation) -> Iterator[RenderableType]:
@@ -96,28 +105,40 @@ def _round(message: Explanation) -> Iterator[RenderableType]:
     yield from map(_pool, message.pools)
 
 
-def hostings(messages: Iterable[Hosting]) -> Iterator[RenderableType]:
-    """Each instance's value against its price, and its tasks."""
+def hostings(messages: Iterable[Hosting], *, ended: bool = False) -> Iterator[RenderableType]:
+    """Each instance's value against its price, and its tasks.
+
+    Args:
+        messages: The instances.
+        ended: Whether they are those of a job that has ended.
+    """
     found = list(messages)
     for one in found[:_MOST_HOSTINGS]:
         name = f"{one.instance} ({one.type})" if one.instance else f"a new {one.type}"
         value, asked = one.value_micro_usd_per_hour, one.price_micro_usd_per_hour
         gain = value - asked
-        verdict = f"saves {_hourly(gain)} against one instance per task" if gain > 0 else "it pays"
+        verdict = (
+            f"saves {_hourly(gain)} against one instance per task"
+            if gain > 0
+            else "worth its price"
+        )
         if gain < 0:
             verdict = f"{_hourly(-gain)} more than its tasks are worth"
         yield f"{name}: worth {_hourly(value)}, costs {price(asked)}; {verdict}"
-        yield Padding(_occupants(one.occupants), (0, 0, 0, 2), expand=False)
+        yield _occupants(one.occupants)
         for occupant in one.occupants:
             if occupant.profiled:
-                yield f"  {occupant.task} runs alone while its standalone throughput is measured"
+                runs, is_ = ("ran", "was") if ended else ("runs", "is")
+                yield (
+                    f"  {occupant.task} {runs} alone while its standalone throughput {is_} measured"
+                )
     if len(found) > _MOST_HOSTINGS:
         yield f"... and {len(found) - _MOST_HOSTINGS:,} more; --json has them all"
 
 
-def _occupants(messages: Iterable[Occupant]) -> Table:
-    numbers = ("ALONE", "THROUGHPUT", "WORTH", "SHARE")
-    table = grid("TASK", *numbers, right=numbers)
+def _occupants(messages: Iterable[Occupant]) -> Grid:
+    numbers = ("BY ITSELF", "THROUGHPUT", "WORTH", "SHARE")
+    table = Grid("TASK", *numbers, right=numbers, indent=2)
     for one in messages:
         table.add_row(
             one.task,
@@ -157,7 +178,7 @@ def _fleet(message: FleetOutlook) -> Iterator[RenderableType]:
     if not message.types:
         return
     numbers = ("MACHINES", "GPUS", "WORTH", "OF EACH")
-    table = grid("TYPE", *numbers, right=numbers)
+    table = Grid("TYPE", *numbers, right=numbers, indent=2)
     each = dict(_each(message))
     for one in message.types:
         table.add_row(
@@ -167,7 +188,7 @@ def _fleet(message: FleetOutlook) -> Iterator[RenderableType]:
             f"{100 * one.worth_ppm / MILLION:.3g}%",
             f"{each[one.type]:.3g}" if one.type in each else "-",
         )
-    yield Padding(table, (0, 0, 0, 2), expand=False)
+    yield table
 
 
 def _each(message: FleetOutlook) -> Iterator[tuple[str, float]]:
@@ -285,7 +306,7 @@ def _ahead(message: LinePlace, now_ms: int) -> str:
 
 def _job(explanation: Explanation) -> Iterator[str]:
     message, now_ms = explanation.job, explanation.now_ms
-    yield f"{message.id} is {message.state}" + (
+    yield f"{message.id} {is_in(message.state)}" + (
         f": {plain(message.reason)}" if message.reason else ""
     )
     for label, line in run_time(message):
@@ -323,11 +344,11 @@ def _tasks(message: Job, hosted: Iterable[Hosting], now_ms: int) -> Iterator[str
 
 def _task(name: str, task: Task, known: set[str]) -> Iterator[str]:
     if task.replica:
-        told = f"  {name} is an extra run, {task.state}"
+        told = f"  {name} is an extra run and {is_in(task.state)}"
         place = f" on {task.instance}" if task.instance else ""
         yield f"{told}{place}: {plain(task.why)}" if task.why else f"{told}{place}"
     elif task.why:
-        yield f"  {name} is {task.state}: {plain(task.why)}"
+        yield f"  {name} {is_in(task.state)}: {plain(task.why)}"
     elif task.waiting_for.startswith("rests: "):
         yield f"  {name} {plain(task.waiting_for)}"
     elif task.waiting_for and task.state == "waiting" and not task.target:
@@ -364,7 +385,7 @@ def _weighing(message: Weighing) -> Iterator[RenderableType]:
         )
     else:
         yield f"chosen: {kinds}; moves and launches are to pay within {span(message.horizon_ms)}"
-    yield Padding(_alternatives(message), (0, 0, 0, 2), expand=False)
+    yield _alternatives(message)
     bound = "a lower bound is not known"
     if message.HasField("lower_bound_micro_usd_per_hour"):
         bound = f"no plan can cost less than {price(message.lower_bound_micro_usd_per_hour)}"
@@ -376,9 +397,9 @@ def _weighing(message: Weighing) -> Iterator[RenderableType]:
     )
 
 
-def _alternatives(message: Weighing) -> Table:
+def _alternatives(message: Weighing) -> Grid:
     numbers = ("SAVES", "MOVING COSTS", "TASKS MOVED", "NET")
-    table = grid("PLAN", *numbers, right=numbers)
+    table = Grid("PLAN", *numbers, right=numbers, indent=2)
     for one in message.alternatives:
         net = _net_micro_usd(one, message.horizon_ms)
         table.add_row(

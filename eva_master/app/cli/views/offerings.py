@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rich.table import Table
-
+from eva_master.app.cli.views.grid import Grid
 from eva_master.model.catalog import Offering, base_family
 from eva_master.model.ids import MILLION
 
@@ -28,12 +27,14 @@ def shape(offering: Offering) -> dict[str, object]:
     }
 
 
-def table(offerings: Sequence[Offering]) -> Table:
+def table(offerings: Sequence[Offering]) -> Grid:
     """A table of offerings. Zones with otherwise equal offerings share a row."""
-    shown = Table(box=None, pad_edge=False)
-    for name in ("TYPE", "PURCHASE", "CPUS", "MEMORY", "GPUS", "ARCH", "PRICE", "ZONES"):
-        right = name in ("CPUS", "MEMORY", "GPUS", "PRICE")
-        shown.add_column(name, justify="right" if right else "left")
+    shown = Grid(
+        *("TYPE", "PURCHASE", "CPUS", "MEMORY", "GPUS", "ARCH", "PRICE", "ZONES"),
+        right=("CPUS", "MEMORY", "GPUS", "PRICE"),
+        notes=("ZONES",),
+        drop=("ARCH",),
+    )
     rows: dict[tuple[str, ...], list[str]] = {}
     for offering in offerings:
         machine = offering.type

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from eva_master.app.cli.views import job_tasks, lending
+from eva_master.app.cli.views.grid import Grid, facts
 from eva_master.app.cli.views.words import ago, count, money, plain, price, share
 from eva_master.model import states
 from eva_master.model.accounting.tenants import DEFAULT_TENANT
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
         Token,
     )
 
-_WRAPPED = ("NOTE", "PACKED")
-"""Columns that are wrapped if the terminal is too narrow."""
 _NAMED = 20
 """Jobs that one job waits for are named, up to so many."""
 _STYLES = {
@@ -58,26 +56,21 @@ def state(name: str) -> Text:
     return Text(name, style=_STYLES.get(name, "cyan"))
 
 
-def grid(*columns: str, right: Iterable[str] = ()) -> Table:
-    """An empty table without lines, its columns `right` aligned to the right."""
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    for column in columns:
-        table.add_column(
-            column, justify="right" if column in right else "left", no_wrap=column not in _WRAPPED
-        )
-    return table
-
-
 def jobs(messages: Iterable[Job], now: int) -> RenderableType:
     """A table with one row per job, and why nothing goes on if that is so."""
     messages = list(messages)
     tenants = any(one.tenant not in ("", DEFAULT_TENANT) for one in messages)
     parts = any(one.partition for one in messages)
-    table = grid(
+    one_owner = len({message.owner for message in messages}) <= 1
+    table = Grid(
         *("JOB", "OWNER", *(("TENANT",) if tenants else ()), *(("PARTITION",) if parts else ())),
         *("STATE", "TASKS", "WHERE"),
         *("PROGRESS", "ETA", "COST", "ALONE", "AGE", "NOTE"),
         right=("TASKS", "PROGRESS", "ETA", "COST", "ALONE"),
+        drop=(
+            *(("OWNER",) if one_owner else ()),
+            *("TASKS", "ALONE", "WHERE", "AGE", "TENANT", "PARTITION", "PROGRESS", "ETA", "OWNER"),
+        ),
     )
     for one in messages:
         table.add_row(
@@ -101,8 +94,7 @@ def jobs(messages: Iterable[Job], now: int) -> RenderableType:
 
 def job(message: Job, now: int) -> RenderableType:
     """All details of one job as a table."""
-    facts = Table.grid(padding=(0, 2, 0, 0))
-    rows: list[tuple[str, RenderableType]] = [
+    rows: list[tuple[str, str | Text]] = [
         ("job", message.id),
         ("owner", plain(message.owner)),
         *(
@@ -145,15 +137,13 @@ def job(message: Job, now: int) -> RenderableType:
         rows.append(("failures", str(message.failures)))
     rows += _all_tasks(message)
     rows.append(("cost", _cost(message)))
-    for label, value in rows:
-        facts.add_row(Text(label, style="bold"), value)
-    return Group(facts, Text(), tasks(message.tasks, now), *_hidden(message))
+    return Group(facts(rows), Text(), tasks(message.tasks, now), *_hidden(message))
 
 
-def _all_tasks(message: Job) -> list[tuple[str, RenderableType]]:
+def _all_tasks(message: Job) -> list[tuple[str, str | Text]]:
     """What the tasks of a job do together, and why those wait that are not shown."""
     total = job_tasks.number(message)
-    rows: list[tuple[str, RenderableType]] = []
+    rows: list[tuple[str, str | Text]] = []
     if total > 1:
         rows.append(("tasks", job_tasks.in_words(message)))
     if total > job_tasks.shown(message):
@@ -178,8 +168,7 @@ def _hidden(message: Job) -> list[Text]:
 
 def task(message: Job, one: Task, now: int) -> RenderableType:
     """All details of one task as a table."""
-    facts = Table.grid(padding=(0, 2, 0, 0))
-    rows: list[tuple[str, RenderableType]] = [
+    rows: list[tuple[str, str | Text]] = [
         ("task", f"{message.id}/{number(one)} {plain(one.name)}".strip()),
         ("job", state(message.state)),
         ("state", state(one.state)),
@@ -208,9 +197,7 @@ def task(message: Job, one: Task, now: int) -> RenderableType:
     if one.HasField("remaining_ms"):
         rows.append(("eta", eta(one, now)))
     rows += [(plain(name), f"{value:g}") for name, value in one.metrics.items()]
-    for label, value in rows:
-        facts.add_row(Text(label, style="bold"), value)
-    return facts
+    return facts(rows)
 
 
 def _cost(message: Job) -> str:
@@ -234,16 +221,16 @@ def _eta_at_length(message: Job, now: int) -> str:
     if not message.HasField("eta_latest_ms"):
         return eta(message, now)
     least, most = message.eta_earliest_ms - now, message.eta_latest_ms - now
-    between = f"{span(least)} to {span(most)} in two of three cases"
-    return f"~{span(message.eta_ms - now)} ({between})"
+    return f"~{span(message.eta_ms - now)} ({span(least)} to {span(most)}, 68 %)"
 
 
-def tasks(messages: Iterable[Task], now: int) -> Table:
+def tasks(messages: Iterable[Task], now: int) -> Grid:
     """A table with one row per task."""
-    table = grid(
+    table = Grid(
         *("TASK", "STATE", "WHERE", "STEPS", "ETA", "IT/S", "NORMALISED", "ATTEMPT", "MOVES"),
         "NOTE",
         right=("STEPS", "ETA", "IT/S", "NORMALISED", "ATTEMPT", "MOVES"),
+        drop=("MOVES", "ATTEMPT", "NORMALISED", "IT/S", "ETA", "STEPS", "WHERE"),
     )
     for one in messages:
         figures = ", ".join(f"{plain(name)}={value:g}" for name, value in one.metrics.items())
@@ -357,11 +344,11 @@ def run_time(message: Job) -> list[tuple[str, str]]:
 
 def estimated(known: RunTimeEstimate) -> str:
     """How long a task runs by an estimate, and what that comes from."""
-    sources = [f"{known.tasks:,} finished tasks"] if known.tasks else []
+    sources = [count(known.tasks, "finished task")] if known.tasks else []
     sources += ["the owner's earlier jobs"] if known.source != "pilots" else []
     return (
         f"~{span(known.mean_ms)} a task, {span(known.least_ms)} to {span(known.most_ms)} "
-        f"in two of three cases, by {' and '.join(sources)}"
+        f"(68 %), by {' and '.join(sources)}"
     )
 
 
@@ -393,9 +380,8 @@ def normalised(task: Task) -> str:
 
 def cluster(message: ClusterState) -> RenderableType:
     """The cluster in a few lines."""
-    facts = Table.grid(padding=(0, 2, 0, 0))
     hourly = price(message.price_micro_usd_per_hour)
-    rows: list[tuple[str, RenderableType]] = [
+    rows: list[tuple[str, str | Text]] = [
         ("cluster", f"{plain(message.cluster)} (release {message.version})"),
         ("policy", f"{plain(message.policy)}, {count(message.rounds, 'round')}"),
         ("jobs", _counts(message.jobs_by_state)),
@@ -405,9 +391,7 @@ def cluster(message: ClusterState) -> RenderableType:
     ]
     if message.HasField("pause"):
         rows.append(("paused", pause(message, message.now_ms)))
-    for label, value in rows:
-        facts.add_row(Text(label, style="bold"), value)
-    return facts
+    return facts(rows)
 
 
 def _counts(by_state: Mapping[str, int]) -> str:
@@ -428,11 +412,13 @@ def nodes(
     # Most clusters have no pools, and are not divided.
     pooled = any(one.pool for one in listed)
     parts = any(one.partition for one in listed) or any(node.partition for node in away)
-    table = grid(
+    table = Grid(
         *("NODE", "TYPE", *(["PARTITION"] if parts else []), "STATE"),
         *(["POOL"] if pooled else []),
         *("PRICE", "UPTIME", "CPUS", "GPUS", "MEMORY", "TASKS", "NOTE"),
         right=("PRICE", "UPTIME", "CPUS", "GPUS", "MEMORY"),
+        notes=("TASKS", "NOTE"),
+        drop=("GPUS", "MEMORY", "UPTIME", "PARTITION", "POOL", "CPUS"),
     )
     for one in listed:
         used, room = one.used, one.capacity
@@ -492,7 +478,7 @@ def _instance_note(instance: Instance) -> str:
 
 def plan(message: PlanResponse) -> RenderableType:
     """The preview of a job's plan as text."""
-    table = grid("TASK", "WHERE", "BESIDE", "NOTE")
+    table = Grid("TASK", "WHERE", "BESIDE", "NOTE", notes=("BESIDE", "NOTE"))
     for one in message.placements:
         if not one.instance_type:
             place = "waits"
@@ -522,9 +508,9 @@ def plan(message: PlanResponse) -> RenderableType:
     )
 
 
-def tokens(messages: Iterable[Token], now: int) -> Table:
+def tokens(messages: Iterable[Token], now: int) -> Grid:
     """A table with one row per token."""
-    table = grid("TOKEN", "OWNER", "ROLE", "AGE", "STATE")
+    table = Grid("TOKEN", "OWNER", "ROLE", "AGE", "STATE", drop=("AGE",))
     for one in messages:
         table.add_row(
             one.id, plain(one.owner), one.role, span(now - one.created_ms), _validity(one, now)

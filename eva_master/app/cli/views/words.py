@@ -38,6 +38,22 @@ def count(number: int, thing: str) -> str:
     return f"{number:,} {thing}" if number == 1 else f"{number:,} {thing}s"
 
 
+def amount(number: float, thing: str) -> str:
+    """Write a number that may be a fraction with its noun in singular or plural."""
+    return f"{number:g} {thing}" if number == 1 else f"{number:g} {thing}s"
+
+
+def is_in(state: str) -> str:
+    """Write that something is in a state, such as ``is running`` or ``has failed``."""
+    match state:
+        case "succeeded" | "failed":
+            return f"has {state}"
+        case "cancelled":
+            return "was cancelled"
+        case _:
+            return f"is {state}"
+
+
 def give_or_take(deviation: float) -> str:
     """A standard deviation of logarithms of times, as a share of a time."""
     return f"{100 * expm1(min(deviation, 9.0)):,.0f}%"
@@ -51,11 +67,11 @@ def of_feature(feature: str, value: str) -> str:
         case "hour":
             return f"submitted between {int(value):02}:00 and {int(value):02}:59 UTC"
         case "cpus":
-            return f"with {int(value) / 1000:g} CPUs"
+            return f"with {amount(int(value) / 1000, 'CPU')}"
         case "memory":
             return f"with {int(value) / 1024:g} GiB"
         case "gpus":
-            return f"with {value} GPUs"
+            return f"with {amount(int(value), 'GPU')}"
         case _:
             return f"of {feature} {value}"
 

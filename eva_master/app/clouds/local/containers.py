@@ -30,7 +30,7 @@ def settled(config: MasterConfig, told: Callable[[str], None]) -> tuple[MasterCo
         return config, "Tasks run as plain processes."
     if local.runtime == "auto" and local.docker_image is None:
         return _with(config, runtime="process"), (
-            "Tasks run as plain processes: local.docker_image names no image for containers."
+            "Tasks run as plain processes. For containers: `eva up --local-runtime docker`."
         )
     try:
         return _contained(config, told)
