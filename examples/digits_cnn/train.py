@@ -6,7 +6,6 @@ are shifted at random while training. Environment: STEPS (mini-batches), BATCH (
 
 import json
 import os
-import sys
 from pathlib import Path
 
 # BLAS reads this when numpy is imported: use the CPUs that the task was given, no more.
@@ -146,7 +145,7 @@ def main():
         print(f"resumed at step {trainer.step}", flush=True)
     print(f"GPUs assigned: {os.environ.get('CUDA_VISIBLE_DEVICES') or 'none'}", flush=True)
 
-    # On SIGTERM the iterator saves after the running step and ends the loop.
+    # On SIGTERM the iterator saves after the running step and ends the program.
     steps = range(trainer.step, STEPS)
     for step in EvaIterator(
         steps, total=len(steps), checkpoint=trainer.save, checkpoint_every_s=10
@@ -156,8 +155,6 @@ def main():
             loss, accuracy = trainer.evaluate(test_images, test_labels)
             eva_iterator.report(loss=loss, accuracy=accuracy)
             print(f"step {step + 1} loss {loss:.4f} accuracy {accuracy:.4f}", flush=True)
-    if eva_iterator.stopping():
-        sys.exit(0)
 
     loss, accuracy = trainer.evaluate(test_images, test_labels)
     print(f"done: loss {loss!r} accuracy {accuracy:.4f}", flush=True)

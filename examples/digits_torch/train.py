@@ -5,7 +5,6 @@ to train), BATCH (images in each), HIDDEN (width of both layers).
 """
 
 import os
-import sys
 from pathlib import Path
 
 import eva_iterator
@@ -102,7 +101,7 @@ def main():
         batch_sampler=Remaining(len(training), trainer.step, STEPS),
     )
 
-    # On SIGTERM the iterator saves after the running step and ends the loop.
+    # On SIGTERM the iterator saves after the running step and ends the program.
     wrapped = EvaIterator(loader, total=len(loader), checkpoint=trainer.save, checkpoint_every_s=10)
     for batch_images, batch_labels in wrapped:
         trainer.train(batch_images, batch_labels)
@@ -110,8 +109,6 @@ def main():
             loss, accuracy = trainer.evaluate(images[test], labels[test])
             eva_iterator.report(loss=loss, accuracy=accuracy)
             print(f"step {trainer.step} loss {loss:.4f} accuracy {accuracy:.4f}", flush=True)
-    if eva_iterator.stopping():
-        sys.exit(0)
 
     loss, accuracy = trainer.evaluate(images[test], labels[test])
     print(f"done: loss {loss!r} accuracy {accuracy:.4f}", flush=True)

@@ -6,7 +6,6 @@ graph: about 400 bytes of memory each).
 """
 
 import os
-import sys
 from pathlib import Path
 
 # BLAS reads this when numpy is imported: use the CPUs that the task was given, no more.
@@ -86,7 +85,7 @@ def main():
         ranking.restore(checkpoint)
         print(f"resumed at step {ranking.step}", flush=True)
 
-    # On SIGTERM the iterator saves after the running step and ends the loop.
+    # On SIGTERM the iterator saves after the running step and ends the program.
     steps = range(ranking.step, STEPS)
     for step in EvaIterator(
         steps, total=len(steps), checkpoint=ranking.save, checkpoint_every_s=10
@@ -95,8 +94,6 @@ def main():
         if (step + 1) % max(1, STEPS // 20) == 0:
             eva_iterator.report(residual=residual, topics=len(ranking.best))
             print(f"step {step + 1} residual {residual:.3e}", flush=True)
-    if eva_iterator.stopping():
-        sys.exit(0)
 
     print(f"done: best pages by topic {ranking.best.tolist()}", flush=True)
     if storage := os.environ.get("EVA_STORAGE"):

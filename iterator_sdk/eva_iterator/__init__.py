@@ -19,10 +19,12 @@ from typing import Any
 from eva_iterator import _checkpoints, _session
 from eva_iterator._forked import Forked
 from eva_iterator._iterator import EvaIterator
+from eva_iterator._stop import Stopped
 
 __all__ = [
     "EvaIterator",
     "Forked",
+    "Stopped",
     "job_steps",
     "latest_checkpoint",
     "mean",

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import math
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 from eva_iterator import _session
 from eva_iterator._session import Session
+from eva_iterator._stop import Stopped
 
 if TYPE_CHECKING:
     from eva_iterator._forked import Forked
     from eva_iterator._forks.fork import Fork
+    from eva_iterator._progress import Loop
 
 T = TypeVar("T")
 
@@ -28,8 +31,11 @@ class EvaIterator(Generic[T]):
     wrapped iterable, whose length and attributes it has. Outside Eva the wrapper does nothing.
 
     When the scheduler stops the program (SIGTERM), the current step is finished, a checkpoint is
-    published if `checkpoint` is given and there were steps since the last one, and the loop ends as
-    if the data had ended. Every later loop ends before its first step.
+    published if there were steps since the last one, and the loop raises `Stopped`, a `SystemExit`,
+    so that no code after it takes a half-trained model for a trained one. Every later loop raises
+    it before its first step. The checkpoint is that of the loop itself. A loop without `checkpoint`
+    publishes that of the last loop that ended with steps unsaved; within a step of another loop
+    that has one, it goes on to its end, since that step is not finished before.
 
     If `total` is given, a checkpoint is also published after the last step of the whole program,
     since the program may be stopped while it evaluates or exports its results.
@@ -43,6 +49,7 @@ class EvaIterator(Generic[T]):
         checkpoint: Callable[[Path], object] | None = None,
         checkpoint_every_s: float | None = None,
         forked: Forked | None = None,
+        on_stop: Literal["raise", "end"] = "raise",
     ) -> None:
         """Wraps an iterable.
 
@@ -57,11 +64,16 @@ class EvaIterator(Generic[T]):
             forked: How the program's state is averaged where its job has forks: between two steps
                 the loop then also gives and loads weights, and waits for them. It ends when the
                 forks have made all steps together. In other jobs it has no effect.
+            on_stop: What the loop does when the program is stopped, after the checkpoint: "raise"
+                raises `Stopped`. With "end" the loop ends as if the data had ended, and so does
+                every later loop that says so; the program must then ask `stopping()`.
 
         Raises:
-            ValueError: A negative total, an interval that is not positive, or an interval
-                without `checkpoint`.
+            ValueError: A negative total, an interval that is not positive, an interval without
+                `checkpoint`, or another value of `on_stop`.
         """
+        if on_stop not in {"raise", "end"}:
+            raise ValueError(f'on_stop must be "raise" or "end": {on_stop!r}')
         if total is not None and total < 0:
             raise ValueError(f"total must not be negative: {total}")
         if checkpoint_every_s is not None:
@@ -72,6 +84,7 @@ class EvaIterator(Generic[T]):
         self._iterable = iterable
         self._checkpoint = checkpoint
         self._forked = forked
+        self._raises = on_stop == "raise"
         self._every_s = math.inf if checkpoint_every_s is None else checkpoint_every_s
         if total is not None:
             _session.current().progress.total_steps = total
@@ -99,12 +112,12 @@ class EvaIterator(Generic[T]):
         return getattr(self._iterable, name)
 
     def _loop(self, session: Session) -> Iterator[T]:
-        stop = session.stop
-        loop = session.progress.open(self._every_s)
+        stop, progress = session.stop, session.progress
+        loop = progress.open(self._every_s, saves=self._checkpoint is not None)
         if self._every_s < math.inf:
             session.wake()
         try:
-            items = iter(() if stop.requested else self._iterable)
+            items = iter(() if self._must_end(session, loop) else self._iterable)
             exhausted = False
             while not exhausted:
                 try:
@@ -116,26 +129,28 @@ class EvaIterator(Generic[T]):
                     else:
                         exhausted = True
                 except Exception as error:  # raised by the loader, never by the body
-                    if not stop.requested:
-                        raise
-                    # The signal may also have ended the loader's workers.
-                    _log.info("data loader failed after the signal to stop: %s", error)
-                if stop.requested:
+                    self._failed(session, loop, error)
+                    break
+                if self._must_end(session, loop):
                     break
                 if loop.due:
                     self._publish(session)
                     loop.due = False
+            stopped = self._must_end(session, loop)
             # The program may also be stopped after the last step, which must not cost the steps
             # again.
-            last = stop.requested or session.progress.complete()
-            if last and session.active and session.progress.unsaved():
-                self._publish(session)
+            if session.active and (stopped or progress.complete()):
+                self._save(session)
+            if stopped and self._raises:
+                raise Stopped
         finally:
             loop.closed = True
+            if loop.saves and session.active and progress.unsaved():
+                session.unsaved = functools.partial(self._publish, session)
 
     def _forked_loop(self, session: Session, fork: Fork, forked: Forked) -> Iterator[T]:
         stop = session.stop
-        loop = session.progress.open(self._every_s)
+        loop = session.progress.open(self._every_s, saves=True)
         try:
             items: Iterator[T] | None = None
             while fork.ready(forked):
@@ -147,9 +162,7 @@ class EvaIterator(Generic[T]):
                 except StopIteration:
                     break
                 except Exception as error:
-                    if not stop.requested:
-                        raise
-                    _log.info("data loader failed after the signal to stop: %s", error)
+                    self._failed(session, loop, error)
                     break
                 yield item
                 loop.steps += 1
@@ -163,8 +176,48 @@ class EvaIterator(Generic[T]):
                 if alone and session.progress.unsaved():
                     self._publish(session)
                 fork.leave(forked)
+            if self._raises and stop.requested:
+                raise Stopped
+            if self._raises and fork.dismissed:
+                raise Stopped(0)
         finally:
             loop.closed = True
+
+    def _must_end(self, session: Session, loop: Loop) -> bool:
+        """Whether the loop is to end now: the program is to stop, and the step is finished."""
+        if not session.stop.requested:
+            return False
+        unfinished = self._raises and not loop.saves and session.progress.within_step(loop)
+        return not unfinished
+
+    def _failed(self, session: Session, loop: Loop, error: Exception) -> None:
+        """Takes in that the loader failed, which is expected once the program is to stop.
+
+        The signal may have ended the loader's workers too.
+
+        Raises:
+            Exception: `error`, of a program that goes on.
+            Stopped: The failure leaves a step of another loop unfinished.
+        """
+        if not session.stop.requested:
+            raise error
+        if self._must_end(session, loop):
+            _log.info("data loader failed after the signal to stop: %s", error)
+            return
+        _log.warning(
+            "data loader failed after the signal to stop, within a step of another loop, which is"
+            " not saved: %s",
+            error,
+        )
+        raise Stopped from error
+
+    def _save(self, session: Session) -> None:
+        """Publishes steps that are in no checkpoint, those of loops before this one too."""
+        if self._checkpoint is not None:
+            if session.progress.unsaved():
+                self._publish(session)
+        elif self._raises and session.stop.requested and session.unsaved is not None:
+            session.unsaved()
 
     def _publish(self, session: Session) -> None:
         if self._checkpoint is not None:

@@ -16,15 +16,19 @@ class Loop:
     Attributes:
         steps: Steps finished.
         every_s: Seconds between checkpoints, infinite for none.
+        saves: Whether it has a checkpoint of its own.
+        thread: The looping thread.
         due: Whether a checkpoint is to be published after the current step.
         closed: Whether the pass is over.
     """
 
-    __slots__ = ("closed", "due", "every_s", "steps")
+    __slots__ = ("closed", "due", "every_s", "saves", "steps", "thread")
 
-    def __init__(self, every_s: float) -> None:
+    def __init__(self, every_s: float, *, saves: bool) -> None:
         self.steps = 0
         self.every_s = every_s
+        self.saves = saves
+        self.thread = threading.get_ident()
         self.due = False
         self.closed = False
 
@@ -48,11 +52,19 @@ class Progress:
         self._saved = (0, 0)
         self._saved_at_s = time.monotonic()
 
-    def open(self, every_s: float) -> Loop:
+    def open(self, every_s: float, *, saves: bool = False) -> Loop:
         """Starts to count the steps of a loop, until its `closed` is set."""
-        loop = Loop(every_s)
+        loop = Loop(every_s, saves=saves)
         self._loops.append(loop)
         return loop
+
+    def within_step(self, loop: Loop) -> bool:
+        """Whether a loop runs within a step of another one that has a checkpoint of its own."""
+        return any(
+            other.saves and not other.closed and other.thread == loop.thread
+            for other in list(self._loops)
+            if other is not loop
+        )
 
     def add(self, steps: int) -> None:
         """Counts steps made outside any loop."""

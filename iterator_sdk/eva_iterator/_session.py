@@ -35,6 +35,8 @@ class Session:
         progress: What the process has done.
         stop: Whether it was asked to stop.
         fork: What it is in a job of several forks, None in other jobs.
+        unsaved: Publishes the checkpoint of the last loop that ended with steps unsaved, None if
+            no loop did since the last checkpoint.
     """
 
     def __init__(self, socket: str | None) -> None:
@@ -46,6 +48,7 @@ class Session:
         self.active = bool(socket)
         self.progress = Progress()
         self.stop = Stop()
+        self.unsaved: Callable[[], None] | None = None
         self.fork = _make_fork(self) if socket else None
         self._reporter: Reporter | None = None
         if socket:
@@ -71,6 +74,7 @@ class Session:
         generation = _checkpoints.publish(directory, save)
         if self.active:
             self.progress.saved(generation)
+            self.unsaved = None
             self.wake()
         return generation
 

@@ -1,4 +1,4 @@
-"""Turns SIGTERM, by which the scheduler stops the program, into a flag."""
+"""Turns SIGTERM, by which the scheduler stops the program, into a flag and then into an exit."""
 
 from __future__ import annotations
 
@@ -7,6 +7,21 @@ import os
 import signal
 import threading
 from types import FrameType
+
+STOPPED_CODE = 128 + signal.SIGTERM
+"""Exit code of a program that SIGTERM has stopped, as shells have it."""
+
+
+class Stopped(SystemExit):
+    """Ends a program that was asked to stop, once its checkpoint is published.
+
+    A loop over an `EvaIterator` raises it. It passes `except Exception`; `finally` and `with`
+    blocks run. Unless something catches it the program ends with its code: 143, or 0 in a fork that
+    its job needs no more. In another thread than the main one it ends that thread alone.
+    """
+
+    def __init__(self, code: int = STOPPED_CODE) -> None:
+        super().__init__(code)
 
 
 class Stop:

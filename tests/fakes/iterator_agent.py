@@ -147,7 +147,7 @@ class Program:
                 self._process.communicate()
         return self._process.returncode
 
-    def finish(self) -> None:
-        """Waits for the end, which must be a success without a word on stderr."""
+    def finish(self, expected: int = 0) -> None:
+        """Waits for the end, which must have this exit code, without a word on stderr."""
         code = self.wait()
-        assert (code, self.errors) == (0, ""), f"exit code {code}\n{self.errors}"
+        assert (code, self.errors) == (expected, ""), f"exit code {code}\n{self.errors}"

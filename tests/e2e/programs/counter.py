@@ -46,13 +46,15 @@ def main() -> None:
         record.say("checkpoint", step)
 
     print(f"attempt {os.environ['EVA_ATTEMPT']} starts at step {step}", flush=True)
-    for number in EvaIterator(
-        numbers(step, record), checkpoint=save, checkpoint_every_s=CHECKPOINT_S
-    ):
-        work()
-        step = number
-        record.say("step", step)
-    record.say("end", step)
+    try:
+        for number in EvaIterator(
+            numbers(step, record), checkpoint=save, checkpoint_every_s=CHECKPOINT_S
+        ):
+            work()
+            step = number
+            record.say("step", step)
+    finally:
+        record.say("end", step)  # of itself, or asked to stop
 
 
 if __name__ == "__main__":

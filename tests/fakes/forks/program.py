@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from eva_iterator import EvaIterator, Forked
+from eva_iterator import EvaIterator, Forked, Stopped
 from eva_iterator._forks.fork import Fork
 from eva_iterator._forks.link import Place, Round
 from eva_iterator._session import Session
@@ -51,6 +51,7 @@ class Trainee:
         self.made = 0
         self.loaded: list[str] = []
         self.checked: list[float] = []
+        self.stopped_with: object = None
         self.forked = Forked(
             self.save, self.load, check=self.metric if check else None, patience_s=patience_s
         )
@@ -70,15 +71,18 @@ class Trainee:
         return self.checked[-1]
 
     def run(self, steps: int | None = None, **keywords: Any) -> Trainee:
-        """Loops until the loop ends."""
+        """Loops until the loop ends, or raises `Stopped`, whose code is noted."""
         source = itertools.count() if steps is None else range(steps)
         wrapped = EvaIterator(source, forked=self.forked, **keywords)
         self._report()
-        for _ in wrapped._forked_loop(self.session, self.fork, self.forked):
-            self.weights = self.weights + (self.fork.place.fork + 1)
-            self.count = self.count + 1
-            self.made += 1
-            self.on_step(self)
+        try:
+            for _ in wrapped._forked_loop(self.session, self.fork, self.forked):
+                self.weights = self.weights + (self.fork.place.fork + 1)
+                self.count = self.count + 1
+                self.made += 1
+                self.on_step(self)
+        except Stopped as stopped:
+            self.stopped_with = stopped.code
         return self
 
     def _report(self) -> None:

@@ -110,7 +110,8 @@ def test_a_stopped_program_gives_its_part_and_says_so(agents: ExitStack, tmp_pat
     program = start(agents, coordinator, 1, pause=True)
     assert program.read_line() == "paused"
     program.send(signal.SIGTERM)
-    program.finish()
+    program.finish(143)
+    assert program.output == "", "nothing runs on weights that are not averaged yet"
     note = json.loads((coordinator.directory(1) / "given/00000001/part.json").read_text())
     assert note == {"steps": 2, "check": 4.0}
     assert coordinator.epoch.gave == {1}

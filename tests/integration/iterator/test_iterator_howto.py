@@ -99,7 +99,7 @@ def test_the_training_loop_counts_each_step_once(
             if len(done) == last:
                 program.send(signal.SIGTERM)
             program.write_line()
-        program.finish()
+        program.finish(143 if last else 0)
         if left:
             note(counters, iterator_agent.last)
             assert counters.progress().total_steps == 30

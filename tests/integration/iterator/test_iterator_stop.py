@@ -1,4 +1,4 @@
-"""SIGTERM to real programs: the step is finished, a checkpoint published, the loop over."""
+"""SIGTERM to real programs: the step is finished, a checkpoint published, the program over."""
 
 from __future__ import annotations
 
@@ -28,24 +28,33 @@ def start(iterator_agent: RecordingAgent, tmp_path: Path) -> Start:
     return lambda code: Program(SAVE + code, tmp_path, iterator_agent)
 
 
-def test_finishes_the_step_publishes_and_ends(start: Start, iterator_agent: RecordingAgent) -> None:
+@pytest.mark.parametrize(
+    ("on_stop", "code", "after"),
+    [("raise", 143, "closed\n"), ("end", 0, "epoch 3\n" * 3 + "trained\nclosed\n")],
+)
+def test_finishes_the_step_publishes_and_ends(
+    start: Start, iterator_agent: RecordingAgent, on_stop: str, code: int, after: str
+) -> None:
     program = start(
-        """
-for epoch in range(3):
-    for i in EvaIterator(range(10), checkpoint=save):
-        if i == 2:
-            print("step", flush=True)
-            while not eva_iterator.stopping():
-                pass
-        done.append(i)
-    print("epoch", len(done), flush=True)
-print("after", eva_iterator.stopping())
+        f"""
+try:
+    for epoch in range(3):
+        for i in EvaIterator(range(10), checkpoint=save, on_stop={on_stop!r}):
+            if i == 2:
+                print("step", flush=True)
+                while not eva_iterator.stopping():
+                    pass
+            done.append(i)
+        print("epoch", len(done), flush=True)
+    print("trained")
+finally:
+    print("closed")
 """
     )
     assert program.read_line() == "step"
     program.send(signal.SIGTERM)
-    program.finish()
-    assert program.output == "epoch 3\nepoch 3\nepoch 3\nafter True\n"
+    program.finish(code)
+    assert program.output == after
     assert program.generations() == ["00000001"]
     assert (program.checkpoints / "00000001/state.json").read_text() == "[0, 1, 2]"
     assert (iterator_agent.last.steps, iterator_agent.last.generation) == (3, 1)
@@ -171,7 +180,7 @@ print(eva_iterator.stopping())
 def test_a_child_forked_within_a_loop_publishes_nothing(start: Start) -> None:
     program = start(
         """
-for i in EvaIterator(range(2), checkpoint=save):
+for i in EvaIterator(range(2), checkpoint=save, on_stop="end"):
     if i == 0:
         os.kill(os.getpid(), signal.SIGTERM)
         pid = os.fork()
@@ -215,6 +224,6 @@ for i in EvaIterator(range(3), checkpoint=save):
     done.append(i)
 """
     )
-    program.finish()
+    program.finish(143)
     assert program.generations() == ["00000001"]
     assert (program.checkpoints / "00000001/state.json").read_text() == "[0]"

@@ -1,4 +1,4 @@
-"""PyTorch's DataLoader with worker processes, forked and spawned."""
+"""PyTorch's DataLoader with worker processes, forked, spawned and from a fork server."""
 
 from __future__ import annotations
 
@@ -48,7 +48,13 @@ if __name__ == "__main__":
 """
 
 
-@pytest.fixture(params=["fork", pytest.param("spawn", marks=pytest.mark.explore)])
+@pytest.fixture(
+    params=[
+        "fork",
+        pytest.param("spawn", marks=pytest.mark.explore),
+        pytest.param("forkserver", marks=pytest.mark.explore),
+    ]
+)
 def start(request: pytest.FixtureRequest, iterator_agent: RecordingAgent, tmp_path: Path) -> Start:
     def start(code: str) -> Program:
         train = TRAIN.replace("METHOD", repr(request.param))
@@ -88,10 +94,12 @@ def test_stops_at_a_checkpoint_with_workers_running(
                     time.sleep(0.001)
                 for _ in range(100):
                     time.sleep(0.001)
+    print("trained")
 """
     )
     assert program.read_line() == "step"
     program.send(signal.SIGTERM, group=group)
-    program.finish()
+    program.finish(143)
+    assert program.output == ""
     assert program.generations() == ["00000001"]
     assert (iterator_agent.last.steps, iterator_agent.last.generation) == (3, 1)

@@ -52,6 +52,7 @@ def test_each_step_counts_once_and_all_end_with_the_same_weights(tmp_path: Path)
         # A counter is that of the fork that made most steps.
         assert trainee.count == 24
         assert trainee.session.stopping is False
+        assert trainee.stopped_with is None
         assert trainee.session.progress.steps() == trainee.made
 
 
@@ -196,7 +197,19 @@ def test_a_stop_in_an_epoch_gives_what_was_done_and_publishes_no_checkpoint(
     trainee.run(checkpoint=trainee.save)
     assert json.loads((tmp_path / "given/00000001/part.json").read_text())["steps"] == 3
     assert trainee.fork.link.given == 1
+    assert trainee.stopped_with == 143
     assert not (tmp_path / "checkpoints").exists()
+
+
+def test_a_stop_may_end_a_forked_loop_like_its_data(tmp_path: Path) -> None:
+    def on_step(trainee: Trainee) -> None:
+        trainee.session.stop.requested = trainee.made == 3
+
+    trainee = Trainee(1, tmp_path, lambda fork, given: Round(epoch=1, quota=9, forks=2))
+    trainee.on_step = on_step
+    trainee.run(on_stop="end")
+    assert (trainee.made, trainee.stopped_with) == (3, None)
+    assert json.loads((tmp_path / "given/00000001/part.json").read_text())["steps"] == 3
 
 
 def test_a_stop_while_it_waits_ends_the_loop(tmp_path: Path) -> None:
@@ -286,6 +299,7 @@ def test_a_job_that_goes_on_without_a_fork_has_it_end(tmp_path: Path) -> None:
     trainee.run()
     assert trainee.made == 0
     assert trainee.session.stopping
+    assert trainee.stopped_with == 0, "nothing asked for its end, and its work is done"
 
 
 def test_state_that_cannot_be_averaged_is_refused_with_advice(tmp_path: Path) -> None:

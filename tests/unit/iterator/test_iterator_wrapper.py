@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import pickle
 import signal
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import eva_iterator
 import pytest
-from eva_iterator import EvaIterator, _session
+from eva_iterator import EvaIterator, Stopped, _session
 from eva_iterator._session import Session
 
 
@@ -98,10 +100,12 @@ def test_is_the_bare_loop_outside_eva() -> None:
         {"checkpoint_every_s": 1.0},
         {"checkpoint": save, "checkpoint_every_s": 0},
         {"checkpoint": save, "checkpoint_every_s": float("nan")},
+        {"on_stop": "exit"},
+        {"on_stop": None},
     ],
 )
 def test_refuses_options_that_make_no_sense(options: dict) -> None:
-    with pytest.raises(ValueError, match=r"total|checkpoint"):
+    with pytest.raises(ValueError, match=r"total|checkpoint|on_stop"):
         EvaIterator([], **options)
 
 
@@ -150,36 +154,149 @@ def test_total_is_the_last_one_said_and_never_a_length(inside: Session) -> None:
     assert inside.progress.total_steps == 40
 
 
-def test_stop_finishes_the_step_publishes_and_ends(inside: Session) -> None:
-    done = []
-    for i in EvaIterator(range(9), checkpoint=save):
-        if i == 2:
-            inside.stop.requested = True
-        done.append(i)
-    assert done == [0, 1, 2]
+def interrupted(session: Session, stop_at: int) -> Iterator[int]:
+    """Five items; the program is asked to stop before one of them."""
+    for item in range(5):
+        session.stop.requested |= item == stop_at
+        yield item
+
+
+def test_a_stop_finishes_the_step_publishes_and_ends_the_program(inside: Session) -> None:
+    done, after = [], []
+
+    def train() -> None:
+        for _epoch in range(3):
+            for i in EvaIterator(range(9), checkpoint=save):
+                if i == 2:
+                    inside.stop.requested = True
+                done.append(i)
+            after.append("saved the model")
+
+    with pytest.raises(Stopped) as stopped:
+        train()
+    assert (done, after) == ([0, 1, 2], [])
+    assert (stopped.value.code, isinstance(stopped.value, SystemExit)) == (143, True)
     assert eva_iterator.stopping()
     latest = eva_iterator.latest_checkpoint()
     assert latest is not None
     assert (latest / "weights").read_text() == "w"
+    assert inside.progress.saved_steps(1) == 3
 
 
-def test_later_loops_end_before_their_first_step(inside: Session) -> None:
+def test_a_stop_may_end_the_loop_like_its_data(inside: Session) -> None:
+    done = []
+    for _epoch in range(3):
+        for i in EvaIterator(range(9), checkpoint=save, on_stop="end"):
+            if i == 2:
+                inside.stop.requested = True
+            done.append(i)
+    assert done == [0, 1, 2]
+    assert eva_iterator.latest_checkpoint().name == "00000001"
+
+
+class Untouchable:
+    def __iter__(self) -> Iterator[int]:
+        raise AssertionError("started its workers for nothing")
+
+
+def test_later_loops_stop_before_their_first_step(inside: Session) -> None:
     inside.stop.requested = True
-
-    class Untouchable:
-        def __iter__(self) -> Iterator[int]:
-            raise AssertionError("started its workers for nothing")
-
-    assert list(EvaIterator(Untouchable(), checkpoint=save)) == []
+    with pytest.raises(Stopped):
+        list(EvaIterator(Untouchable(), checkpoint=save))
+    assert list(EvaIterator(Untouchable(), checkpoint=save, on_stop="end")) == []
     assert eva_iterator.latest_checkpoint() is None, "there was nothing to save"
 
 
 def test_a_stop_between_loops_is_saved_by_the_next_one(inside: Session) -> None:
     list(EvaIterator(range(3), checkpoint=save))
     inside.stop.requested = True
-    assert list(EvaIterator(range(3), checkpoint=save)) == []
-    list(EvaIterator(range(3), checkpoint=save))
+    for _ in range(2):  # A program that swallows it gets no further.
+        with pytest.raises(Stopped):
+            list(EvaIterator(range(3), checkpoint=save))
     assert eva_iterator.latest_checkpoint().name == "00000001"
+
+
+@pytest.mark.parametrize("stop_at", [0, 2])
+def test_a_stop_within_a_loop_that_saves_nothing_is_saved_by_the_one_before(
+    inside: Session, stop_at: int
+) -> None:
+    """As in a validation after the training of each epoch."""
+    list(EvaIterator(range(3), checkpoint=save))
+    with pytest.raises(Stopped):
+        list(EvaIterator(interrupted(inside, stop_at)))
+    assert eva_iterator.latest_checkpoint().name == "00000001"
+    with pytest.raises(Stopped):
+        list(EvaIterator(range(3)))
+    assert eva_iterator.latest_checkpoint().name == "00000001", "all is saved"
+
+
+def test_a_loop_that_was_left_is_saved_by_the_next_one(inside: Session) -> None:
+    for i in EvaIterator(range(5), checkpoint=save):
+        if i == 3:
+            break
+    inside.stop.requested = True
+    with pytest.raises(Stopped):
+        list(EvaIterator(range(5)))
+    assert inside.progress.saved_steps(1) == 3
+
+
+def test_what_a_loop_has_saved_is_not_saved_again_by_one_that_saves_nothing(
+    inside: Session,
+) -> None:
+    list(EvaIterator(range(3), total=3, checkpoint=save))
+    inside.stop.requested = True
+    with pytest.raises(Stopped):
+        list(EvaIterator(range(3)))
+    assert eva_iterator.latest_checkpoint().name == "00000001"
+
+
+def test_a_loop_within_a_step_that_is_saved_ends_with_its_data(inside: Session) -> None:
+    """A validation in the middle of a step, or batches in the step of an epoch."""
+    inner: list[int] = []
+    finished = []
+
+    def train() -> None:
+        for step in EvaIterator(range(4), checkpoint=save):
+            inner.extend(EvaIterator(interrupted(inside, 2 if step == 1 else -1)))
+            finished.append(step)
+
+    with pytest.raises(Stopped):
+        train()
+    assert (inner, finished) == ([*range(5)] * 2, [0, 1])
+    assert inside.progress.saved_steps(1) == 2 * 5 + 2
+
+
+def test_an_inner_loop_that_saves_stops_at_once(inside: Session) -> None:
+    inner: list[int] = []
+
+    def train() -> None:
+        for _ in EvaIterator(range(4), checkpoint=save):
+            for i in EvaIterator(range(5), checkpoint=save):
+                inside.stop.requested = i == 2
+                inner.append(i)
+
+    with pytest.raises(Stopped):
+        train()
+    assert inner == [0, 1, 2]
+    assert inside.progress.saved_steps(1) == 3
+
+
+def test_a_step_whose_inner_loader_dies_of_the_signal_is_not_saved(
+    inside: Session, caplog: pytest.LogCaptureFixture
+) -> None:
+    def loader() -> Iterator[int]:
+        yield 1
+        inside.stop.requested = True
+        raise RuntimeError("DataLoader worker is killed by signal: Terminated.")
+
+    def train() -> None:
+        for _ in EvaIterator(range(4), checkpoint=save):
+            list(EvaIterator(loader()))
+
+    with pytest.raises(Stopped):
+        train()
+    assert eva_iterator.latest_checkpoint() is None
+    assert "which is not saved" in caplog.text
 
 
 def test_a_stop_within_the_last_fetch_is_saved(inside: Session) -> None:
@@ -187,18 +304,66 @@ def test_a_stop_within_the_last_fetch_is_saved(inside: Session) -> None:
         yield 1
         inside.stop.requested = True
 
-    list(EvaIterator(loader(), checkpoint=save))
+    with pytest.raises(Stopped):
+        list(EvaIterator(loader(), checkpoint=save))
     assert eva_iterator.latest_checkpoint() is not None
 
 
-def test_a_loader_that_fails_because_of_the_stop_ends_the_loop(inside: Session) -> None:
+def test_a_loader_that_fails_because_of_the_stop_is_no_failure(inside: Session) -> None:
     def loader() -> Iterator[int]:
         yield 1
         inside.stop.requested = True
         raise RuntimeError("DataLoader worker is killed by signal: Terminated.")
 
-    assert list(EvaIterator(loader(), checkpoint=save)) == [1]
+    with pytest.raises(Stopped):
+        list(EvaIterator(loader(), checkpoint=save))
     assert eva_iterator.latest_checkpoint() is not None
+
+
+def test_a_stop_runs_what_the_program_closes(inside: Session) -> None:
+    closed = []
+
+    @contextlib.contextmanager
+    def resource() -> Iterator[None]:
+        try:
+            yield
+        finally:
+            closed.append("with")
+
+    def batches() -> Iterator[int]:
+        try:
+            yield from range(9)
+        finally:
+            closed.append("generator")
+
+    def train() -> None:
+        try:
+            with resource():
+                for i in EvaIterator(batches(), checkpoint=save):
+                    inside.stop.requested = i == 1
+        except Exception:
+            closed.append("taken for an error")
+        finally:
+            closed.append("finally")
+
+    with pytest.raises(Stopped):
+        train()
+    assert sorted(closed) == ["finally", "generator", "with"]
+
+
+def test_the_thread_that_iterates_is_the_one_that_is_stopped(inside: Session) -> None:
+    def train() -> None:
+        for _ in EvaIterator(range(9), checkpoint=save):
+            inside.stop.requested = True
+
+    with ThreadPoolExecutor(1) as pool, pytest.raises(Stopped):
+        pool.submit(train).result()
+    assert eva_iterator.latest_checkpoint() is not None
+
+
+def test_stopped_crosses_processes() -> None:
+    assert pickle.loads(pickle.dumps(Stopped())).code == 143
+    assert pickle.loads(pickle.dumps(Stopped(0))).code == 0
 
 
 def test_a_loader_that_fails_for_itself_is_heard(inside: Session) -> None:
@@ -239,9 +404,10 @@ def test_publishes_after_the_last_step_of_all(inside: Session) -> None:
     assert eva_iterator.latest_checkpoint() is None, "one more epoch is to come"
     list(wrapped)
     assert inside.progress.saved_steps(1) == 6
-    # Whoever is stopped in what follows has nothing left to save.
+    # A program that is stopped in what follows has nothing left to save.
     inside.stop.requested = True
-    list(wrapped)
+    with pytest.raises(Stopped):
+        list(wrapped)
     assert eva_iterator.latest_checkpoint().name == "00000001"
 
 
