@@ -1,4 +1,4 @@
-"""How many pilots pay: the ratio that served the last jobs best, as the paper finds it."""
+"""How many pilots pay: the sampling ratio by which jobs ended soonest, as SLearn finds it."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ from dataclasses import dataclass, field
 
 JOBS_SCORED = 100
 """T: as many jobs speak for a ratio, those that ended last."""
-_FIRST = (30_000, 20_000, 40_000)
+_MIDDLE = 30_000
+_FIRST = (_MIDDLE, 20_000, 40_000)
 """These are tried first, each by so many jobs."""
-_LESS, _ONE, _FIVE = 20_000, 10_000, 50_000
+_BEYOND = {20_000: 10_000, 40_000: 50_000}
+"""One step further from the middle."""
 _STEP_FROM = 11, 10
-"""The next ratio is tried if the best one is so many times better than the one beside it."""
+"""The step is taken if the middle's score is more than so many times the best one."""
 Scores = Mapping[int, tuple[int, ...]]
 """By ratio, in millionths: time in the cluster over work, in millionths, of the last jobs."""
 
@@ -29,22 +31,23 @@ class Ratios:
     scores: Scores = field(default_factory=dict)
 
     def next(self) -> int:
-        """The ratio for the next job, in millionths."""
+        """The ratio for the next job, in millionths (SLearn, Figure 4).
+
+        The lowest score of *all* ratios decides. A ratio at the edge of those tried first leads one
+        step further if it beats the middle one by more than a tenth. Of equal scores the smaller
+        ratio counts, and the middle one stands while no job has ended.
+        """
         phase = self.started // JOBS_SCORED
         if phase < len(_FIRST):
             return _FIRST[phase]
-        means = {it: sum(scores) // len(scores) for it, scores in self.scores.items() if scores}
-        known = {it: mean for it, mean in means.items() if it in _FIRST}
-        if not known:
-            return _FIRST[0]
-        best = min(known, key=lambda it: (known[it], it))
-        middle, (up, down) = means.get(_FIRST[0]), _STEP_FROM
-        if middle is None or best == _FIRST[0]:
-            return best
-        beyond = _ONE if best == _LESS else _FIVE
-        if up * known[best] >= down * middle:
-            return best
-        return beyond if means.get(beyond, 0) <= known[best] else best
+        means = {ratio: sum(last) // len(last) for ratio, last in self.scores.items() if last}
+        if not means:
+            return _MIDDLE
+        best = min(means, key=lambda ratio: (means[ratio], ratio))
+        up, down = _STEP_FROM
+        if best in _BEYOND and up * means[best] < down * means.get(_MIDDLE, 0):
+            return _BEYOND[best]
+        return best
 
     def begun(self) -> Ratios:
         """Once one more job has pilots."""

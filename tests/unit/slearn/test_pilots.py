@@ -119,16 +119,22 @@ def test_afterwards_the_best_is_taken_or_the_one_beyond_is_tried(
     assert learned(two=two, three=three, four=four).next() == share
 
 
-def test_what_was_tried_and_is_worse_is_left_again() -> None:
-    known = learned(two=1_000, three=1_500, four=1_500)
-    assert known.next() == ONE
-    for _ in range(5):
-        known = known.begun().ended(ONE, 900)
-    assert known.next() == ONE
-    for _ in range(20):
-        known = known.begun().ended(ONE, 1_200)
-    assert known.next() == TWO
-    assert learned(two=1_500, three=1_500, four=1_000, five=1_001).next() == FOUR
+@pytest.mark.parametrize(
+    ("scores", "share"),
+    [
+        # Worked by hand from the listing of Figure 4; its line 15 takes all ratios into account.
+        ({"one": 1_000, "two": 1_500, "three": 1_600, "four": 1_700}, ONE),
+        ({"two": 1_500, "three": 1_600, "four": 1_700, "five": 1_000}, FIVE),
+        # The step from the middle's neighbour is taken again, whatever it gave before.
+        ({"one": 1_400, "two": 1_000, "three": 1_101, "four": 1_200}, ONE),
+        ({"three": 1_101, "four": 1_000, "five": 1_400}, FIVE),
+        # Without a gain of more than a tenth the lowest score stands.
+        ({"one": 1_400, "two": 1_000, "three": 1_100, "four": 1_200}, TWO),
+        ({"one": 1_400, "two": 1_300, "three": 1_000, "four": 1_200, "five": 1_001}, THREE),
+    ],
+)
+def test_the_lowest_score_of_all_ratios_decides(scores: dict[str, int], share: int) -> None:
+    assert learned(**scores).next() == share
 
 
 def test_only_the_last_hundred_jobs_of_a_share_speak_for_it() -> None:
