@@ -390,7 +390,7 @@ def _started(context: Context, run: TaskRun, attempt: int, generation: int) -> T
         waiting_for="",
         suspension=None,
         generation=generation,
-        progress=run.progress.at_rate(0.0) if generation else NO_PROGRESS,
+        progress=run.progress.resumed() if generation else NO_PROGRESS,
         work_ms=run.work_ms if generation else 0,
     )
 

@@ -221,13 +221,13 @@ def progress_sampled(context: Context, event: ProgressSampled) -> None:
         progress, complete = context.meters.sample(run, heard, context.now)
         if complete:
             ledger.book(context.state, event.instance, context.now)
-        first = not run.progress.steps
-        context.state.put_progress(run, progress.heard(context.now))
+        progress = progress.heard(context.now, run.progress)
+        context.state.put_progress(run, progress)
         if latency := context.latency_meters.stepped(run_id, heard, context.now):
             learn.from_latency(context.state, run, latency, context.now)
         if complete and learn.from_window(context.state, context.state.runs[run_id], context.now):
             context.plan_wanted = True
-        if complete or first:
+        if complete or remaining.tells_more(run.progress, progress):
             remaining.follow(context.state, context.state.runs[run_id], context.now)
 
 
@@ -267,7 +267,7 @@ def _take(context: Context, instance: InstanceId, report: RunReport) -> None:
 def _noted(context: Context, run: TaskRun, report: RunReport) -> TaskRun:
     heard: Progress = run.progress
     if report.progress is not None:
-        heard = report.progress.after(run.progress).heard(context.now)
+        heard = report.progress.after(run.progress).heard(context.now, run.progress)
     if heard == run.progress and report.generation <= run.generation:
         return run
     return stored.heard(context.state, run, heard, report.generation, context.now)

@@ -64,6 +64,8 @@ class Progress:
             attempts while this one has reported none.
         rate: Iterations per second over the last window, 0 before the first is complete.
         at_ms: When the master heard of it, `None` if that is not on record.
+        first: When the master first heard of new iterations of the present attempt, and how many
+            there were in all by then; `None` if it did not.
     """
 
     steps: int = 0
@@ -71,16 +73,38 @@ class Progress:
     metrics: tuple[tuple[str, float], ...] = ()
     rate: float = 0.0
     at_ms: Millis | None = field(default=None, compare=False)
+    first: tuple[Millis, int] | None = field(default=None, compare=False)
+
+    @property
+    def rate_so_far(self) -> float:
+        """Iterations per second since the first of the present attempt; 0 before the second."""
+        if self.first is None or self.at_ms is None or self.at_ms <= self.first[0]:
+            return 0.0
+        return self.new_steps * 1_000 / (self.at_ms - self.first[0])
+
+    @property
+    def new_steps(self) -> int:
+        """Iterations of the present attempt after the first that was heard of."""
+        return 0 if self.first is None else max(0, self.steps - self.first[1])
 
     def at_rate(self, rate: float) -> Progress:
         """The same progress with another rate."""
         if rate == self.rate:
             return self
-        return Progress(self.steps, self.total_steps, self.metrics, rate, self.at_ms)
+        return Progress(self.steps, self.total_steps, self.metrics, rate, self.at_ms, self.first)
 
-    def heard(self, at: Millis) -> Progress:
-        """The same, heard of at a certain time."""
-        return Progress(self.steps, self.total_steps, self.metrics, self.rate, at)
+    def resumed(self) -> Progress:
+        """The same at the start of an attempt, of which nothing was measured yet."""
+        return Progress(self.steps, self.total_steps, self.metrics, at_ms=self.at_ms)
+
+    def heard(self, at: Millis, earlier: Progress) -> Progress:
+        """The same, heard of at a certain time and after what was heard earlier."""
+        first = earlier.first
+        if first is not None and self.steps < first[1]:
+            first = None
+        if first is None and self.steps > earlier.steps:
+            first = (at, self.steps)
+        return Progress(self.steps, self.total_steps, self.metrics, self.rate, at, first)
 
     def after(self, earlier: Progress) -> Progress:
         """The same with what it does not tell itself: the earlier rate, and metrics if it has none.
@@ -88,7 +112,9 @@ class Progress:
         A program that resumes from its last checkpoint may have nothing left to measure.
         """
         metrics = self.metrics or earlier.metrics
-        return Progress(self.steps, self.total_steps, metrics, earlier.rate, self.at_ms)
+        return Progress(
+            self.steps, self.total_steps, metrics, earlier.rate, self.at_ms, earlier.first
+        )
 
 
 NO_PROGRESS = Progress()

@@ -34,8 +34,8 @@ def estimates(session: Session, owner: str, as_json: bool) -> None:
 
     Jobs that have something in common, such as the workload or the hour of their submission, are
     expected to take equally long. RUN TIME is the median of their tasks alone on an instance,
-    SPREAD how far jobs are apart (±50%: two of three take between 1/1.5 and 1.5 times as long),
-    ERROR how far off it was when it was to predict the next job. `eva status JOB` shows what
+    SPREAD how far jobs are apart (±50%: two of three take between 1/1.5 and 1.5 times as long;
+    >100%: too far for an estimate to be shown), ERROR how far off it was when it was to predict the next job. `eva status JOB` shows what
     follows for one job.
     """
     with session.client() as client:
@@ -86,7 +86,10 @@ def _value(one: LearnedTime) -> str:
 
 def _percent(deviation: float) -> str:
     """A standard deviation of logarithms as a part of the run time; ``-`` if there is none yet."""
-    return f"±{give_or_take(deviation)}" if deviation else "-"
+    if not deviation:
+        return "-"
+    share = give_or_take(deviation)
+    return f"±{share}" if share else ">100%"
 
 
 def shape(message: LearnedTimes) -> dict[str, Any]:

@@ -70,7 +70,7 @@ class _Accrual:
     jobs: tuple[JobAccount, ...]
     """Increments, one for each job that took room."""
     paces: tuple[tuple[RunId, int], ...] = ()
-    """How fast one of each group that ran was in its company, in millionths."""
+    """How fast one of each group that ran was measured to be in its company, in millionths."""
     elapsed_ms: int = 0
 
 
@@ -97,10 +97,12 @@ def _accrue(
     alone = dict.fromkeys(found, 0)
     busy = dict(alone)
     ppms: list[tuple[RunId, int]] = []
-    for run, count, ppm in paces(state, instance.id):
-        ppms.append((run.id, ppm))
+    for run, count, pace in paces(state, instance.id):
+        ppms.append((run.id, pace.measured_ppm))
         # Alone, a task would have had one run.
-        alone[run.job] += 0 if run.extra else _worked(state, run, elapsed, ppm) * count
+        alone[run.job] += (
+            0 if run.extra else _worked(state, run, elapsed, pace.expected_ppm) * count
+        )
         busy[run.job] += elapsed * count
     charged, extra = _charged(state, instance.id, found, amount)
     jobs = tuple(

@@ -18,6 +18,7 @@ from eva_master.control.measure.throughput import (
     accompanied,
     company_ppm,
     family_speed,
+    measured_company_ppm,
     placed_with,
 )
 from eva_master.control.state.finished import Kind, kind_of
@@ -29,7 +30,7 @@ from eva_master.model.ids import MILLION, Millis, RunId, run_id
 from eva_master.model.job import JobSpec, TaskSpec
 from eva_master.model.planning.estimate import LONGEST_MS, Estimate, Evidence
 from eva_master.model.planning.snapshot import PREVIEW, RemainingWork, RunTime
-from eva_master.model.records import Job, TaskRun
+from eva_master.model.records import Job, Progress, TaskRun
 from eva_master.model.states import TERMINAL_JOB, TERMINAL_RUN, RunState
 from eva_master.model.values import replace
 from eva_master.packing.valuation.job_valuation import Reservation, pace_of
@@ -37,6 +38,7 @@ from eva_master.packing.valuation.remaining_work import (
     Extent,
     Left,
     left,
+    rate_so_far_ppm,
     standalone_rate_ppm,
     whole_ms,
 )
@@ -46,6 +48,8 @@ _FAR = 10
 """What a policy was told stands while it is off by less than one part in so many."""
 _SLACK_MS = 5_000
 """Nor is it news if it is off by less than this."""
+_TELLING_STEPS = 10
+"""From so many steps on, their pace tells more than what was measured of the workload."""
 _IN_ATTEMPT = frozenset({RunState.RUNNING, RunState.STOPPING, RunState.SUCCEEDED})
 """What a task run in one of these states has done is not lost yet."""
 
@@ -344,7 +348,7 @@ def outlooks(
     for run in (*telling, *runs):
         if id(run) not in told:
             known = measured[id(run)]
-            told[id(run)] = _outlook(state, run, known and known.longer(raised), now)
+            told[id(run)] = _shown(_outlook(state, run, known and known.longer(raised), now))
     whole = _of_all([told[id(run)] for run in telling if run.state not in TERMINAL_RUN])
     return whole, [told[id(run)] for run in runs]
 
@@ -390,6 +394,13 @@ def _outlook(state: Records, run: TaskRun, measured: _Measured | None, now: Mill
     )
 
 
+def _shown(outlook: Outlook) -> Outlook:
+    """What users see of an outlook: no figures that are but a guess by jobs that differ widely."""
+    if outlook.estimated and outlook.estimate is not None and outlook.estimate.vague:
+        return Outlook(estimate=outlook.estimate)
+    return outlook
+
+
 def _of_all(parts: Sequence[Outlook]) -> Outlook:
     """What users are told of a job, by what they are told of its task runs that are not over.
 
@@ -417,11 +428,21 @@ def _last(parts: Sequence[Outlook], bound: Literal["earliest_ms", "latest_ms"]) 
     return max((it for it in bounds if it is not None), default=None)
 
 
+def tells_more(before: Progress, after: Progress) -> bool:
+    """Whether a report says clearly more of a task's rate than the one before, short of a window.
+
+    That is its first step, and twice as many steps of its attempt each time.
+    """
+    if not before.steps:
+        return after.steps > 0
+    return not after.rate and after.new_steps.bit_length() > before.new_steps.bit_length()
+
+
 def follow(state: State, run: TaskRun, now: Millis) -> None:
     """Have policies told anew of a task run whose progress is not what they were told to expect.
 
-    To be called for its first step and with each complete window: what is told runs down by itself
-    meanwhile.
+    To be called where a report `tells_more` and with each complete window: what is told runs down
+    by itself meanwhile.
     """
     view, job = state.view_cache.runs.get(run.id), state.jobs[run.job]
     if view is None or not (run.progress.total_steps or job.spec.total_steps):
@@ -452,7 +473,8 @@ def worked_ms(state: Records, run: TaskRun, now: Millis) -> int:
 def run_times(state: PlanningRecords, job: Job, runs: Iterable[TaskRun]) -> dict[RunId, RunTime]:
     """For how long task runs of an array that run have run, and how long such tasks run.
 
-    Their time is without what company has cost them, as is what finished tasks have taken.
+    Their time is without what company was measured to cost them, as is what finished tasks have
+    taken.
     """
     estimates = JobEstimates.of_job(state, job)
     found = {}
@@ -461,7 +483,7 @@ def run_times(state: PlanningRecords, job: Job, runs: Iterable[TaskRun]) -> dict
         stated = estimates.believed_ms(tasks)
         expected = estimates.of(tasks) if stated is None else estimates.stated(stated)
         placed = placed_with(state, run)
-        company = state.pace(run.id) or _company(state, run, placed) or MILLION
+        company = state.pace(run.id) or measured_company_ppm(state, run, placed)
         speed = family_speed(state, placed)
         pace = speed.numerator * company // speed.denominator
         ran = run.work_ms * company // MILLION
@@ -500,9 +522,10 @@ def _measured(
     company, rate = None, 0
     if total:
         company = _company(state, teller, placed)
-        own = teller.progress.rate if teller.state is RunState.RUNNING else 0.0
         known = _rate_ppm(state, spec, tasks, [state.reservation(run) for run in group])
-        rate = standalone_rate_ppm(known, own, speed, company)
+        rate = standalone_rate_ppm(known, _own_rate(state, teller), speed, company)
+        if not rate and done and merging is None:
+            rate = _so_far_ppm(state, teller, speed, company)
     ran = sum(run.work_ms for run in group if kept or run.state in _IN_ATTEMPT) // len(group)
     extent = _extent(estimates, tasks, total, rate)
     found = left(extent, done, ran)
@@ -518,6 +541,34 @@ def _measured(
         MILLION if company is None else company,
         _untold_ms(state, teller) if found.by_steps else 0,
     )
+
+
+def _own_rate(state: Records, run: TaskRun) -> float:
+    """Iterations per second that were measured of a task run where it is; 0 if none were.
+
+    Until its first window is complete, its steps so far count. A few of them tell less than what
+    was measured of its workload, and all of them less than what its user states.
+    """
+    if run.state is not RunState.RUNNING:
+        return 0.0
+    progress = run.progress
+    if progress.rate or progress.new_steps < _TELLING_STEPS or state.task(run).throughput:
+        return progress.rate
+    return progress.rate_so_far
+
+
+def _so_far_ppm(state: Records, run: TaskRun, speed: Fraction, company: int | None) -> int:
+    """The standalone rate of a task run of whose workload nothing is known; 0 if unknown.
+
+    By its steps since the first of its attempt, which leaves out its start; where there is but one
+    report, by all that it has done in all the time for which it has run.
+    """
+    progress, ran_ms = run.progress, run.work_ms
+    if run.state is RunState.RUNNING:
+        if progress.rate_so_far:
+            return standalone_rate_ppm(0, progress.rate_so_far, speed, company)
+        ran_ms += worked_ms(state, run, progress.at_ms or Millis(0))
+    return rate_so_far_ppm(progress.steps, ran_ms)
 
 
 def _untold_ms(state: Records, teller: TaskRun) -> int:

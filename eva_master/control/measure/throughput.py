@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 
@@ -23,6 +23,19 @@ _MARKS = 30
 """Marks in a window; reports that come more densely are taken together."""
 _STALLED = 10
 """After as many windows without a step a task's last rate is no longer said to be its rate."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How fast task runs are in their company against running alone, in millionths.
+
+    Attributes:
+        expected_ppm: As measured, or as is expected of neighbours that were never seen together.
+        measured_ppm: As measured; what nobody measured costs nothing.
+    """
+
+    expected_ppm: int
+    measured_ppm: int
 
 
 @dataclass(slots=True)
@@ -204,6 +217,17 @@ def company_ppm(state: Records, run: TaskRun, placed: Sequence[TaskRun]) -> int:
         run: Whose speed.
         placed: See `placed_with`.
     """
+    return _company_ppm(state, run, placed, state.expected_ppm)
+
+
+def measured_company_ppm(state: Records, run: TaskRun, placed: Sequence[TaskRun]) -> int:
+    """Like `company_ppm`, by measurements alone: neighbours never seen together cost nothing."""
+    return _company_ppm(state, run, placed, state.observed_ppm)
+
+
+def _company_ppm(
+    state: Records, run: TaskRun, placed: Sequence[TaskRun], look_up: Callable[[Key], int]
+) -> int:
     for member in placed:
         if accompanied(state, member):
             break
@@ -212,7 +236,7 @@ def company_ppm(state: Records, run: TaskRun, placed: Sequence[TaskRun]) -> int:
     measured = _measured_ppm(state, run)
     if measured is not None:
         return measured
-    return min([state.expected_ppm(company(state, member)) for member in placed])
+    return min([look_up(company(state, member)) for member in placed])
 
 
 def _measured_ppm(state: Records, run: TaskRun) -> int | None:
@@ -220,28 +244,34 @@ def _measured_ppm(state: Records, run: TaskRun) -> int | None:
     return None if speed is None else min(MILLION, round(speed * MILLION))
 
 
-def paces(state: Records, instance: InstanceId) -> Iterator[tuple[TaskRun, int, int]]:
+def paces(state: Records, instance: InstanceId) -> Iterator[tuple[TaskRun, int, Pace]]:
     """How fast each group of task runs that run on an instance is in its company.
 
-    All of one workload have the same company, so what is expected of them is looked up once.
+    All of one workload have the same company, so the table is read once for them.
 
     Returns:
-        One task run of each group, how many are in it, and what `company_ppm` says of it.
+        One task run of each group, how many are in it, and its pace.
     """
     groups = state.groups(instance)
     together = sum([count for _, count in groups]) > 1
-    expected: dict[Workload, int] = {}
+    by_workload: dict[Workload, Pace] = {}
     for run, count in groups:
         if state.jobs[run.job].is_gang:
-            yield run, count, company_ppm(state, run, placed_with(state, run))
+            placed = placed_with(state, run)
+            expected = company_ppm(state, run, placed)
+            yield run, count, Pace(expected, measured_company_ppm(state, run, placed))
             continue
         ppm = _measured_ppm(state, run) if together else MILLION
-        if ppm is None:
-            workload = state.task(run).workload
-            ppm = expected.get(workload)
-            if ppm is None:
-                ppm = expected[workload] = state.expected_ppm(company(state, run))
-        yield run, count, ppm
+        if ppm is not None:
+            yield run, count, Pace(ppm, ppm)
+            continue
+        workload = state.task(run).workload
+        pace_beside = by_workload.get(workload)
+        if pace_beside is None:
+            entry = company(state, run)
+            pace_beside = Pace(state.expected_ppm(entry), state.observed_ppm(entry))
+            by_workload[workload] = pace_beside
+        yield run, count, pace_beside
 
 
 def accompanied(state: Records, run: TaskRun) -> bool:

@@ -445,8 +445,12 @@ class ClusterModel:
         return throughput.normalised(self, run)
 
     def expected_ppm(self, entry: Key) -> int:
-        """How fast a task is expected to run beside others, see `learning.colocation.lookup`."""
+        """See `Records.expected_ppm`."""
         return lookup(self.throughput, entry)
+
+    def observed_ppm(self, entry: Key) -> int:
+        """See `Records.observed_ppm`."""
+        return lookup(self.throughput, entry, MILLION)
 
     def reservation(self, run: TaskRun) -> Reservation:
         """What a task run's task is worth, and on which offering."""

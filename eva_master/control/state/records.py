@@ -174,6 +174,10 @@ class Records(Protocol):
         """How fast a task is expected to run beside others, see `learning.colocation.lookup`."""
         ...
 
+    def observed_ppm(self, entry: Key) -> int:
+        """Like `expected_ppm`, but pairs never seen together do not slow each other down."""
+        ...
+
 
 class PlanningRecords(Records, Protocol):
     """Records of which snapshots can be made."""

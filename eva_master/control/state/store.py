@@ -27,7 +27,7 @@ from eva_master.control.state.tally import Tally
 from eva_master.control.state.unwritten import Unpublished, Unwritten
 from eva_master.control.state.view_cache import ViewCache
 from eva_master.learning.boots import Boots
-from eva_master.learning.colocation import Key, lookup
+from eva_master.learning.colocation import DEFAULT_PPM, Key, lookup
 from eva_master.learning.knowledge import Knowledge
 from eva_master.learning.market.spot_market import SpotMarket
 from eva_master.learning.memory_sizes import MemorySizes
@@ -36,7 +36,7 @@ from eva_master.model.accounting.totals import Totals
 from eva_master.model.catalog import Catalog, Offering
 from eva_master.model.changes import Changes, InstanceAccount, JobAccount, Round
 from eva_master.model.events import CloudTrouble
-from eva_master.model.ids import InstanceId, JobId, Millis, OfferingId, Price, RunId
+from eva_master.model.ids import MILLION, InstanceId, JobId, Millis, OfferingId, Price, RunId
 from eva_master.model.job import JobSpec, TaskSpec
 from eva_master.model.planning.estimate import Estimates
 from eva_master.model.planning.plan import PolicyMemory
@@ -92,7 +92,8 @@ class State:
         self.catalog = catalog
         self.memories: dict[str, PolicyMemory | None] = {}
         self.learned = Knowledge()
-        self._expected: dict[Key, int] = {}  # what was looked up of it, until it changes
+        self._looked_up: dict[tuple[Key, int], int] = {}
+        """Throughput by the co-location table and a default, until the table changes."""
         self._learned_written = self.learned
         self.market = SpotMarket()
         self.boots = Boots()
@@ -344,18 +345,26 @@ class State:
         return self.learned.standalone
 
     def expected_ppm(self, entry: Key) -> int:
-        """How fast a task is expected to run beside others, see `learning.colocation.lookup`."""
-        known = self._expected.get(entry)
-        if known is None:
-            if len(self._expected) >= _SETS_REMEMBERED:
-                self._expected.clear()
-            known = self._expected[entry] = lookup(self.throughput, entry)
-        return known
+        """See `Records.expected_ppm`."""
+        return self._throughput_beside(entry, DEFAULT_PPM)
+
+    def observed_ppm(self, entry: Key) -> int:
+        """See `Records.observed_ppm`."""
+        return self._throughput_beside(entry, MILLION)
+
+    def _throughput_beside(self, entry: Key, default_ppm: int) -> int:
+        ppm = self._looked_up.get((entry, default_ppm))
+        if ppm is None:
+            if len(self._looked_up) >= _SETS_REMEMBERED:
+                self._looked_up.clear()
+            ppm = lookup(self.throughput, entry, default_ppm)
+            self._looked_up[entry, default_ppm] = ppm
+        return ppm
 
     def set_learned(self, learned: Knowledge) -> None:
         """Keep what was learned; written with the next round."""
         if learned.throughput is not self.learned.throughput:
-            self._expected.clear()
+            self._looked_up.clear()
         before, self.learned = self.learned, learned
         if learned.standalone.known is not before.standalone.known:
             self._worth.rates_changed(learned.standalone.known)

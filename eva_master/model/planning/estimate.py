@@ -16,6 +16,8 @@ _NEWS_PART = 20
 """What is off by less than one part in so many is no news."""
 _OLDER_FROM = 5, 4
 """A task that is older than expected is expected to take this many times its age."""
+VAGUE_FROM_PPM = 693_147
+"""Standard deviation of a logarithm, in millionths, that stands for a factor of two."""
 _WIDEST_PPM = MILLION
 """The part of the variance by which the mean may lie above the median: a factor of 1.65."""
 
@@ -85,6 +87,14 @@ class Estimate:
     def spread_ppm(self) -> int:
         """Standard deviation of the logarithm, in millionths."""
         return isqrt(self.scale * self.freedom * MILLION // (self.freedom - 2))
+
+    @property
+    def vague(self) -> bool:
+        """Whether this is a prior whose spread exceeds its mean, so that it is no figure to show.
+
+        Run times one standard deviation above the median then are more than twice the median.
+        """
+        return self.source is Source.HISTORY and self.spread_ppm > VAGUE_FROM_PPM
 
     @property
     def usual_ms(self) -> int:

@@ -88,6 +88,21 @@ def left(extent: Extent, steps: int = 0, ran_ms: int = 0) -> Left | None:
     return Left(max(0, ms - max(0, ran_ms)), by_steps=False, estimated=estimated)
 
 
+def rate_so_far_ppm(steps: int, ran_ms: int) -> int:
+    """Find the standalone rate of a task by all that it has done.
+
+    Args:
+        steps: Iterations done, as far as they are not lost.
+        ran_ms: Standalone time that the task has run for.
+
+    Returns:
+        Millionths per second; 0 if that is unknown.
+    """
+    if steps <= 0 or ran_ms <= 0:
+        return 0
+    return max(1, min(_FASTEST_PPM, steps * 1_000 * MILLION // ran_ms))
+
+
 def standalone_rate_ppm(
     known_ppm: int, own_rate: float, speed: Fraction, company_ppm: int | None
 ) -> int:
@@ -99,7 +114,7 @@ def standalone_rate_ppm(
     Args:
         known_ppm: Rate that the user states or that was measured of the workload, on the family
             that sets the reservation price, in millionths per second; 0 if unknown.
-        own_rate: Iterations per second of the task's last window; 0 if there is none.
+        own_rate: Iterations per second that were measured of the task itself; 0 if none were.
         speed: How fast the family that it is on is against that family.
         company_ppm: How fast it is expected to be against running alone; `None` if it does.
 

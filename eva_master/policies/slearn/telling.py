@@ -80,6 +80,8 @@ def note(config: Config, queued: Queued) -> str:
         return "nothing is known of how long its tasks take"
     known = job.estimate
     each = f"a task takes {_hours(known.mean_ms)}{_give_or_take(known.spread_ppm)}"
+    if known.vague:
+        each = "earlier jobs differ too much to say how long a task takes"
     left = f"{_hours(work.left_ms)} of work are left by estimate"
     if config.whole_dags and job.dag is not None:
         left = f"{left} of its DAG, with {job.dag.waiting} more stages to come"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -17,7 +18,16 @@ from eva_master.model.ids import InstanceId, Millis, RunId
 from eva_master.model.planning.estimate import LONGEST_MS
 from eva_master.model.planning.snapshot import RemainingWork
 from eva_master.model.records import Progress
-from tests.fakes.hand_driven import CATALOG, FAST, JOB, PACED, SETTINGS, SLOW, Cluster
+from tests.fakes.hand_driven import (
+    CATALOG,
+    FAST,
+    JOB,
+    PACED,
+    SETTINGS,
+    SLOW,
+    WINDOW_MS,
+    Cluster,
+)
 
 
 def test_steps_and_rate_of_a_job_file_say_how_long_it_takes() -> None:
@@ -217,3 +227,123 @@ def test_progress_that_is_not_as_expected_is_seen_at_the_next_plan_only() -> Non
     cluster.steady(300, until=300_000, first=150_000)
     assert revision(cluster.state, Millis(cluster.now), SETTINGS) == seen
     assert cluster.left() == pytest.approx(400_000, rel=0.1)
+
+
+# -- steps before the first window is over ---------------------------------------------------------
+
+UNKNOWN = JOB + "workload: w\ntotal_steps: 2560\n"
+
+
+def with_history(seconds: int) -> Cluster:
+    """Earlier jobs of the workload took so long, and told no steps."""
+    cluster = Cluster()
+    for number in range(1, 6):
+        at = cluster.now + 1_000
+        cluster.start(JOB + "workload: w\n", name=f"old{number}", at=at)
+        cluster.say(
+            RunId(f"old{number}-{number}/0"), Phase.EXITED, at=at + seconds * 1_000, exit_code=0
+        )
+    return cluster
+
+
+@pytest.mark.parametrize("history_s", [1, 100_000])
+def test_steps_and_total_beat_history_before_the_first_window_is_over(history_s: int) -> None:
+    cluster = with_history(history_s)
+    start = cluster.now + 1_000
+    cluster.start(UNKNOWN, name="new", at=start)
+    for second in range(2, 39, 2):
+        cluster.progress(second * 26, at=start + second * 1_000, run="new-6/0")
+    assert WINDOW_MS > 38_000
+    told = cluster.outlook("new-6/0")
+    missing_ms = (2_560 - 38 * 26) * 1_000 / 26
+    assert told.eta_ms == pytest.approx(cluster.now + missing_ms, rel=0.02)
+    assert told.left_ms == pytest.approx(missing_ms, rel=0.02)
+    assert not told.estimated
+    assert cluster.left("new-6/0") == pytest.approx(missing_ms, rel=0.05)
+
+
+def test_the_first_report_tells_by_all_the_time_and_later_ones_leave_the_start_out() -> None:
+    cluster = Cluster()
+    cluster.start(UNKNOWN)
+    assert cluster.outlook().left_ms is None
+    cluster.progress(0, at=20_000)
+    cluster.progress(10, at=30_000)  # it begins after 29 s
+    assert cluster.outlook().left_ms == pytest.approx(2_550 * 3_000)
+    cluster.progress(20, at=31_000)
+    assert cluster.outlook().left_ms == pytest.approx(2_540 * 100)
+
+
+def test_an_attempt_that_goes_on_counts_its_own_steps_alone() -> None:
+    cluster = Cluster()
+    cluster.start(UNKNOWN)
+    run = RunId("job-1/0")
+    cluster.progress(1_000, at=10_000)
+    cluster.say(run, Phase.EXITED, at=11_000, exit_code=1, generation=1)
+    assert cluster.outlook().left_ms == pytest.approx(1_560 * 11, rel=0.01)  # 1,000 in 11 s
+    cluster.handle(at=120_000)
+    cluster.say(run, Phase.RUNNING, at=120_000)
+    cluster.progress(1_000, at=122_000)  # resumed
+    cluster.progress(1_001, at=130_000)
+    cluster.progress(1_011, at=140_000)  # a hundred times slower than before
+    assert cluster.outlook().eta_ms == pytest.approx(140_000 + 1_549 * 1_000)
+
+
+def test_own_steps_beat_what_was_measured_of_the_workload_but_not_what_is_stated() -> None:
+    cluster = Cluster()
+    cluster.start(JOB + "workload: w\ntotal_steps: 100000\n", name="job")
+    cluster.steady(100, until=200_000)  # the workload is known to make 100 a second
+    start = cluster.now + 1_000
+    cluster.start(JOB + "workload: w\ntotal_steps: 1000\n", name="slow", at=start)
+    for second in range(1, 21):
+        cluster.progress(second, at=start + second * 1_000, run="slow-2/0")
+    assert cluster.outlook("slow-2/0").left_ms == pytest.approx(980_000)
+    cluster = Cluster()
+    cluster.start(PACED)
+    for second in range(1, 21):
+        cluster.progress(second, at=second * 1_000)
+    assert cluster.outlook().left_ms == pytest.approx((300_000 - 20) / 300 * 1_000, rel=0.001)
+
+
+def test_steps_on_a_slow_family_tell_of_the_time_there() -> None:
+    text = JOB + "workload: w\ntotal_steps: 1000\n"
+    cluster = Cluster()
+    cluster.start(text, on=SLOW)
+    for second in range(1, 21):
+        cluster.progress(second, at=second * 1_000)
+    assert cluster.eta() == pytest.approx(20_000 + 980_000)
+
+
+def test_a_gang_is_as_far_as_the_member_with_most_to_do() -> None:
+    cluster = Cluster()
+    cluster.start(UNKNOWN + "tasks: 2\n")
+    for index in range(2):
+        cluster.say(RunId(f"job-1/{index}"), Phase.RUNNING, at=0)
+    for second in range(1, 21):
+        cluster.progress(second * 20, at=second * 1_000, run="job-1/0")
+        cluster.progress(second * 10, at=second * 1_000, run="job-1/1")
+    assert cluster.eta() == pytest.approx(20_000 + (2_560 - 200) * 100)
+
+
+def test_policies_hear_of_steps_as_they_double_not_with_each_report() -> None:
+    cluster = with_history(1)
+    start = cluster.now + 1_000
+    cluster.start(UNKNOWN, name="new", at=start)
+    told = {cluster.view("new-6/0")}
+    for second in range(1, 40):
+        cluster.progress(second * 10 + second**2, at=start + second * 1_000, run="new-6/0")
+        told.add(cluster.view("new-6/0"))
+    assert 2 < len(told) < 10  # of 39 reports, the pace of which grows
+
+
+def test_a_master_that_restarts_knows_an_attempts_first_steps() -> None:
+    cluster = Cluster()
+    cluster.start(UNKNOWN)
+    cluster.progress(10, at=30_000)
+    cluster.progress(30, at=32_000)
+    (run,) = cluster.state.runs.values()
+    (read,) = RUNS.decode([RUNS.encode(run)])
+    assert read.progress.rate_so_far == 10
+    document = json.loads(RUNS.encode(run))
+    del document["progress"]["first"]  # as an older master wrote it
+    (old,) = RUNS.decode([json.dumps(document)])
+    assert old.progress.rate_so_far == 0

@@ -128,12 +128,26 @@ def test_what_is_estimated_from_must_be_known(tmp_path: Path) -> None:
 def test_there_is_a_file_for_each_table_that_is_repeated() -> None:
     assert [path.stem.removeprefix("slearn-") for path in OWN] == [
         "dag",
+        "figure-3",
         "figure-6",
-        "table-10",
         "table-6",
         "table-7",
         "table-9",
     ]
+
+
+def test_ratios_and_thin_limits_are_compared_with_3sigma_as_in_the_paper() -> None:
+    ratios, limits = (
+        load_experiment(path).experiment
+        for path in OWN
+        if path.stem in ("slearn-table-6", "slearn-table-9")
+    )
+    assert ratios.baseline == limits.baseline == "slearn:3sigma"
+    assert set(ratios.labels) == {f"{it} %" for it in (1, 2, 3, 4, 5, 10)} | {
+        "adaptive",
+        "slearn:3sigma",
+    }
+    assert set(limits.labels) == {f"limit {it}" for it in (2, 3, 4, 5, 6)} | {"slearn:3sigma"}
 
 
 @pytest.mark.long

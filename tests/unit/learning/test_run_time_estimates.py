@@ -13,12 +13,13 @@ from eva_master.control.planning.preview import PREVIEW, hypothetical
 from eva_master.control.planning.snapshot_builder import ESTIMATED_AT_ONCE, revision, snapshot
 from eva_master.control.settings import Settings
 from eva_master.control.state.store import State
+from eva_master.learning.colocation import key, observe
 from eva_master.learning.run_times.posterior import NONE_FINISHED
 from eva_master.learning.runtimes import Traits
 from eva_master.model.arithmetic.fixed_point import exp_of_ppm
 from eva_master.model.changes import Changes
 from eva_master.model.events import CancelRequested, Phase
-from eva_master.model.ids import MILLION, JobId, Millis, RunId
+from eva_master.model.ids import MILLION, JobId, Millis, RunId, Workload
 from eva_master.model.planning.estimate import Estimate, Estimates, Evidence, Source
 from eva_master.model.resources import Resources
 from tests.fakes.hand_driven import CATALOG, JOB, PACED, SETTINGS, SLOW, Cluster
@@ -115,18 +116,45 @@ def test_time_in_other_hands_is_no_run_time() -> None:
     assert cluster.state.runs[run].took_ms == 200_000
 
 
-def test_time_on_a_slow_family_and_in_company_counts_as_standalone_time() -> None:
+def test_time_on_a_slow_family_counts_as_standalone_time() -> None:
     cluster = Cluster()
     cluster.start(PACED, on=SLOW)  # a thirtieth of the speed
     exited(cluster, "job-1/0", at=3_000_000)
     assert cluster.state.runs[RunId("job-1/0")].took_ms == 100_000
-    cluster = Cluster()
+
+
+def beside_each_other(cluster: Cluster) -> list[int]:
+    """What two tasks took that ran for 1,000 s each, half of it beside each other."""
     cluster.start(W, name="a")
     cluster.start(W, name="b", at=500_000, beside=RunId("a-1/0"))
     exited(cluster, "a-1/0", at=1_000_000)
     exited(cluster, "b-2/0", at=1_500_000)
-    took = [cluster.state.runs[RunId(name)].took_ms for name in ("a-1/0", "b-2/0")]
-    assert took == [975_000, 975_000]  # half of it at 0.95 of the speed, as is assumed
+    return [cluster.state.runs[RunId(name)].took_ms for name in ("a-1/0", "b-2/0")]
+
+
+def test_company_that_nobody_measured_does_not_shorten_what_a_task_took() -> None:
+    assert beside_each_other(Cluster()) == [1_000_000, 1_000_000]
+
+
+def test_company_counts_as_it_was_measured() -> None:
+    cluster = Cluster()
+    beside = observe(cluster.state.throughput, key(Workload("w"), [Workload("w")]), 600_000)
+    cluster.state.set_learned(replace(cluster.state.learned, throughput=beside))
+    assert beside_each_other(cluster) == [800_000, 800_000]
+
+
+def test_three_tasks_side_by_side_count_by_the_pairs_that_were_measured() -> None:
+    cluster = Cluster()
+    a, b = Workload("a"), Workload("b")
+    seen = observe(cluster.state.throughput, key(a, [b]), 500_000)
+    cluster.state.set_learned(replace(cluster.state.learned, throughput=seen))
+    cluster.start(JOB + "workload: a\n", name="a")
+    cluster.start(JOB + "workload: b\n", name="b", beside=RunId("a-1/0"))
+    cluster.start(JOB + "workload: c\n", name="c", beside=RunId("a-1/0"))
+    for run in ("a-1/0", "b-2/0", "c-3/0"):
+        exited(cluster, run, at=1_000_000)
+    took = [cluster.state.runs[RunId(it)].took_ms for it in ("a-1/0", "b-2/0", "c-3/0")]
+    assert took == [500_000, 1_000_000, 1_000_000]
 
 
 def test_a_gang_is_one_observation() -> None:
@@ -200,6 +228,29 @@ def test_a_snapshot_brings_some_estimates_up_to_date_and_the_next_one_the_others
     made = cluster.state.view_cache.made
     take()
     assert cluster.state.view_cache.made == made  # nothing is left to be done
+
+
+def test_a_prior_that_spreads_over_more_than_its_mean_is_no_figure_for_users() -> None:
+    cluster = Cluster()
+    ended(cluster, 10, 1_000, 20, 3_000)
+    cluster.start(W, name="new", at=NEW)
+    assert estimate(cluster, "new-5").vague
+    cluster.handle(at=NEW + 5_000)
+    shown = cluster.outlook("new-5/0")
+    assert (shown.left_ms, shown.eta_ms, shown.earliest_ms, shown.latest_ms) == (None,) * 4
+    assert shown.estimate is not None
+    work = cluster.view("new-5/0")
+    assert work is not None
+    assert work.estimated, "policies weigh the distribution, vague as it is"
+
+
+def test_jobs_that_take_about_as_long_give_a_figure() -> None:
+    cluster = Cluster()
+    ended(cluster, *[600, 640, 700] * 3)
+    cluster.start(W, name="new", at=NEW)
+    cluster.handle(at=NEW + 5_000)
+    assert not estimate(cluster, "new-10").vague
+    assert cluster.outlook("new-10/0").eta_ms == pytest.approx(NEW + 645_000, rel=0.2)
 
 
 # -- pilots and posterior ------------------------------------------------------------------------

@@ -1113,6 +1113,7 @@ class RunTimeEstimate(google.protobuf.message.Message):
     SOURCE_FIELD_NUMBER: builtins.int
     TASKS_FIELD_NUMBER: builtins.int
     mean_ms: builtins.int
+    """0 where earlier jobs alone tell, and differ by more than a factor of two."""
     least_ms: builtins.int
     """It runs between these in two of three cases."""
     most_ms: builtins.int

@@ -256,9 +256,11 @@ def _evidence(message: RunTimeEvidence) -> Iterator[str]:
         yield f"    {told}{' each' if message.pilots > 1 else ''}"
     if message.feature:
         common = of_feature(message.feature, message.value)
+        share = give_or_take(message.spread)
+        apart = f"give or take {share}" if share else "but differ too much for an estimate"
         yield (
             f"    {count(message.jobs, 'earlier job')} {plain(common)} took "
-            f"{span(message.jobs_ms)} a task, give or take {give_or_take(message.spread)}"
+            f"{span(message.jobs_ms)} a task, {apart}"
         )
 
 

@@ -135,7 +135,7 @@ def _estimate(message: Job | PlanResponse) -> Shape | None:
         return None
     known = message.estimate
     return {
-        "mean_ms": known.mean_ms,
+        "mean_ms": known.mean_ms or None,
         "least_ms": known.least_ms,
         "most_ms": known.most_ms,
         "source": known.source,

@@ -346,10 +346,10 @@ def estimated(known: RunTimeEstimate) -> str:
     """How long a task runs by an estimate, and what that comes from."""
     sources = [count(known.tasks, "finished task")] if known.tasks else []
     sources += ["the owner's earlier jobs"] if known.source != "pilots" else []
-    return (
-        f"~{span(known.mean_ms)} a task, {span(known.least_ms)} to {span(known.most_ms)} "
-        f"(68 %), by {' and '.join(sources)}"
-    )
+    mean = f"~{span(known.mean_ms)}" if known.mean_ms else "not known well enough for a figure:"
+    between = f"{span(known.least_ms)} to {span(known.most_ms)} (68 %)"
+    each = f"{mean} a task, {between}" if known.mean_ms else f"{mean} a task takes {between}"
+    return f"{each}, by {' and '.join(sources)}"
 
 
 def eta(message: Job | Task, now: int) -> str:

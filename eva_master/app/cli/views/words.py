@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import expm1
+from math import expm1, inf
 
 from eva_master.model.arithmetic.durations import span
 from eva_master.model.ids import MILLION
@@ -55,8 +55,9 @@ def is_in(state: str) -> str:
 
 
 def give_or_take(deviation: float) -> str:
-    """A standard deviation of logarithms of times, as a share of a time."""
-    return f"{100 * expm1(min(deviation, 9.0)):,.0f}%"
+    """A standard deviation of logarithms of times, as a share of a time; empty above the time."""
+    share = expm1(deviation) if deviation < 1 else inf
+    return f"{100 * share:.0f}%" if share <= 1 else ""
 
 
 def of_feature(feature: str, value: str) -> str:

@@ -185,20 +185,27 @@ class Company:
     # -- pace ------------------------------------------------------------------------------------
 
     def add(self, run: RunId, elapsed_ms: int, ppm: int) -> None:
-        """Take in a stretch of time in which a task run's group ran at one pace."""
+        """Take in a stretch of time in which a task run's group ran at one measured pace."""
         group = self._joined[run][0]
         group.elapsed_ms += elapsed_ms
         group.worked += elapsed_ms * ppm
 
     def ppm(self, run: RunId) -> int | None:
-        """How fast a task run was in its company on average, in millionths; `None` if unknown."""
+        """How fast a task run was on average, by measurements of its company, in millionths.
+
+        `None` if it was not booked yet.
+        """
         elapsed, worked = self._sum(run)
         return worked // elapsed if elapsed else None
 
     def took(self, run: RunId, work_ms: int) -> int:
-        """Take what a task run would have taken alone, of which it ran for some time.
+        """Take the time that a task run would have needed alone, from 1 ms to ten years.
 
-        It is from 1 ms to ten years, whatever clocks say.
+        Company that nobody measured is not deducted.
+
+        Args:
+            run: The task run.
+            work_ms: Standalone time for which it ran, company left aside.
         """
         elapsed, worked = self._sum(run)
         self.forget(run)

@@ -13,7 +13,7 @@ def estimate_of(known: Estimate | None) -> pb.RunTimeEstimate | None:
     if known is None:
         return None
     return pb.RunTimeEstimate(
-        mean_ms=known.mean_ms,
+        mean_ms=0 if known.vague else known.mean_ms,
         least_ms=known.least_ms,
         most_ms=known.most_ms,
         source=known.source.value,
