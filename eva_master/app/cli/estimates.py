@@ -35,8 +35,8 @@ def estimates(session: Session, owner: str, as_json: bool) -> None:
     Jobs that have something in common, such as the workload or the hour of their submission, are
     expected to take equally long. RUN TIME is the median of their tasks alone on an instance,
     SPREAD how far jobs are apart (±50%: two of three take between 1/1.5 and 1.5 times as long;
-    >100%: too far for an estimate to be shown), ERROR how far off it was when it was to predict the next job. `eva status JOB` shows what
-    follows for one job.
+    >100%: too far for an estimate to be shown), ERROR how far off it was when it was to predict the
+    next job. `eva status JOB` shows what follows for one job.
     """
     with session.client() as client:
         learned = client.estimates(owner)
