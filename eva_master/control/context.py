@@ -8,9 +8,9 @@ from typing import TypeVar, assert_never
 
 from eva_master.control.alarms import Alarm, Alarms, Wake
 from eva_master.control.lending import payments, worths
-from eva_master.control.measure import attained, learn, ledger, remaining, stored
+from eva_master.control.measure import attained, learn, ledger, stored
 from eva_master.control.measure.delays import LatencyMeters
-from eva_master.control.measure.throughput import Meters
+from eva_master.control.measure.throughput import Meters, worked_ms
 from eva_master.control.outbox import Outbox
 from eva_master.control.settings import Settings
 from eva_master.control.standing.standings import Standings
@@ -281,7 +281,7 @@ class Context:
                     ledger.book(self.state, place, self.now)
                     self.meters.restart(self.state, place)
             if before is RunState.RUNNING is not after:
-                worked = remaining.worked_ms(self.state, old, self.now)
+                worked = worked_ms(self.state, old, self.now)
                 had = attained.gpus(self.state, old) * max(0, self.now - old.history[-1][1])
                 run = replace(run, work_ms=run.work_ms + worked, gpu_ms=run.gpu_ms + had)
             if after is RunState.WAITING:

@@ -11,6 +11,7 @@ from eva_master.control import failures
 from eva_master.control.context import Context
 from eva_master.control.forks import copies, epochs
 from eva_master.control.measure import learn, ledger, memory, remaining, stored
+from eva_master.control.measure.throughput import tells_more
 from eva_master.control.replicas import settling
 from eva_master.control.supply import availability, departures, nodes, spot
 from eva_master.model.catalog import Purchase
@@ -227,7 +228,7 @@ def progress_sampled(context: Context, event: ProgressSampled) -> None:
             learn.from_latency(context.state, run, latency, context.now)
         if complete and learn.from_window(context.state, context.state.runs[run_id], context.now):
             context.plan_wanted = True
-        if complete or remaining.tells_more(run.progress, progress):
+        if complete or tells_more(run.progress, progress):
             remaining.follow(context.state, context.state.runs[run_id], context.now)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from eva_master.control.context import Context
 from eva_master.control.deadlines.slack import Slack, in_work
-from eva_master.control.measure.remaining import worked_ms
+from eva_master.control.measure.throughput import worked_ms
 from eva_master.control.state.records import PlanningRecords
 from eva_master.control.state.store import State
 from eva_master.learning.market.pools import Pool

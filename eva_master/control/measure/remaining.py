@@ -19,7 +19,9 @@ from eva_master.control.measure.throughput import (
     company_ppm,
     family_speed,
     measured_company_ppm,
+    own_rate,
     placed_with,
+    rate_so_far_ppm,
 )
 from eva_master.control.state.finished import Kind, kind_of
 from eva_master.control.state.records import PlanningRecords, Records, crew
@@ -30,7 +32,7 @@ from eva_master.model.ids import MILLION, Millis, RunId, run_id
 from eva_master.model.job import JobSpec, TaskSpec
 from eva_master.model.planning.estimate import LONGEST_MS, Estimate, Evidence
 from eva_master.model.planning.snapshot import PREVIEW, RemainingWork, RunTime
-from eva_master.model.records import Job, Progress, TaskRun
+from eva_master.model.records import Job, TaskRun
 from eva_master.model.states import TERMINAL_JOB, TERMINAL_RUN, RunState
 from eva_master.model.values import replace
 from eva_master.packing.valuation.job_valuation import Reservation, pace_of
@@ -38,7 +40,6 @@ from eva_master.packing.valuation.remaining_work import (
     Extent,
     Left,
     left,
-    rate_so_far_ppm,
     standalone_rate_ppm,
     whole_ms,
 )
@@ -48,8 +49,6 @@ _FAR = 10
 """What a policy was told stands while it is off by less than one part in so many."""
 _SLACK_MS = 5_000
 """Nor is it news if it is off by less than this."""
-_TELLING_STEPS = 10
-"""From so many steps on, their pace tells more than what was measured of the workload."""
 _IN_ATTEMPT = frozenset({RunState.RUNNING, RunState.STOPPING, RunState.SUCCEEDED})
 """What a task run in one of these states has done is not lost yet."""
 
@@ -428,21 +427,10 @@ def _last(parts: Sequence[Outlook], bound: Literal["earliest_ms", "latest_ms"]) 
     return max((it for it in bounds if it is not None), default=None)
 
 
-def tells_more(before: Progress, after: Progress) -> bool:
-    """Whether a report says clearly more of a task's rate than the one before, short of a window.
-
-    That is its first step, and twice as many steps of its attempt each time.
-    """
-    if not before.steps:
-        return after.steps > 0
-    return not after.rate and after.new_steps.bit_length() > before.new_steps.bit_length()
-
-
 def follow(state: State, run: TaskRun, now: Millis) -> None:
     """Have policies told anew of a task run whose progress is not what they were told to expect.
 
-    To be called where a report `tells_more` and with each complete window: what is told runs down
-    by itself meanwhile.
+    To be called where a report `tells_more` and with each complete window.
     """
     view, job = state.view_cache.runs.get(run.id), state.jobs[run.job]
     if view is None or not (run.progress.total_steps or job.spec.total_steps):
@@ -459,15 +447,6 @@ def _as_expected(told: RemainingWork | None, fresh: RemainingWork | None, now: M
     if expected is None or present is None:
         return expected is present
     return abs(expected - present) <= max(_SLACK_MS, present // _FAR)
-
-
-def worked_ms(state: Records, run: TaskRun, now: Millis) -> int:
-    """Standalone time for which a running task run has run since it began to."""
-    placed = placed_with(state, run)
-    speed = family_speed(state, placed)
-    if state.jobs[run.job].spec.least is not None:
-        speed *= size_speed(state, placed)
-    return max(0, now - run.history[-1][1]) * speed.numerator // speed.denominator
 
 
 def run_times(state: PlanningRecords, job: Job, runs: Iterable[TaskRun]) -> dict[RunId, RunTime]:
@@ -523,9 +502,9 @@ def _measured(
     if total:
         company = _company(state, teller, placed)
         known = _rate_ppm(state, spec, tasks, [state.reservation(run) for run in group])
-        rate = standalone_rate_ppm(known, _own_rate(state, teller), speed, company)
+        rate = standalone_rate_ppm(known, own_rate(state, teller), speed, company)
         if not rate and done and merging is None:
-            rate = _so_far_ppm(state, teller, speed, company)
+            rate = rate_so_far_ppm(state, teller, speed, company)
     ran = sum(run.work_ms for run in group if kept or run.state in _IN_ATTEMPT) // len(group)
     extent = _extent(estimates, tasks, total, rate)
     found = left(extent, done, ran)
@@ -541,34 +520,6 @@ def _measured(
         MILLION if company is None else company,
         _untold_ms(state, teller) if found.by_steps else 0,
     )
-
-
-def _own_rate(state: Records, run: TaskRun) -> float:
-    """Iterations per second that were measured of a task run where it is; 0 if none were.
-
-    Until its first window is complete, its steps so far count. A few of them tell less than what
-    was measured of its workload, and all of them less than what its user states.
-    """
-    if run.state is not RunState.RUNNING:
-        return 0.0
-    progress = run.progress
-    if progress.rate or progress.new_steps < _TELLING_STEPS or state.task(run).throughput:
-        return progress.rate
-    return progress.rate_so_far
-
-
-def _so_far_ppm(state: Records, run: TaskRun, speed: Fraction, company: int | None) -> int:
-    """The standalone rate of a task run of whose workload nothing is known; 0 if unknown.
-
-    By its steps since the first of its attempt, which leaves out its start; where there is but one
-    report, by all that it has done in all the time for which it has run.
-    """
-    progress, ran_ms = run.progress, run.work_ms
-    if run.state is RunState.RUNNING:
-        if progress.rate_so_far:
-            return standalone_rate_ppm(0, progress.rate_so_far, speed, company)
-        ran_ms += worked_ms(state, run, progress.at_ms or Millis(0))
-    return rate_so_far_ppm(progress.steps, ran_ms)
 
 
 def _untold_ms(state: Records, teller: TaskRun) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from eva_master.control.measure.remaining import worked_ms
+from eva_master.control.measure.throughput import worked_ms
 from eva_master.control.state.records import Records, crew
 from eva_master.model.ids import Millis
 from eva_master.model.records import Progress, Stored, TaskRun

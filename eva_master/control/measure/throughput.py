@@ -18,9 +18,12 @@ from eva_master.model.job import JobKind
 from eva_master.model.records import Progress, TaskRun
 from eva_master.model.states import RunState
 from eva_master.packing.valuation.job_valuation import divided, slowest
+from eva_master.packing.valuation.remaining_work import rate_of_ppm, standalone_rate_ppm
 
 _MARKS = 30
 """Marks in a window; reports that come more densely are taken together."""
+_TELLING_STEPS = 10
+"""From so many steps on, their pace tells more than what was measured of the workload."""
 _STALLED = 10
 """After as many windows without a step a task's last rate is no longer said to be its rate."""
 
@@ -272,6 +275,53 @@ def paces(state: Records, instance: InstanceId) -> Iterator[tuple[TaskRun, int, 
             pace_beside = Pace(state.expected_ppm(entry), state.observed_ppm(entry))
             by_workload[workload] = pace_beside
         yield run, count, pace_beside
+
+
+def tells_more(before: Progress, after: Progress) -> bool:
+    """Whether a report says clearly more of a task's rate than the one before, short of a window.
+
+    That is its first step, and twice as many steps of its attempt each time.
+    """
+    if not before.steps:
+        return after.steps > 0
+    return not after.rate and after.new_steps.bit_length() > before.new_steps.bit_length()
+
+
+def worked_ms(state: Records, run: TaskRun, now: Millis) -> int:
+    """Standalone time for which a running task run has run since it began to."""
+    placed = placed_with(state, run)
+    speed = family_speed(state, placed)
+    if state.jobs[run.job].spec.least is not None:
+        speed *= size_speed(state, placed)
+    return max(0, now - run.history[-1][1]) * speed.numerator // speed.denominator
+
+
+def own_rate(state: Records, run: TaskRun) -> float:
+    """Iterations per second that were measured of a task run where it is; 0 if none were.
+
+    Until its first window is complete, its steps so far count. A few of them tell less than what
+    was measured of its workload, and all of them less than what its user states.
+    """
+    if run.state is not RunState.RUNNING:
+        return 0.0
+    progress = run.progress
+    if progress.rate or progress.new_steps < _TELLING_STEPS or state.task(run).throughput:
+        return progress.rate
+    return progress.rate_so_far
+
+
+def rate_so_far_ppm(state: Records, run: TaskRun, speed: Fraction, company: int | None) -> int:
+    """The standalone rate of a task run of whose workload nothing is known; 0 if unknown.
+
+    By its steps since the first of its attempt, which leaves out its start; where there is but one
+    report, by all that it has done in all the time for which it has run.
+    """
+    progress, ran_ms = run.progress, run.work_ms
+    if run.state is RunState.RUNNING:
+        if progress.rate_so_far:
+            return standalone_rate_ppm(0, progress.rate_so_far, speed, company)
+        ran_ms += worked_ms(state, run, progress.at_ms or Millis(0))
+    return rate_of_ppm(progress.steps, ran_ms)
 
 
 def accompanied(state: Records, run: TaskRun) -> bool:

@@ -88,7 +88,7 @@ def left(extent: Extent, steps: int = 0, ran_ms: int = 0) -> Left | None:
     return Left(max(0, ms - max(0, ran_ms)), by_steps=False, estimated=estimated)
 
 
-def rate_so_far_ppm(steps: int, ran_ms: int) -> int:
+def rate_of_ppm(steps: int, ran_ms: int) -> int:
     """Find the standalone rate of a task by all that it has done.
 
     Args:
