@@ -214,6 +214,29 @@ MergeNews = PartGiven | PartsMerged
 
 
 @dataclass(frozen=True, slots=True)
+class JobOutputs:
+    """Outputs of an earlier job, which are an input of a task.
+
+    Attributes:
+        job: The job's id.
+        index: The task whose outputs they are, if it is one task's.
+        tasks: Of so many tasks, from the first one on, each in the directory of its index; 0 for
+            those of one task, without a directory.
+        path: Of a file or directory below the outputs; empty for all of them.
+    """
+
+    job: str
+    index: int = 0
+    tasks: int = 0
+    path: str = ""
+
+    def __str__(self) -> str:
+        """The outputs as a job file names them."""
+        task = "" if self.tasks else f"/{self.index}"
+        return f"job:{self.job}{task}/outputs" + (f"/{self.path}" if self.path else "")
+
+
+@dataclass(frozen=True, slots=True)
 class Order:
     """Everything that a worker must know about an attempt.
 
@@ -238,6 +261,7 @@ class Order:
         outputs_stored: Whether its outputs go to the object store even where instances share a
             directory.
         fork: How it and the other forks of its job are merged; `None` if it has none.
+        outputs: Inputs that are outputs of earlier jobs, by their names.
     """
 
     run: str
@@ -261,6 +285,7 @@ class Order:
     tasks: int = 0
     outputs_stored: bool = False
     fork: Fork | None = None
+    outputs: Mapping[str, JobOutputs] = field(default_factory=dict)
 
     @property
     def key(self) -> TaskKey:
@@ -289,6 +314,9 @@ class Order:
                 "build": Build(**build) if build else None,
                 "gang": Gang(**gang) if gang else None,
                 "fork": Fork(**fork) if fork else None,
+                "outputs": {
+                    name: JobOutputs(**it) for name, it in document.get("outputs", {}).items()
+                },
             }
         )
 

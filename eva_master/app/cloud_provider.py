@@ -119,6 +119,10 @@ class CloudProvider(ABC):
     def loop_settings(self, config: MasterConfig, settings: Settings) -> Settings:
         """The control loop's settings with what the section says of them."""
 
+    def shares_storage(self, config: MasterConfig) -> bool:  # noqa: ARG002
+        """Whether the settings name a directory that all instances share."""
+        return False
+
     @abstractmethod
     def runs_containers(self, config: MasterConfig) -> bool:
         """Whether jobs may name container images."""

@@ -225,6 +225,7 @@ class Master:
                 containers=self._other_cloud or self._provider.runs_containers(config),
                 inputs=InputRoots(config.input_roots, config.objects_url),
                 tasks_per_job=config.limits.tasks_per_job,
+                shared=self._provider.shares_storage(config),
             ),
             cluster=ClusterService(
                 gateway=self._gateway,

@@ -83,6 +83,32 @@ class Build:
 
 
 @dataclass(frozen=True, slots=True)
+class JobOutputs:
+    """Outputs of an earlier job, which are an input of a task.
+
+    Attributes:
+        name: Of the input, which is placed in ``$EVA_STORAGE/inputs/NAME``.
+        job: The job, of the same owner.
+        index: The task whose outputs they are, if it is one task's.
+        tasks: Of so many tasks, from the first one on, each in the directory of its index; 0 for
+            those of one task, without a directory.
+        path: Of a file or directory below the outputs; empty for all of them.
+    """
+
+    name: str
+    job: JobId
+    index: int = 0
+    tasks: int = 0
+    path: str = ""
+
+    @property
+    def url(self) -> str:
+        """The outputs as a job file names them."""
+        task = "" if self.tasks else f"/{self.index}"
+        return f"job:{self.job}{task}/outputs" + (f"/{self.path}" if self.path else "")
+
+
+@dataclass(frozen=True, slots=True)
 class Program:
     """The program that a worker runs; the scheduler does not interpret it.
 
@@ -93,6 +119,7 @@ class Program:
         inputs: Name and URL of each input, which is placed in ``$EVA_STORAGE/inputs/NAME``.
         image: Reference of the container image; empty for the worker's default.
         build: How to build the image; `None` if it is not built.
+        outputs: Inputs that are outputs of earlier jobs, sorted by name.
     """
 
     run: str
@@ -101,6 +128,7 @@ class Program:
     inputs: tuple[tuple[str, str], ...] = ()
     image: str = ""
     build: Build | None = None
+    outputs: tuple[JobOutputs, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -705,6 +705,24 @@ class TaskOrder(google.protobuf.message.Message):
         ) -> None: ...
         def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
 
+    @typing.final
+    class OutputsEntry(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: builtins.int
+        VALUE_FIELD_NUMBER: builtins.int
+        key: builtins.str
+        @property
+        def value(self) -> global___JobOutputs: ...
+        def __init__(
+            self,
+            *,
+            key: builtins.str = ...,
+            value: global___JobOutputs | None = ...,
+        ) -> None: ...
+        def HasField(self, field_name: typing.Literal["value", b"value"]) -> builtins.bool: ...
+        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
+
     RUN_ID_FIELD_NUMBER: builtins.int
     ATTEMPT_FIELD_NUMBER: builtins.int
     JOB_ID_FIELD_NUMBER: builtins.int
@@ -724,6 +742,7 @@ class TaskOrder(google.protobuf.message.Message):
     TASKS_FIELD_NUMBER: builtins.int
     OUTPUTS_STORED_FIELD_NUMBER: builtins.int
     FORK_FIELD_NUMBER: builtins.int
+    OUTPUTS_FIELD_NUMBER: builtins.int
     run_id: builtins.str
     attempt: builtins.int
     job_id: builtins.str
@@ -752,7 +771,11 @@ class TaskOrder(google.protobuf.message.Message):
     @property
     def env(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]: ...
     @property
-    def inputs(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]: ...
+    def inputs(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]:
+        """Where each input comes from, by its name. Those in `outputs` are here as job:JOB/outputs, which
+        an agent that does not know the other field refuses.
+        """
+
     @property
     def build(self) -> global___Build: ...
     @property
@@ -762,6 +785,12 @@ class TaskOrder(google.protobuf.message.Message):
     @property
     def fork(self) -> global___Fork:
         """Only for a fork of a job whose copies train at once."""
+
+    @property
+    def outputs(self) -> google.protobuf.internal.containers.MessageMap[builtins.str, global___JobOutputs]:
+        """Inputs that are outputs of earlier jobs of the same owner, by their names. No URL of a user can
+        name these: the master makes them from jobs that it knows.
+        """
 
     def __init__(
         self,
@@ -785,12 +814,44 @@ class TaskOrder(google.protobuf.message.Message):
         tasks: builtins.int = ...,
         outputs_stored: builtins.bool = ...,
         fork: global___Fork | None = ...,
+        outputs: collections.abc.Mapping[builtins.str, global___JobOutputs] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_resume", b"_resume", "build", b"build", "demand", b"demand", "fork", b"fork", "gang", b"gang", "resume", b"resume"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_resume", b"_resume", "attempt", b"attempt", "build", b"build", "checkpoint_of", b"checkpoint_of", "demand", b"demand", "env", b"env", "fork", b"fork", "gang", b"gang", "grace_ms", b"grace_ms", "image", b"image", "index", b"index", "inputs", b"inputs", "job_id", b"job_id", "outputs_stored", b"outputs_stored", "resume", b"resume", "run", b"run", "run_id", b"run_id", "tasks", b"tasks", "workdir", b"workdir", "workload", b"workload"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_resume", b"_resume", "attempt", b"attempt", "build", b"build", "checkpoint_of", b"checkpoint_of", "demand", b"demand", "env", b"env", "fork", b"fork", "gang", b"gang", "grace_ms", b"grace_ms", "image", b"image", "index", b"index", "inputs", b"inputs", "job_id", b"job_id", "outputs", b"outputs", "outputs_stored", b"outputs_stored", "resume", b"resume", "run", b"run", "run_id", b"run_id", "tasks", b"tasks", "workdir", b"workdir", "workload", b"workload"]) -> None: ...
     def WhichOneof(self, oneof_group: typing.Literal["_resume", b"_resume"]) -> typing.Literal["resume"] | None: ...
 
 global___TaskOrder = TaskOrder
+
+@typing.final
+class JobOutputs(google.protobuf.message.Message):
+    """What an earlier job has written to its outputs."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    JOB_ID_FIELD_NUMBER: builtins.int
+    INDEX_FIELD_NUMBER: builtins.int
+    TASKS_FIELD_NUMBER: builtins.int
+    PATH_FIELD_NUMBER: builtins.int
+    job_id: builtins.str
+    index: builtins.int
+    """The task whose outputs they are."""
+    tasks: builtins.int
+    """If not 0: the outputs of so many tasks, from the first one on, each in the directory of its
+    index.
+    """
+    path: builtins.str
+    """Of a file or directory below the outputs; empty for all of them."""
+    def __init__(
+        self,
+        *,
+        job_id: builtins.str = ...,
+        index: builtins.int = ...,
+        tasks: builtins.int = ...,
+        path: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["index", b"index", "job_id", b"job_id", "path", b"path", "tasks", b"tasks"]) -> None: ...
+
+global___JobOutputs = JobOutputs
 
 @typing.final
 class Fork(google.protobuf.message.Message):

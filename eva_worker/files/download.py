@@ -203,16 +203,8 @@ class Fetcher:
         if not wanted:
             raise Missing(f"no such input: {url}")
         sizes = [(path, size) for _, size, path in wanted]
-        await self._read(lambda: _require_room(target, sizes))
-        await each(wanted, lambda one: self._one_input(store, target, *one))
-
-    async def _one_input(
-        self, store: Objects, target: Directory, key: str, size: int, path: str
-    ) -> None:
-        place = await asyncio.to_thread(_place, target, path)
-        if _size_of(place) != size:
-            await store.fetch(key, place, size=size)
-            _change_mode(place, 0o444)
+        await self._read(lambda: require_room_for(target, sizes))
+        await each(wanted, lambda one: fetch_read_only(store, target, *one))
 
     async def checkpoint(self, run: str, wanted: int | None, target: Path) -> tuple[int, int]:
         """Restore a checkpoint generation.
@@ -293,7 +285,7 @@ class Fetcher:
         with Directory.at(target, make=True) as directory:
             # What the list says of sizes need not be true.
             sizes = ((it.path, self._cached(it.sha256).stat().st_size) for it in entries)
-            _require_room(directory, sizes)
+            require_room_for(directory, sizes)
             for entry in entries:
                 with (
                     self._cached(entry.sha256).open("rb") as source,
@@ -311,7 +303,7 @@ async def laid_out(objects: Objects, prefix: str, manifest: bytes, directory: Di
     """
     entries = read_manifest(manifest)
     sizes = [(entry.path, entry.size) for entry in entries]
-    await asyncio.to_thread(_require_room, directory, sizes)
+    await asyncio.to_thread(require_room_for, directory, sizes)
 
     async def one(entry: FileEntry) -> None:
         place = await asyncio.to_thread(_place, directory, entry.path)
@@ -345,13 +337,23 @@ async def each(items: Iterable[_T], what: Callable[[_T], Coroutine[Any, Any, _R]
     return done
 
 
+async def fetch_read_only(
+    store: Objects, target: Directory, key: str, size: int, path: str
+) -> None:
+    """Download an object to a path below a directory, unless a file of its size is there."""
+    place = await asyncio.to_thread(_place, target, path)
+    if _size_of(place) != size:
+        await store.fetch(key, place, size=size)
+        _change_mode(place, 0o444)
+
+
 def _place(directory: Directory, path: str) -> Place:
     """Where a file goes below a directory; the directories above it are made."""
     parent, _, name = path.rpartition("/")
     return Place(directory.directory(parent, make=True) if parent else directory, name)
 
 
-def _require_room(directory: Directory, sizes: Iterable[tuple[str, int]]) -> None:
+def require_room_for(directory: Directory, sizes: Iterable[tuple[str, int]]) -> None:
     """Check that there is room for files below a directory, by path and size, that are not there.
 
     Raises:

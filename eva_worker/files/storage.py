@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import asyncio
+from collections.abc import Collection, Mapping
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 from eva_worker.errors import UnsupportedInput
 from eva_worker.files.beneath import Directory
 from eva_worker.files.download import Fetcher
 from eva_worker.files.inputs import Roots
+from eva_worker.files.job_outputs import OutputsFetcher
 from eva_worker.files.objects import Objects
-from eva_worker.orders import Order, Welcome
+from eva_worker.orders import JobOutputs, Order, Welcome
 
 
 class Storage:
@@ -70,6 +73,13 @@ class Storage:
         assert self._fetcher, "no task comes before the first Welcome"
         return self._fetcher
 
+    async def outputs(
+        self, outputs: Mapping[str, JobOutputs], target: Path, shared: SharedStorage | None
+    ) -> None:
+        """Copy outputs of earlier jobs to a task's inputs, see `OutputsFetcher.fetch`."""
+        mount = await asyncio.to_thread(shared.beside, self.objects.url) if shared else None
+        await OutputsFetcher(self.objects, mount).fetch(outputs, target)
+
 
 class SharedStorage:
     """A directory that all instances share, mounted there by the operator.
@@ -84,6 +94,12 @@ class SharedStorage:
 
     def __init__(self, root: Path) -> None:
         self._root = root
+
+    def beside(self, store: str) -> Path | None:
+        """Where it is mounted; `None` if an object store, by its URL, is this directory."""
+        url = urlsplit(store)
+        same = url.scheme == "file" and Path(unquote(url.path)).resolve() == self._root.resolve()
+        return None if same else self._root
 
     def parts(self, order: Order, roots: Roots) -> dict[str, Path]:
         """The parts of ``$EVA_STORAGE`` that lie here, by their path in it; blocks.

@@ -12,6 +12,7 @@ from eva_worker.orders import (
     Build,
     Fork,
     Gang,
+    JobOutputs,
     MergeNews,
     MergeRound,
     Order,
@@ -49,7 +50,8 @@ def order(message: pb.TaskOrder) -> Order:
         memory_mib=message.demand.memory_mib,
         env=dict(message.env),
         workdir=message.workdir,
-        inputs=dict(message.inputs),
+        inputs={name: it for name, it in message.inputs.items() if name not in message.outputs},
+        outputs={name: _outputs(it) for name, it in message.outputs.items()},
         grace_ms=message.grace_ms,
         resume=message.resume if message.HasField("resume") else None,
         checkpoint_of=message.checkpoint_of,
@@ -106,6 +108,10 @@ def merge_news(news: MergeNews) -> pb.WorkerMessage:
     if news.check_best is not None:
         merged.check_best = news.check_best
     return pb.WorkerMessage(merged=merged)
+
+
+def _outputs(message: pb.JobOutputs) -> JobOutputs:
+    return JobOutputs(message.job_id, message.index, message.tasks, message.path)
 
 
 def _gang(message: pb.Gang) -> Gang:

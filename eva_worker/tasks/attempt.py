@@ -261,12 +261,14 @@ class Attempt:
         inputs = {
             name: url for name, url in order.inputs.items() if f"inputs/{name}" not in elsewhere
         }
+        place = self._directory / "storage" / "inputs"
         wanted = Image(order.image, order.build, services.storage.fetcher.workdir, order.memory_mib)
         *_, image = await persistently(
             lambda: together(
                 (
                     services.storage.fetcher.workdir(order.workdir, work),
-                    services.storage.fetcher.inputs(inputs, self._directory / "storage" / "inputs"),
+                    services.storage.fetcher.inputs(inputs, place),
+                    services.storage.outputs(order.outputs, place, shared),
                     self._restore(order),
                     services.runtime.prepare(wanted, self._tell),
                 )

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from eva_master.adapters.jobfile.schema import JobFile
+from eva_master.adapters.jobfile import outputs
+from eva_master.adapters.jobfile.schema import MOST_BEFORE, JobFile
 from eva_master.adapters.text import yamlfile
-from eva_master.adapters.text.yamlfile import Document
+from eva_master.adapters.text.yamlfile import Document, Path
 from eva_master.model.errors import InvalidJob, Problem
 from eva_master.model.ids import JobId
 
@@ -62,16 +63,27 @@ class Predecessors:
 
 def predecessors(document: Document, job: JobFile, file_name: str, name: str) -> Predecessors:
     """What a file says that was read and found right."""
-    places = {one: document.problem((KEY, at), "") for at, one in reversed([*enumerate(job.after)])}
-    return Predecessors(file_name, name, {one: places[one] for one in dict.fromkeys(job.after)})
+    problems: dict[str, Problem] = {}
+    for path, reference in _named(job):
+        problems.setdefault(reference, document.problem(path, ""))
+    return Predecessors(file_name, name, problems)
+
+
+def _named(job: JobFile) -> list[tuple[Path, str]]:
+    """The jobs that a job is to run after, as the file names them, and where it does.
+
+    A job whose outputs are read is one of them.
+    """
+    listed = [((KEY, at), reference) for at, reference in enumerate(job.after)]
+    return [*listed, *outputs.named_by(job.storage.inputs)]
 
 
 def self_problems(document: Document, job: JobFile, name: str) -> Iterator[Problem]:
     """Complain about a job that is to run after itself."""
-    for at, reference in enumerate(job.after):
+    for path, reference in _named(job):
         if name and reference == name:
             yield document.problem(
-                (KEY, at),
+                path,
                 "a job cannot run after itself",
                 "an earlier job of the same name is meant by its id, such as "
                 f"{yamlfile.shortened(name)}-3",
@@ -80,21 +92,28 @@ def self_problems(document: Document, job: JobFile, name: str) -> Iterator[Probl
 
 def found(
     document: Document, job: JobFile, find: Find | None
-) -> tuple[tuple[JobId, ...], tuple[Problem, ...]]:
-    """The ids of the jobs that a job is to run after, each once, and what is wrong with them.
+) -> tuple[dict[str, JobId], tuple[Problem, ...]]:
+    """The jobs that a job is to run after, by what the file calls them, and what is wrong with it.
 
-    There is neither if nobody can find jobs.
+    There is neither without a way to find jobs.
     """
-    if find is None or not job.after:
-        return (), ()
-    known = find(job.after)
+    named = _named(job)
+    if find is None or not named:
+        return {}, ()
+    references = list(dict.fromkeys(reference for _, reference in named))
+    if len(references) > MOST_BEFORE:
+        message = (
+            f"{len(references):,} jobs are to run before this one, at most {MOST_BEFORE:,} may"
+        )
+        return {}, (document.problem(named[-1][0], message, "have some of them run in one job"),)
+    known = find(references)
     problems = tuple(
-        document.problem((KEY, at), *complaint)
-        for at, reference in enumerate(job.after)
+        document.problem(path, *complaint)
+        for path, reference in named
         if (complaint := _complaint(reference, known.get(reference)))
     )
-    jobs = (known.get(reference) for reference in job.after)
-    return tuple(dict.fromkeys(it for it in jobs if isinstance(it, str))), problems
+    jobs = ((reference, known.get(reference)) for reference in references)
+    return {reference: job for reference, job in jobs if isinstance(job, str)}, problems
 
 
 def _complaint(reference: str, job: JobId | Several | None) -> tuple[str, str] | None:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from pydantic import ValidationError
 
-from eva_master.adapters.jobfile import after, deadlines, elastic, forks, worth
+from eva_master.adapters.jobfile import after, deadlines, elastic, forks, outputs, worth
 from eva_master.adapters.jobfile.images import (
     BuildContext,
     build_context,
@@ -38,6 +38,7 @@ from eva_master.model.ids import MILLION, Family, Workload
 from eva_master.model.job import (
     MOST_TASKS,
     JobKind,
+    JobOutputs,
     JobSpec,
     Latency,
     OnFailure,
@@ -71,6 +72,7 @@ def parse_job(
     cancelled: Cancellation = NEVER_CANCELLED,
     inputs: InputRoots | None = None,
     find: after.Find | None = None,
+    spec_of: outputs.SpecOf = lambda _: None,
     placement: Placement = ANYWHERE,
     tasks_allowed: int = MOST_TASKS,
 ) -> JobSpec:
@@ -90,6 +92,7 @@ def parse_job(
         cancelled: Says when nobody waits for the job any more.
         inputs: Where inputs may come from.
         find: Finds the jobs that it is to run after; without it they are left out.
+        spec_of: Tells what these jobs are, so that their outputs can be inputs.
         placement: Where it may run.
         tasks_allowed: How many tasks a job may have here (``limits.tasks_per_job``).
 
@@ -101,25 +104,27 @@ def parse_job(
     """
     document, job = _read(text, file_name, cancelled)
     families = sorted({offering.type.family for offering in catalog})
-    depends_on, unknown = after.found(document, job, find)
+    before, unknown = after.found(document, job, find)
+    read, unreadable = outputs.resolved(document, job.storage.inputs, before, spec_of)
     problems = [
         *_overrides_problems(envs or {}, name),
         *_job_problems(document, job, name),
-        *(inputs or InputRoots()).problems(document, job.storage.inputs),
+        *(inputs or InputRoots()).problems(document, outputs.urls(job.storage.inputs)),
         *_family_problems(document, job, sorted({base_family(it) for it in families})),
         *_spot_problems(document, job, families),
         *image_problems(document, job, _sections(job), containers=containers),
         *unknown,
+        *unreadable,
         *placement.problems(document, job, owner),
     ]
     _require_size(document, job, file_name, problems, allowed=tasks_allowed, envs=envs or {})
 
     def resolved(job: JobFile) -> list[TaskSpec]:
-        uploads, shared, found = _Uploads(workdir, build), _Shared(), []
+        files, shared, found = _Files(workdir, build, read), _Shared(), []
         for path, task in _sections(job):
             cancelled.check()
             resolver = _TaskResolver(document, job, task, path, shared)
-            found.append(resolver.spec(job.name or name or "", families, uploads, envs or {}))
+            found.append(resolver.spec(job.name or name or "", families, files, envs or {}))
             problems.extend(resolver.problems)
         return found
 
@@ -130,7 +135,7 @@ def parse_job(
         name=name or job.name or "",
         owner=owner,
         tenant=tenant,
-        depends_on=depends_on,
+        depends_on=tuple(dict.fromkeys(one for one in before.values() if one)),
     )
     spec, misfits = _placed(document, job, tasks, elastic.sized(spec, job), (catalog, placement))
     _refuse(misfits, file_name, Unplaceable)
@@ -416,11 +421,12 @@ def _demand_path(document: Document, path: Path) -> Path:
     return next(((key,) for key in keys if (*path, key) in document.marks), ())
 
 
-class _Uploads(NamedTuple):
-    """Digests of what came beside the file."""
+class _Files(NamedTuple):
+    """Digests of what came beside the file, and the outputs of other jobs that are read."""
 
     workdir: str | None
     build: str
+    outputs: tuple[JobOutputs, ...]
 
 
 class _Shared:
@@ -497,7 +503,7 @@ class _TaskResolver:
         self._path = path
 
     def spec(
-        self, name: str, families: list[Family], uploads: _Uploads, envs: Mapping[str, str]
+        self, name: str, families: list[Family], files: _Files, envs: Mapping[str, str]
     ) -> TaskSpec:
         job, task = self._job, self._task
         label = f"{name}/{task.name}" if task else name
@@ -510,10 +516,11 @@ class _TaskResolver:
                 Program(
                     run=(task and task.run) or job.run or "",
                     env=one(tuple(map(one, sorted(variables.items())))),
-                    workdir=uploads.workdir,
-                    inputs=one(tuple(sorted(job.storage.inputs.items()))),
+                    workdir=files.workdir,
+                    inputs=one(tuple(sorted(outputs.urls(job.storage.inputs).items()))),
                     image=image_of(job, task),
-                    build=build_of(job, task, uploads.build),
+                    build=build_of(job, task, files.build),
+                    outputs=one(files.outputs),
                 )
             ),
             demand=demand,

@@ -19,6 +19,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
+from eva_master.adapters.jobfile import outputs
 from eva_master.adapters.text.quantities import (
     Dollars,
     DollarsPerHour,
@@ -49,6 +50,8 @@ _IMAGE = re.compile(
     rf"{_PART}(?:/{_PART})*(?::\w[\w.-]{{0,127}})?(?:@sha256:[0-9a-f]{{64}})?",
     re.ASCII,
 )
+MOST_BEFORE = 1_000
+"""Jobs after which one may run."""
 _DAY_MS = 86_400_000
 _LONGEST_VALUE = 120_000
 _LONGEST_VARIABLE = 200
@@ -132,8 +135,17 @@ def _check_label(text: str) -> str:
 
 def _check_url(text: str) -> str:
     if not _URL.fullmatch(text):
-        raise _refusal(f"{text!r} is not a URL", "write s3://bucket/path or file:///path")
+        hint = "write s3://bucket/path, file:///path or job:JOB/outputs"
+        raise _refusal(f"{text!r} is not a URL", hint)
     return text
+
+
+def _check_input(text: str) -> str:
+    try:
+        of_job = outputs.Reference.of(text)
+    except ValueError as error:
+        raise _refusal(str(error)) from None
+    return _check_url(text) if of_job is None else text
 
 
 def _check_image(text: str) -> str:
@@ -173,7 +185,7 @@ Value = Annotated[
 ]
 Command = Annotated[str, Field(min_length=1, max_length=65_536), AfterValidator(check_text)]
 Label = Annotated[str, Field(min_length=1, max_length=200), AfterValidator(_check_label)]
-Url = Annotated[str, AfterValidator(_check_url)]
+Input = Annotated[str, AfterValidator(_check_input)]
 Image = Annotated[str, Field(min_length=1, max_length=500), AfterValidator(_check_image)]
 Directory = Annotated[str, Field(min_length=1), AfterValidator(check_text)]
 Dockerfile = Annotated[str, AfterValidator(check_text), AfterValidator(_check_dockerfile)]
@@ -227,8 +239,12 @@ ByFamily = dict[str, ResourcesSection | None]
 class StorageSection(_Section):
     """Files that the tasks read."""
 
-    inputs: dict[Name, Url] = Field(
-        default={}, description="URL of each input, found by the task in $EVA_STORAGE/inputs/NAME."
+    inputs: dict[Name, Input] = Field(
+        default={},
+        description=(
+            "URL of each input, or job:JOB/outputs for what an earlier job of yours has written; "
+            "found by the task in $EVA_STORAGE/inputs/NAME."
+        ),
     )
 
 
@@ -554,7 +570,7 @@ class JobFile(_Section):
         default=None,
         description="Where to run; else the first partition whose rule matches, else the default.",
     )
-    after: Annotated[list[Reference], Field(max_length=1_000)] = Field(
+    after: Annotated[list[Reference], Field(max_length=MOST_BEFORE)] = Field(
         default=[],
         description="Ids or names of jobs of yours that have to succeed before this one runs.",
     )

@@ -17,7 +17,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from eva_master.model.errors import StorageError
 from eva_master.model.ids import Family, Workload
-from eva_master.model.job import Build, Program, TaskSpec, different
+from eva_master.model.job import Build, JobOutputs, Program, TaskSpec, different
 from eva_master.model.resources import Resources
 
 Part = TypeVar("Part", bound=Hashable)
@@ -36,6 +36,7 @@ class _Program:
     inputs: tuple[Pair, ...] = ()
     image: str = ""
     build: Build | None = None
+    outputs: tuple[JobOutputs, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +116,7 @@ class _Writer:
             self._pairs(program.inputs),
             program.image,
             program.build,
+            program.outputs,
         )
 
     def _pairs(self, pairs: Iterable[tuple[str, str]]) -> tuple[Pair, ...]:
@@ -172,6 +174,7 @@ def _program(stored: _Program, texts: Sequence[str]) -> Program:
         tuple((texts[key], texts[value]) for key, value in stored.inputs),
         stored.image,
         stored.build,
+        stored.outputs,
     )
 
 

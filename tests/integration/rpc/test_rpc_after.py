@@ -17,6 +17,7 @@ from eva_master.adapters.rpc._proto.api_pb2_grpc import JobsStub
 from eva_master.control.state.store import State
 from eva_master.model.errors import InvalidJob
 from eva_master.model.ids import JobId, Millis
+from eva_master.model.job import JobKind, JobOutputs
 from eva_master.model.records import Ended, Outcome
 from eva_master.model.states import JobState
 from eva_master.model.users import Role
@@ -103,6 +104,80 @@ async def test_a_name_that_several_active_jobs_have_is_refused_with_their_ids(
     # What was just submitted is known by its id, whatever else has its name.
     await scripted.jobs.Submit(submission("train", "prep", after_ids={"prep": "prep-2"}))
     assert scripted.loop.commands[-1].spec.depends_on == ("prep-2",)
+
+
+def reading(text: str, **more: object) -> pb.SubmitRequest:
+    yaml = JOB_YAML.format(name="reader") + f"storage: {{inputs: {{data: {text}}}}}\n"
+    return pb.SubmitRequest(job_yaml=yaml, file_name="reader.yaml", **more)
+
+
+async def test_outputs_of_own_jobs_are_inputs_however_long_ago_they_ended(
+    scripted: RpcMaster,
+) -> None:
+    def jobs(state: State) -> None:
+        add_job(state, spec("prep"))
+        ended(state, add_job(state, spec("sweep", tasks=3, kind=JobKind.ARRAY)))
+        ended(state, add_job(state, spec("old", tasks=3, kind=JobKind.ARRAY)))
+
+    await scripted.loop.change(jobs)
+    await scripted.loop.change(lambda state: state._forget_job(JobId("old-3")))
+    for text, given, outputs in (
+        ("job:prep/outputs/x", {}, JobOutputs("data", JobId("prep-1"), path="x")),
+        ("job:sweep/2/outputs", {}, JobOutputs("data", JobId("sweep-2"), index=2)),
+        ("job:old/outputs", {}, JobOutputs("data", JobId("old-3"), tasks=3)),
+        ("job:here/1/outputs", {"here": "sweep-2"}, JobOutputs("data", JobId("sweep-2"), index=1)),
+    ):
+        await scripted.jobs.Submit(reading(text, after_ids=given))
+        command = scripted.loop.commands[-1]
+        assert command.spec.depends_on == (outputs.job,)
+        assert command.spec.tasks[0].program.outputs == (outputs,)
+        assert [end.job for end in command.ended] == [outputs.job][: outputs.job != "prep-1"]
+    for text in ("job:sweep/3/outputs", "job:old/3/outputs"):
+        status, error = await refusal(scripted.jobs.Submit(reading(text)))
+        assert (status, type(error)) == (INVALID, InvalidJob)
+        assert "has no task '3'" in error.problems[0].message
+
+
+@pytest.mark.parametrize("role", [Role.USER, Role.OPERATOR])
+async def test_nobody_reads_the_outputs_of_others(scripted: RpcMaster, role: Role) -> None:
+    def theirs(state: State) -> None:
+        add_job(state, spec("secret", owner="bob"))
+        ended(state, add_job(state, spec("gone", owner="bob")))
+
+    await scripted.loop.change(theirs)
+    await scripted.loop.change(lambda state: state._forget_job(JobId("gone-2")))
+    ann = JobsStub(scripted.channel_of("ann", role))
+    told = set()
+    for reference in ("secret-1", "secret", "gone-2", "gone", "absent-7"):
+        for request in (
+            reading(f"job:{reference}/outputs"),
+            reading("job:x/outputs", after_ids={"x": reference}),
+        ):
+            status, error = await refusal(ann.Submit(request))
+            assert (status, type(error)) == (INVALID, InvalidJob)
+            (problem,) = error.problems
+            told.add((problem.message.replace(reference, "x"), problem.hint))
+    assert len(told) == 1
+    assert scripted.loop.commands == []
+
+
+@pytest.mark.parametrize(
+    ("run", "told"),
+    [
+        ("echo x > $EVA_STORAGE/shared/x", True),
+        ('echo x > "${EVA_STORAGE}"/shared', True),
+        ("""python -c 'os.path.join(os.environ["EVA_STORAGE"], "shared")'""", True),
+        ("echo x > $EVA_STORAGE/outputs/shared", False),
+        ("cat $EVA_STORAGE/inputs/x /mnt/shared", False),
+        ("echo $EVA_STORAGE/sharedness", False),
+    ],
+)
+async def test_a_directory_that_no_instance_shares_is_told_at_the_submission(
+    scripted: RpcMaster, run: str, told: bool
+) -> None:
+    yaml = f"name: a\nresources: {{cpus: 1, memory: 1GiB}}\nrun: |\n  {run}\n"
+    answer = await scripted.jobs.Submit(pb.SubmitRequest(job_yaml=yaml))
+    assert ["$EVA_STORAGE/shared" in note for note in answer.notes] == [True] * told
 
 
 @pytest.mark.parametrize("forgotten", [False, True])

@@ -9,28 +9,35 @@ import pytest
 from eva_master.adapters.rpc.workers.messages import order
 from eva_master.model import actions
 from eva_master.model.ids import JobId, RunId
-from eva_master.model.job import Program
+from eva_master.model.job import JobOutputs, Program
 from eva_master.model.resources import Resources
 from eva_worker import orders
 from eva_worker._proto import worker_pb2 as pb
+from eva_worker.errors import UnsupportedInput
+from eva_worker.files.inputs import Roots
 from eva_worker.link import wire
 
+TRUE = Program("true")
 GANG = actions.Gang(rank=1, size=3, address="10.0.0.7", port=20_003)
 
 
-def sent(**more: object) -> orders.Order:
-    task = actions.TaskOrder(
+def made(program: Program = TRUE, **more: object) -> actions.TaskOrder:
+    return actions.TaskOrder(
         run=RunId("g-1/1"),
         attempt=4,
         job=JobId("g-1"),
         index=1,
         workload="w",
-        program=Program("true"),
+        program=program,
         demand=Resources(0, 1000, 1024),
         grace_period_ms=60_000,
         **more,  # type: ignore[arg-type]
     )
-    return wire.order(pb.TaskOrder.FromString(order(task).SerializeToString()))
+
+
+def sent(program: Program = TRUE, **more: object) -> orders.Order:
+    message = order(made(program, **more))
+    return wire.order(pb.TaskOrder.FromString(message.SerializeToString()))
 
 
 @pytest.mark.parametrize("resume", [None, 0, 7])
@@ -63,6 +70,24 @@ def test_a_member_knows_its_part_of_each_batch(ppm: int, told: str) -> None:
     assert received.gang.environment["EVA_BATCH_SHARE"] == told
     assert float(told) == pytest.approx(ppm / 1e6)
     assert orders.Order.from_json(received.to_json()) == received
+
+
+def test_outputs_of_jobs_are_no_urls_to_an_agent_and_refused_by_one_that_knows_none() -> None:
+    outputs = JobOutputs("data", JobId("prep-1"), 2, 0, "a/b")
+    program = Program("true", inputs=(("set", "s3://b/x"),), outputs=(outputs,))
+    received = sent(program)
+    assert received.outputs == {"data": orders.JobOutputs("prep-1", 2, 0, "a/b")}
+    assert received.inputs == {"set": "s3://b/x"}
+    assert orders.Order.from_json(received.to_json()) == received
+    url = order(made(program)).inputs["data"]
+    assert url == str(received.outputs["data"]) == "job:prep-1/2/outputs/a/b"
+    with pytest.raises(UnsupportedInput):
+        Roots(["s3://", "file:///data"], "file:///objects").place(url)
+
+
+def test_a_url_alone_names_no_outputs() -> None:
+    received = sent(Program("true", inputs=(("data", "job:prep-1/outputs"),)))
+    assert (received.outputs, received.inputs) == ({}, {"data": "job:prep-1/outputs"})
 
 
 def test_an_order_that_an_earlier_agent_has_kept_is_read() -> None:

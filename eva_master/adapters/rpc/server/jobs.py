@@ -29,6 +29,7 @@ from eva_master.adapters.rpc.server.references import (
     only_job,
 )
 from eva_master.adapters.rpc.server.shown.buying import notes_on
+from eva_master.adapters.rpc.server.shown.storage import notes_on_storage
 from eva_master.adapters.rpc.workers.sessions import WorkerSessions
 from eva_master.model.accounting.tenants import TenantRules
 from eva_master.model.errors import InvalidJob, NotFound
@@ -78,6 +79,7 @@ class JobsService(JobsServicer):
         inputs: Where inputs may come from; the default roots if not given.
         tenants: Who belongs to which tenant.
         tasks_per_job: How many tasks a job may have.
+        shared: Whether the settings name a directory that all instances share.
     """
 
     def __init__(
@@ -93,6 +95,7 @@ class JobsService(JobsServicer):
         containers: bool = True,
         inputs: InputRoots | None = None,
         tasks_per_job: int = MOST_TASKS,
+        shared: bool = False,
     ) -> None:
         self._gateway = gateway
         self._sessions = sessions
@@ -108,6 +111,7 @@ class JobsService(JobsServicer):
         self._logs = StoredLogs(store)
         self._inputs = inputs
         self._tasks_per_job = tasks_per_job
+        self._shared = shared
 
     # -- commands --------------------------------------------------------------------------------
 
@@ -151,7 +155,8 @@ class JobsService(JobsServicer):
         reply = await self._gateway.command(event)
         short = (await self._gateway.model()).partitions.home(spec.partition).short
         doubts = () if short is None else short.doubts(spec)
-        return pb.SubmitResponse(job_id=reply.job or "", notes=(*doubts, *notes_on(spec)))
+        notes = (*doubts, *notes_on(spec), *notes_on_storage(spec, shared=self._shared))
+        return pb.SubmitResponse(job_id=reply.job or "", notes=notes)
 
     async def Check(  # noqa: N802
         self,
@@ -247,6 +252,7 @@ class JobsService(JobsServicer):
             containers=self._containers,
             inputs=self._inputs,
             find=find,
+            spec_of=find.spec_of if find else lambda _: None,
             tasks_allowed=self._tasks_per_job,
         )
 

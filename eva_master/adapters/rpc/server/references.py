@@ -13,6 +13,7 @@ from itertools import islice
 from eva_master.adapters.jobfile import Several
 from eva_master.model.errors import AmbiguousName, NotFound
 from eva_master.model.ids import JobId
+from eva_master.model.job import JobSpec
 from eva_master.model.records import Ended, Job
 from eva_master.model.states import TERMINAL_JOB
 from eva_master.ports.reading import Archive, JobRecord, ReadModel, TaskPage
@@ -121,6 +122,14 @@ class PredecessorFinder:
         return coming | {
             one: ids[stands_for] for one, stands_for in meant.items() if stands_for in ids
         }
+
+    def spec_of(self, job: JobId) -> JobSpec | None:
+        """What a job that was found is; `None` if it is still to come."""
+        known = self._model.jobs.get(job)
+        if known is not None:
+            return known.spec
+        record = self._archive.job(job, TaskPage(0, 1)) if job else None
+        return None if record is None else record.job.spec
 
     def ended(self, jobs: Iterable[JobId]) -> tuple[Ended, ...]:
         """How those of the jobs ended that were found and have ended."""

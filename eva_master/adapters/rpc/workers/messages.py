@@ -23,6 +23,7 @@ from eva_master.model.actions import (
 )
 from eva_master.model.events import Phase, RunReport
 from eva_master.model.ids import Millis, RunId
+from eva_master.model.job import JobOutputs
 from eva_master.model.records import Progress
 from eva_master.model.resources import Resources
 from eva_master.model.states import shell_code
@@ -102,7 +103,9 @@ def order(task: TaskOrder) -> pb.TaskOrder:
         run=program.run,
         env=dict(program.env),
         workdir=program.workdir or "",
-        inputs=dict(program.inputs),
+        # An agent of an earlier version knows no outputs, and refuses what is no URL.
+        inputs=dict(program.inputs) | {it.name: it.url for it in program.outputs},
+        outputs={it.name: _outputs(it) for it in program.outputs},
         grace_ms=task.grace_period_ms,
         resume=task.resume,
         checkpoint_of=task.checkpoint_of or "",
@@ -114,6 +117,12 @@ def order(task: TaskOrder) -> pb.TaskOrder:
         tasks=task.tasks,
         outputs_stored=task.outputs_stored,
         fork=merges.fork(task.fork) if task.fork else None,
+    )
+
+
+def _outputs(outputs: JobOutputs) -> pb.JobOutputs:
+    return pb.JobOutputs(
+        job_id=outputs.job, index=outputs.index, tasks=outputs.tasks, path=outputs.path
     )
 
 

@@ -77,6 +77,11 @@ class _Ec2(CloudProvider):
             rebalance_ms=section.spot.rebalance if section.spot else 0,
         )
 
+    def shares_storage(self, config: MasterConfig) -> bool:
+        from eva_master.app.clouds.ec2.wiring import section_of
+
+        return bool(section_of(config).storage_mount)
+
     def runs_containers(self, config: MasterConfig) -> bool:  # noqa: ARG002
         # What its workers run tasks in is their affair.
         return True
