@@ -4,7 +4,7 @@ BIN := $(VENV)/bin
 PROTO_VENV := .venv-proto
 PIP := -m pip install --disable-pip-version-check
 
-.PHONY: setup demo test long explore fuzz faults rest live forked-training check proto bench bundle lock clean
+.PHONY: setup demo test long root explore fuzz faults rest live forked-training check proto bench bundle lock clean
 
 setup: $(VENV)/.done
 
@@ -19,13 +19,17 @@ $(VENV)/.done: constraints.txt pyproject.toml iterator_sdk/pyproject.toml
 demo: setup
 	$(BIN)/python -m examples.demo
 
-# Several at once, and those that only wait beside them.
+# Several at once, and those that only wait beside them. No test needs root; `make root` runs the rest.
 test: setup
 	$(BIN)/python -m tests
 
 # What is left out there, so that it is done in a quarter of an hour; some minutes.
 long: setup
 	$(BIN)/python -m tests --long
+
+# What needs root, most of it dockerd too, long or not.
+root: setup
+	$(BIN)/python -m tests --root
 
 # Property tests with examples that no run has seen, and what takes too long for every change. What
 # they find becomes a fixed example.

@@ -1,6 +1,7 @@
 """Runs the tests: those that compute, and beside them those that mostly wait.
 
-What takes long is left out, unless it alone is asked for (`--long`).
+What takes long is left out, unless it alone is asked for (`--long`). What needs root is left out of
+both, unless it alone is asked for, long or not (`--root`).
 
 The output of the former is shown as it comes, that of the latter when they are over. Each part ends
 with pytest's closing line, and both lines are repeated at the end, with the tests that failed.
@@ -53,15 +54,18 @@ class Part:
     fine: tuple[int, ...] = ()
 
 
-def parts(colour: bool, *, long: bool = False) -> tuple[Part, Part]:
+def parts(colour: bool, *, long: bool = False, root: bool = False) -> tuple[Part, Part]:
     """The tests. Several run at once; of those that only wait, more.
 
     Args:
         colour: Whether the first part's output is to have colours.
         long: Whether these are the tests that take long, or all others.
+        root: Whether these are the tests that need root, all of them; the others need none.
     """
-    # Those that take long wait for longer, and there are few that compute.
-    which, beside = ("long", "5") if long else ("not long", "3")
+    # Tests that take long wait for longer, and few of them compute.
+    which, beside = ("not root and long", "5") if long else ("not root and not long", "3")
+    if root:
+        which, beside = "root", "5"
     main = ("-m", f"{which} and not waits", "--durations=30", "-n", "6", "--dist", "worksteal")
     shown = ("--color=yes",) if colour else ()
     waits = (
@@ -223,7 +227,12 @@ def _write(out: IO[bytes], text: str) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(prog="python -m tests", description=__doc__)
-    parser.add_argument("--long", action="store_true", help="run what takes long, and nothing else")
+    group = parser.add_mutually_exclusive_group()
+    group.add_argument("--long", action="store_true", help="run what takes long, and nothing else")
+    group.add_argument("--root", action="store_true", help="run what needs root, and nothing else")
     chosen = parser.parse_args()
+    if chosen.root and os.geteuid() != 0:
+        parser.error("only root can run the tests that need root")
     compile_tests()
-    sys.exit(run(*parts(colour=sys.stdout.isatty(), long=chosen.long), sys.stdout.buffer))
+    shown = parts(colour=sys.stdout.isatty(), long=chosen.long, root=chosen.root)
+    sys.exit(run(*shown, sys.stdout.buffer))

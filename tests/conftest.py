@@ -73,7 +73,10 @@ _REQUIREMENTS: dict[str, tuple[Callable[[], bool], str]] = {
     "docker": (dockerd.available, "EVA_REQUIRE_DOCKER"),
     "hosts": (hosts.available, "EVA_REQUIRE_DOCKER"),
     "published": (lambda: bool(os.environ.get("EVA_TEST_DATA")), "EVA_REQUIRE_DATA"),
+    "root": (lambda: os.geteuid() == 0, "EVA_REQUIRE_ROOT"),
 }
+# Engines and namespaces are root's: tests with these markers have the marker `root` as well.
+_OF_ROOT = ("docker", "gpu_docker", "hosts")
 
 
 def pytest_configure() -> None:
@@ -150,6 +153,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
                 f"({variable}=1 insists)",
                 yellow=True,
             )
+    # The last step: a notice names what is missing, which is seldom root alone.
+    for item in items:
+        if any(item.get_closest_marker(marker) for marker in _OF_ROOT):
+            item.add_marker("root")
 
 
 @pytest.fixture

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shlex
+from pathlib import Path
 from typing import TextIO, cast
 
 from rich.console import Console
@@ -50,13 +52,23 @@ def run_up(config: MasterConfig) -> None:
             console.print(f"In other terminals:  {told}", markup=False, soft_wrap=True)
         if prepared.told:
             console.print(prepared.told, markup=False, soft_wrap=True)
-        console.print("In another terminal:  eva submit examples/digits_mlp/job.yaml && eva top")
+        console.print(
+            f"In another terminal:  eva submit {first_job()} && eva top",
+            markup=False,
+            soft_wrap=True,
+        )
         console.print("Ctrl-C stores what runs, then ends the cluster and its emulated instances.")
 
     def tell_end(sentence: str) -> None:
         console.print(sentence, markup=False, highlight=False, soft_wrap=True)
 
     ended(asyncio.run(serve(config, power_off=True, on_open=tell, tell=tell_end)))
+
+
+def first_job() -> str:
+    """A job file to begin with, for a shell: an example of this checkout, or one to be written."""
+    example = Path(__file__).parents[2] / "examples" / "digits_mlp" / "job.yaml"
+    return shlex.quote(os.path.relpath(example)) if example.exists() else "job.yaml"
 
 
 def client_settings(config: MasterConfig) -> str:

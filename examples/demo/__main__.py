@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import shlex
+import shutil
 import signal
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import click
 from rich.console import Console
@@ -15,7 +19,7 @@ from eva_master.app.cli.session import console, print_json
 from eva_master.app.cli.views.explanation import told
 from eva_master.model.errors import EvaError
 from examples.demo.cluster import Cluster, DemoFailed
-from examples.demo.jobs import FIRST_WAVE, READERS, SECOND_WAVE, Submitter
+from examples.demo.jobs import EXAMPLES, FIRST_WAVE, READERS, SECOND_WAVE, Submitter
 from examples.demo.report import Report
 from examples.demo.screen import Screen
 from examples.demo.story import ENDED, Picture, Story, called, resumptions
@@ -178,6 +182,8 @@ def main(*, as_json: bool, keep: bool) -> None:
         out.print(f"\nState and logs are in {cluster.home}")
     else:
         cluster.remove()
+    if code == 0 and not as_json:
+        out.print(next_steps(), highlight=False, soft_wrap=True)
     sys.exit(code)
 
 
@@ -189,6 +195,15 @@ def _present(report: Report, *, as_json: bool, out: Console) -> None:
     out.print(report.show())
     left = "no process, no container" if report.contained else "no process"
     out.print(f"\n{report.took_s:.0f} s; nothing is left running: {left}.")
+
+
+def next_steps() -> str:
+    """The commands to try next, which work from the directory in which the demo was run."""
+    job = shlex.quote(os.path.relpath(EXAMPLES / "digits_mlp" / "job.yaml"))
+    eva = "eva"
+    if shutil.which(eva) is None:
+        eva = shlex.quote(os.path.relpath(Path(sys.executable).parent / eva))
+    return f"Next: {eva} up, and in another terminal {eva} submit --wait {job}"
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ import io
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -17,13 +18,14 @@ from pathlib import Path
 import docker
 import psutil
 import pytest
+import yaml
 from rich.console import Console
 
 from eva_master.adapters.rpc.messages import Bill, ClusterState, Instance, Job, Task
+from examples.demo.__main__ import next_steps
 from examples.demo.jobs import FIRST_WAVE, SECOND_WAVE
 from examples.demo.report import Report
 from examples.demo.story import Picture, Point, Story, resumptions
-from tests.fakes.docker import dockerd
 from tests.fakes.paths import short_tempdir
 
 ROOT = Path(__file__).parents[2]
@@ -42,12 +44,10 @@ def temporary() -> Iterator[Path]:
             process.kill()
 
 
-@pytest.fixture
+@pytest.fixture(params=["process", pytest.param("docker", marks=pytest.mark.docker)])
 def engine(request: pytest.FixtureRequest) -> str:
-    """The engine whose containers the demo is to use; empty for none, which CI does not accept."""
-    if dockerd.available() or os.environ.get("EVA_REQUIRE_DOCKER") == "1":
-        return str(request.getfixturevalue("docker_engine"))
-    return ""
+    """The engine whose containers the demo is to use; empty for none."""
+    return str(request.getfixturevalue("docker_engine")) if request.param == "docker" else ""
 
 
 def start(temporary: Path, *command: str, engine: str = "") -> subprocess.Popen[str]:
@@ -175,13 +175,11 @@ demo.main()
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    ("number", "runtime"),
-    [(signal.SIGINT, "any"), pytest.param(signal.SIGTERM, "none", marks=pytest.mark.explore)],
+    "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.explore)]
 )
 def test_an_interrupted_demo_leaves_nothing_behind(
-    number: signal.Signals, runtime: str, temporary: Path, engine: str
+    number: signal.Signals, temporary: Path, engine: str
 ) -> None:
-    engine = engine if runtime == "any" else ""
     demo = start(temporary, *DEMO, engine=engine)
     assert demo.stdout is not None
     assert any(" runs on " in line for line in demo.stdout)
@@ -193,6 +191,27 @@ def test_an_interrupted_demo_leaves_nothing_behind(
     assert demo.returncode == 130, heard
     assert "Interrupted" in told
     check_nothing_left(temporary, engine)
+
+
+def commands() -> tuple[list[str], list[str]]:
+    """What the last line says to type in two terminals."""
+    told = re.fullmatch(r"Next: (.*), and in another terminal (.*)", next_steps())
+    assert told
+    return shlex.split(told[1]), shlex.split(told[2])
+
+
+def test_its_last_line_is_to_be_typed_where_it_was_run(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    for directory in (ROOT, tmp_path):
+        monkeypatch.chdir(directory)
+        (eva, *up), (again, *submit, job) = commands()
+        assert (up, submit, again) == (["up"], ["submit", "--wait"], eva)
+        assert os.access(eva, os.X_OK)
+        assert yaml.safe_load(Path(job).read_text())["name"] == "digits-mlp"
+    (tmp_path / "eva").touch(mode=0o755)
+    assert commands()[0] == ["eva", "up"]
 
 
 LOG = """\

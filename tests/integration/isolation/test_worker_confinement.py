@@ -117,6 +117,7 @@ def spared() -> Iterator[None]:
     file.write_text(before)
 
 
+@pytest.mark.root
 async def test_a_confined_task_is_not_spared_when_memory_runs_out(
     spared: None, confined: Bench
 ) -> None:
@@ -124,6 +125,7 @@ async def test_a_confined_task_is_not_spared_when_memory_runs_out(
     assert confined.log.strip() == "0"
 
 
+@pytest.mark.root
 async def test_a_task_is_not_spared_when_memory_runs_out(spared: None, bench: Bench) -> None:
     assert (await bench.run("cat /proc/self/oom_score_adj")).code == 0
     assert bench.log.strip() == "0"
@@ -234,7 +236,7 @@ async def test_a_socket_that_the_next_agent_makes_is_seen(confined: Bench) -> No
     assert (await running).code == 0
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root has what is given up")
+@pytest.mark.root
 async def test_root_gives_its_rights_up_unless_it_may_keep_them(bench: Bench) -> None:
     if not works(confinement.NAMESPACES, bench):
         pytest.skip("needs mount namespaces")

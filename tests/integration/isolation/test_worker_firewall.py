@@ -61,7 +61,7 @@ print(json.dumps([done, *reached.values()]))
 """
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+@pytest.mark.root
 @pytest.mark.parametrize("program", ["nft", "iptables"])
 def test_tasks_reach_what_is_open_and_nothing_else(program: str) -> None:
     if not shutil.which(program):

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import re
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Collection
+from functools import partial
+from itertools import combinations
 from pathlib import Path
 
 import pytest
@@ -111,13 +115,91 @@ def test_tests_are_compiled_once_whatever_the_environment_says(
     assert made.stat().st_mtime_ns > before.st_mtime_ns
 
 
-def test_every_test_is_in_one_part() -> None:
-    main, waits = parts(colour=False)
-    assert main.command[main.command.index("-m", 2) + 1] == "not long and not waits"
-    assert waits.command[waits.command.index("-m", 2) + 1] == "not long and waits"
-    main, waits = parts(colour=False, long=True)
-    assert main.command[main.command.index("-m", 2) + 1] == "long and not waits"
-    assert waits.command[waits.command.index("-m", 2) + 1] == "long and waits"
+def lists() -> dict[str, Callable[[Collection[str]], bool]]:
+    """The lists of tests that `make test`, `make long` and `make root` run: whether by its markers.
+
+    The second part of each command looks for tests from end to end alone.
+    """
+    found: dict[str, Callable[[Collection[str]], bool]] = {}
+    for command in ("test", "long", "root"):
+        for part in parts(colour=False, long=command == "long", root=command == "root"):
+            expression = part.command[part.command.index("-m", 2) + 1]
+            found[f"{command}: {part.name}"] = partial(_chosen, expression)
+    return found
+
+
+def _chosen(expression: str, markers: Collection[str]) -> bool:
+    return bool(eval(expression, {}, {name: name in markers for name in ("root", "long", "waits")}))
+
+
+def test_every_combination_of_markers_is_in_one_list() -> None:
+    for count in range(4):
+        for markers in combinations(("root", "long", "waits"), count):
+            (only,) = [name for name, chooses in lists().items() if chooses(markers)]
+            assert only.startswith("root") == ("root" in markers)
+
+
+_LISTING = """
+import json, os
+def pytest_collection_finish(session):
+    found = {
+        it.nodeid: [*(mark.name for mark in it.iter_markers()), *map("@{}".format, it.fixturenames)]
+        for it in session.items
+    }
+    with open(os.environ["LISTED"], "w") as file:
+        json.dump(found, file)
+"""
+
+
+def collected(tmp_path: Path, *arguments: str) -> dict[str, set[str]]:
+    """The tests that a pytest of its own collects, with their markers and @fixtures.
+
+    None is left out for what this machine lacks.
+    """
+    (tmp_path / "listing.py").write_text(_LISTING)
+    insisting = ("TORCH", "GPU", "GPU_DOCKER", "DOCKER", "DATA", "ROOT")
+    environment = {
+        **os.environ,
+        **{f"EVA_REQUIRE_{what}": "1" for what in insisting},
+        "PYTHONPATH": os.pathsep.join((str(tmp_path), str(ROOT))),
+        "LISTED": str(tmp_path / "listed.json"),
+    }
+    command = [*PYTEST[:3], "-p", "no:cacheprovider", "-p", "listing", "--collect-only", "-qq"]
+    done = subprocess.run(
+        [*command, *arguments], cwd=ROOT, env=environment, capture_output=True, check=False
+    )
+    assert done.returncode == 0, done.stdout.decode()[-3000:]
+    listed: dict[str, list[str]] = json.loads((tmp_path / "listed.json").read_text())
+    return {test: set(markers) for test, markers in listed.items()}
+
+
+_OF_ROOT = {"root", "docker", "gpu_docker", "hosts", "@docker_engine", "@make_hosts"}
+
+
+@pytest.mark.long
+def test_every_test_runs_as_the_user_or_as_root(tmp_path: Path) -> None:
+    """A test that needs an engine or namespaces needs root, whether it says so or not."""
+    found = collected(tmp_path, "tests")
+    assert len(found) > 5_000
+    of_root = 0
+    for test, markers in found.items():
+        (only,) = [name for name, chooses in lists().items() if chooses(markers)]
+        assert "waits" not in markers or test.startswith("tests/e2e/"), test
+        needs_root = bool(_OF_ROOT & markers)
+        assert only.startswith("root") == needs_root, test
+        of_root += needs_root
+    assert 100 < of_root < len(found) / 2
+
+
+@pytest.mark.parametrize(
+    ("expression", "of_root"), [("root and not waits", True), ("not root and not waits", False)]
+)
+def test_what_an_engine_is_needed_for_is_chosen_as_a_test_of_root(
+    expression: str, of_root: bool, tmp_path: Path
+) -> None:
+    found = collected(tmp_path, "-m", expression, "tests/conformance/test_runtimes.py")
+    assert found
+    assert {"docker" in markers for markers in found.values()} == {of_root}
 
 
 _WAITING = """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ import eva_master.app.master
 from eva_master.app import config as config_module
 from eva_master.app.cli import main
 from eva_master.app.config import MasterConfig
-from eva_master.app.local import client_settings
+from eva_master.app.local import client_settings, first_job
 
 
 @pytest.fixture
@@ -84,6 +85,18 @@ def test_up_says_how_to_find_a_cluster_that_is_not_where_the_command_looks(
     assert client_settings(MasterConfig(state_dir=usual)) == (
         f"export EVA_CONFIG={usual / 'client.yaml'}"
     )
+
+
+def test_the_first_job_is_an_example_where_there_is_one(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (job,) = shlex.split(first_job())
+    assert "name: digits-mlp" in Path(job).read_text().splitlines()
+    # As after `pip install`.
+    installed = tmp_path / "eva_master" / "app" / "local.py"
+    monkeypatch.setattr(eva_master.app.local, "__file__", str(installed))
+    assert first_job() == "job.yaml"
 
 
 def test_bad_settings_start_nothing(started: list[MasterConfig], tmp_path: Path) -> None:
