@@ -26,7 +26,7 @@ from examples.demo.story import ENDED, Picture, Story, called, resumptions
 from examples.demo.tasks import Tasks
 
 BUDGET_S = 900.0
-"""The demo takes two minutes; a machine that needs longer than this is taken for stuck."""
+"""The demo takes one to three minutes; a machine that needs longer than this is taken for stuck."""
 _PATIENCE_S = 45.0
 """The second wave comes when the readers have been kept apart, and after this time anyway."""
 _POLL_S = 0.5

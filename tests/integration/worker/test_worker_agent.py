@@ -21,7 +21,7 @@ import pytest
 
 from eva_worker._proto import worker_pb2 as pb
 from eva_worker.tasks.socket_places import make_socket_directory, socket_path
-from tests.fakes.paths import PYTHON
+from tests.fakes.paths import PYTHON, short_tempdir
 from tests.fakes.rpc.authority import authority
 from tests.fakes.rpc.master import DEADLINE_S, FakeMaster
 
@@ -391,7 +391,7 @@ async def test_progress_is_sampled(worker: Worker, master: FakeMaster) -> None:
 async def test_sockets_of_agents_whose_files_are_gone_are_removed(
     master: FakeMaster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with tempfile.TemporaryDirectory(dir="/tmp") as short:
+    with tempfile.TemporaryDirectory(dir=short_tempdir()) as short:
         monkeypatch.setenv("XDG_RUNTIME_DIR", short)
         gone = tmp_path / ("x" * 100)
         gone.mkdir()

@@ -20,6 +20,7 @@ from eva_worker.tasks.socket_places import (
     remove_abandoned,
     socket_path,
 )
+from tests.fakes.paths import short_tempdir
 
 ROOT = Path(__file__).parents[3]
 
@@ -29,7 +30,7 @@ def test_socket_is_in_the_tasks_directory_if_its_name_fits(
 ) -> None:
     assert socket_path(Path("/state/1")) == Path("/state/1/run/eva.sock")
     deep = Path("/") / ("x" * 100)
-    with tempfile.TemporaryDirectory(dir="/tmp") as short:
+    with tempfile.TemporaryDirectory(dir=short_tempdir()) as short:
         monkeypatch.setenv("XDG_RUNTIME_DIR", short)
         path = socket_path(deep)
         assert path.parents[1] == Path(short)
@@ -57,7 +58,7 @@ def test_socket_fits_whatever_the_user_is_called(
 @pytest.fixture
 def base(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A short directory in which the sockets of attempts with long paths are."""
-    with tempfile.TemporaryDirectory(dir="/tmp") as short:
+    with tempfile.TemporaryDirectory(dir=short_tempdir()) as short:
         monkeypatch.setenv("XDG_RUNTIME_DIR", short)
         yield Path(short)
 
