@@ -12,10 +12,10 @@ from collections.abc import Sequence
 
 from eva_master.control import failures, gangs, suspending, waiting
 from eva_master.control.alarms import Alarm
-from eva_master.control.arrays import failing
 from eva_master.control.context import Context
 from eva_master.control.deadlines import following
 from eva_master.control.elastic import resizing
+from eva_master.control.failing import arrays
 from eva_master.control.forks import epochs
 from eva_master.control.measure import learn
 from eva_master.control.planning import arriving
@@ -136,8 +136,8 @@ def _follow_array(context: Context, job: Job) -> None:
     if tasks.counts[RunState.SUCCEEDED] == job.spec.size:
         context.resting.pop(job.id, None)
         _succeed(context, job)
-    elif job.state is not JobState.ENDING and failing.all_over(context, job):
-        failing.end(context, job)
+    elif job.state is not JobState.ENDING and arrays.all_over(context, job):
+        arrays.end(context, job)
     elif job.state is JobState.PENDING:
         if tasks.counts[RunState.RUNNING]:
             _begin(context, job)

@@ -6,19 +6,17 @@ import re
 import signal
 
 from eva_master.control.alarms import Alarm
-from eva_master.control.arrays import failing
 from eva_master.control.context import Context
+from eva_master.control.failing import arrays, exit_rules
 from eva_master.control.replicas import settling
 from eva_master.control.supply import availability
 from eva_master.model import states
 from eva_master.model.events import RunReport
 from eva_master.model.ids import InstanceId, JobId, Millis, RunId, run_id
+from eva_master.model.job import ASKS_FOR_RETRY
 from eva_master.model.records import Failure, Job, TaskRun
 from eva_master.model.states import RunState
 from eva_master.model.values import replace
-
-TRY_AGAIN = 75
-"""Exit code (EX_TEMPFAIL) of a program that asks to be tried again, however soon it failed."""
 
 _SOON_MS = 30_000
 """A program that fails within this time of its start has done nothing yet."""
@@ -36,9 +34,6 @@ _MESSAGE_CHARACTERS = 600
 _BY_CHANCE = re.compile(r"\w*\d\w*|\btmp\w+|\b[0-9a-fA-F]{4,}\b")
 """Numbers, addresses and made-up names, which differ each time."""
 _COMPARED_CHARACTERS = 200
-_REPEATED = (
-    f"failed twice alike soon after its start, so not retried; to be retried, exit with {TRY_AGAIN}"
-)
 
 
 def observed(context: Context, run: TaskRun, report: RunReport) -> Failure:
@@ -107,8 +102,8 @@ def count(context: Context, job: Job, failure: Failure) -> None:
     else:
         _charged(context, job.id, first)
         job = replace(job, failures=job.failures + 1)
-        if (why := _final(job, job.failures, failure)) is not None:
-            context.put_job(failing.with_failure(context, job, failure, why))
+        if (why := exit_rules.final(job.spec, job.failures, failure)) is not None:
+            context.put_job(arrays.with_failure(context, job, failure, why))
             return
         wait, reason = _backoff_ms(context, job.failures), failure.reason
     not_before = Millis(context.now + wait)
@@ -125,14 +120,14 @@ def count_task(context: Context, run: TaskRun, failure: Failure) -> None:
         _charged(context, job.id, run.id)
         job = replace(job, failures=job.failures + 1)
         run = replace(run, failures=run.failures + 1)
-        if (why := _final(job, run.failures, failure)) is not None:
+        if (why := exit_rules.final(job.spec, run.failures, failure)) is not None:
             over = run.to(RunState.FAILED, context.now)
             context.put_run(replace(over, target=None, fetched=None, reason=why))
             # Other forks never wait for a place, so they do not go on without their own run.
             if settling.goes_on(context, run) and (run.extra or job.spec.forks == 1):
                 context.state.put_job(replace(job, reason=why))
             else:
-                failing.task_failed(context, job, replace(failure, reason=why))
+                arrays.task_failed(context, job, replace(failure, reason=why))
                 context.plan_wanted = True  # its place is free
             return
         wait, reason = _backoff_ms(context, run.failures), failure.reason
@@ -141,13 +136,6 @@ def count_task(context: Context, run: TaskRun, failure: Failure) -> None:
     # Nothing follows from it for the other tasks, so the job need not be converged.
     context.state.put_job(replace(job, reason=reason))
     context.alarms.at(not_before, Alarm.run(run.id))
-
-
-def _final(job: Job, failures: int, failure: Failure) -> str | None:
-    """Why there is no other attempt, `None` if there is one."""
-    if failures > job.spec.retries:
-        return f"{failure.reason}; no retries left" if job.spec.retries else failure.reason
-    return f"{failure.reason}; {_REPEATED}" if failure.repeated else None
 
 
 def _backoff_ms(context: Context, failures: int) -> int:
@@ -195,10 +183,10 @@ def _charged(context: Context, job: JobId, run: RunId) -> None:
 
 
 def _repeats(context: Context, run: TaskRun, report: RunReport) -> bool:
-    """Whether a task run failed soon after its start, as it did the last time."""
+    """Whether a task run failed soon after its start as it did the last time, and for certain."""
     early = context.failures.early.setdefault(run.job, {})
     code, ran_ms = report.exit_code, context.now - _began_ms(run)
-    if ran_ms > _SOON_MS or code in _FROM_OUTSIDE or code == TRY_AGAIN:
+    if ran_ms > _SOON_MS or code in _FROM_OUTSIDE or code == ASKS_FOR_RETRY:
         early.pop(run.id, None)
         return False
     # Where a long message begins depends on the length of what follows.
@@ -206,7 +194,7 @@ def _repeats(context: Context, run: TaskRun, report: RunReport) -> bool:
     way = hash((code, said, run.generation))
     repeated = early.get(run.id) == way
     early[run.id] = way
-    return repeated
+    return repeated and exit_rules.is_certain(code, report.message)
 
 
 def _bounded(message: str) -> str:

@@ -49,6 +49,10 @@ FIRST_TO_END = 10
 """So many failures before the first success stop an array whose job file does not say otherwise."""
 
 
+ASKS_FOR_RETRY = 75
+"""Exit code (EX_TEMPFAIL) of a program that asks to be tried again, however soon it failed."""
+
+
 class JobKind(StrEnum):
     """Whether the tasks of a job depend on each other."""
 
@@ -277,6 +281,8 @@ class JobSpec:
             millionths, as (members, rate) in order.
         scaling_apart: The same while its members are on several instances; empty if it is as fast.
         stragglers: What is done about late tasks of an array.
+        retry_on: Exit codes that are followed by another attempt though it is certain to fail.
+        fail_on: Exit codes that are followed by none.
         on_failure: What an array does about a task that failed for good.
         latency: Whether it counts as short where a policy of its own serves short jobs.
         pilots: How many tasks of an array are run first, so that they tell how long the others
@@ -332,6 +338,8 @@ class JobSpec:
     checkpoint_interval_ms: int = 0
     unique: bool = False
     on_failure: OnFailure = OnFailure.STOP
+    retry_on: tuple[int, ...] = ()
+    fail_on: tuple[int, ...] = ()
 
     @property
     def size(self) -> int:

@@ -142,7 +142,8 @@ class Failure:
         exit_code: Exit code of its program; `None` if it never ran.
         reason: What happened, for the user.
         blameless: Whether its instance was to blame.
-        repeated: Whether the program had failed the same way before, soon after its start.
+        repeated: Whether the program had failed the same way before, soon after its start, and
+            would fail again for certain.
     """
 
     exit_code: int | None

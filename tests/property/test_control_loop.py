@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eva_master.control import failures
 from eva_master.control.measure import ledger
 from eva_master.control.settings import Settings
 from eva_master.model.actions import TaskOrder
@@ -22,7 +21,7 @@ from eva_master.model.events import (
     SuspendRequested,
 )
 from eva_master.model.ids import Family, JobId, Millis, Price, RunId, Workload
-from eva_master.model.job import JobKind, JobSpec, Program, Stragglers, TaskSpec
+from eva_master.model.job import ASKS_FOR_RETRY, JobKind, JobSpec, Program, Stragglers, TaskSpec
 from eva_master.model.planning.suspension import Preemption
 from eva_master.model.resources import NOTHING, Resources
 from eva_master.model.states import JobState, RunState
@@ -168,7 +167,7 @@ def _world(
             # The task's own run may be slow, an extra one never is.
             arrival.duration_s * 1000 * (arrival.slow if first else 1),
             publishes=first or arrival.all_publish,
-            failures=[failures.TRY_AGAIN] * (arrival.failures if first else 0),
+            failures=[ASKS_FOR_RETRY] * (arrival.failures if first else 0),
         )
 
     settings = replace(settings, preemption=story.preemption)

@@ -10,6 +10,7 @@ from pydantic import (
     AfterValidator,
     AwareDatetime,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Discriminator,
     Field,
@@ -52,6 +53,8 @@ _IMAGE = re.compile(
 )
 MOST_BEFORE = 1_000
 """Jobs after which one may run."""
+_CODE = re.compile(r"[0-9]{1,3}", re.ASCII)
+_LAST_EXIT_CODE = 255
 _DAY_MS = 86_400_000
 _LONGEST_VALUE = 120_000
 _LONGEST_VARIABLE = 200
@@ -173,6 +176,23 @@ def _check_short(duration_ms: int) -> int:
     return duration_ms
 
 
+def _exit_codes(entries: Any) -> Any:
+    """The codes that a list names, each once; `3-5` stands for all from 3 to 5."""
+    if not isinstance(entries, list):
+        return entries  # The type is complained about.
+    codes: set[int] = set()
+    for entry in entries[:_LAST_EXIT_CODE]:
+        first, _, last = str(entry).partition("-")
+        bounds = [int(it) if _CODE.fullmatch(it) else 0 for it in (first, last or first)]
+        if isinstance(entry, bool) or not 1 <= bounds[0] <= bounds[1] <= _LAST_EXIT_CODE:
+            raise _refusal(
+                f"{str(entry)[:80]!r} is no exit code",
+                f"write codes from 1 to {_LAST_EXIT_CODE}, or ranges of them such as 64-78",
+            )
+        codes.update(range(bounds[0], bounds[1] + 1))
+    return sorted(codes)
+
+
 Name = Annotated[str, AfterValidator(check_name)]
 Reference = Annotated[str, AfterValidator(_check_reference)]
 Variable = Annotated[str, AfterValidator(check_variable)]
@@ -189,6 +209,23 @@ Input = Annotated[str, AfterValidator(_check_input)]
 Image = Annotated[str, Field(min_length=1, max_length=500), AfterValidator(_check_image)]
 Directory = Annotated[str, Field(min_length=1), AfterValidator(check_text)]
 Dockerfile = Annotated[str, AfterValidator(check_text), AfterValidator(_check_dockerfile)]
+ExitCodes = Annotated[
+    list[int],
+    BeforeValidator(_exit_codes),
+    Field(max_length=_LAST_EXIT_CODE),
+    WithJsonSchema(
+        {
+            "type": "array",
+            "maxItems": _LAST_EXIT_CODE,
+            "items": {
+                "anyOf": [
+                    {"type": "integer", "minimum": 1, "maximum": _LAST_EXIT_CODE},
+                    {"type": "string", "pattern": "^[0-9]{1,3}-[0-9]{1,3}$"},
+                ]
+            },
+        }
+    ),
+]
 Rate = Annotated[float, Field(gt=0, le=1e9, allow_inf_nan=False, strict=True)]
 Count = Annotated[int, Field(strict=True)]
 Members = Annotated[int, Field(ge=1, le=1_000)]
@@ -559,6 +596,16 @@ class JobFile(_Section):
     )
     retries: Annotated[Count, Field(ge=0, le=1_000)] = Field(
         default=3, description="How many failures are followed by another attempt."
+    )
+    retry_on: ExitCodes = Field(
+        default=[],
+        description=(
+            "Exit codes, or ranges such as 64-78, that are always followed by another attempt "
+            "while there are retries, also where the program is certain to fail again."
+        ),
+    )
+    fail_on: ExitCodes = Field(
+        default=[], description="Exit codes, likewise, that are never followed by another attempt."
     )
     max_duration: PositiveDuration | None = Field(
         default=None, description="Running time after which the job is failed."

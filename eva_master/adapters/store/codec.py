@@ -98,7 +98,10 @@ _NOTHING: frozenset[str] = frozenset()
 SPECS = Codec(
     TypeAdapter(list[JobSpec], config=_CONFIG),
     leave_out=frozenset({"tasks"}),
-    unsaid=[("split_batch",), ("training",), ("worth",), ("scaling_apart",), ("ps",), ("unique",)],
+    unsaid=[
+        *(("split_batch",), ("training",), ("worth",), ("scaling_apart",), ("ps",), ("unique",)),
+        *(("retry_on",), ("fail_on",)),
+    ],
 )
 """Without the tasks, see `eva_master.adapters.store.task_specs`."""
 RUNS = Codec(

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from eva_master.control.arrays import failing
 from eva_master.control.context import Context
+from eva_master.control.failing import arrays
 from eva_master.control.forks import copies
 from eva_master.control.forks.letting_go import let_go
 from eva_master.control.replicas import outputs
@@ -97,4 +97,4 @@ def _fail_with_the_last(
     if not failed or not ends or any(it.state not in TERMINAL_RUN for it in runs):
         return
     first = failed[0]
-    failing.task_failed(context, job, Failure(first.exit_code or None, first.reason))
+    arrays.task_failed(context, job, Failure(first.exit_code or None, first.reason))

@@ -9,13 +9,12 @@ from unittest.mock import patch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eva_master.control import failures
 from eva_master.control.readside import shown_tasks
 from eva_master.control.readside.model import ClusterModel
 from eva_master.control.state.store import State
 from eva_master.model.events import CancelRequested, JobSubmitted
 from eva_master.model.ids import Family, JobId, Millis, RunId, Workload
-from eva_master.model.job import JobKind, JobSpec, Program, TaskSpec
+from eva_master.model.job import ASKS_FOR_RETRY, JobKind, JobSpec, Program, TaskSpec
 from eva_master.model.records import Job, TaskRun
 from eva_master.model.resources import NOTHING, Resources
 from eva_master.model.states import TERMINAL_RUN, JobState, RunState
@@ -108,7 +107,7 @@ def _world(story: Story) -> tuple[ChaoticWorld, Audience]:
         name = world.state.jobs[record.job].spec.name
         array = story.arrays[int(name.removeprefix("array"))]
         often = array.fails[record.index % len(array.fails)]
-        return Work(array.duration_s * 1000, failures=[failures.TRY_AGAIN] * often)
+        return Work(array.duration_s * 1000, failures=[ASKS_FOR_RETRY] * often)
 
     world = ChaoticWorld(
         CATALOG,

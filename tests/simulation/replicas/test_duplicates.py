@@ -9,12 +9,11 @@ import pytest
 
 from eva_master.adapters.store import SqlJournal
 from eva_master.app.policy_registry import policies
-from eva_master.control import failures
 from eva_master.control.measure import ledger
 from eva_master.model.actions import PlaceOutputs, StartTask, StopTask
 from eva_master.model.events import CancelRequested, OutputsPlaced, SuspendRequested
 from eva_master.model.ids import JobId, Millis, RunId
-from eva_master.model.job import Stragglers
+from eva_master.model.job import ASKS_FOR_RETRY, Stragglers
 from eva_master.model.records import TaskRun
 from eva_master.model.states import JobState, RunState
 from eva_master.simulation.cluster.delays import Delays
@@ -205,7 +204,7 @@ def test_a_task_fails_with_its_last_run() -> None:
     _fail(world, EXTRA)
     world.until(lambda: world.ended)
     found = world.state.jobs[LATE]
-    assert (found.state, found.exit_code) == (JobState.FAILED, failures.TRY_AGAIN)
+    assert (found.state, found.exit_code) == (JobState.FAILED, ASKS_FOR_RETRY)
     assert found.reason == f"task {EXTRA} exited with code 75; no retries left"
 
 
@@ -227,7 +226,7 @@ def _fail(world: World, run: RunId) -> None:
         assert known.instance is not None
         agent = world.workers._agents[known.instance]
         (attempt,) = [it for it in agent.present() if it.order.run == run]
-        attempt.work.failures.append(failures.TRY_AGAIN)
+        attempt.work.failures.append(ASKS_FOR_RETRY)
         agent.finish(attempt)
         world.until(lambda known=known: world.state.runs[run].history != known.history)
 

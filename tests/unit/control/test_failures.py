@@ -45,14 +45,14 @@ class Stage:
     """One instance, on which all tasks of one job are placed; time is told."""
 
     def __init__(
-        self, *, tasks: int = 1, gang: bool = False, retries: int = 3, **settings: int
+        self, *, tasks: int = 1, gang: bool = False, retries: int = 3, **codes: tuple[int, ...]
     ) -> None:
         self.now = 0
-        self.machine = Machine(State((OFFERING,)), Settings(round_gap_ms=0, **settings))  # type: ignore[arg-type]
+        self.machine = Machine(State((OFFERING,)), Settings(round_gap_ms=0))
         self._answer(self.machine.recover(Millis(0)))
         task = TaskSpec(Workload("w"), Program("true"), ((C, SIZE),))
         kind = JobKind.GANG if gang else JobKind.ARRAY
-        spec = JobSpec("job", "me", (task,) * tasks, kind=kind, retries=retries)
+        spec = JobSpec("job", "me", (task,) * tasks, kind=kind, retries=retries, **codes)
         self._answer(self.machine.handle([JobSubmitted("command", spec)], Millis(0)))
         up = [InstanceUp(BOX, Millis(0)), WorkerRegistered(BOX, 1, OFFERING.type.capacity, ())]
         self._answer(self.machine.handle(up, Millis(0)))
@@ -121,7 +121,8 @@ def test_a_program_that_fails_twice_alike_within_seconds_is_not_tried_again() ->
     stage.end()
     assert (stage.job.state, stage.job.failures, stage.job.exit_code) == ("failed", 2, 1)
     assert WORDS in stage.job.reason
-    assert "failed twice alike soon after its start" in stage.job.reason
+    said = "; failed twice alike within 30 s, so not retried. To be retried, exit with 75"
+    assert stage.job.reason == f"task job-1/0 exited with code 1: {WORDS}{said}"
 
 
 @pytest.mark.parametrize(
@@ -183,20 +184,100 @@ def test_numbers_and_names_by_chance_do_not_make_a_failure_another_one(
 ) -> None:
     stage = Stage()
     stage.begin()
-    stage.end(message=f"its log ends: {first}")
+    stage.end(message=f"its log ends: {first}", code=127)
     stage.begin()
-    stage.end(message=f"its log ends: {second}")
+    stage.end(message=f"its log ends: {second}", code=127)
     assert stage.job.state == "failed"
 
 
-@pytest.mark.parametrize("code", [255, 139, -11, 134])
-def test_codes_that_only_the_program_itself_ends_with_count_as_its_failure(code: int) -> None:
-    """A crash, or a code that is no signal's."""
+MODULE = "ModuleNotFoundError: No module named 'nope'"
+
+
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        (126, "its log ends: bash: ./prep.sh: Permission denied"),
+        (127, "its log ends: bash: line 1: trian: command not found"),
+        (1, f'its log ends: File "a.py", line 3, in <module> | import nope | {MODULE}'),
+        (1, f"out of memory; its log ends: {MODULE}"),
+        (1, "its log ends: ImportError: cannot import name 'x' from 'y' (/work/y.py)"),
+        (1, f"its log ends: {MODULE} | E0000 launch: worker 0 failed"),
+        (2, "its log ends: python: can't open file '/w/trian.py': [Errno 2] No such file or dir"),
+        (1, "its log ends: /usr/bin/python: No module named trian"),
+        (1, "its log ends: Error: Cannot find module '/w/a.js' | code: 'MODULE_NOT_FOUND', | }"),
+        (2, 'its log ends: Can\'t open perl script "a.pl": No such file or directory'),
+        (1, "its log ends: ruby: No such file or directory -- a.rb (LoadError)"),
+        (2, "its log ends: Fatal error: cannot open file 'a.R': No such file or directory"),
+        (1, "its log ends: Error: Could not find or load main class Train"),
+        (2, "its log ends: sh: 0: cannot open prep.sh: No such file"),
+    ],
+)
+def test_what_is_certain_to_fail_again_is_not_tried_a_third_time(code: int, message: str) -> None:
     stage = Stage()
     for _ in range(2):
         stage.begin()
-        stage.end(code=code)
+        stage.end(code=code, message=message)
     assert (stage.job.state, stage.job.failures) == ("failed", 2)
+    assert "failed twice alike within 30 s, so not retried" in stage.job.reason
+    # A shell that finds no program cannot be told to exit with another code.
+    assert ("exit with 75" in stage.job.reason) == (code < 126)
+
+
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        (1, "its log ends: FileNotFoundError: [Errno 2] No such file or directory: 'data.csv'"),
+        (1, "its log ends: ConnectionRefusedError: [Errno 111] Connection refused"),
+        (1, f"its log ends: {MODULE} | TimeoutError: no answer from the licence server"),
+        (1, "its log ends: warning: ImportError: apex is not there | bye"),
+        (139, "its log ends: Segmentation fault"),
+        (255, ""),
+        (134, "its log ends: terminate called"),
+        (None, "no such object: blobs/ab"),
+    ],
+)
+def test_all_other_failures_use_up_the_retries(code: int | None, message: str) -> None:
+    stage = Stage(retries=3)
+    for failures in (1, 2, 3):
+        stage.begin()
+        stage.end(code=code, message=message, never_started=code is None)
+        assert (stage.job.state, stage.job.failures) == ("running", failures)
+    stage.begin()
+    stage.end(code=code, message=message, never_started=code is None)
+    assert stage.job.state == "failed"
+    assert stage.job.reason.endswith("; no retries left")
+
+
+@pytest.mark.parametrize("gang", [False, True])
+def test_codes_that_the_file_names_end_the_retries_at_once(gang: bool) -> None:
+    tasks = 2 if gang else 1
+    stage = Stage(tasks=tasks, gang=gang, fail_on=(3, 137))
+    for index in range(tasks):
+        stage.begin(index)
+    stage.end(0, code=137, after_ms=3_600 * SECOND_MS)
+    if gang:
+        stage.end(1, code=143, stopped=True)
+    assert (stage.job.state, stage.job.failures, stage.job.exit_code) == ("failed", 1, 137)
+    assert stage.job.reason.endswith("; 137 (SIGKILL) is in `fail_on`, so not retried")
+
+
+def test_codes_that_the_file_names_are_retried_though_they_are_certain() -> None:
+    stage = Stage(retries=2, retry_on=(1, 127))
+    for code in (127, 127):
+        stage.begin()
+        stage.end(code=code)
+        assert stage.job.state == "running"
+    stage.begin()
+    stage.end(code=127)
+    assert (stage.job.state, stage.job.failures) == ("failed", 3)
+    assert stage.job.reason.endswith("; no retries left")
+
+
+def test_the_instances_faults_are_excused_whatever_the_file_names() -> None:
+    stage = Stage(retries=0, fail_on=(1,))
+    stage.begin()
+    stage.end(blameless=True, message=NO_ROOM)
+    assert (stage.job.state, stage.job.failures) == ("running", 0)
 
 
 def test_tasks_of_an_array_that_fail_alike_are_each_tried_again() -> None:
@@ -209,15 +290,6 @@ def test_tasks_of_an_array_that_fail_alike_are_each_tried_again() -> None:
     stage.begin(1)
     stage.end(1)
     assert stage.job.outcome == "failed"
-
-
-def test_what_could_not_be_started_twice_for_one_reason_is_not_tried_again() -> None:
-    stage = Stage()
-    for _ in range(2):
-        stage.begin()
-        stage.end(code=None, never_started=True, message="no such object: blobs/ab")
-    assert stage.job.state == "failed"
-    assert "could not be started: no such object" in stage.job.reason
 
 
 @pytest.mark.parametrize("gang", [False, True])

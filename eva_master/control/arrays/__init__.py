@@ -1,1 +1,0 @@
-"""Arrays: what becomes of one of whose tasks some fail for good."""
