@@ -8,7 +8,15 @@ from typing import Any, NamedTuple, TypeVar
 
 from pydantic import ValidationError
 
-from eva_master.adapters.jobfile import after, deadlines, elastic, forks, outputs, worth
+from eva_master.adapters.jobfile import (
+    after,
+    deadlines,
+    elastic,
+    exit_codes,
+    forks,
+    outputs,
+    worth,
+)
 from eva_master.adapters.jobfile.images import (
     BuildContext,
     build_context,
@@ -36,7 +44,6 @@ from eva_master.model.catalog import Catalog, base_family, is_spot
 from eva_master.model.errors import InvalidJob, LimitExceeded, Problem, Unplaceable
 from eva_master.model.ids import MILLION, Family, Workload
 from eva_master.model.job import (
-    ASKS_FOR_RETRY,
     MOST_TASKS,
     JobKind,
     JobOutputs,
@@ -360,25 +367,13 @@ def _job_problems(document: Document, job: JobFile, name: str | None) -> list[Pr
         message = "the tasks of an array have no batch in common, so there is none to divide"
         hint = "write `kind: gang`, or remove it"
         problems.append(document.problem(("split_batch",), message, hint))
-    problems += _exit_code_problems(document, job)
+    problems += exit_codes.problems(document, job.retry_on, job.fail_on, job.retries)
     problems += _pilots_problems(document, job)
     problems += forks.problems(document, job)
     problems += worth.problems(document, job)
     problems += deadlines.problems(document, job)
     problems += after.self_problems(document, job, name or job.name or "")
     return problems
-
-
-def _exit_code_problems(document: Document, job: JobFile) -> Iterator[Problem]:
-    if job.retry_on and not job.retries:
-        message = "with `retries: 0` nothing is retried, whatever the exit code"
-        yield document.problem(("retry_on",), message, "write `retries: 1` or more, or remove it")
-    if both := sorted(set(job.retry_on) & set(job.fail_on)):
-        message = f"{', '.join(map(str, both))} is in `retry_on` as well"
-        yield document.problem(("fail_on",), message, "leave it in one of the two")
-    if ASKS_FOR_RETRY in job.fail_on:
-        message = f"a program that exits with {ASKS_FOR_RETRY} asks to be retried"
-        yield document.problem(("fail_on",), message, "leave it out, and use another code")
 
 
 def _pilots_problems(document: Document, job: JobFile) -> Iterator[Problem]:

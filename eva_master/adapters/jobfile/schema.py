@@ -10,7 +10,6 @@ from pydantic import (
     AfterValidator,
     AwareDatetime,
     BaseModel,
-    BeforeValidator,
     ConfigDict,
     Discriminator,
     Field,
@@ -18,9 +17,9 @@ from pydantic import (
     WithJsonSchema,
     model_validator,
 )
-from pydantic_core import PydanticCustomError
 
 from eva_master.adapters.jobfile import outputs
+from eva_master.adapters.jobfile.exit_codes import ExitCodes, refusal
 from eva_master.adapters.text.quantities import (
     Dollars,
     DollarsPerHour,
@@ -53,8 +52,6 @@ _IMAGE = re.compile(
 )
 MOST_BEFORE = 1_000
 """Jobs after which one may run."""
-_CODE = re.compile(r"[0-9]{1,3}", re.ASCII)
-_LAST_EXIT_CODE = 255
 _DAY_MS = 86_400_000
 _LONGEST_VALUE = 120_000
 _LONGEST_VARIABLE = 200
@@ -65,11 +62,6 @@ _RESERVED = frozenset(
 )
 
 
-def _refusal(message: str, hint: str = "") -> PydanticCustomError:
-    # As a parameter, since pydantic would take braces in a message for parameters of its own.
-    return PydanticCustomError("refused", "{message}", {"message": message, "hint": hint})
-
-
 def check_name(name: str) -> str:
     """Check the name of a job, task or input, which becomes part of ids, paths and URLs.
 
@@ -77,7 +69,7 @@ def check_name(name: str) -> str:
         ValueError: The name is not allowed.
     """
     if not _NAME.fullmatch(name):
-        raise _refusal(
+        raise refusal(
             f"{name!r} cannot be a name",
             "use up to 63 letters, digits, '.', '_' and '-', starting with a letter or digit",
         )
@@ -86,7 +78,7 @@ def check_name(name: str) -> str:
 
 def _check_reference(text: str) -> str:
     if not _REFERENCE.fullmatch(text):
-        raise _refusal(f"{text[:80]!r} cannot be a job", "write the id or the name of a job")
+        raise refusal(f"{text[:80]!r} cannot be a job", "write the id or the name of a job")
     return text
 
 
@@ -97,11 +89,11 @@ def check_variable(name: str) -> str:
         ValueError: The name is not allowed or reserved for the cluster.
     """
     if not _VARIABLE.fullmatch(name) or len(name) > _LONGEST_VARIABLE:
-        raise _refusal(
+        raise refusal(
             f"{name[:80]!r} cannot be an environment variable", "use letters, digits and '_'"
         )
     if name.startswith("EVA_") or name in _RESERVED:
-        raise _refusal(f"{name} is set by the cluster", "choose another name")
+        raise refusal(f"{name} is set by the cluster", "choose another name")
     return name
 
 
@@ -112,7 +104,7 @@ def check_text(text: str) -> str:
         ValueError: It holds a NUL character.
     """
     if "\0" in text:
-        raise _refusal("must not hold a NUL character")
+        raise refusal("must not hold a NUL character")
     return text
 
 
@@ -123,7 +115,7 @@ def check_value(text: str) -> str:
         ValueError: It is longer, or holds a NUL character.
     """
     if len(text) > _LONGEST_VALUE or len(text.encode(errors="replace")) > _LONGEST_VALUE:
-        raise _refusal(
+        raise refusal(
             f"must be at most {_LONGEST_VALUE:,} bytes long",
             "put it into a file of the working directory",
         )
@@ -132,14 +124,14 @@ def check_value(text: str) -> str:
 
 def _check_label(text: str) -> str:
     if not text.isprintable():
-        raise _refusal("must be one line of printable text")
+        raise refusal("must be one line of printable text")
     return text
 
 
 def _check_url(text: str) -> str:
     if not _URL.fullmatch(text):
         hint = "write s3://bucket/path, file:///path or job:JOB/outputs"
-        raise _refusal(f"{text!r} is not a URL", hint)
+        raise refusal(f"{text!r} is not a URL", hint)
     return text
 
 
@@ -147,50 +139,33 @@ def _check_input(text: str) -> str:
     try:
         of_job = outputs.Reference.of(text)
     except ValueError as error:
-        raise _refusal(str(error)) from None
+        raise refusal(str(error)) from None
     return _check_url(text) if of_job is None else text
 
 
 def _check_image(text: str) -> str:
     if not _IMAGE.fullmatch(text):
-        raise _refusal(f"{text!r} is not an image", "write repo/name:tag; the name in lower case")
+        raise refusal(f"{text!r} is not an image", "write repo/name:tag; the name in lower case")
     return text
 
 
 def _check_dockerfile(text: str) -> str:
     path = PurePosixPath(text)
     if path.is_absolute() or ".." in path.parts or not path.parts:
-        raise _refusal("must be a path inside the build context", "write Dockerfile")
+        raise refusal("must be a path inside the build context", "write Dockerfile")
     return str(path)
 
 
 def _check_long(duration_ms: int) -> int:
     if not 0 < duration_ms <= 3_660 * _DAY_MS:
-        raise _refusal("must be more than zero and at most ten years")
+        raise refusal("must be more than zero and at most ten years")
     return duration_ms
 
 
 def _check_short(duration_ms: int) -> int:
     if duration_ms > _DAY_MS:
-        raise _refusal("must be at most one day")
+        raise refusal("must be at most one day")
     return duration_ms
-
-
-def _exit_codes(entries: Any) -> Any:
-    """The codes that a list names, each once; `3-5` stands for all from 3 to 5."""
-    if not isinstance(entries, list):
-        return entries  # The type is complained about.
-    codes: set[int] = set()
-    for entry in entries[:_LAST_EXIT_CODE]:
-        first, _, last = str(entry).partition("-")
-        bounds = [int(it) if _CODE.fullmatch(it) else 0 for it in (first, last or first)]
-        if isinstance(entry, bool) or not 1 <= bounds[0] <= bounds[1] <= _LAST_EXIT_CODE:
-            raise _refusal(
-                f"{str(entry)[:80]!r} is no exit code",
-                f"write codes from 1 to {_LAST_EXIT_CODE}, or ranges of them such as 64-78",
-            )
-        codes.update(range(bounds[0], bounds[1] + 1))
-    return sorted(codes)
 
 
 Name = Annotated[str, AfterValidator(check_name)]
@@ -209,23 +184,6 @@ Input = Annotated[str, AfterValidator(_check_input)]
 Image = Annotated[str, Field(min_length=1, max_length=500), AfterValidator(_check_image)]
 Directory = Annotated[str, Field(min_length=1), AfterValidator(check_text)]
 Dockerfile = Annotated[str, AfterValidator(check_text), AfterValidator(_check_dockerfile)]
-ExitCodes = Annotated[
-    list[int],
-    BeforeValidator(_exit_codes),
-    Field(max_length=_LAST_EXIT_CODE),
-    WithJsonSchema(
-        {
-            "type": "array",
-            "maxItems": _LAST_EXIT_CODE,
-            "items": {
-                "anyOf": [
-                    {"type": "integer", "minimum": 1, "maximum": _LAST_EXIT_CODE},
-                    {"type": "string", "pattern": "^[0-9]{1,3}-[0-9]{1,3}$"},
-                ]
-            },
-        }
-    ),
-]
 Rate = Annotated[float, Field(gt=0, le=1e9, allow_inf_nan=False, strict=True)]
 Count = Annotated[int, Field(strict=True)]
 Members = Annotated[int, Field(ge=1, le=1_000)]
@@ -381,7 +339,7 @@ class MergeSection(_Section):
 
 def _check_equal(entry: Any) -> Any:
     if isinstance(entry, dict) and (elastic := {"least", "most"} & entry.keys()):
-        raise _refusal(
+        raise refusal(
             f"{sorted(elastic)[0]!r} has no place in a list: an elastic gang has equal tasks",
             "write `tasks: {least: 1, most: 8}` instead of the list",
         )
