@@ -12,7 +12,7 @@ from eva_master.adapters.jobfile import (
     after,
     deadlines,
     elastic,
-    exit_codes,
+    failures,
     forks,
     outputs,
     worth,
@@ -27,15 +27,8 @@ from eva_master.adapters.jobfile.images import (
 from eva_master.adapters.jobfile.inputs import InputRoots
 from eva_master.adapters.jobfile.partition import ANYWHERE, Placement
 from eva_master.adapters.jobfile.placement import unplaceable
-from eva_master.adapters.jobfile.schema import (
-    ByFamily,
-    JobFile,
-    ResourcesSection,
-    TaskSection,
-    check_name,
-    check_value,
-    check_variable,
-)
+from eva_master.adapters.jobfile.scalars import check_name, check_value, check_variable
+from eva_master.adapters.jobfile.schema import ByFamily, JobFile, ResourcesSection, TaskSection
 from eva_master.adapters.text import yamlfile
 from eva_master.adapters.text.cancellation import NEVER_CANCELLED, Cancellation
 from eva_master.adapters.text.yamlfile import Document, Path
@@ -49,7 +42,6 @@ from eva_master.model.job import (
     JobOutputs,
     JobSpec,
     Latency,
-    OnFailure,
     Program,
     Stragglers,
     TaskSpec,
@@ -170,7 +162,7 @@ def _spec(job: JobFile, tasks: tuple[TaskSpec, ...]) -> JobSpec:
         launch_ms=job.delays.launch,
         concurrency=job.concurrency,
         stragglers=Stragglers(job.stragglers),
-        on_failure=_on_failure(job),
+        on_failure=failures.on_failure_of(job),
         retry_on=tuple(job.retry_on),
         fail_on=tuple(job.fail_on),
         latency=Latency(job.latency),
@@ -187,13 +179,6 @@ def _spec(job: JobFile, tasks: tuple[TaskSpec, ...]) -> JobSpec:
         unique=job.unique,
         ps=elastic.parameter_servers(job),
     )
-
-
-def _on_failure(job: JobFile) -> OnFailure:
-    """What the job does about a task that failed for good: what the file says, of an array."""
-    if job.kind != "array":
-        return OnFailure.STOP
-    return OnFailure.CAUTIOUS if job.on_failure is None else OnFailure(job.on_failure)
 
 
 def _refuse(
@@ -359,15 +344,11 @@ def _job_problems(document: Document, job: JobFile, name: str | None) -> list[Pr
         message = "the tasks of a gang wait for each other, so none of them can run twice"
         hint = "write `kind: array`, or remove it"
         problems.append(document.problem(("stragglers",), message, hint))
-    if job.on_failure is not None and job.kind == "gang":
-        message = "all tasks of a gang run or none does, so none goes on without one that failed"
-        hint = "write `kind: array`, or remove it"
-        problems.append(document.problem(("on_failure",), message, hint))
     if job.split_batch and job.kind == "array":
         message = "the tasks of an array have no batch in common, so there is none to divide"
         hint = "write `kind: gang`, or remove it"
         problems.append(document.problem(("split_batch",), message, hint))
-    problems += exit_codes.problems(document, job.retry_on, job.fail_on, job.retries)
+    problems += failures.problems(document, job)
     problems += _pilots_problems(document, job)
     problems += forks.problems(document, job)
     problems += worth.problems(document, job)

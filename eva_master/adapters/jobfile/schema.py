@@ -2,24 +2,38 @@
 
 from __future__ import annotations
 
-import re
-from pathlib import PurePosixPath
 from typing import Annotated, Any, Literal
 
 from pydantic import (
-    AfterValidator,
     AwareDatetime,
     BaseModel,
     ConfigDict,
     Discriminator,
     Field,
     Tag,
-    WithJsonSchema,
     model_validator,
 )
 
-from eva_master.adapters.jobfile import outputs
-from eva_master.adapters.jobfile.exit_codes import ExitCodes, refusal
+from eva_master.adapters.jobfile.scalars import (
+    Command,
+    Count,
+    Directory,
+    Dockerfile,
+    ExitCodes,
+    Image,
+    Input,
+    Label,
+    Members,
+    Name,
+    PositiveDuration,
+    Rate,
+    Reference,
+    ShortDuration,
+    Text,
+    Value,
+    Variable,
+    refusal,
+)
 from eva_master.adapters.text.quantities import (
     Dollars,
     DollarsPerHour,
@@ -39,156 +53,8 @@ from eva_master.model.job import (
     Training,
 )
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
-_REFERENCE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
-_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_URL = re.compile(r"[a-z][a-z0-9+.-]*://\S+")
-# The grammar of references: [REGISTRY/]PATH[:TAG][@DIGEST].
-_PART = r"[a-z0-9]+(?:(?:\.|__?|-+)[a-z0-9]+)*"
-_IMAGE = re.compile(
-    r"(?:[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)*(?::[0-9]+)?/)?"
-    rf"{_PART}(?:/{_PART})*(?::\w[\w.-]{{0,127}})?(?:@sha256:[0-9a-f]{{64}})?",
-    re.ASCII,
-)
 MOST_BEFORE = 1_000
 """Jobs after which one may run."""
-_DAY_MS = 86_400_000
-_LONGEST_VALUE = 120_000
-_LONGEST_VARIABLE = 200
-_RESERVED = frozenset(
-    {"CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES"}
-    # Variables by which the members of a gang find each other.
-    | {"MASTER_ADDR", "MASTER_PORT", "NODE_RANK", "NNODES"}
-)
-
-
-def check_name(name: str) -> str:
-    """Check the name of a job, task or input, which becomes part of ids, paths and URLs.
-
-    Raises:
-        ValueError: The name is not allowed.
-    """
-    if not _NAME.fullmatch(name):
-        raise refusal(
-            f"{name!r} cannot be a name",
-            "use up to 63 letters, digits, '.', '_' and '-', starting with a letter or digit",
-        )
-    return name
-
-
-def _check_reference(text: str) -> str:
-    if not _REFERENCE.fullmatch(text):
-        raise refusal(f"{text[:80]!r} cannot be a job", "write the id or the name of a job")
-    return text
-
-
-def check_variable(name: str) -> str:
-    """Check the name of an environment variable of a task.
-
-    Raises:
-        ValueError: The name is not allowed or reserved for the cluster.
-    """
-    if not _VARIABLE.fullmatch(name) or len(name) > _LONGEST_VARIABLE:
-        raise refusal(
-            f"{name[:80]!r} cannot be an environment variable", "use letters, digits and '_'"
-        )
-    if name.startswith("EVA_") or name in _RESERVED:
-        raise refusal(f"{name} is set by the cluster", "choose another name")
-    return name
-
-
-def check_text(text: str) -> str:
-    """Check text that is passed to a process as an argument or variable.
-
-    Raises:
-        ValueError: It holds a NUL character.
-    """
-    if "\0" in text:
-        raise refusal("must not hold a NUL character")
-    return text
-
-
-def check_value(text: str) -> str:
-    """Check the value of an environment variable, which the kernel keeps below 128 KiB.
-
-    Raises:
-        ValueError: It is longer, or holds a NUL character.
-    """
-    if len(text) > _LONGEST_VALUE or len(text.encode(errors="replace")) > _LONGEST_VALUE:
-        raise refusal(
-            f"must be at most {_LONGEST_VALUE:,} bytes long",
-            "put it into a file of the working directory",
-        )
-    return check_text(text)
-
-
-def _check_label(text: str) -> str:
-    if not text.isprintable():
-        raise refusal("must be one line of printable text")
-    return text
-
-
-def _check_url(text: str) -> str:
-    if not _URL.fullmatch(text):
-        hint = "write s3://bucket/path, file:///path or job:JOB/outputs"
-        raise refusal(f"{text!r} is not a URL", hint)
-    return text
-
-
-def _check_input(text: str) -> str:
-    try:
-        of_job = outputs.Reference.of(text)
-    except ValueError as error:
-        raise refusal(str(error)) from None
-    return _check_url(text) if of_job is None else text
-
-
-def _check_image(text: str) -> str:
-    if not _IMAGE.fullmatch(text):
-        raise refusal(f"{text!r} is not an image", "write repo/name:tag; the name in lower case")
-    return text
-
-
-def _check_dockerfile(text: str) -> str:
-    path = PurePosixPath(text)
-    if path.is_absolute() or ".." in path.parts or not path.parts:
-        raise refusal("must be a path inside the build context", "write Dockerfile")
-    return str(path)
-
-
-def _check_long(duration_ms: int) -> int:
-    if not 0 < duration_ms <= 3_660 * _DAY_MS:
-        raise refusal("must be more than zero and at most ten years")
-    return duration_ms
-
-
-def _check_short(duration_ms: int) -> int:
-    if duration_ms > _DAY_MS:
-        raise refusal("must be at most one day")
-    return duration_ms
-
-
-Name = Annotated[str, AfterValidator(check_name)]
-Reference = Annotated[str, AfterValidator(_check_reference)]
-Variable = Annotated[str, AfterValidator(check_variable)]
-Text = Annotated[str, AfterValidator(check_text)]
-Value = Annotated[
-    str,
-    AfterValidator(check_value),
-    # Numbers are kept as they are written.
-    WithJsonSchema({"type": ["string", "number", "boolean"]}),
-]
-Command = Annotated[str, Field(min_length=1, max_length=65_536), AfterValidator(check_text)]
-Label = Annotated[str, Field(min_length=1, max_length=200), AfterValidator(_check_label)]
-Input = Annotated[str, AfterValidator(_check_input)]
-Image = Annotated[str, Field(min_length=1, max_length=500), AfterValidator(_check_image)]
-Directory = Annotated[str, Field(min_length=1), AfterValidator(check_text)]
-Dockerfile = Annotated[str, AfterValidator(check_text), AfterValidator(_check_dockerfile)]
-Rate = Annotated[float, Field(gt=0, le=1e9, allow_inf_nan=False, strict=True)]
-Count = Annotated[int, Field(strict=True)]
-Members = Annotated[int, Field(ge=1, le=1_000)]
-PositiveDuration = Annotated[Duration, AfterValidator(_check_long)]
-ShortDuration = Annotated[Duration, AfterValidator(_check_short)]
 
 
 def _form(value: Any) -> str:

@@ -417,7 +417,7 @@ def test_reference_names_every_key() -> None:
 
 def test_every_job_in_the_guide_is_accepted() -> None:
     blocks = re.findall(r"```yaml\n(.*?)```", (DOCS / "howto" / "jobs.md").read_text(), re.DOTALL)
-    assert len(blocks) == 7
+    assert len(blocks) >= 7
     for block in blocks:
         parse(block)
 

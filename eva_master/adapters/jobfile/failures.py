@@ -1,0 +1,33 @@
+"""What follows a failure, in job files: `on_failure`, `retry_on`, `fail_on`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from eva_master.adapters.jobfile.schema import JobFile
+from eva_master.adapters.text.yamlfile import Document
+from eva_master.model.errors import Problem
+from eva_master.model.job import ASKS_FOR_RETRY, OnFailure
+
+
+def on_failure_of(job: JobFile) -> OnFailure:
+    """What a job does about a task that failed for good: what its file says, of an array."""
+    if job.kind != "array":
+        return OnFailure.STOP
+    return OnFailure.CAUTIOUS if job.on_failure is None else OnFailure(job.on_failure)
+
+
+def problems(document: Document, job: JobFile) -> Iterator[Problem]:
+    """What is wrong between keys that are right one by one."""
+    if job.on_failure is not None and job.kind == "gang":
+        message = "all tasks of a gang run or none does, so none goes on without one that failed"
+        yield document.problem(("on_failure",), message, "write `kind: array`, or remove it")
+    if job.retry_on and not job.retries:
+        message = "with `retries: 0` nothing is retried, whatever the exit code"
+        yield document.problem(("retry_on",), message, "write `retries: 1` or more, or remove it")
+    if both := sorted(set(job.retry_on) & set(job.fail_on)):
+        message = f"{', '.join(map(str, both))} is in `retry_on` as well"
+        yield document.problem(("fail_on",), message, "leave it in one of the two")
+    if ASKS_FOR_RETRY in job.fail_on:
+        message = f"a program that exits with {ASKS_FOR_RETRY} asks to be retried"
+        yield document.problem(("fail_on",), message, "leave it out, and use another code")
