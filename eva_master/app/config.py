@@ -90,6 +90,7 @@ def _check_root(url: str) -> str:
 
 
 Url = Annotated[str, AfterValidator(_check_url)]
+PriceLimit = Annotated[float, Field(ge=1, le=1_000_000, allow_inf_nan=False)]
 InputRoot = Annotated[str, AfterValidator(_check_root)]
 Period = Annotated[Duration, AfterValidator(_check_period)]
 Ports = Annotated[
@@ -216,6 +217,8 @@ class MasterConfig(BaseConfig):
         spot_choice: How jobs with deadlines choose between spot instances, others and waiting;
             by default as the policy asks, or else `learned`.
         pool_share: The part of the work with little time to lose that may be in one spot pool.
+        price_limit: How many times the sum of its tasks' reservation prices on demand a new
+            instance may cost; `None` for any price.
         nodes: Machines of the operator's own, by name; see `NodeSection`.
         partitions: The parts that the cluster is divided into, by name; none if it is not divided.
         advertise: The host under which instances and users reach this machine, `None` for the ones
@@ -258,6 +261,7 @@ class MasterConfig(BaseConfig):
     preemption: Preemption = Preemption.NEVER
     spot_choice: SpotChoice | None = None
     pool_share: Share = MILLION
+    price_limit: PriceLimit | None = 4.0
     nodes: NodeSections = Field(default_factory=dict)
     partitions: Annotated[
         dict[PartitionName, PartitionSection], Field(max_length=MOST_PARTITIONS)

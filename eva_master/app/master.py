@@ -73,7 +73,7 @@ from eva_master.model.errors import EvaError, StorageError, StorageFull
 from eva_master.model.events import Tick
 from eva_master.model.fleet.nodes import offerings
 from eva_master.model.fleet.partitions import Partitions, with_nodes
-from eva_master.model.ids import Millis
+from eva_master.model.ids import MILLION, Millis
 from eva_master.ports import Clock, Inbox
 
 _STOP_GRACE_S = 1.0
@@ -120,6 +120,7 @@ def control_settings(config: MasterConfig) -> Settings:
         preemption=config.preemption,
         spot_choice=spot_choice_in(config),
         pool_share_ppm=config.pool_share,
+        price_limit_ppm=None if config.price_limit is None else round(config.price_limit * MILLION),
         nodes=owned_nodes(config.nodes),
         tenancy=tenancy(config.tenants, _lending(config)),
     )

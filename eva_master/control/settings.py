@@ -90,6 +90,8 @@ class Settings:
             multiples of its own `round_grid_ms`.
         tenancy: What tenants may have.
         spot_choice: How jobs with deadlines choose between spot instances, others and waiting.
+        price_limit_ppm: How many times the sum of its tasks' reservation prices on demand a new
+            instance may cost, in millionths; `None` for any price.
         pool_share_ppm: The part of the work with little time to lose that may be in one spot pool,
             in millionths.
     """
@@ -122,3 +124,4 @@ class Settings:
     tenancy: Tenancy = NO_TENANCY
     spot_choice: SpotChoice = SpotChoice.LEARNED
     pool_share_ppm: int = MILLION
+    price_limit_ppm: int | None = 4 * MILLION

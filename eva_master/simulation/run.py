@@ -60,8 +60,7 @@ from eva_master.simulation.scenario.submission import work_ms
 from eva_master.simulation.simulated_cluster import SimulatedCluster
 
 _PATIENCE = 20
-"""A simulation counts as stuck when no job, nor a task of an array, ended for this multiple of the
-longest of them."""
+"""A simulation is stuck when no job or task has ended for so many times the longest of them."""
 _ROUNDS_OF_PATIENCE = 3
 _DAY_MS = 86_400_000
 
@@ -92,7 +91,7 @@ class Setup:
             messages. The timing of rounds is not taken from it.
         preemption: What a job that waits may do to running jobs of lower priority.
         spot_choice: How jobs with deadlines choose between spot instances, others and waiting.
-        pool_share_ppm: See `eva_master.control.settings.Settings`.
+        pool_share_ppm: See `control.settings.Settings`; `price_limit_ppm` likewise.
         latency_ms: How long the planner and the object store take to answer.
         nodes: Owned nodes, which are there from the beginning to the end.
         partitions: How the cluster is divided; when its parts plan is theirs to say.
@@ -121,6 +120,7 @@ class Setup:
     preemption: Preemption = Preemption.NEVER
     spot_choice: SpotChoice = SpotChoice.LEARNED
     pool_share_ppm: int = MILLION
+    price_limit_ppm: int | None = 4 * MILLION
     latency_ms: int = 0
     nodes: tuple[OwnedNode, ...] = ()
     partitions: Partitions = WHOLE
@@ -545,6 +545,7 @@ def _settings(setup: Setup) -> Settings:
         preemption=setup.preemption,
         spot_choice=setup.spot_choice,
         pool_share_ppm=setup.pool_share_ppm,
+        price_limit_ppm=setup.price_limit_ppm,
         nodes={node.name: node for node in setup.nodes},
         partitions=setup.partitions,
         tenancy=setup.tenancy,

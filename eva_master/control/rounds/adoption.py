@@ -45,7 +45,7 @@ def adopt(context: Context, decision: Decision, partition: str) -> dict[int, Ins
                 offering=replace(offering, unavailable_until=None, why_unavailable=""),
                 history=((InstanceState.LAUNCHING.value, int(context.now)),),
                 requested_ms=context.now,
-                reason="" if pool is None else pool.reason,
+                reason=launch.reason if pool is None else pool.reason,
                 pool="" if pool is None else pool.name,
                 partition=partition,
                 on_demand=on_demand_price(state.catalog, offering),

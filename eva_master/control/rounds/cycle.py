@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
+from operator import is_not
 
 from eva_master.control import limits
 from eva_master.control.alarms import Alarm, Wake
 from eva_master.control.context import Context
+from eva_master.control.deadlines.hurry import hurry
 from eva_master.control.lending import payments
 from eva_master.control.planning import arriving
 from eva_master.control.planning.parts import events, part_of
@@ -19,6 +21,7 @@ from eva_master.control.planning.validate_standing import without
 from eva_master.control.pools import filling
 from eva_master.control.rounds.adoption import adopt
 from eva_master.control.rounds.allowance import afforded, allowance, leeway
+from eva_master.control.rounds.price_limit import Masked, PriceLimit
 from eva_master.control.rounds.quotas import TenantLimits
 from eva_master.control.rounds.withheld import withheld
 from eva_master.control.supply import availability
@@ -26,13 +29,14 @@ from eva_master.model.actions import RequestPlan
 from eva_master.model.changes import Round
 from eva_master.model.events import PlanReady
 from eva_master.model.fleet.partitions import Partition, month_of
-from eva_master.model.ids import InstanceId, JobId, Millis, RunId, job_of
+from eva_master.model.ids import InstanceId, JobId, Millis, OfferingId, RunId, job_of
 from eva_master.model.planning.plan import Assign, Plan, PolicyMemory
 from eva_master.model.planning.reasons import Reasons
 from eva_master.model.planning.sizes import with_sizes
 from eva_master.model.planning.snapshot import UNLIMITED, InstanceView, JobView, Snapshot
 from eva_master.packing import forks, stragglers
 from eva_master.packing.reserving import Occasion, Reserved, reserve
+from eva_master.packing.valuation.on_demand import OnDemandPrices
 
 
 class Cycle:
@@ -80,6 +84,12 @@ class Cycle:
         self._withheld: dict[JobId, Millis] = {}
         """Jobs that limits kept from starting, with the time: no room is kept for them."""
         self._tenants = TenantLimits(context, partition)
+        self._prices: tuple[tuple[object, object], OnDemandPrices] | None = None
+        """What tasks are worth on demand, and what that was made of."""
+        self._masked: Masked | None = None
+        """What the policy that plans was not to buy, since it is too dear."""
+        self._dear: frozenset[OfferingId] = frozenset()
+        """What the last plan was to buy though it is too dear."""
 
     def want(self, *, insists: bool = False, overdue: bool = False, at_once: bool = False) -> None:
         """Have a plan made; unless it insists, not if the policy would see what it has seen.
@@ -146,7 +156,9 @@ class Cycle:
         room = leeway(self._state, context.settings.limits, self.partition, context.now)
         if self._shown or room is not UNLIMITED:
             seen = replace(seen, joined=self._shown, leeway=room)
-        seen = self._tenants.admitted(seen)
+        pools = self.partition.short is not None or self._has_members()
+        self._masked = self._price_limit(seen).shown(seen, pools=pools)
+        seen = self._tenants.admitted(self._masked.snapshot)
         ignored = {*availability.paused_jobs(context), *self._withheld}
         self._reserved = reserve(seen, self._refused, ignored, context.settings.preemption)
         shown, memory = forks.hidden(self._reserved.snapshot), self._memory
@@ -260,20 +272,25 @@ class Cycle:
             context.alarms.at(Millis(max(context.now, self._again_ms)), self._again_alarm)
         whole = snapshot(self._state, context.now, context.settings)
         present = self._part(whole)
-        plan = event.plan if self._reserved is None else self._reserved.completed(event.plan)
+        price_limit, masked = self._price_limit(present), self._masked or Masked(present)
+        plan = price_limit.explained(event.plan, present, masked)
+        plan = plan if self._reserved is None else self._reserved.completed(plan)
         plan = self._tenants.completed(plan)
         plan = asked = lawful(present, without(plan, self._standing.taken))
         sizes = sizes_of(plan)
         as_it_is, present, whole = present, with_sizes(present, sizes), with_sizes(whole, sizes)
+        plan, dear = price_limit.within(plan, present)
+        priced = plan
         plan, put_off = availability.gate(context).passed(present, plan)
         plan = self._within_limits(plan, present, whole)
         cut = plan is not asked
         plan = forks.completed(present, stragglers.completed(present, plan))
         begun, plan = plan, self._tenants.within(plan, present)
-        decision = reconciled(as_it_is, plan, self._ordered())
+        decision, more = self._decision(price_limit, plan, priced, as_it_is, present)
+        self._note_dear(dear | more, masked, present)
         if plan is not begun and decision.places:  # the next plan knows what is left
             self.want(insists=True)
-        self._cut = cut or bool(decision.dropped)
+        self._cut = cut or bool(decision.dropped or masked.offerings or more)
         self._note_urgent(decision, put_off=put_off)
         names = adopt(context, decision, self.partition.name)
         ours = [it for it in self._state.lending.in_force() if self._has(it)]
@@ -333,6 +350,47 @@ class Cycle:
         jobs = withheld(context, self.partition, asked, plan, whole)
         self._withheld.update(dict.fromkeys(jobs, context.now))
         return plan
+
+    def _price_limit(self, now: Snapshot) -> PriceLimit:
+        """How much may be paid for the tasks of the partition."""
+        state, settings = self._state, self._context.settings
+        sources = state.catalog, state.standalone.known
+        if self._prices is None or any(map(is_not, self._prices[0], sources)):
+            sold = tuple(filter(self.partition.sells, state.catalog))
+            self._prices = sources, OnDemandPrices(sold, state.standalone.known)
+        hasty = hurry(state, now, self._context.now, settings).jobs
+        return PriceLimit(settings.price_limit_ppm, self._prices[1], hasty, self._dear)
+
+    def _decision(
+        self,
+        price_limit: PriceLimit,
+        plan: Plan,
+        priced: Plan,
+        as_it_is: Snapshot,
+        present: Snapshot,
+    ) -> tuple[Decision, frozenset[OfferingId]]:
+        """What of a plan can be carried out, and what is too dear without the rest of it."""
+        dropped, dear = dict[RunId, None](), frozenset[OfferingId]()
+        while True:
+            decision = reconciled(as_it_is, plan, self._ordered())
+            dropped.update(dict.fromkeys(decision.dropped))
+            if plan is priced and not decision.dropped:
+                return decision, dear
+            kept, more = price_limit.within(without(plan, decision.dropped), present)
+            if not more:
+                return replace(decision, dropped=tuple(dropped)), dear
+            plan, dear = kept, dear | more
+
+    def _note_dear(self, dear: frozenset[OfferingId], masked: Masked, now: Snapshot) -> None:
+        """Have the policy look for something cheaper, and look again when a deadline presses."""
+        self._dear = self._dear | dear if dear else frozenset()
+        if dear:
+            self.want(insists=True)
+        if dear or masked.offerings:
+            context = self._context
+            next_ms = hurry(self._state, now, context.now, context.settings).next_ms
+            if next_ms is not None:
+                context.alarms.at(next_ms, Alarm(Wake.AVAILABILITY))
 
     def _note_urgent(self, decision: Decision, *, put_off: bool) -> None:
         """Have those planned for who were kept back while the more urgent were."""

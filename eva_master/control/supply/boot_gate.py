@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from eva_master.learning.boots import Boots, Scope, lost_scope
+from eva_master.model.arithmetic.durations import clock
 from eva_master.model.catalog import Offering
 from eva_master.model.ids import JobId, Millis, RunId
 from eva_master.model.job import JobKind
@@ -147,7 +148,7 @@ class BootGate:
         if buys and streak is not None and streak.until_ms > self.now:
             what = "instances" if streak is self.boots.streaks.get(lost_scope(job)) else "boots"
             return (
-                f"nothing is bought for it until {_clock(streak.until_ms)}, since "
+                f"nothing is bought for it until {clock(streak.until_ms)}, since "
                 f"{streak.failures} {what} in a row failed; the last: {streak.why}"
             )
         for scope, why in suspects.items():
@@ -171,12 +172,6 @@ def _claimants(plan: Plan) -> Mapping[int, Sequence[JobId]]:
             if isinstance(key, int):
                 found[key].update(dict.fromkeys(jobs))
     return {key: tuple(jobs) for key, jobs in found.items()}
-
-
-def _clock(at: Millis) -> str:
-    """The time of day."""
-    minutes, seconds = divmod(at // 1000 % 86_400, 60)
-    return f"{minutes // 60:02}:{minutes % 60:02}:{seconds:02} UTC"
 
 
 def _units(seen: Snapshot, plan: Plan) -> list[tuple[JobId, dict[RunId, object]]]:

@@ -1,4 +1,4 @@
-"""How durations are written for people."""
+"""How durations and times of day are written for people."""
 
 from __future__ import annotations
 
@@ -13,3 +13,9 @@ def span(duration_ms: int) -> str:
     if seconds < 86_400:
         return f"{seconds // 3600}h {seconds % 3600 // 60}m"
     return f"{seconds // 86_400}d {seconds % 86_400 // 3600}h"
+
+
+def clock(at_ms: int) -> str:
+    """Write the time of day, in UTC."""
+    minutes, seconds = divmod(at_ms // 1000 % 86_400, 60)
+    return f"{minutes // 60:02}:{minutes % 60:02}:{seconds:02} UTC"

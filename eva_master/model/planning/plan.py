@@ -35,10 +35,12 @@ class NewInstance:
 
     Attributes:
         key: Its name in the plan, which assignments refer to.
+        reason: What users should know of why it is bought; empty if there is nothing unusual.
     """
 
     key: int
     offering: Offering
+    reason: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True)

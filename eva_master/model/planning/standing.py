@@ -27,6 +27,7 @@ class Pool:
         reason: Why they stay, for the user.
         closed: Those of the members that take nobody from a line for now.
         lent: Whether it is lent. Its members are live, and in no other pool.
+        room_for: For how many tasks an operator has it keep room, whether these are there or not.
     """
 
     name: str
@@ -34,6 +35,7 @@ class Pool:
     reason: str
     closed: tuple[InstanceId | int, ...] = ()
     lent: bool = False
+    room_for: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -159,6 +159,20 @@ class JobValuation:
         ]
         return Paces(pace_of(at_home, split=split), on)
 
+    def of_tasks(
+        self, tasks: Sequence[TaskSpec], *, gang: bool, split: bool = False
+    ) -> tuple[Reservation, ...]:
+        """The reservation of each of some tasks of one job.
+
+        Args:
+            tasks: Of a gang all members.
+            gang: Whether they run together.
+            split: Whether the members of a gang divide batches by speed.
+        """
+        if gang and len(tasks) > 1:
+            return self._of_gang(tasks, split=split)
+        return tuple(map(self.of_task, tasks))
+
     def of_task(self, task: TaskSpec) -> Reservation:
         """The reservation of a task that is in no gang of several."""
         return self._reserved(task.demand, Part(compared(self.rates(task))))

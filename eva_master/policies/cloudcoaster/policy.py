@@ -92,7 +92,7 @@ class CloudCoaster:
         backlog = self._backlog(waits)
         if config.transient_share_ppm and not any(map(is_spot, snapshot.catalog)):
             backlog += f"; {_NO_SPOT}"
-        pools = stated.pools(backlog, "" if rule is None else f"; {rule.reason}")
+        pools = stated.pools(backlog, "" if rule is None else f"; {rule.reason}", config.slots)
         released = frozenset(snapshot.instances[row].id for row in finishing & {*kept})
         if config.probes:
             servers = Servers(snapshot, stated.members, filling.shared, released)
@@ -215,8 +215,14 @@ class _Stated:
         self.launches = (*plan.launches, *fresh)
         self.members = [*members, *((it.key, it.offering) for it in fresh)]
 
-    def pools(self, backlog: str, rule: str) -> tuple[Pool, ...]:
-        """Those that have members; with what waits, and the rule on transient ones, in words."""
+    def pools(self, backlog: str, rule: str, slots: int) -> tuple[Pool, ...]:
+        """Those that have members; with what waits, and the rule on transient ones, in words.
+
+        Args:
+            backlog: What waits.
+            rule: That on transient instances.
+            slots: For how many tasks the operator pays.
+        """
         steady = [it for it in self.members if not is_spot(it[1])]
         spot = [it for it in self.members if is_spot(it[1])]
         parts = (
@@ -228,6 +234,7 @@ class _Stated:
                 name,
                 tuple(it for it, _ in there),
                 f"{what}: {_cost(there)}{more}",
+                room_for=slots,
             )
             for name, there, what, more in parts
             if there

@@ -177,11 +177,25 @@ def _job(model: ReadModel, record: JobRecord, now: Millis) -> Subject:
             ),
             *([why] if why else []),
         ),
-        market=tuple(buying.told(job, _ends_ms(shown, now), now, model.spot_life_ms(job))),
+        market=(
+            *buying.told(job, _ends_ms(shown, now), now, model.spot_life_ms(job)),
+            *_purchases(model, record),
+        ),
         evidence=_evidence(model.evidence(job)) if _estimated(shown) else None,
         dag=_dag(model.dag_outlook(job)) if job.spec.dag else None,
         borrowing=borrowing_of(model.terms_of(job.id)),
     )
+
+
+def _purchases(model: ReadModel, record: JobRecord) -> Iterator[str]:
+    """What is unusual about the instances that a job's tasks are on, or are about to be on."""
+    if record.job.state in TERMINAL_JOB:
+        return
+    places = dict.fromkeys(it for run in record.runs for it in (run.instance, run.target) if it)
+    for name in places:
+        instance = model.live.get(name)
+        if instance is not None and instance.reason and not instance.stands:
+            yield f"{name}: {instance.reason}"
 
 
 def _ends_ms(job: pb.Job, now: Millis) -> int | None:
