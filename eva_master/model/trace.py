@@ -234,6 +234,7 @@ class Trace:
         nodes: The fleet that it belongs to; empty if it says nothing of machines.
         tenants: Who brought these nodes; empty if they are nobody's, sorted by name.
         network: What the nodes have for parameter servers; `None` if nothing is known of it.
+        notes: How its source was read, for people: what was left out and what was assumed.
     """
 
     name: str
@@ -242,6 +243,7 @@ class Trace:
     nodes: tuple[OwnedNode, ...] = ()
     tenants: tuple[TraceTenant, ...] = ()
     network: Network | None = None
+    notes: tuple[str, ...] = ()
 
     def using_spot(self, use: SpotUse) -> Trace:
         """The same in which jobs that say nothing of spot instances use them so."""

@@ -18,6 +18,7 @@ from typing import Annotated, Any, Literal
 from pydantic import (
     AfterValidator,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     TypeAdapter,
@@ -25,8 +26,11 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
+from eva_master.adapters.traces.lists.forms import form_of
+from eva_master.adapters.traces.lists.logs import is_philly
 from eva_master.adapters.traces.rows import (
     parse_json,
+    plain_suffix,
     read_json,
     read_text,
     refusal,
@@ -46,14 +50,35 @@ LINES = ".jsonl"
 """Suffix of files with one job per line."""
 SUFFIXES = (".json", LINES)
 """Suffixes of files that a trace is written to."""
+_CONVERTIBLE = (".csv", ".swf", ".tr", ".txt")
+"""Suffixes of files that are read by conversion alone."""
 
-_Seconds = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False, strict=True)]
+_LONGEST_S = 1e9
+_Seconds = Annotated[float, Field(ge=0, le=_LONGEST_S, allow_inf_nan=False, strict=True)]
 _Speed = Annotated[float, Field(ge=1e-6, le=1e6, allow_inf_nan=False)]
 _Demand = tuple[
     Annotated[int, Field(ge=0, le=1_000, strict=True)],
     Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False, strict=True)],
     Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False, strict=True)],
 ]
+
+
+def _since_the_beginning(value: object) -> object:
+    if isinstance(value, int | float) and value > _LONGEST_S:
+        message = (
+            "counts seconds from the beginning of the trace, not since 1970: subtract the first"
+        )
+        raise PydanticCustomError("arrival", "{message}", {"message": message})
+    return value
+
+
+def _as_text(value: object) -> object:
+    """A job's number may stand as text, which is what keys of JSON are, or as a number."""
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+_Arrival = Annotated[_Seconds, BeforeValidator(_since_the_beginning)]
+_Number = Annotated[str, BeforeValidator(_as_text)]
 
 
 def _check_owner(text: str) -> str:
@@ -103,7 +128,7 @@ class _Job(_Row):
     """One job. Other programs read `support_throughput_aware`."""
 
     name: Annotated[str, Field(min_length=1)]
-    arrival_time: _Seconds
+    arrival_time: _Arrival
     duration: _Seconds
     tasks: Annotated[dict[str, _Task], Field(min_length=1)]
     init_delay: _Seconds = 0
@@ -121,7 +146,7 @@ class _Job(_Row):
     checkpoint_interval: Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)] = 0
     dag: Annotated[str, Field(max_length=200)] = ""
     dag_number: Annotated[int, Field(ge=0, strict=True)] = 0
-    after: tuple[str, ...] = ()
+    after: tuple[_Number, ...] = ()
 
 
 _JOBS: TypeAdapter[dict[str, _Job]] = TypeAdapter(dict[str, _Job])
@@ -133,13 +158,26 @@ def read_trace(path: Path) -> Trace:
     Raises:
         InvalidTrace: It cannot be read or is wrong; names job and field of each problem.
     """
-    rows = _lines(path) if path.suffix == LINES else read_json(path)
+    suffix = plain_suffix(path)
+    if suffix in _CONVERTIBLE or (suffix not in SUFFIXES and form_of(path) is not None):
+        raise _to_be_converted(path)
+    rows = _lines(path) if suffix == LINES else read_json(path)
+    if is_philly(rows):
+        raise _to_be_converted(path)
     found = _parsed(rows, path)
     jobs = in_order(_job(number, row) for number, row in found.items() if not row.past)
     if problems := [Problem(message, f"job {name}: after") for name, message in misplaced(jobs)]:
         raise refusal(path, problems)
     past = tuple(_earlier(name, row) for name, row in found.items() if row.past)
     return Trace(path.stem, jobs, past)
+
+
+def _to_be_converted(path: Path) -> InvalidTrace:
+    target = f"{path.name.partition('.')[0]}-trace.json"
+    return InvalidTrace(
+        f"{path} is a list of jobs in another form, not a trace of Eva",
+        hint=f"convert it first: eva trace convert {path} {target}",
+    )
 
 
 def _parsed(rows: object, path: Path) -> dict[str, _Job]:
@@ -200,9 +238,9 @@ def _lines(path: Path) -> dict[str, Any]:
         if not line.strip():
             continue
         row = parse_json(line, path, first_line=number)
-        job = row.pop("job", None) if isinstance(row, dict) else None
+        job = _as_text(row.pop("job", None)) if isinstance(row, dict) else None
         if not isinstance(job, str) or job in rows:
-            message = "stands twice" if job in rows else "must be text, in an object"
+            message = "stands twice" if job in rows else "must be text or a number, in an object"
             raise refusal(path, [Problem(message, "job", number, 1)])
         rows[job] = row
     return rows

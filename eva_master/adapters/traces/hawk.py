@@ -13,7 +13,13 @@ from pathlib import Path
 
 import numpy as np
 
-from eva_master.adapters.traces.lines import arrival_ms, duration_ms, durations_ms, read_lines
+from eva_master.adapters.traces.lines import (
+    arrival_ms,
+    duration_ms,
+    durations_ms,
+    read_lines,
+    telling,
+)
 from eva_master.adapters.traces.rows import refusal
 from eva_master.model.errors import InvalidTrace, Problem
 
@@ -51,7 +57,7 @@ def read_hawk(path: Path) -> tuple[Arrival, ...]:
     """
     problems: list[Problem] = []
     found: list[Arrival] = []
-    for number, line in enumerate(read_lines(path), 1):
+    for number, line in telling(read_lines(path)):
         try:
             arrival = _arrival(line.split())
             if found and arrival.at_ms < found[-1].at_ms:

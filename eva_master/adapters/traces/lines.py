@@ -2,40 +2,30 @@
 
 from __future__ import annotations
 
-import gzip
 import math
-import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
-from eva_master.adapters.text.unreadable import why_unreadable
-from eva_master.adapters.traces.rows import refusal
-from eva_master.model.errors import Problem
+from eva_master.adapters.traces.rows import read_text
 from eva_master.model.job import MOST_TASKS
 
-_MOST_BYTES = 2 << 30
-"""Of a file as it is when it is unpacked."""
 _LONGEST_S = 1e9
 
 
 def read_lines(path: Path) -> list[str]:
-    """The lines of a text file, which may be compressed with gzip.
+    """The lines of a text file, see `read_text`.
 
     Raises:
         InvalidTrace: It cannot be read, is damaged or too large, or is not UTF-8.
     """
-    try:
-        with path.open("rb") as file:
-            packed = file.read(2) == b"\x1f\x8b"
-        with gzip.open(path) if packed else path.open("rb") as content:
-            data = content.read(_MOST_BYTES + 1)
-        if len(data) > _MOST_BYTES:
-            raise refusal(path, [Problem(f"it is larger than {_MOST_BYTES >> 30} GiB")])
-        return data.decode("utf-8").splitlines()
-    except (EOFError, zlib.error) as error:
-        raise refusal(path, [Problem(f"it is damaged: {error}")]) from error
-    except (OSError, UnicodeDecodeError) as error:
-        raise refusal(path, [Problem(why_unreadable(error))]) from error
+    return read_text(path).splitlines()
+
+
+def telling(lines: Iterable[str], comment: str = "#") -> Iterator[tuple[int, str]]:
+    """The lines that are neither blank nor a comment, with their numbers from 1 on."""
+    for place, line in enumerate(lines, 1):
+        if line.strip() and not line.lstrip().startswith(comment):
+            yield place, line
 
 
 def number(word: str, what: str) -> float:

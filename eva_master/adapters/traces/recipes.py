@@ -21,8 +21,12 @@ from eva_master.adapters.traces.fleets.recipes import (
     slowed,
 )
 from eva_master.adapters.traces.hawk import bootstrapped, denser, read_hawk
+from eva_master.adapters.traces.lists.forms import form_of, read_list, unknown_form
+from eva_master.adapters.traces.lists.tables import columns_of
+from eva_master.adapters.traces.pods import COLUMNS as POD_COLUMNS
 from eva_master.adapters.traces.pods import read_pods
 from eva_master.adapters.traces.recurrent import FLAVOURS, recurring, repeated
+from eva_master.adapters.traces.rows import plain_suffix
 from eva_master.adapters.traces.shapes import (
     Draw,
     Shape,
@@ -65,6 +69,21 @@ class FileRecipe(BaseRecipe):
         """Read the trace; a file does not depend on a seed."""
         whole = read_trace(self.file)
         return slowed(replace(whole, jobs=whole.jobs[: self.jobs]), self.delay_factor)
+
+
+class ListRecipe(BaseRecipe):
+    """A list of jobs of another system: SWF, Philly's, Helios', Alibaba's of 2020, or columns."""
+
+    kind: Literal["list"]
+    file: Path = Field(description="the list, compressed with gzip or not")
+    jobs: Count | None = Field(default=None, description="only the first so many of its jobs")
+
+    def trace(self, seed: int, catalog: Catalog) -> Trace:  # noqa: ARG002
+        """Read the list; a file does not depend on a seed."""
+        form = form_of(self.file)
+        if form is None:
+            raise unknown_form(self.file)
+        return slowed(read_list(self.file, form, catalog, self.jobs), self.delay_factor)
 
 
 class _Drawn(BaseRecipe):
@@ -130,13 +149,15 @@ class AlibabaRecipe(_Drawn):
 
     def trace(self, seed: int, catalog: Catalog) -> Trace:
         """Make the trace of a seed."""
-        pods = read_pods(self.pods, catalog)
+        listed = read_pods(self.pods, catalog)
+        pods = listed.shapes
         shapes: Sequence[Shape] = pods[: self.jobs]
         if self.durations != "own":
             shapes = _lasting(shapes, _DURATIONS[self.durations](seed, len(shapes)))
         if self.multi_gpu is not None:
             shapes = with_gpus(seed, shapes, self.multi_gpu, pods)
-        return self._trace(f"alibaba-{self.durations}-{seed}", seed, shapes, catalog)
+        made = self._trace(f"alibaba-{self.durations}-{seed}", seed, shapes, catalog)
+        return replace(made, notes=listed.notes)
 
 
 class ProductionRecipe(_Drawn):
@@ -440,6 +461,7 @@ Recipe = Annotated[
     | WorkloadsRecipe
     | RecurrentRecipe
     | DagsRecipe
+    | ListRecipe
     | HawkRecipe
     | TasksRecipe
     | GpusRecipe
@@ -447,6 +469,27 @@ Recipe = Annotated[
     Field(discriminator="kind"),
 ]
 """Any recipe. A reader of another format is another recipe."""
+
+
+def source_of(path: Path) -> Mapping[str, object]:
+    """The recipe that reads a file, by the end of its name and what is in it.
+
+    Raises:
+        InvalidTrace: It has no form that can be read, or cannot be read at all.
+    """
+    if plain_suffix(path) == ".csv" and set(POD_COLUMNS) <= set(columns_of(path)):
+        return {"kind": "alibaba", "pods": path}
+    if form_of(path) is not None:
+        return {"kind": "list", "file": path}
+    match plain_suffix(path):
+        case ".json" | ".jsonl":
+            return {"kind": "file", "file": path}
+        case ".tr":
+            return {"kind": "hawk", "files": (path,)}
+        case ".txt":
+            return {"kind": "tasks", "file": path}
+    raise unknown_form(path)
+
 
 _DURATIONS = {"gavel": gavel_durations, "short": short_durations}
 
@@ -472,6 +515,7 @@ RECIPES: Mapping[
 
 KINDS: Mapping[str, type[BaseModel]] = {
     "file": FileRecipe,
+    "list": ListRecipe,
     "hawk": HawkRecipe,
     "tasks": TasksRecipe,
     "gpus": GpusRecipe,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+import zlib
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -13,20 +15,36 @@ from eva_master.adapters.text.unreadable import why_unreadable
 from eva_master.adapters.text.yamlfile import dotted, invalid, wording
 from eva_master.model.errors import InvalidTrace, Problem
 
+_MOST_BYTES = 2 << 30
+"""Of a file as it is when it is unpacked."""
 _MOST_PROBLEMS = 20
 """Number of problems shown: a file of the wrong kind has one in each row."""
 
 
+def plain_suffix(path: Path) -> str:
+    """The end of a file's name, in lower case and without ``.gz``."""
+    name = path.name.lower().removesuffix(".gz")
+    return Path(name).suffix
+
+
 def read_text(path: Path) -> str:
-    """Read a file.
+    """Read a text file, which may be compressed with gzip and begin with a byte order mark.
 
     Raises:
-        InvalidTrace: It cannot be read, or is not UTF-8.
+        InvalidTrace: It cannot be read, is damaged or too large, or is not UTF-8.
     """
     try:
-        return path.read_text(encoding="utf-8")
+        with path.open("rb") as file:
+            packed = file.read(2) == b"\x1f\x8b"
+        with gzip.open(path) if packed else path.open("rb") as content:
+            data = content.read(_MOST_BYTES + 1)
+        if len(data) > _MOST_BYTES:
+            raise refusal(path, [Problem(f"it is larger than {_MOST_BYTES >> 30} GiB")])
+        return data.decode("utf-8-sig")
+    except (EOFError, zlib.error) as error:
+        raise refusal(path, [Problem(f"it is damaged: {error}")]) from error
     except (OSError, UnicodeDecodeError) as error:
-        raise invalid(InvalidTrace, str(path), [Problem(why_unreadable(error))]) from error
+        raise refusal(path, [Problem(why_unreadable(error))]) from error
 
 
 def read_json(path: Path) -> Any:

@@ -27,6 +27,7 @@ from eva_master.adapters.traces.lines import (
     durations_ms,
     number,
     read_lines,
+    telling,
 )
 from eva_master.adapters.traces.rows import refusal
 from eva_master.model.errors import Problem
@@ -121,7 +122,7 @@ def read_tasks(path: Path) -> Recurring:
     problems: list[Problem] = []
     ended: list[EndedLine] = []
     jobs: list[JobLine] = []
-    for place, line in enumerate(read_lines(path), 1):
+    for place, line in telling(read_lines(path)):
         kind, *words = line.split() or [""]
         try:
             if kind == "H":

@@ -162,6 +162,8 @@ def _write(made: Trace, output: Path) -> None:
         write_trace(made, output)
     except OSError as error:
         raise click.FileError(str(output), error.strerror or str(error)) from error
+    for line in made.notes:
+        note(line)
     note(f"wrote {len(made.jobs):,} jobs to {output}")
 
 
@@ -196,24 +198,18 @@ def describe(file: Path, catalog: Path | None, as_json: bool) -> None:
     "--seed", type=int, default=0, show_default=True, help="For a source without arrivals."
 )
 def convert(source: Path, target: Path, jobs: int | None, delay_factor: float, seed: int) -> None:
-    """Write a trace in another format: .json, or .jsonl for one job per line.
+    """Write another system's list of jobs, or a trace of another form, as a trace of Eva.
 
-    A source that ends in .csv is read as Alibaba's pod list, with the defaults of
-    `eva trace generate alibaba`, one that ends in .tr or .tr.gz as a trace of Hawk's simulator:
-    arrays, with the duration of each task. One that ends in .txt or .txt.gz has such arrays after
-    past jobs, which teach how long jobs take.
+    The form is found out by the end of the source's name and its first line; any may be compressed
+    (.gz). Read are the Standard Workload Format (.swf), Philly's job log (.json), Helios' and
+    Alibaba's lists (.csv), CSV with the columns arrival, duration, gpus, cpus, memory (seconds and
+    GiB; tasks, name, user if you like), traces of Hawk's simulator (.tr), past jobs with arrays
+    (.txt) and traces of Eva (.json, .jsonl). What is left out and what is assumed is told.
     """
     from eva_master.adapters.catalog import load_catalog
-    from eva_master.adapters.traces import hawk, tasks
+    from eva_master.adapters.traces.recipes import source_of
 
-    read: dict[str, Any] = {"kind": "file", "file": source}
-    if source.suffix == ".csv":
-        read = {"kind": "alibaba", "pods": source}
-    elif source.name.endswith(hawk.SUFFIXES):
-        read = {"kind": "hawk", "files": (source,)}
-    elif source.name.endswith(tasks.SUFFIXES):
-        read = {"kind": "tasks", "file": source}
-    recipe = _recipe({**read, "jobs": jobs, "delay_factor": delay_factor})
+    recipe = _recipe({**source_of(source), "jobs": jobs, "delay_factor": delay_factor})
     _write(recipe.trace(seed, load_catalog()), target)
 
 

@@ -55,7 +55,6 @@ def test_it_may_be_compressed(tmp_path: Path) -> None:
         ("1 2 3 3", "it has 1 durations, and its number of tasks is 2"),
         ("1 1 3 3 3", "it has 2 durations, and its number of tasks is 1"),
         ("1 1", "it lacks arrival, number of tasks or mean duration"),
-        ("", "it lacks arrival, number of tasks or mean duration"),
         ("-1 1 3 3", "'-1' is not an arrival"),
         ("nan 1 3 3", "'nan' is not an arrival"),
         ("inf 1 3 3", "'inf' is not an arrival"),

@@ -139,8 +139,8 @@ def test_of_many_problems_the_first_are_told(tmp_path: Path) -> None:
     ("line", "message"),
     [
         ('{"job": "0"', ":2:.*this is not JSON"),
-        ("[]", ":2:1: job: must be text, in an object"),
-        ('{"name": "a"}', ":2:1: job: must be text, in an object"),
+        ("[]", ":2:1: job: must be text or a number, in an object"),
+        ('{"name": "a"}', ":2:1: job: must be text or a number, in an object"),
         ('{"job": "first"}', ":2:1: job: stands twice"),
         ('{"job": "1"}', "4 problems"),
     ],
@@ -218,7 +218,7 @@ def test_failed_pods_and_those_that_fit_nowhere_are_left_out(tmp_path: Path) -> 
         pod("c", gpus=16),
         pod("d", gpus=0, cpus=1_000, mib=0, phase="Pending", deleted=0),
     )
-    first, last = read_pods(path, load_catalog())
+    first, last = read_pods(path, load_catalog()).shapes
     assert first.demand == Resources(1, 8_000, 17 * 1_024)
     assert first.duration_ms == 60_000
     assert last.demand == Resources(0, 1_000, 0)
@@ -231,7 +231,7 @@ def test_failed_pods_and_those_that_fit_nowhere_are_left_out(tmp_path: Path) -> 
         (pod("bad", gpus=-1), ":3:1: bad: num_gpu: -1 is out of range"),
         (pod("bad", mib="nan"), ":3:1: bad: memory_mib: nan is out of range"),
         (pod("bad", created=9, deleted=8), ":3:1: bad: deletion_time: is before creation_time"),
-        ("bad", ":3:1: bad: .*is not a number|pod_phase"),
+        ("bad", ":3:1: bad: the row has 1 of 11 columns"),
     ],
 )
 def test_a_wrong_pod_is_told_by_line_and_column(tmp_path: Path, row: str, where: str) -> None:
@@ -260,7 +260,7 @@ def test_a_list_of_which_nothing_fits_is_refused(tmp_path: Path) -> None:
 @pytest.mark.published
 def test_the_published_list_gives_the_paper_s_jobs() -> None:
     traces = published() / "traces"
-    pods = read_pods(traces / "alibaba_gpu_2023_pods.csv", load_catalog())
+    pods = read_pods(traces / "alibaba_gpu_2023_pods.csv", load_catalog()).shapes
     assert len(pods) == 6_274
     first = read_trace(traces / "pai_200.json")
     in_file = sorted(first.jobs, key=lambda one: int(one.id))
