@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from eva_master.adapters.jobfile import outputs
+from eva_master.adapters.jobfile import elastic, outputs
+from eva_master.adapters.jobfile.outputs import Tasks
 from eva_master.adapters.jobfile.schema import MOST_BEFORE, JobFile
 from eva_master.adapters.text import yamlfile
 from eva_master.adapters.text.yamlfile import Document, Path
@@ -37,6 +38,7 @@ Find = Callable[[Sequence[str]], Mapping[str, JobId | Several]]
 _LISTED = 10
 
 _NAMED_OF_A_CIRCLE = 10
+_ONE = Tasks(1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,15 +50,23 @@ class Predecessors:
         name: The job's, empty if the file has none.
         problems: Each job that it is to run after, with a complaint that has its place in the file
             and no message yet.
+        tasks: Its own tasks.
+        reads: Each task of another job whose outputs it reads: the job, the task, and a complaint
+            likewise.
     """
 
     file_name: str
     name: str
     problems: Mapping[str, Problem] = field(default_factory=dict)
+    tasks: Tasks = _ONE
+    reads: Sequence[tuple[str, str, Problem]] = ()
 
     def refusal(self, reference: str, message: str, hint: str = "") -> InvalidJob:
         """Make the error that complains about one of the jobs that it is to run after."""
-        place = self.problems[reference]
+        return self.refused(self.problems[reference], message, hint)
+
+    def refused(self, place: Problem, message: str, hint: str = "") -> InvalidJob:
+        """Make the error that complains about a place in the file."""
         problem = Problem(message, place.key, place.line, place.column, hint)
         return yamlfile.invalid(InvalidJob, self.file_name, [problem])
 
@@ -66,7 +76,14 @@ def predecessors(document: Document, job: JobFile, file_name: str, name: str) ->
     problems: dict[str, Problem] = {}
     for path, reference in _named(job):
         problems.setdefault(reference, document.problem(path, ""))
-    return Predecessors(file_name, name, problems)
+    names = tuple(task.name for task in job.tasks) if isinstance(job.tasks, list) else ()
+    tasks = Tasks(len(names) or elastic.most_of(job), names)
+    reads = [
+        (reference.job, reference.task, document.problem(path, ""))
+        for path, _, reference in outputs.references(job.storage.inputs)
+        if reference.task
+    ]
+    return Predecessors(file_name, name, problems, tasks, reads)
 
 
 def _named(job: JobFile) -> list[tuple[Path, str]]:
@@ -75,7 +92,8 @@ def _named(job: JobFile) -> list[tuple[Path, str]]:
     A job whose outputs are read is one of them.
     """
     listed = [((KEY, at), reference) for at, reference in enumerate(job.after)]
-    return [*listed, *outputs.named_by(job.storage.inputs)]
+    read = outputs.references(job.storage.inputs)
+    return [*listed, *((path, reference.job) for path, _, reference in read)]
 
 
 def self_problems(document: Document, job: JobFile, name: str) -> Iterator[Problem]:
@@ -141,12 +159,15 @@ def in_order(files: Sequence[Predecessors]) -> list[int]:
         files: Jobs that may name each other, by the names in their files.
 
     Raises:
-        InvalidJob: They wait for each other in a circle, or a name stands for two of them.
+        InvalidJob: They wait for each other in a circle, a name stands for two of them, or one
+            reads outputs of a task that another one does not have.
     """
     numbers: dict[str, list[int]] = {}
     for number, file in enumerate(files):
         numbers.setdefault(file.name, []).append(number)
     before = [list(_before(file, numbers)) for file in files]
+    for file in files:
+        _check_reads(file, files, numbers)
     order: list[int] = []
     done: set[int] = set()
     for first in range(len(files)):
@@ -179,6 +200,16 @@ def _before(file: Predecessors, numbers: Mapping[str, Sequence[int]]) -> Iterabl
                 "give them different names",
             )
         yield from same
+
+
+def _check_reads(
+    file: Predecessors, files: Sequence[Predecessors], numbers: Mapping[str, Sequence[int]]
+) -> None:
+    """Check that the tasks are there whose outputs a file reads; raises `InvalidJob`."""
+    for job, task, place in file.reads:
+        for number in numbers.get(job, ()):
+            if files[number].tasks.index(task) is None:
+                raise file.refused(place, *files[number].tasks.complaint(job, task))
 
 
 def _circle(files: Sequence[Predecessors], path: list[int], again: int) -> InvalidJob:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Self
 
 from eva_master.adapters.text.yamlfile import Document, Path, shortened
 from eva_master.model.errors import Problem
 from eva_master.model.ids import JobId
-from eva_master.model.job import JobKind, JobOutputs, JobSpec
+from eva_master.model.job import JobKind, JobOutputs, JobSpec, different
 
 SpecOf = Callable[[JobId], JobSpec | None]
 """Returns what a job is; `None` if there is no such job."""
@@ -22,6 +22,31 @@ _INDEX = re.compile(r"[0-9]{1,9}")
 _LONGEST_PATH = 900
 """Bytes: keys of the object store have 1,024 in all."""
 _FORM = "write job:JOB/outputs, job:JOB/TASK/outputs for one task's, or a path below either"
+
+
+@dataclass(frozen=True, slots=True)
+class Tasks:
+    """How a job's tasks are told apart.
+
+    Attributes:
+        count: How many there are.
+        names: Of all of them, in order, if they have names.
+    """
+
+    count: int
+    names: tuple[str, ...] = ()
+
+    def index(self, task: str) -> int | None:
+        """The index of a task by its index or name; `None` if there is none."""
+        if _INDEX.fullmatch(task):
+            return int(task) if int(task) < self.count else None
+        return self.names.index(task) if task in self.names else None
+
+    def complaint(self, job: str, task: str) -> tuple[str, str]:
+        """Tell that there is no such task, and what to do."""
+        last = self.count - 1
+        has = "one task, number 0" if last == 0 else f"{last + 1:,} tasks, 0 to {last}"
+        return f"job {job} has no task {task!r}: it has {has}", "write the index or name of a task"
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,15 +126,15 @@ def resolved(
         if not job or spec is None:
             continue
         if not reference.task:
-            tasks = len(spec.tasks) if _has_several(spec) else 0
-            found.append(JobOutputs(name, job, 0, tasks, reference.path))
-        elif (index := _index(spec, reference.task)) is not None:
-            found.append(JobOutputs(name, job, index, 0, reference.path))
+            several = len(spec.tasks) if _has_several(spec) else 0
+            found.append(JobOutputs(name, job, 0, several, reference.path))
+            continue
+        tasks = _tasks_of(spec)
+        index = tasks.index(reference.task)
+        if index is None:
+            problems.append(document.problem(path, *tasks.complaint(job, reference.task)))
         else:
-            last = len(spec.tasks) - 1
-            has = "one task, number 0" if last == 0 else f"{last + 1:,} tasks, 0 to {last}"
-            message = f"job {job} has no task {reference.task!r}: it has {has}"
-            problems.append(document.problem(path, message, f"`eva status {job}` shows its tasks"))
+            found.append(JobOutputs(name, job, index, 0, reference.path))
     return tuple(sorted(found, key=lambda outputs: outputs.name)), tuple(problems)
 
 
@@ -118,12 +143,6 @@ def _has_several(spec: JobSpec) -> bool:
     return len(spec.tasks) > 1 or (spec.kind is JobKind.ARRAY and spec.forks == 1)
 
 
-def _index(spec: JobSpec, task: str) -> int | None:
-    if _INDEX.fullmatch(task):
-        return int(task) if int(task) < len(spec.tasks) else None
-    return next((at for at, one in enumerate(spec.tasks) if one.name == task), None)
-
-
-def named_by(inputs: Mapping[str, str]) -> Sequence[tuple[Path, str]]:
-    """Ids and names of the jobs whose outputs are inputs, with the places where they stand."""
-    return [(path, reference.job) for path, _, reference in references(inputs)]
+def _tasks_of(spec: JobSpec) -> Tasks:
+    named = len(different(spec.tasks)) > 1 or spec.tasks[0].name
+    return Tasks(len(spec.tasks), tuple(task.name for task in spec.tasks) if named else ())

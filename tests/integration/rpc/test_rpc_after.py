@@ -253,8 +253,8 @@ class Worker:
         self._running = running
         self._cloud = cloud
 
-    async def work(self, job: str, phase: wpb.Phase, **more: object) -> None:
-        """Take a job's only task, and end it."""
+    async def work(self, job: str, phase: wpb.Phase, **more: object) -> wpb.TaskOrder:
+        """Take a job's only task, and end it; returns the order."""
         instance = await launched(self._cloud)
         agent = await self._running.agent(instance)
         order = (await until_body(agent, "start")).start.order
@@ -267,6 +267,7 @@ class Worker:
         async with asyncio.timeout(DEADLINE_S):
             while instance in self._cloud.up:
                 await asyncio.sleep(0.01)
+        return order
 
 
 @asynccontextmanager
@@ -301,6 +302,34 @@ async def test_a_chain_runs_over_a_restart_of_the_master(tmp_path: Path) -> None
         over = await until_state(watch, "succeeded")
         assert list(over.after) == ["train-2", "prep-1"]
         assert not over.waits_for
+
+
+async def test_an_order_names_the_outputs_over_a_restart_of_the_master(tmp_path: Path) -> None:
+    """Of the job that was meant at the submission, whatever else is called so by then."""
+    journal, cloud = MemoryJournal(), ObedientCloud()
+    async with real(tmp_path, journal, cloud) as first:
+        prep = pb.SubmitRequest(job_yaml=JOB_YAML.format(name="prep"))
+        await first.jobs.Submit(prep)
+        await first.jobs.Submit(reading("job:prep/outputs/x"))
+        told = await first.jobs.Get(pb.GetJobRequest(job="reader"))
+        assert list(told.after) == list(told.waits_for) == ["prep-1"]
+        await Worker(first, cloud).work("prep-1", wpb.PHASE_EXITED, exit_code=0)
+        await first.jobs.Submit(prep)
+        await first.jobs.Cancel(pb.CancelRequest(job="prep"))
+    async with real(tmp_path, journal, cloud) as second:
+        order = await Worker(second, cloud).work("reader-2", wpb.PHASE_EXITED, exit_code=0)
+        assert dict(order.outputs) == {"data": wpb.JobOutputs(job_id="prep-1", path="x")}
+
+
+async def test_a_job_ends_with_that_whose_outputs_it_reads(tmp_path: Path) -> None:
+    async with real(tmp_path, MemoryJournal(), ObedientCloud()) as running:
+        await running.jobs.Submit(pb.SubmitRequest(job_yaml=JOB_YAML.format(name="prep")))
+        await running.jobs.Submit(reading("job:prep/outputs"))
+        await running.jobs.Cancel(pb.CancelRequest(job="prep"))
+        watch = running.jobs.Watch(pb.WatchRequest(jobs=["reader"]))
+        assert (await until_state(watch, "cancelled")).unmet == "prep-1"
+        again = (await running.jobs.Submit(reading("job:prep/outputs"))).job_id
+        assert (await running.jobs.Get(pb.GetJobRequest(job=again))).state == "cancelled"
 
 
 async def test_users_are_told_of_a_dag_before_and_after_a_restart(tmp_path: Path) -> None:

@@ -72,6 +72,28 @@ async def test_what_has_come_already_is_not_fetched_again(
     assert (tmp_path / "set" / "a.txt").stat().st_mtime_ns == before
 
 
+@pytest.mark.parametrize("mounted", [False, True])
+async def test_a_task_reads_what_an_earlier_job_has_written(
+    master: FakeMaster, tmp_path: Path, mounted: bool
+) -> None:
+    mount = tmp_path / "mount"
+    place = (mount if mounted else master.store) / "jobs" / "prep-1" / "2" / "outputs" / "deep"
+    place.mkdir(parents=True)
+    (place / "x").write_text("handed over")
+    worker = Worker(master, tmp_path)
+    await worker.start(*(("--storage-mount", str(mount)) if mounted else ()))
+    outputs = {"data": pb.JobOutputs(job_id="prep-1", tasks=3, path="deep")}
+    # As a URL the same names nothing.
+    worker.order("cat $EVA_STORAGE/inputs/data/2/x", outputs=outputs, inputs={"data": "job:x"})
+    report = await master.phase(RUN, 1, pb.PHASE_EXITED)
+    assert report.exit_code == 0, report
+    worker.order("true", run="job-2/0", inputs={"data": "job:prep-1/outputs"})
+    report = await master.phase("job-2/0", 1, pb.PHASE_EXITED)
+    assert report.never_started
+    assert "only s3:// and file://" in report.message
+    assert await worker.stop() == 0
+
+
 async def test_a_mount_takes_the_place_of_uploads_and_copies(
     master: FakeMaster, tmp_path: Path
 ) -> None:

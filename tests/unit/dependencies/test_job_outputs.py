@@ -192,3 +192,30 @@ def test_files_are_ordered_by_what_they_read() -> None:
     with pytest.raises(InvalidJob, match="in a circle") as caught:
         in_order([*files[:2], circle])
     assert caught.value.problems[0].key == "storage.inputs.x"
+
+
+@pytest.mark.parametrize(
+    ("tasks", "task", "there"),
+    [
+        ("tasks: 3", "2", True),
+        ("tasks: 3", "3", False),
+        ("", "0", True),
+        ("", "1", False),
+        ("tasks: [{name: small}, {name: large}]", "large", True),
+        ("tasks: [{name: small}, {name: large}]", "huge", False),
+        ("tasks: {least: 1, most: 4}", "3", True),
+        ("tasks: {least: 1, most: 4}", "4", False),
+    ],
+)
+def test_a_task_that_another_file_does_not_have_is_told_before_any_is_submitted(
+    tasks: str, task: str, there: bool
+) -> None:
+    reader = f"{BASE}storage: {{inputs: {{x: job:a/{task}/outputs}}}}\n"
+    other = BASE.replace("name: me", "name: a") + tasks
+    files = [predecessors_of(text, file_name="r.yaml") for text in (reader, other)]
+    if there:
+        assert in_order(files) == [1, 0]
+        return
+    with pytest.raises(InvalidJob, match=f"job a has no task '{task}'") as caught:
+        in_order(files)
+    assert caught.value.problems[0].key == "storage.inputs.x"
