@@ -15,8 +15,8 @@ import hashlib
 import os
 import secrets
 import stat
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from types import TracebackType
 from typing import Self
@@ -29,6 +29,7 @@ MOST_DEPTH = 64
 """Directories above one another in a tree that is stored."""
 _MOST_PATHS = 32 << 20
 """Characters of all paths of such a tree together: that of one file may have 16,000."""
+_UNREADABLE = "cannot be read"
 _MOST_HOLES = 1 << 30
 _LEAST_FILLED = 4
 _SYS_OPENAT2 = 437
@@ -135,7 +136,7 @@ def check(path: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A regular file of a tree, as it was when the tree was listed.
+    """A regular file or a directory of a tree, as it was when the tree was listed.
 
     Attributes:
         path: Relative to the tree, with slashes.
@@ -144,6 +145,23 @@ class Found:
 
     path: str
     status: os.stat_result
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """All that is in a tree.
+
+    Attributes:
+        files: Its regular files.
+        directories: Its directories, without the tree itself.
+        links: The target of each symbolic link, by its path; none is followed.
+        others: Why something else cannot be stored, by its path.
+    """
+
+    files: list[Found] = field(default_factory=list)
+    directories: list[Found] = field(default_factory=list)
+    links: dict[str, str] = field(default_factory=dict)
+    others: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -384,29 +402,64 @@ class Directory(_Descriptor):
         Raises:
             UnstorableFile: The tree is too large or too deep, or a directory cannot be read.
         """
-        found: list[Found] = []
-        self._list("", found, _Left(MOST_ENTRIES, _MOST_PATHS), MOST_DEPTH)
-        return sorted(found, key=lambda file: file.path)
+        listing = self.listing()
+        for path, reason in listing.others.items():
+            if reason.startswith(_UNREADABLE):
+                raise UnstorableFile(f"{path!r} {reason}")
+        return listing.files
 
-    def _list(self, prefix: str, found: list[Found], left: _Left, depth: int) -> None:
+    def listing(self, leave_out: Callable[[str, int], bool] = lambda _, __: False) -> Listing:
+        """All that is in the tree below, each kind sorted by path.
+
+        Args:
+            leave_out: Tells by name and mode what at the top of the tree is not listed.
+
+        Raises:
+            UnstorableFile: The tree is too large or too deep.
+        """
+        listing = Listing()
+        self._list("", listing, _Left(MOST_ENTRIES, _MOST_PATHS), MOST_DEPTH, leave_out)
+        listing.files.sort(key=lambda file: file.path)
+        listing.directories.sort(key=lambda directory: directory.path)
+        return listing
+
+    def _list(
+        self,
+        prefix: str,
+        listing: Listing,
+        left: _Left,
+        depth: int,
+        leave_out: Callable[[str, int], bool],
+    ) -> None:
         if not depth:
             raise UnstorableFile(f"directories below {prefix[:80]!r} are nested too deep")
         with os.scandir(self.fd) as entries:
             for entry in entries:
                 left.take(len(prefix) + len(entry.name))
+                path = prefix + entry.name
                 try:
                     status = os.stat(entry.name, dir_fd=self.fd, follow_symlinks=False)
-                    path = prefix + entry.name
+                    if not prefix and leave_out(entry.name, status.st_mode):
+                        continue
                     if stat.S_ISREG(status.st_mode):
-                        found.append(Found(path, status))
+                        listing.files.append(Found(path, status))
+                    elif stat.S_ISLNK(status.st_mode):
+                        listing.links[path] = os.readlink(entry.name, dir_fd=self.fd)
                     elif stat.S_ISDIR(status.st_mode):
+                        listing.directories.append(Found(path, status))
                         with self.directory(entry.name) as below:
-                            below._list(f"{path}/", found, left, depth - 1)
+                            below._list(f"{path}/", listing, left, depth - 1, leave_out)
+                    else:
+                        listing.others[path] = "is neither a file, a directory nor a link"
                 except OSError as error:
                     if error.errno not in CHANGED:
-                        raise UnstorableFile(
-                            f"{prefix + entry.name!r} cannot be read: {error.strerror}"
-                        ) from error
+                        listing.others[path] = f"{_UNREADABLE}: {error.strerror}"
+
+
+def require_own(file: File, directory: Directory) -> None:
+    """Refuse a further name of a file that is not the task's own; raises `UnstorableFile`."""
+    if file.status.st_nlink > 1 and file.status.st_uid != os.fstat(directory.fd).st_uid:
+        raise UnstorableFile("it is a hard link to a file of another user")
 
 
 @dataclass(frozen=True, slots=True)

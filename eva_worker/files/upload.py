@@ -20,11 +20,13 @@ from typing import Any, TypeVar
 import structlog
 
 from eva_worker.errors import Missing, UnstorableFile
-from eva_worker.files.beneath import CHANGED, Directory, File, Found, vanishing
+from eva_worker.files.beneath import CHANGED, Directory, File, Found, require_own, vanishing
 from eva_worker.files.checkpoints import MOST_GENERATION, checkpoint_key, generation_of, prune
 from eva_worker.files.download import MOST_LISTED, FileEntry, checkpoint_manifest, each
 from eva_worker.files.objects import Objects
 from eva_worker.files.parts import PART
+from eva_worker.files.plain.copies import How
+from eva_worker.files.plain.uploads import NOTHING, Origin, PlainUploads
 from eva_worker.orders import TaskKey
 from eva_worker.process.durable_files import read_json, write_json
 
@@ -71,6 +73,7 @@ class Uploader:
         outputs: ``$EVA_STORAGE/outputs`` below `home`; `None` if it need not be uploaded.
         memory: Path of the document.
         steps_kept: Tells how many steps a generation holds.
+        steps: Tells how many steps the program has made.
         count: Called with the number of bytes of every upload.
         tell: Called, in any thread, with what the user should know.
     """
@@ -86,6 +89,7 @@ class Uploader:
         outputs: str | None,
         memory: Path,
         steps_kept: Callable[[int], Awaitable[int]],
+        steps: Callable[[], int] = lambda: 0,
         count: Callable[[int], None],
         tell: Callable[[str], None],
     ) -> None:
@@ -117,24 +121,54 @@ class Uploader:
         self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix=f"files of {key}")
         self._parallel = asyncio.Semaphore(_PARALLEL)
         self._remembering = asyncio.Lock()
+        self._plain = PlainUploads(
+            objects,
+            key,
+            gang=gang,
+            home=home,
+            steps=steps,
+            aside=self._aside,
+            count=count,
+            notice=self._notice,
+            saved=saved.get("plain", {}),
+        )
         self._log = structlog.get_logger().bind(run=key.run, attempt=key.attempt)
 
     def close(self) -> None:
         """Let go of its threads."""
         self._readers.shutdown(wait=False, cancel_futures=True)
 
-    async def began_from(self, generation: int) -> None:
+    @property
+    def kept(self) -> int:
+        """A number that grows with each checkpoint that is stored, 0 for none.
+
+        The newest generation, or of a program that publishes none the newest copy of its plain
+        files.
+        """
+        return self.generation or self._plain.number
+
+    async def began_from(self, generation: int, plain: Origin = NOTHING) -> None:
         """Note the checkpoint that was restored: only newer ones are uploaded."""
         self.generation = self._origin = generation
+        self._plain.began_from(plain)
         await self._remember()
 
-    async def all(self) -> None:
+    async def all(
+        self, how: How | None = How.QUIET, goes_on: Callable[[], bool] = lambda: True
+    ) -> None:
         """Upload whatever is new.
+
+        Args:
+            how: How a copy of plain files comes about now, `None` if there can be none: the
+                program was killed, perhaps in the middle of a file.
+            goes_on: Whether the program still runs.
 
         Raises:
             StoreUnavailable: The store failed. What was stored before stays.
         """
         await self.newest_checkpoint()
+        if how is not None and await self._plain.store(how, goes_on):
+            await self._remember()
         await self.log()
         if self._outputs:
             await self._changed_outputs(self._outputs)
@@ -263,16 +297,8 @@ class Uploader:
                 ]
         except (Missing, UnstorableFile):
             return 0
-        new: list[int] = []
-        for name in names:
-            number = generation_of(name)
-            if number is None:
-                self._notice(
-                    f"{name[:40]!r} is no checkpoint: the name of a generation is its number, from"
-                    " 1 to 9007199254740991, with zeros before it up to eight digits"
-                )
-            elif number > self.generation and number not in self._refused:
-                new.append(number)
+        numbers = [number for name in names if (number := generation_of(name)) is not None]
+        new = [it for it in numbers if it > self.generation and it not in self._refused]
         return (min if self._gang else max)(new, default=0)
 
     async def log(self) -> None:
@@ -352,14 +378,9 @@ class Uploader:
                 "under_way": self._under_way,
                 "whole": dict(self._whole),
                 "last": self._last,
+                "plain": self._plain.remembered(),
             }
             await asyncio.to_thread(write_json, self._memory, document, sync=False)
-
-
-def require_own(file: File, directory: Directory) -> None:
-    """Refuse a further name of a file that is not the task's own; raises `UnstorableFile`."""
-    if file.status.st_nlink > 1 and file.status.st_uid != os.fstat(directory.fd).st_uid:
-        raise UnstorableFile("it is a hard link to a file of another user")
 
 
 def _mode_of(directory: Directory, name: str) -> int:

@@ -16,6 +16,8 @@ from eva_worker.files.download import together
 from eva_worker.files.merging import KINDS as MERGE_KINDS
 from eva_worker.files.merging import MergeFiles
 from eva_worker.files.objects import persistently
+from eva_worker.files.plain.restoring import restore
+from eva_worker.files.plain.uploads import NOTHING
 from eva_worker.files.storage import SharedStorage, Storage
 from eva_worker.files.upload import LOG_KEPT, Uploader, append_line
 from eva_worker.orders import MergeNews, MergeRound, Order, Phase, Progress, Report
@@ -24,7 +26,7 @@ from eva_worker.process.exits import shell_code
 from eva_worker.process.metrics import Metrics
 from eva_worker.runtime import Exit, Image, Runtime, TaskSpec
 from eva_worker.tasks.devices import Assignment, CpuMap, Devices
-from eva_worker.tasks.endings import Finished, filled_by, last_words, not_begun
+from eva_worker.tasks.endings import Finished, ended_how, filled_by, last_words, not_begun
 from eva_worker.tasks.forks import ForkMerges
 from eva_worker.tasks.progress_server import Counters, IteratorServer
 from eva_worker.tasks.records import AttemptRecords, Record, Stage
@@ -113,6 +115,7 @@ class Attempt:
             outputs="storage/outputs" if stores else None,
             memory=directory / "uploads.json",
             steps_kept=self._counters.steps_kept,
+            steps=lambda: self._counters.progress().steps,
             count=services.metrics.uploaded_bytes.inc,
             tell=self._tell,
         )
@@ -328,12 +331,17 @@ class Attempt:
 
     async def _restore(self, order: Order) -> None:
         storage = self._services.storage
+        source = order.checkpoint_of or order.run
         generation, steps = await storage.fetcher.checkpoint(
-            order.checkpoint_of or order.run, order.resume, self._checkpoints
+            source, order.resume, self._checkpoints
         )
-        self._counters.begin_from(steps)
-        await self._uploader.began_from(generation)
-        await self._update(generation=generation)
+        plain = NOTHING
+        if order.gang or order.resume is None:
+            gang = order.companions
+            plain = await restore(storage.objects, self.key, source, gang, self._checkpoints)
+        self._counters.begin_from(steps if generation else plain.steps)
+        await self._uploader.began_from(generation, plain)
+        await self._update(generation=self._uploader.kept)
 
     def _environment(self, order: Order, devices: Assignment) -> dict[str, str]:
         gpus = ",".join(devices.gpus)
@@ -416,14 +424,15 @@ class Attempt:
         if self._merges is not None:
             await self._merges.close()
         try:
-            await persistently(self._uploader.all, subject=f"remains of {self.key}")
+            how = ended_how(self._record.exit_code, stopped=self._record.stop_grace_ms is not None)
+            await persistently(lambda: self._uploader.all(how), subject=f"remains of {self.key}")
         except Exception as error:
             self._log.exception("upload failed")
             await self._update(
                 exit_code=self._record.exit_code or 1,
                 message=f"its files cannot be stored, internal error: {error!r}",
             )
-        record, generation = self._record, self._uploader.generation
+        record, generation = self._record, self._uploader.kept
         succeeded = not (record.exit_code or record.never_started)
         if succeeded and record.stop_grace_ms is None:
             await persistently(
@@ -447,14 +456,14 @@ class Attempt:
     async def _upload_until(self, over: asyncio.Event) -> None:
         while not await _happens(over, self._services.storage.upload_s):
             try:
-                await self._uploader.all()
+                await self._uploader.all(goes_on=lambda: not over.is_set())
             except (StoreUnavailable, OSError) as error:
                 self._log.warning("upload failed", error=str(error))
             except Exception:
                 # Whatever a task has left there must not end the agent, again and again.
                 self._log.exception("upload failed")
-            if self._uploader.generation > self._record.generation:
-                await self._update(generation=self._uploader.generation)
+            if self._uploader.kept > self._record.generation:
+                await self._update(generation=self._uploader.kept)
 
     async def _end(self, message: str, *, ran: bool = False, blameless: bool = False) -> None:
         """End an attempt that the runtime does not know."""

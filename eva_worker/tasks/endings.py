@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 from pathlib import Path
 
 from eva_worker.errors import InstanceFailed, Missing, WorkerError
 from eva_worker.files.beneath import File
 from eva_worker.files.objects import Objects
+from eva_worker.files.plain.copies import How
 from eva_worker.orders import Progress, TaskKey
 from eva_worker.process.durable_files import is_full
 
+_SIGNALLED = 128
 _TAIL_BYTES = 8192
 _TAIL_LINES = 3
 _TAIL_CHARACTERS = 400
@@ -81,6 +84,20 @@ def not_begun(error: Exception, by_itself: bool | None) -> tuple[str, bool]:
     if by_itself:
         return f"its files fill the disk of its instance: {error}", False
     return str(error), by_itself is False or isinstance(error, InstanceFailed)
+
+
+def ended_how(exit_code: int, *, stopped: bool) -> How | None:
+    """How plain files came about that a program has left, `None` if it was killed.
+
+    Args:
+        exit_code: Of the program; minus the signal's number if a signal ended it. Shells say 128
+            and the number instead.
+        stopped: Whether a stop was requested.
+    """
+    number = -exit_code if exit_code < 0 else max(0, exit_code - _SIGNALLED)
+    if stopped and number in {0, signal.SIGTERM}:
+        return How.STOPPED
+    return None if number else How.ENDED
 
 
 class Finished:

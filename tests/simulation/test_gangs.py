@@ -11,6 +11,7 @@ from eva_master.model.actions import Gang, ListCheckpoints, StopTask, TaskOrder
 from eva_master.model.events import CheckpointsListed, Tick
 from eva_master.model.ids import JobId, RunId
 from eva_master.model.records import Job, TaskRun
+from eva_master.simulation.cluster.checkpoints import SimulatedCheckpoints
 from eva_master.simulation.cluster.delays import Delays
 from eva_master.simulation.cluster.work import Checkpoint, Work
 from eva_master.simulation.simulated_cluster import SimulatedCluster
@@ -176,6 +177,28 @@ def test_steps_are_counted_from_the_checkpoint() -> None:
     stage.lose(SECOND)
     stage.run_until_attempt(2)
     assert stage.run(FIRST).progress.steps == held < before
+
+
+def test_checkpoints_without_a_generation_count_as_work_that_is_kept(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of programs without the SDK: agents report that they store them, and choose among them."""
+
+    def answer(self: SimulatedCheckpoints, request: ListCheckpoints) -> None:
+        none = tuple((run, ()) for run in request.runs)
+        self._inbox.post(CheckpointsListed(request.number, request.job, none))
+
+    monkeypatch.setattr(SimulatedCheckpoints, "request", answer)
+    stage = Stage()
+    end = stage.world.timeline.now() + 600_000
+    stage.world.run(lambda: stage.world.timeline.now() > end)
+    stage.publish(FIRST)
+    stage.works[FIRST].publishes = stage.works[SECOND].publishes = False
+    stage.lose(SECOND)
+    assert stage.world.run(lambda: stage.run(FIRST).attempt == 2)
+    assert (stage.run(FIRST).generation, stage.run(FIRST).resume) == (1, 0)
+    assert stage.run(FIRST).work_ms >= 600_000
+    assert stage.run(FIRST).progress.steps >= 600
 
 
 def test_what_the_master_never_heard_of_counts() -> None:

@@ -39,10 +39,11 @@ told = peer.recv(2, socket.MSG_WAITALL)
 home = pathlib.Path(os.environ["EVA_CHECKPOINT_DIR"])
 had = sorted(path.name for path in home.iterdir())
 new = max(map(int, had), default=0) + 1
-(home / ".tmp").mkdir()
-(home / ".tmp" / "rank").write_text(f"{rank} {new}")
+draft = home / f".tmp-{os.getpid()}-{0:032x}"
+draft.mkdir()
+(draft / "rank").write_text(f"{rank} {new}")
 if rank == 0:
-    (home / ".tmp").rename(home / f"{new:08d}")
+    draft.rename(home / f"{new:08d}")
 pathlib.Path("met").write_text(f"{told[0]} {told[1]} {had}")
 signal.pause()
 """

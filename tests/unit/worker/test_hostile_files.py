@@ -158,8 +158,8 @@ async def test_a_poisonous_generation_is_neither_stored_nor_restored(
     (task.checkpoints / "00000002").mkdir()
     (task.checkpoints / "00000002" / "m").write_text("good")
     await task.uploader.all()
-    assert task.uploader.generation == 2
-    assert POISON in "".join(task.told)
+    assert task.uploader.generation == 2, "the others are directories like any other"
+    assert task.told == []
     # What an agent of an earlier version has stored.
     await objects.put(f"jobs/{KEY.run}/checkpoints/{POISON}/manifest.json", b'{"files":[]}')
     assert await newest(objects, KEY.run) == 2

@@ -1,0 +1,1 @@
+"""Checkpoints of programs without the SDK: the files in ``$EVA_CHECKPOINT_DIR`` as they stand."""
