@@ -360,6 +360,8 @@ class Report:
         message: Why the start failed, or more about the exit.
         blameless: Whether it failed because of its instance: the engine went away, or the disk was
             full. Then the failure does not count.
+        ran_ms: For how long its program has run by CLOCK_MONOTONIC; `None` before it runs, and if
+            that is not known.
     """
 
     key: TaskKey
@@ -371,6 +373,7 @@ class Report:
     progress: Progress = Progress()
     message: str = ""
     blameless: bool = False
+    ran_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -196,7 +196,7 @@ class MasterConfig(BaseConfig):
         heartbeat: From one sign of life of a worker to the next.
         join_token_lifetime: From the launch of an instance, how long it may take to join.
         agent_certificate_lifetime: How long a worker's certificate is valid; it is renewed after
-            two thirds of that.
+            half of that.
         throughput_window: Over how long a task's throughput is measured.
         profile: Whether one task of a workload whose standalone throughput is neither stated nor
             known runs alone until it is. If not, all may be packed at once, as if company cost them

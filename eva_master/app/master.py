@@ -17,7 +17,13 @@ from eva_master.adapters.bootstrap import Bootstrap
 from eva_master.adapters.http.metrics import MasterMetrics
 from eva_master.adapters.jobfile.inputs import InputRoots
 from eva_master.adapters.listening import require_free
-from eva_master.adapters.loop.clock import SystemClock
+from eva_master.adapters.loop.clock import (
+    DOCUMENT,
+    LoopClock,
+    MachineClocks,
+    SystemClock,
+    TimedJournal,
+)
 from eva_master.adapters.loop.collector import spare_lasting_values
 from eva_master.adapters.loop.gateway import LoopGateway
 from eva_master.adapters.loop.inbox import LiveInbox
@@ -170,11 +176,16 @@ class Master:
         pki = config.state_dir / "pki"
         # The journal is made first, so where there are keys there was a journal.
         self._journal = SqlJournal.open(config.journal_url, expected=Authority.made(pki))
-        self._clock = SystemClock()
-        self._inbox = LiveInbox(self._clock)
+        # The wall clock is for certificates, which others read by theirs; all else that the master
+        # dates or measures is by the loop's time.
+        self._clock = LoopClock(
+            MachineClocks(), self._journal.document(DOCUMENT), self._journal.latest_ms()
+        )
+        wall = SystemClock()
+        self._inbox = LiveInbox(self._clock, self._clock.look)
         self._gateway = LoopGateway(self._inbox)
-        self._authority = Authority.of(pki, config.cluster, self._clock)
-        self._identity = ServerIdentity(self._authority, pki, _hosts(config), self._clock)
+        self._authority = Authority.of(pki, config.cluster, wall)
+        self._identity = ServerIdentity(self._authority, pki, _hosts(config), wall)
         self._join_tokens = JoinTokens.of(
             pki, JoinTokenTable(self._journal.engine), self._clock, config.join_token_lifetime
         )
@@ -306,13 +317,17 @@ class Master:
         self._cloud = self._open_cloud(config, self._inbox, self._clock, bootstrap)
         since = Millis(self._clock.now() - config.history_kept)
         state = self._restored(since)
+        state.wall = self._clock.wall
         machine = Machine(state, control_settings(config))
         self._loop = Loop(
             machine,
             clock=self._clock,
             inbox=self._inbox,
             journal=PatientJournal(
-                self._journal, self._gateway.paused, self._stopping, self._clock
+                TimedJournal(self._journal, self._clock),
+                self._gateway.paused,
+                self._stopping,
+                self._clock,
             ),
             cloud=self._cloud,
             workers=self._sessions,

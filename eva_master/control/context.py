@@ -70,6 +70,28 @@ class FailureMemory:
 
 
 @dataclass(slots=True)
+class StandstillMemory:
+    """What is remembered of machines that stand still; a restart of the master forgets it.
+
+    Attributes:
+        heard: When the agent last told for how long a task run that runs has run.
+        credited: When a job was last credited with time at rest for it, and with how much.
+        asked: Since when the agents of a job that seems to exceed its `max_duration` are asked.
+        patient_until: Until when nothing is given up for its silence, since this machine slept.
+    """
+
+    heard: dict[RunId, Millis] = field(default_factory=dict)
+    credited: dict[JobId, tuple[Millis, int]] = field(default_factory=dict)
+    asked: dict[JobId, Millis] = field(default_factory=dict)
+    patient_until: Millis = Millis(0)
+
+    def forget(self, job: JobId) -> None:
+        """Forget a job, which has ended."""
+        self.credited.pop(job, None)
+        self.asked.pop(job, None)
+
+
+@dataclass(slots=True)
 class DeadlineMemory:
     """What is remembered of jobs with deadlines; a restart of the master forgets it.
 
@@ -119,6 +141,7 @@ class Context:
         self.proving: dict[InstanceId, Millis] = {}
         """When the first task began to run on an instance, until it has outlived that."""
         self.deadlines = DeadlineMemory()
+        self.standstills = StandstillMemory()
         self.refused: set[str] = set()
         """Partitions whose spot launches were refused in this turn."""
         self.failures = FailureMemory()
@@ -341,6 +364,7 @@ class Context:
             self.watch(run)
         else:
             self.meters.ended(run.id)
+            self.standstills.heard.pop(run.id, None)
         latency = self.latency_meters.changed(old, run, self.now)
         if latency is not None:
             learn.from_latency(self.state, run, latency, self.now)

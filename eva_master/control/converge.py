@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from eva_master.control import failures, gangs, suspending, waiting
 from eva_master.control.alarms import Alarm
 from eva_master.control.context import Context
-from eva_master.control.deadlines import following
+from eva_master.control.deadlines import following, standstill
 from eva_master.control.elastic import resizing
 from eva_master.control.failing import arrays
 from eva_master.control.forks import epochs
@@ -170,12 +170,10 @@ def _succeed(context: Context, job: Job) -> None:
 
 
 def _check_duration(context: Context, job: Job) -> None:
-    limit = job.spec.max_duration_ms
-    if limit is None or job.started_ms is None or job.state is JobState.ENDING:
-        return
-    if job.ran_ms(context.now) >= limit:
+    if job.state is not JobState.ENDING and standstill.outlasted(context, job):
         ending = job.to(JobState.ENDING, context.now)
-        reason = f"ran for longer than its max_duration of {limit / 1000:g} s"
+        limit_ms = job.spec.max_duration_ms or 0
+        reason = f"ran for longer than its max_duration of {limit_ms / 1000:g} s"
         context.put_job(replace(ending, outcome=Outcome.FAILED, exit_code=124, reason=reason))
 
 
@@ -207,6 +205,7 @@ def _close(context: Context, job: Job) -> None:
     context.failures.forget(job.id)
     context.resting.pop(job.id, None)
     context.deadlines.forget(job.id)
+    context.standstills.forget(job.id)
     context.told_merges.pop(job.id, None)
     ended = job.to(JobState(job.outcome.value), context.now)
     context.put_job(replace(ended, finished_ms=context.now, failure=None))
@@ -270,6 +269,8 @@ def _punctual(context: Context, group: list[TaskRun]) -> list[TaskRun]:
 
     They are looked at with each resync at least.
     """
+    if context.now < context.standstills.patient_until:
+        return group
     since = context.now - context.settings.start_timeout_ms
     late = [it for it in group if it.state is RunState.STARTING and it.history[-1][1] <= since]
     for run in late:
@@ -548,9 +549,10 @@ def _why_unwanted(context: Context, instance: Instance) -> str:
 
 
 def _overdue(context: Context, instance: Instance, since: Millis, limit: int) -> bool:
-    if context.now - since >= limit:
+    at = Millis(max(since + limit, context.standstills.patient_until))
+    if context.now >= at:
         return True
-    context.alarms.at(Millis(since + limit), Alarm.instance(instance.id))
+    context.alarms.at(at, Alarm.instance(instance.id))
     return False
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from eva_master.control import failures
 from eva_master.control.context import Context
+from eva_master.control.deadlines import standstill
 from eva_master.control.forks import copies, epochs
 from eva_master.control.measure import learn, ledger, memory, remaining, stored
 from eva_master.control.measure.throughput import tells_more
@@ -245,6 +246,8 @@ def _unmeasured(context: Context, instance: InstanceId) -> None:
 def _take(context: Context, instance: InstanceId, report: RunReport) -> None:
     run = context.state.runs.get(report.run)
     ours = run is not None and run.attempt == report.attempt and run.instance == instance
+    if run is not None and ours:
+        run = standstill.follow(context, run, report)
     if report.phase is Phase.EXITED:
         if run is not None and ours and run.state in HOLDING:
             _exited(context, _noted(context, run, report), report)

@@ -8,6 +8,7 @@ from typing import assert_never
 from eva_master.control import commands, converge, gangs, handlers, suspending
 from eva_master.control.alarms import Alarm, Wake
 from eva_master.control.context import Context
+from eva_master.control.deadlines import standstill
 from eva_master.control.forks import epochs
 from eva_master.control.measure import memory
 from eva_master.control.planning import partitioning
@@ -23,6 +24,7 @@ from eva_master.model.changes import Changes
 from eva_master.model.events import (
     CancelRequested,
     CheckpointsListed,
+    ClocksMoved,
     ClosingDown,
     CloudListed,
     CloudTrouble,
@@ -210,6 +212,8 @@ class Machine:
                 self._planned(event)
             case ClosingDown():
                 handlers.closing_down(context)
+            case ClocksMoved():
+                standstill.clocks_moved(context, event)
             case Tick():
                 pass
             case _:

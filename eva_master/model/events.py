@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from eva_master.model.arithmetic.loop_time import WallClock
 from eva_master.model.fleet.nodes import NodeVerb
 from eva_master.model.forks.merging import Kept
 from eva_master.model.ids import InstanceId, JobId, Millis, OfferingId, Price, RunId
@@ -224,6 +225,8 @@ class RunReport:
         generation: The newest checkpoint generation that is safely in the object store.
         message: Why the start failed, or more about the exit, for the user.
         blameless: Whether it failed because of its instance, so that the failure does not count.
+        ran_ms: For how long its program has run by a clock of the worker's that stands still while
+            the machine sleeps; `None` before it runs, and from workers that do not tell.
     """
 
     run: RunId
@@ -236,6 +239,7 @@ class RunReport:
     progress: Progress | None = None
     message: str = ""
     blameless: bool = False
+    ran_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -400,6 +404,19 @@ class ClosingDown:
 
 
 @dataclass(frozen=True, slots=True)
+class ClocksMoved:
+    """The wall clock of the master's machine was set, or the machine slept.
+
+    Attributes:
+        wall: How the wall clock stands to the loop's time from now on.
+        slept_ms: For how long the machine slept; 0 if it did not.
+    """
+
+    wall: WallClock
+    slept_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Tick:
     """Time passed; nothing else happened."""
 
@@ -431,5 +448,6 @@ Event = (
     | PlanReady
     | PlanFailed
     | ClosingDown
+    | ClocksMoved
     | Tick
 )

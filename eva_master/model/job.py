@@ -8,6 +8,7 @@ from enum import StrEnum
 
 from eva_master.model.accounting.tenants import DEFAULT_TENANT
 from eva_master.model.accounting.worth import Worth
+from eva_master.model.arithmetic.loop_time import AS_LOOP, WallClock
 from eva_master.model.forks.merging import MergeRule
 from eva_master.model.ids import MILLION, Family, JobId, Workload
 from eva_master.model.resources import Resources
@@ -222,7 +223,7 @@ class Deadline:
     """When a job is to be done.
 
     Attributes:
-        at_ms: The time; `None` if it is counted from the job's submission.
+        at_ms: The time by the wall clock; `None` if it is counted from the job's submission.
         within_ms: How long after its submission; `None` if a time is stated.
         fails: Whether the job is failed once it is late, rather than going on.
     """
@@ -231,10 +232,15 @@ class Deadline:
     within_ms: int | None = None
     fails: bool = False
 
-    def due_ms(self, submitted_ms: int) -> int:
-        """The time, for a job that was submitted at one."""
+    def due_ms(self, submitted_ms: int, wall: WallClock = AS_LOOP) -> int:
+        """The loop's time at which a job is to be done.
+
+        Args:
+            submitted_ms: When it was submitted, by the loop's time.
+            wall: The wall clock, which a stated time is read from.
+        """
         if self.at_ms is not None:
-            return self.at_ms
+            return wall.loop_ms(self.at_ms)
         return submitted_ms + (self.within_ms or 0)
 
 

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from eva_master.model.accounting.pool_costs import PoolCost
 from eva_master.model.accounting.totals import CostTotals, PartitionTotals, TenantTotals, Totals
+from eva_master.model.arithmetic.loop_time import WallClock
 from eva_master.model.catalog import Catalog
 from eva_master.model.changes import InstanceAccount, JobAccount
 from eva_master.model.events import CloudTrouble
@@ -204,13 +205,11 @@ class WatchedPool:
     """What was seen of one type in one zone on the spot market.
 
     Attributes:
-        name: Of both.
-        there: Whether it was there when it was seen last.
+        name: Of both. there: Whether it was there when it was seen last.
         since_ms: Since when it has been so.
         began: Whether it came to be so then, rather than before anybody asked.
         seen_ms: When it was seen last.
-        tries: Launches that were refused one after the other.
-        retry_ms: When the next may be tried.
+        tries: Launches that were refused in a row. retry_ms: When the next may be tried.
         stays_ppm: The chance that it is still so an hour later, in millionths.
     """
 
@@ -248,8 +247,7 @@ class DagOutlook:
 
     Attributes:
         label: What DAGs of its kind are labelled.
-        stages: How many stages it has.
-        ended: How many of these have ended.
+        stages: How many stages it has. ended: How many of these have ended.
         waiting: How many wait for others.
         left_ms: How long all tasks that have not finished take together, by estimate; `None` if
             nothing is known of a stage that does not wait.
@@ -355,6 +353,11 @@ class ReadModel(Protocol):
     @property
     def trouble(self) -> CloudTrouble:
         """Whether the cloud does what it is asked."""
+        ...
+
+    @property
+    def wall(self) -> WallClock:
+        """How the wall clock stands to the loop's time, which all other times are of."""
         ...
 
     @property

@@ -160,6 +160,7 @@ def task_report(report: Report) -> pb.TaskReport:
         message=_clean(report.message),
         stopped=report.stopped,
         blameless=report.blameless,
+        ran_ms=report.ran_ms,
     )
 
 

@@ -76,6 +76,7 @@ class Exit:
         message: More about the exit, for the user; usually empty.
         stopped: Whether a stop reached the attempt before its first process ended.
         blameless: Whether the runtime ended it, which the program could do nothing about.
+        ran_ms: For how long it ran by CLOCK_MONOTONIC; `None` if the runtime does not know.
     """
 
     code: int
@@ -84,6 +85,7 @@ class Exit:
     message: str = ""
     stopped: bool = False
     blameless: bool = False
+    ran_ms: int | None = None
 
 
 class Runtime(Protocol):

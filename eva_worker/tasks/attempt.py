@@ -29,7 +29,7 @@ from eva_worker.tasks.devices import Assignment, CpuMap, Devices
 from eva_worker.tasks.endings import Finished, ended_how, filled_by, last_words, not_begun
 from eva_worker.tasks.forks import ForkMerges
 from eva_worker.tasks.progress_server import Counters, IteratorServer
-from eva_worker.tasks.records import AttemptRecords, Record, Stage
+from eva_worker.tasks.records import AttemptRecords, Began, Record, Stage
 from eva_worker.tasks.socket_places import (
     make_socket_directory,
     remove_socket_directory,
@@ -168,6 +168,7 @@ class Attempt:
             progress=self.progress,
             message=record.message,
             blameless=exited and record.blameless,
+            ran_ms=record.ran_by_now_ms(),
         )
 
     async def live(self, *, adopted: bool) -> None:
@@ -238,7 +239,7 @@ class Attempt:
             self._log.exception("start failed")
             await self._end(f"internal error: {error!r}")
             return False
-        await self._update(stage=Stage.RUNNING)
+        await self._update(stage=Stage.RUNNING, began=Began.now())
         self._log.info("task runs")
         return True
 
@@ -394,7 +395,10 @@ class Attempt:
 
     async def _exit_of(self, ended: Exit) -> dict[str, Any]:
         """What the record is to say of an exit."""
-        changes = {"exit_code": ended.code, "never_started": not ended.ran}
+        changes: dict[str, Any] = {"exit_code": ended.code, "never_started": not ended.ran}
+        if ended.ran:
+            known = ended.ran_ms is not None
+            changes["ran_ms"] = ended.ran_ms if known else self._record.ran_by_now_ms()
         if refusal := self._record.refusal:
             return {**changes, "exit_code": ended.code or 1, "message": refusal}
         if ended.code == 0 and ended.ran and not ended.stopped:
@@ -446,7 +450,7 @@ class Attempt:
     async def _take_over(self) -> None:
         """Continue with an attempt that an earlier agent started."""
         if self._record.stage is Stage.PREPARING:
-            await self._update(stage=Stage.RUNNING)
+            await self._update(stage=Stage.RUNNING, began=Began.now())
         try:
             make_socket_directory(self._socket, self._directory)
             await self._iterator.start()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -11,6 +12,7 @@ from eva_worker.files.beneath import remove_tree
 from eva_worker.files.trash import Trash
 from eva_worker.orders import Order, TaskKey
 from eva_worker.process.durable_files import read_json, write_json
+from eva_worker.process.lease import boot_id
 from eva_worker.tasks.devices import Assignment
 
 
@@ -27,6 +29,29 @@ class Stage(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Began:
+    """A moment by CLOCK_MONOTONIC, which nobody sets and which stands still in sleep.
+
+    Attributes:
+        boot: The boot of the machine that the clock counts from.
+        at_ms: Milliseconds since then.
+    """
+
+    boot: str
+    at_ms: int
+
+    @classmethod
+    def now(cls) -> Began:
+        """The moment of the call."""
+        return cls(boot_id(), time.monotonic_ns() // 1_000_000)
+
+    def passed_ms(self) -> int | None:
+        """Milliseconds since then; `None` after another boot."""
+        now = Began.now()
+        return max(0, now.at_ms - self.at_ms) if now.boot == self.boot else None
+
+
+@dataclass(frozen=True, slots=True)
 class Record:
     """The record of one attempt.
 
@@ -36,6 +61,8 @@ class Record:
         stop_grace_ms: The grace period of the stop that was requested before it ended; `None` if
             none was.
         refusal: Why the attempt must fail, whatever its program's exit code; empty for no reason.
+        began: When its program began to run; `None` before, and if that is not known.
+        ran_ms: For how long it has run in all; `None` before its end, and if that is not known.
         exit_code: As in `Report`, like the other attributes.
     """
 
@@ -50,6 +77,14 @@ class Record:
     message: str = ""
     refusal: str = ""
     blameless: bool = False
+    began: Began | None = None
+    ran_ms: int | None = None
+
+    def ran_by_now_ms(self) -> int | None:
+        """For how long its program has run; `None` before it runs, and if that is not known."""
+        if self.ran_ms is not None or self.began is None:
+            return self.ran_ms
+        return self.began.passed_ms()
 
     def to_json(self) -> dict[str, Any]:
         """Convert it to a JSON document for the state directory."""
@@ -59,6 +94,7 @@ class Record:
     def from_json(cls, document: dict[str, Any]) -> Record:
         """Restore a record from the document of `to_json`."""
         order, devices = document["order"], document["devices"]
+        began = document.get("began")
         return cls(
             **document
             | {
@@ -66,6 +102,7 @@ class Record:
                 "stage": Stage(document["stage"]),
                 "order": order and Order.from_json(order),
                 "devices": devices and Assignment.from_json(devices),
+                "began": began and Began(**began),
             }
         )
 

@@ -7,6 +7,7 @@ import contextlib
 import os
 import signal
 import sys
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -147,6 +148,14 @@ async def test_runs_the_command_and_keeps_its_code_and_output(bench: Bench) -> N
     await bench.runtime.start(bench.spec("pwd; echo $EVA_TASK_ID >&2; exit 7"))
     assert (await soon(bench.runtime.wait(KEY))).code == 7
     assert bench.file("log").read_text() == f"{bench.inside}\njob-1/0\n"
+
+
+async def test_how_long_it_ran_is_by_a_clock_that_nobody_sets(bench: Bench) -> None:
+    began = time.monotonic()
+    await bench.runtime.start(bench.spec("sleep 0.2"))
+    ended = await bench.runtime.wait(KEY)
+    most_ms = (time.monotonic() - began) * 1000
+    assert ended.ran_ms is None if bench.engine else 200 <= (ended.ran_ms or 0) <= most_ms
 
 
 async def test_task_without_an_image_of_its_own_can_be_prepared_again_and_again(

@@ -22,6 +22,7 @@ from eva_master.adapters.pki.server import ServerIdentity
 from eva_master.adapters.rpc.server import views
 from eva_master.adapters.rpc.workers.sessions import WorkerSessions
 from eva_master.model.accounting.totals import PartitionTotals, TenantTotals
+from eva_master.model.arithmetic.loop_time import WallClock
 from eva_master.model.changes import Changes
 from eva_master.model.ids import MILLION, MILLIS_PER_HOUR, Millis
 from eva_master.model.records import Job
@@ -163,16 +164,16 @@ def _figures(model: ReadModel, now: Millis) -> _Figures:
         usd_total=model.charged(now) / MILLIS_PER_HOUR / MILLION,
         workers=model.connected,
         cloud_fails=model.trouble.since_ms is not None,
-        deadlines_at_risk=sum(_at_risk(it, now) for it in model.active.values()),
+        deadlines_at_risk=sum(_at_risk(it, now, model.wall) for it in model.active.values()),
     )
 
 
-def _at_risk(job: Job, now: Millis) -> bool:
+def _at_risk(job: Job, now: Millis, wall: WallClock) -> bool:
     """Whether a job is late, or has used the time that is kept for a change."""
     deadline = job.spec.deadline
     if deadline is None:
         return False
-    return job.buys in (Buys.ALONE, Buys.STAYS) or now > deadline.due_ms(job.submitted_ms)
+    return job.buys in (Buys.ALONE, Buys.STAYS) or now > deadline.due_ms(job.submitted_ms, wall)
 
 
 def _states(figures: _Figures) -> Iterator[Metric]:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from queue import Empty, SimpleQueue
 
 from eva_master.model.events import Event
 from eva_master.model.ids import Millis
 from eva_master.ports import Clock
+
+_LOOK_S = 1.0
+"""Longest time between two looks at the clocks."""
 
 
 class LiveInbox:
@@ -17,13 +20,15 @@ class LiveInbox:
 
     Args:
         clock: Decides when a wait is over.
+        look: Called at least once a second while the loop waits; returns an event for it, if any.
 
     Attributes:
         received: Events handed to the loop since the start.
     """
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, look: Callable[[], Event | None] = lambda: None) -> None:
         self._clock = clock
+        self._look = look
         self._queue: SimpleQueue[Event] = SimpleQueue()
         self.received = 0
 
@@ -54,13 +59,13 @@ class LiveInbox:
         return batch
 
     def _first(self, until: Millis | None) -> Event | None:
-        if until is None:
-            return self._queue.get()
         while True:
-            remaining_ms = until - self._clock.now()
+            if (news := self._look()) is not None:
+                return news
+            left_s = _LOOK_S if until is None else max(0, until - self._clock.now()) / 1000
             try:
-                return self._queue.get(timeout=max(0, remaining_ms) / 1000)
+                # The queue's own clock stands still while the machine sleeps.
+                return self._queue.get(timeout=min(left_s, _LOOK_S))
             except Empty:
-                # The queue times by the monotonic clock, which may run ahead of the wall clock.
-                if self._clock.now() >= until:
+                if until is not None and self._clock.now() >= until:
                     return None

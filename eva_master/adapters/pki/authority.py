@@ -28,7 +28,6 @@ from eva_master.ports import Clock
 PublicKey = ec.EllipticCurvePublicKey
 
 _AUTHORITY_LIFE = timedelta(days=3650)
-_LONGEST_SKEW = timedelta(minutes=5)
 _SHORTEST_KEY_BITS = 256
 _LOCAL = ("localhost", "127.0.0.1", "::1")
 
@@ -103,6 +102,10 @@ class Authority:
         """
         names = [MASTER_NAME, *_LOCAL, *hosts]
         return self._issue(MASTER_NAME, key, names, [ExtendedKeyUsageOID.SERVER_AUTH], life_ms)
+
+    def left_s(self, expires_ms: Millis) -> float:
+        """Seconds until a certificate expires by the clock that dates them."""
+        return (expires_ms - self._clock.now()) / 1000
 
     def issue_agent(self, key: PublicKey, instance: InstanceId, life_ms: int) -> bytes:
         """A PEM certificate for an instance's agent.
@@ -190,13 +193,14 @@ def _own_certificate(
 
 
 def _dated(now: Millis, life: timedelta) -> x509.CertificateBuilder:
-    # It is valid from a little earlier, for clocks that are behind, but by less than a tenth of its
-    # life, so that renewal after two thirds of its life is not affected.
+    # It is valid from half of its life earlier, so that it outlives a clock that is set back, and
+    # serves machines whose clocks are behind. Agents renew it two thirds through, so after half of
+    # its life from now: a clock that is set forward by less finds it valid, too.
     present = datetime.fromtimestamp(now / 1000, UTC)
     return (
         x509.CertificateBuilder()
         .serial_number(x509.random_serial_number())
-        .not_valid_before(present - min(_LONGEST_SKEW, life / 10))
+        .not_valid_before(present - life / 2)
         .not_valid_after(present + life)
     )
 

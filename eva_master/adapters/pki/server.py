@@ -26,12 +26,14 @@ class Credentials:
 
     Attributes:
         file: Has both, for libraries that read files.
+        made_ms: When they were made; they are replaced too if the clock is set back before that.
         renew_ms: When they are to be replaced.
     """
 
     key: bytes
     certificate: bytes
     file: Path
+    made_ms: Millis
     renew_ms: Millis
 
 
@@ -72,7 +74,7 @@ class ServerIdentity:
     def current(self) -> Credentials:
         """The current credentials, renewed if it is time."""
         with self._lock:
-            if self._clock.now() >= self._current.renew_ms:
+            if not self._current.made_ms <= self._clock.now() < self._current.renew_ms:
                 try:
                     self._current = self._issue()
                 except OSError as error:
@@ -86,4 +88,4 @@ class ServerIdentity:
         certificate = self._authority.issue_master(key.public_key(), self._hosts, self._life_ms)
         write_file(self._file, private_pem(key) + certificate, mode=0o600)
         renew_ms = Millis(now + self._life_ms * 2 // 3)
-        return Credentials(private_pem(key), certificate, self._file, renew_ms)
+        return Credentials(private_pem(key), certificate, self._file, now, renew_ms)

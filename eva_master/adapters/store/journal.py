@@ -24,6 +24,7 @@ from sqlalchemy import (
     create_engine,
     delete,
     event,
+    func,
     make_url,
     or_,
     select,
@@ -38,6 +39,7 @@ from eva_master.adapters.store.untouched import ActiveJobs
 from eva_master.model.changes import Changes, Round
 from eva_master.model.errors import JournalTooNew, StorageError, StorageFull
 from eva_master.model.ids import Millis
+from eva_master.model.planning.plan import Json
 
 _BUSY_TIMEOUT_MS = 10_000
 """How long a commit waits for somebody else's lock, such as a backup's; masters are kept apart."""
@@ -58,6 +60,15 @@ _UPSERTS: dict[str, Callable[[Table], Any]] = {
     "sqlite": sqlite.insert,
     "postgresql": postgresql.insert,
 }
+
+_TIMES = (
+    tables.JOBS.c.submitted_ms,
+    tables.JOBS.c.ended_ms,
+    tables.INSTANCES.c.ended_ms,
+    tables.INSTANCE_ACCOUNTS.c.until_ms,
+    tables.ROUNDS.c.at_ms,
+)
+"""When something happened, as far as that is a column."""
 
 T = TypeVar("T")
 
@@ -186,6 +197,26 @@ class SqlJournal:
                 old = tables.REASONS.c.round <= last - ROUNDS_EXPLAINED
                 connection.execute(delete(tables.REASONS).where(old))
         self._active.written(changes.jobs, runs, begun)
+
+    def document(self, name: str) -> Json:
+        """A named document; `None` if there is none.
+
+        Raises:
+            StorageError: The database cannot be read, or the document is damaged.
+        """
+        query = select(tables.DOCUMENTS).where(tables.DOCUMENTS.c.name == name)
+        with _typed(), self._transaction() as connection:
+            return rows.documents(connection.execute(query).all()).get(name)
+
+    def latest_ms(self) -> Millis:
+        """The latest time of any record; 0 in an empty journal.
+
+        Raises:
+            StorageError: The database cannot be read.
+        """
+        with self._transaction() as connection:
+            times = (connection.execute(select(func.max(it))).scalar() for it in _TIMES)
+            return Millis(max(it or 0 for it in times))
 
     def rounds(self, *, limit: int, before: int | None = None) -> tuple[Round, ...]:
         """Planning rounds, the newest first.

@@ -33,7 +33,7 @@ def situation_of(state: PlanningRecords, job: Job, stands: Slack, now: Millis) -
     # Whatever is there it may have; nothing has been there since the last one went.
     age_ms = max(ages) if there and place is not Choice.SPOT else min(ages, default=0)
     assert job.spec.deadline is not None
-    given_ms = job.spec.deadline.due_ms(job.submitted_ms) - job.submitted_ms
+    given_ms = job.spec.deadline.due_ms(job.submitted_ms, state.wall) - job.submitted_ms
     gone_ms = now - job.submitted_ms
     # What is left takes as much of the whole time as there is of it, less what may be lost.
     due_left_ms = max(0, given_ms - gone_ms)

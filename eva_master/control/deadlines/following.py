@@ -14,6 +14,7 @@ from eva_master.control.deadlines.choosing import (
 )
 from eva_master.control.deadlines.slack import Slack, has_a_choice, slack, slack_alone_ms
 from eva_master.control.state.records import crew
+from eva_master.model.arithmetic.loop_time import WallClock
 from eva_master.model.catalog import Purchase
 from eva_master.model.ids import MILLION, Millis
 from eva_master.model.planning.spot_choice import SpotChoice
@@ -59,6 +60,21 @@ def follow(context: Context, job: Job) -> None:
         context.plan_wanted = True
     if look_ms is not None:
         _look_again(context, job, Millis(context.now + max(_SHORTEST_MS, look_ms)))
+
+
+def follow_wall_clock(context: Context, wall: WallClock) -> None:
+    """Take in that the wall clock was set: deadlines at a time of day are nearer now, or farther.
+
+    Args:
+        context: The present one.
+        wall: How it stands from now on.
+    """
+    context.state.wall = wall
+    for name in context.state.active:
+        deadline = context.state.jobs[name].spec.deadline
+        if deadline is not None and deadline.at_ms is not None:
+            context.deadlines.looks.pop(name, None)
+            context.touch_job(name)
 
 
 def _differ(until_ms: Millis | None, told_ms: Millis | None) -> bool:
@@ -111,7 +127,7 @@ def _failed(context: Context, job: Job) -> bool:
     deadline = job.spec.deadline
     if deadline is None or not deadline.fails:
         return False
-    due_ms = deadline.due_ms(job.submitted_ms)
+    due_ms = deadline.due_ms(job.submitted_ms, context.state.wall)
     if context.now < due_ms:
         context.alarms.at(Millis(due_ms), Alarm.job(job.id))
         return False
@@ -148,7 +164,7 @@ def _patient(context: Context, job: Job) -> _Found:
 
 def _in_time(context: Context, job: Job) -> _Found:
     assert job.spec.deadline is not None
-    if context.now >= job.spec.deadline.due_ms(job.submitted_ms):
+    if context.now >= job.spec.deadline.due_ms(job.submitted_ms, context.state.wall):
         context.deadlines.thin_work.drop(job.id)
         return _Found(Buys.ANY)  # It is late whatever it costs.
     stands = slack(context.state, job, context.now, context.settings)

@@ -47,7 +47,7 @@ def refusal(
     """Why a deadline cannot be kept, `None` if it can be as far as is known."""
     if spec.deadline is None:
         return None
-    left = spec.deadline.due_ms(now) - now
+    left = spec.deadline.due_ms(now, state.wall) - now
     if left <= 0:
         return InvalidJob("the deadline has passed", hint="write a later one, or remove it")
     takes = remaining.of_spec(state, spec, now).longest_ms
@@ -80,7 +80,8 @@ def slack(state: PlanningRecords, job: Job, now: Millis, settings: Settings) -> 
     reserve_ms = max(change_ms * most // of, _change_ms(state, job, settings, slowest=True))
     reserve_ms += max(settings.round_gap_ms, settings.round_grid_ms)
     reserve_ms += job.spec.checkpoint_interval_ms  # What a loss without notice takes along.
-    slack_ms = job.spec.deadline.due_ms(job.submitted_ms) - now - left_ms - reserve_ms
+    due_ms = job.spec.deadline.due_ms(job.submitted_ms, state.wall)
+    slack_ms = due_ms - now - left_ms - reserve_ms
     return Slack(left_ms, slack_ms, reserve_ms, change_ms)
 
 

@@ -50,6 +50,7 @@ from eva_master.model.accounting.totals import (
     Totals,
 )
 from eva_master.model.arithmetic.fixed_point import exp_of_ppm
+from eva_master.model.arithmetic.loop_time import WallClock
 from eva_master.model.catalog import Catalog, Purchase
 from eva_master.model.changes import InstanceAccount, JobAccount
 from eva_master.model.events import CloudTrouble
@@ -164,6 +165,7 @@ class ClusterModel:
     learned: Knowledge
     market: SpotMarket
     trouble: CloudTrouble
+    wall: WallClock
     memory: PolicyMemory | None
     memories: Mapping[str, PolicyMemory | None]
     prices: ReadersValuation

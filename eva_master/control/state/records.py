@@ -18,6 +18,7 @@ from eva_master.learning.market.spot_market import SpotMarket
 from eva_master.learning.run_times.posterior import Finished
 from eva_master.learning.standalone import StandaloneTable
 from eva_master.model.accounting.totals import Totals
+from eva_master.model.arithmetic.loop_time import WallClock
 from eva_master.model.catalog import Catalog, Offering
 from eva_master.model.changes import InstanceAccount, JobAccount
 from eva_master.model.ids import InstanceId, JobId, RunId
@@ -89,6 +90,11 @@ class Records(Protocol):
     @property
     def market(self) -> SpotMarket:
         """What was seen of spot instances and their pools."""
+        ...
+
+    @property
+    def wall(self) -> WallClock:
+        """How the wall clock stands to the loop's time."""
         ...
 
     @property

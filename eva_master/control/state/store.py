@@ -33,6 +33,7 @@ from eva_master.learning.market.spot_market import SpotMarket
 from eva_master.learning.memory_sizes import MemorySizes
 from eva_master.learning.standalone import StandaloneTable
 from eva_master.model.accounting.totals import Totals
+from eva_master.model.arithmetic.loop_time import AS_LOOP
 from eva_master.model.catalog import Catalog, Offering
 from eva_master.model.changes import Changes, InstanceAccount, JobAccount, Round
 from eva_master.model.events import CloudTrouble
@@ -70,7 +71,7 @@ class State:
         catalog: Offerings, with what the cloud said about their availability.
         memories: Those of policies, by partition; the default one's under the empty name.
         learned: About workloads and types. market: The spot market. boots: Failed ones.
-        sizes: Memory of instance types. trouble: Whether the cloud does as asked; not journalled.
+        sizes: Memory of instance types. trouble, wall: The cloud's, the wall clock; not journalled.
         dependencies: Which jobs wait for which. dags: Which are stages of one DAG. suspended:
             Which are. finished_tasks: Of arrays. estimates: What run times are estimated from.
             company: Who runs where, how fast.
@@ -107,7 +108,7 @@ class State:
         self.unplaced: dict[JobId, None] = {}  # of which a task run waits, and may have a place
         self._worth = Worth(lambda: JobValuation(self.catalog, self.standalone.known))
         self._commands, self.names = dict[_Owned, JobId](), ActiveNames()
-        self.trouble = CloudTrouble(None)
+        self.trouble, self.wall = CloudTrouble(None), AS_LOOP
         self.view_cache, self._tally = ViewCache(), Tally()
         self.partition_tally, self.lending = self._tally.partitions, self._tally.lending
         self.active_load, self.dependencies = ActiveLoad(), Dependencies()

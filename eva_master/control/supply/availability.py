@@ -171,7 +171,7 @@ def gate(context: Context) -> BootGate:
         for run in context.state.in_hand(job)
         if run.target is not None and _untried(context, run.target)
     )
-    return BootGate(context.state.boots, booting | doubtful, context.now)
+    return BootGate(context.state.boots, booting | doubtful, context.now, context.state.wall)
 
 
 def _untried(context: Context, name: InstanceId) -> bool:

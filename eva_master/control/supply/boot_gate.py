@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 from eva_master.learning.boots import Boots, Scope, lost_scope
 from eva_master.model.arithmetic.durations import clock
+from eva_master.model.arithmetic.loop_time import AS_LOOP, WallClock
 from eva_master.model.catalog import Offering
 from eva_master.model.ids import JobId, Millis, RunId
 from eva_master.model.job import JobKind
@@ -31,11 +32,13 @@ class BootGate:
         booting: Scopes of which an instance is booting now, and those of jobs for which an instance
             was bought on which nothing has run for a while yet.
         now: The time.
+        wall: The wall clock, which users read.
     """
 
     boots: Boots
     booting: frozenset[Scope]
     now: Millis
+    wall: WallClock = AS_LOOP
 
     def passed(self, seen: Snapshot, plan: Plan) -> tuple[Plan, bool]:
         """Take out of a plan what is not to be bought yet.
@@ -148,7 +151,7 @@ class BootGate:
         if buys and streak is not None and streak.until_ms > self.now:
             what = "instances" if streak is self.boots.streaks.get(lost_scope(job)) else "boots"
             return (
-                f"nothing is bought for it until {clock(streak.until_ms)}, since "
+                f"nothing is bought for it until {clock(self.wall.of(streak.until_ms))}, since "
                 f"{streak.failures} {what} in a row failed; the last: {streak.why}"
             )
         for scope, why in suspects.items():

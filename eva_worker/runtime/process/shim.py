@@ -8,7 +8,8 @@ none of them can escape by changing its session, group or parent.
 
 The directory holds ``spec.json`` (what to run, from the agent), ``lock`` (held while the shim
 lives), ``shim.json`` (pids with start times), ``stop.json`` (``grace_s``; from the agent, which
-then sends SIGTERM) and ``exit.json`` (``code``, ``at_ms``, ``ran``, ``stopped``: the end).
+then sends SIGTERM) and ``exit.json`` (``code``, ``at_ms``, ``ran``, ``stopped``, ``ran_ms``: the
+end).
 
 On an owned node the task runs under a lease. When that has run out this process kills the task,
 whatever has become of the agent: it has a timer of the kernel's for that.
@@ -301,6 +302,7 @@ def main() -> int:
     # The pid is recorded before the task exists, so that no task is without a record.
     me = os.getpid()
     write("shim.json", {"pid": me, "started": int((stat(me) or [])[19])})
+    began = time.monotonic()
     child = os.fork()
     if child == 0:
         execute(spec, me)
@@ -313,6 +315,7 @@ def main() -> int:
         "at_ms": int(time.time() * 1000),
         "ran": True,
         "stopped": task.stopped,
+        "ran_ms": int((time.monotonic() - began) * 1000),
     }
     while True:
         try:

@@ -134,7 +134,7 @@ def test_an_agents_certificate_is_good_for_an_agent_alone(
     assert MASTER_NAME not in names(certificate)
     assert set(names(certificate)) == {"localhost", "127.0.0.1", "::1"}
     assert certificate.not_valid_after_utc == clock.date + timedelta(days=1)
-    assert certificate.not_valid_before_utc == clock.date - timedelta(minutes=5)
+    assert certificate.not_valid_before_utc == clock.date - timedelta(hours=12)
     constraints = certificate.extensions.get_extension_for_class(x509.BasicConstraints).value
     assert not constraints.ca
     # A server on its own machine, whose name is not the master's, and a client anywhere.
@@ -142,11 +142,34 @@ def test_an_agents_certificate_is_good_for_an_agent_alone(
     assert usages(certificate) == both
 
 
+def test_a_certificate_outlives_a_clock_that_is_set(authority: Authority, clock: Clock) -> None:
+    certificate = agent_certificate(authority, life_ms=DAY_MS)
+    begin, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
+    # An agent renews it two thirds through, as those of earlier releases do.
+    renewed = begin + (end - begin) * 2 / 3
+    assert renewed == clock.date + timedelta(hours=12)
+    for moment in (clock.date, renewed):
+        assert begin <= moment - timedelta(hours=11)
+        assert moment + timedelta(hours=11) <= end
+
+
+@pytest.mark.parametrize("by_ms", [-1, -3 * 3_600_000])
+def test_the_masters_certificate_is_made_anew_if_the_clock_is_set_back(
+    authority: Authority, tmp_path: Path, clock: Clock, by_ms: int
+) -> None:
+    identity = ServerIdentity(authority, tmp_path, (), clock, life_ms=3 * DAY_MS)
+    first = identity.current()
+    clock.time = Millis(clock.time + by_ms)
+    second = identity.current()
+    assert second.certificate != first.certificate
+    assert identity.current() is second
+
+
 def test_a_short_lived_certificate_is_not_dated_back_by_much(
     authority: Authority, clock: Clock
 ) -> None:
     certificate = agent_certificate(authority, life_ms=30_000)
-    assert certificate.not_valid_before_utc == clock.date - timedelta(seconds=3)
+    assert certificate.not_valid_before_utc == clock.date - timedelta(seconds=15)
 
 
 def test_the_masters_certificate_names_its_hosts_and_is_no_clients(

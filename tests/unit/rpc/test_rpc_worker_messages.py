@@ -54,6 +54,15 @@ def test_task_runs_that_cannot_be_are_left_out(run: str) -> None:
     assert messages.samples([pb.Sample(run_id=run, attempt=1, steps=1)]) == ()
 
 
+@pytest.mark.parametrize(
+    ("ran_ms", "heard"), [(None, None), (0, 0), (2**53, None), (2**64 - 1, None)]
+)
+def test_running_times_that_cannot_be_are_not_heard(ran_ms: int | None, heard: int | None) -> None:
+    message = pb.TaskReport(run_id="job-1/0", phase=pb.PHASE_RUNNING, ran_ms=ran_ms)
+    (report,) = messages.reports([message])
+    assert report.ran_ms == heard
+
+
 def test_texts_are_cut_and_fit_for_a_log() -> None:
     (heard,) = messages.reports([report(message="x" * 10**6)])
     assert len(heard.message) == 2_000

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -22,7 +23,7 @@ from eva_worker.tasks import progress_server
 from eva_worker.tasks.devices import Assignment
 from eva_worker.tasks.endings import filled_by, not_begun
 from eva_worker.tasks.progress_server import Counters
-from eva_worker.tasks.records import AttemptRecords, Record, Stage
+from eva_worker.tasks.records import AttemptRecords, Began, Record, Stage
 from tests.fakes.rpc.authority import authority
 
 KEY = TaskKey("job-1/0+2", 7)
@@ -51,6 +52,28 @@ def test_records_survive(tmp_path: Path) -> None:
     assert AttemptRecords(tmp_path).load() == []
     assert AttemptRecords(tmp_path).highest(KEY.run) == 7
     assert AttemptRecords(tmp_path).highest("job-1/0") == 0
+
+
+def test_an_attempt_runs_by_a_clock_that_nobody_sets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, boot = [5_000_000_000], ["boot-1"]
+    monkeypatch.setattr("eva_worker.tasks.records.time.monotonic_ns", lambda: clock[0])
+    monkeypatch.setattr("eva_worker.tasks.records.boot_id", lambda: boot[0])
+    assert Record(KEY, Stage.PREPARING, ORDER).ran_by_now_ms() is None
+    AttemptRecords(tmp_path).add(Record(KEY, Stage.RUNNING, ORDER, began=Began.now()))
+    clock[0] += 90_000_000_000
+    (adopted,) = AttemptRecords(tmp_path).load()
+    assert adopted.ran_by_now_ms() == 90_000
+    assert replace(adopted, ran_ms=89_000).ran_by_now_ms() == 89_000
+    boot[0] = "boot-2"
+    assert adopted.ran_by_now_ms() is None
+
+
+def test_records_of_earlier_agents_are_read() -> None:
+    document = Record(KEY, Stage.RUNNING, ORDER).to_json()
+    del document["began"], document["ran_ms"]
+    assert Record.from_json(document) == Record(KEY, Stage.RUNNING, ORDER)
 
 
 def test_a_full_disk_has_room_for_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

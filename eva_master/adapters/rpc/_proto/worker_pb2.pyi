@@ -552,6 +552,7 @@ class TaskReport(google.protobuf.message.Message):
     MESSAGE_FIELD_NUMBER: builtins.int
     STOPPED_FIELD_NUMBER: builtins.int
     BLAMELESS_FIELD_NUMBER: builtins.int
+    RAN_MS_FIELD_NUMBER: builtins.int
     run_id: builtins.str
     attempt: builtins.int
     phase: global___Phase.ValueType
@@ -567,6 +568,10 @@ class TaskReport(google.protobuf.message.Message):
     """A stop was asked of the attempt before it exited."""
     blameless: builtins.bool
     """It failed because of its instance, such as an engine that went away or a disk that is full."""
+    ran_ms: builtins.int
+    """For how long its program has run, in milliseconds, by a clock that stands still while the
+    machine sleeps; absent before it runs, and from an agent that does not say.
+    """
     @property
     def progress(self) -> global___Sample: ...
     def __init__(
@@ -582,9 +587,11 @@ class TaskReport(google.protobuf.message.Message):
         message: builtins.str = ...,
         stopped: builtins.bool = ...,
         blameless: builtins.bool = ...,
+        ran_ms: builtins.int | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["progress", b"progress"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["attempt", b"attempt", "blameless", b"blameless", "exit_code", b"exit_code", "generation", b"generation", "message", b"message", "never_started", b"never_started", "phase", b"phase", "progress", b"progress", "run_id", b"run_id", "stopped", b"stopped"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_ran_ms", b"_ran_ms", "progress", b"progress", "ran_ms", b"ran_ms"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_ran_ms", b"_ran_ms", "attempt", b"attempt", "blameless", b"blameless", "exit_code", b"exit_code", "generation", b"generation", "message", b"message", "never_started", b"never_started", "phase", b"phase", "progress", b"progress", "ran_ms", b"ran_ms", "run_id", b"run_id", "stopped", b"stopped"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_ran_ms", b"_ran_ms"]) -> typing.Literal["ran_ms"] | None: ...
 
 global___TaskReport = TaskReport
 

@@ -178,7 +178,7 @@ def _job(model: ReadModel, record: JobRecord, now: Millis) -> Subject:
             *([why] if why else []),
         ),
         market=(
-            *buying.told(job, _ends_ms(shown, now), now, model.spot_life_ms(job)),
+            *buying.told(job, _ends_ms(shown, now), now, model.spot_life_ms(job), model.wall),
             *_purchases(model, record),
         ),
         evidence=_evidence(model.evidence(job)) if _estimated(shown) else None,

@@ -97,7 +97,7 @@ def job(model: ReadModel, record: JobRecord, now: Millis, pause: Pause | None = 
         contradicted=contradicted_of(model, known),
         suspension=_suspension(suspension),
         replicas_micro_usd=micro_usd(account.replicas),
-        buying=buying_of(known, whole, now),
+        buying=buying_of(known, whole, now, model.wall),
         markets=markets_of(known, account, now),
     )
     for one, run in zip(message.tasks, record.runs, strict=True):
@@ -106,7 +106,7 @@ def job(model: ReadModel, record: JobRecord, now: Millis, pause: Pause | None = 
         _tell(message, known.suspension.words)
     elif others:
         _tell(message, _after(others))
-    elif waits := why_it_waits(known):
+    elif waits := why_it_waits(known, model.wall):
         _tell(message, waits)
     elif known.state not in TERMINAL_JOB:
         message.waiting_for.extend(_why_others_wait(model, record, now))
@@ -267,7 +267,7 @@ def _with_trouble(model: ReadModel, told: str) -> str:
     trouble = model.trouble
     if trouble.since_ms is None:
         return told
-    since = f"since {_clock_time(trouble.since_ms)} {trouble.reason}"
+    since = f"since {_clock_time(model.wall.of(trouble.since_ms))} {trouble.reason}"
     return f"{told}; {since}" if told else since
 
 
@@ -288,7 +288,7 @@ def _refusal(model: ReadModel, spec: TaskSpec, run: TaskRun, now: Millis) -> str
     if not suitable or any(offering.available(now) for offering in suitable):
         return run.waiting_for
     refused = [it.unavailable_until for it in suitable if it.unavailable_until is not None]
-    return f"{run.waiting_for}; tried again at {_clock_time(min(refused))}"
+    return f"{run.waiting_for}; tried again at {_clock_time(model.wall.of(min(refused)))}"
 
 
 def cluster(

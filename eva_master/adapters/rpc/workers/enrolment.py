@@ -96,6 +96,10 @@ class AgentCertificates:
 
         self._gateway.observe(observe)
 
+    def left_s(self, peer: Certified) -> float:
+        """Seconds until the certificate of a peer expires."""
+        return self._authority.left_s(peer.expires_ms)
+
     def renew(self, peer: Certified, key: PublicKey) -> pb.Identity:
         """Issue the next certificate of a peer, for the key of the present one alone.
 

@@ -92,13 +92,13 @@ class Welcome:
 class WorkerSessions(WorkersServicer):
     """The workers' sessions: implements `eva_master.ports.WorkerLink` and the gRPC service.
 
-    A session's number is the time it began, so that numbers also grow across restarts of the
-    master. An idle session costs a suspended coroutine and a timer: gRPC's keep-alive finds dead
-    peers, and a writing task exists only while there is something to write.
+    A session's number is the loop's time when it began, so numbers grow across restarts of the
+    master, too. An idle session costs a suspended coroutine and a timer: gRPC's keep-alive finds
+    dead peers, and a writing task exists only while there is something to write.
 
     Args:
         inbox: Gets the workers' events.
-        clock: Numbers the sessions.
+        clock: The loop's time, which numbers the sessions and measures silence.
         certificates: Renews the workers' certificates.
         welcome: The settings for registered workers.
 
@@ -256,7 +256,7 @@ class WorkerSessions(WorkersServicer):
         if not self._certificates.is_live(instance):  # It went before `_cut` could find it.
             del self._sessions[instance]
             raise no_such(instance)
-        session.end_after((peer.expires_ms - self._clock.now()) / 1000)
+        session.end_after(self._certificates.left_s(peer))
         session.send(
             pb.MasterMessage(command_id="welcome", welcome=self._welcome_message(instance))
         )

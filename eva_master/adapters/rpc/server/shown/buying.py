@@ -8,6 +8,7 @@ from math import erfc, log, sqrt
 
 from eva_master.adapters.rpc._proto import api_pb2 as pb
 from eva_master.model.arithmetic.durations import span
+from eva_master.model.arithmetic.loop_time import AS_LOOP, WallClock
 from eva_master.model.catalog import is_spot
 from eva_master.model.changes import JobAccount
 from eva_master.model.ids import MILLION, Millis, micro_usd
@@ -25,7 +26,9 @@ _WHY = {
 }
 
 
-def buying_of(job: Job, outlook: Outlook, now: Millis) -> pb.Buying | None:
+def buying_of(
+    job: Job, outlook: Outlook, now: Millis, wall: WallClock = AS_LOOP
+) -> pb.Buying | None:
     """What may be bought for a job; `None` if there is nothing to tell."""
     deadline = job.spec.deadline
     if deadline is None and job.buys is Buys.ANY:
@@ -34,13 +37,13 @@ def buying_of(job: Job, outlook: Outlook, now: Millis) -> pb.Buying | None:
         what=job.buys.value,
         since_ms=job.buys_ms or 0,
         until_ms=job.buys_until_ms,
-        due_ms=None if deadline is None else deadline.due_ms(job.submitted_ms),
+        due_ms=None if deadline is None else deadline.due_ms(job.submitted_ms, wall),
         fails=deadline is not None and deadline.fails,
-        late_ppm=late_ppm(job, outlook, now),
+        late_ppm=late_ppm(job, outlook, now, wall),
     )
 
 
-def late_ppm(job: Job, outlook: Outlook, now: Millis) -> int | None:
+def late_ppm(job: Job, outlook: Outlook, now: Millis, wall: WallClock = AS_LOOP) -> int | None:
     """The chance that a job is late, in millionths.
 
     It is that of its taking longer than expected. What becomes of spot instances adds nothing to
@@ -52,7 +55,7 @@ def late_ppm(job: Job, outlook: Outlook, now: Millis) -> int | None:
     deadline = job.spec.deadline
     if deadline is None or job.state in TERMINAL_JOB:
         return None
-    due_ms = deadline.due_ms(job.submitted_ms)
+    due_ms = deadline.due_ms(job.submitted_ms, wall)
     if now >= due_ms:
         return MILLION
     left_ms = outlook.left_ms if outlook.eta_ms is None else outlook.eta_ms - now
@@ -86,36 +89,56 @@ def _waited_ms(job: Job, now: Millis) -> int:
     return sum(max(0, end - at) for (state, at), end in spells if state == JobState.PENDING)
 
 
-def why_it_waits(job: Job) -> str:
+def why_it_waits(job: Job, wall: WallClock = AS_LOOP) -> str:
     """What a task is told that waits for a spot instance; empty if it waits for none."""
     if job.buys is not Buys.SPOT or job.buys_until_ms is None:
         return ""
-    return f"it waits for a spot instance, until {_time(job.buys_until_ms)} at the latest"
+    return f"it waits for a spot instance, until {_time(wall.of(job.buys_until_ms))} at the latest"
 
 
-def told(job: Job, ends_ms: int | None, now: Millis, life_ms: int | None = None) -> Iterator[str]:
+def told(
+    job: Job,
+    ends_ms: int | None,
+    now: Millis,
+    life_ms: int | None = None,
+    wall: WallClock = AS_LOOP,
+) -> Iterator[str]:
     """How a job stands to its deadline and to spot instances, a sentence each.
 
     Args:
         job: Which.
         ends_ms: When it ends at its pace; `None` if that is not known.
-        now: The time.
+        now: The loop's time, as all others.
         life_ms: How long a spot instance lasts on average that it may use, `None` for none.
+        wall: The wall clock, which users read.
     """
     deadline = job.spec.deadline
     if deadline is not None:
-        due_ms = deadline.due_ms(job.submitted_ms)
-        yield f"due at {_time(due_ms)}{_margin(job, due_ms, ends_ms, now)}"
+        due_ms = deadline.due_ms(job.submitted_ms, wall)
+        yield f"due at {_time(wall.of(due_ms))}{_margin(job, due_ms, ends_ms, now)}"
+        if deadline.at_ms is not None and job.state not in TERMINAL_JOB:
+            yield from clock_was_set(wall)
     if job.state in TERMINAL_JOB:
         return
-    if waits := why_it_waits(job):
+    if waits := why_it_waits(job, wall):
         yield waits + _cheaper(job)
     elif (why := _WHY.get(job.buys)) is not None:
-        yield f"since {_time(job.buys_ms or 0)} {why}"
+        yield f"since {_time(wall.of(job.buys_ms or 0))} {why}"
     if deadline is not None and _on_spot_alone(job.spec):
         yield "it may run on spot instances alone: without any, nothing keeps its deadline"
     if life_ms is not None and not job.buys.kept:
         yield _interval(job.spec.checkpoint_interval_ms, life_ms)
+
+
+def clock_was_set(wall: WallClock) -> Iterator[str]:
+    """That the wall clock was set while the master ran, if it was."""
+    if wall.set_ms is not None:
+        way = "forward" if wall.set_by_ms > 0 else "back"
+        yield (
+            f"the clock of the master's machine was set {span(abs(wall.set_by_ms))} {way} at"
+            f" {_time(wall.of(wall.set_ms))}: deadlines at a time of day follow it, and nothing"
+            " else does"
+        )
 
 
 def _interval(stated_ms: int, life_ms: int) -> str:
