@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar, assert_never
 
 from eva_master.control.alarms import Alarm, Alarms, Wake
+from eva_master.control.attempts.past import with_past_attempt
 from eva_master.control.lending import payments, worths
 from eva_master.control.measure import attained, learn, ledger, stored
 from eva_master.control.measure.delays import LatencyMeters
@@ -26,6 +27,7 @@ from eva_master.model.planning.estimate import Estimates
 from eva_master.model.records import Drain, Instance, Job, StopReason, TaskRun
 from eva_master.model.resources import Resources
 from eva_master.model.states import (
+    HOLDING,
     LIVE,
     TERMINAL_JOB,
     TERMINAL_RUN,
@@ -310,6 +312,8 @@ class Context:
             if after is RunState.WAITING:
                 run = stored.rolled_back(self.state, run)
             run = self._timed(old, run)
+            if before in HOLDING and after not in HOLDING:
+                run = with_past_attempt(old, run, self.now)
         self.state.put_run(run)
         self.follow_waiting(run)
         if before is not after:

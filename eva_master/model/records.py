@@ -135,6 +135,23 @@ class Stored:
 
 
 @dataclass(frozen=True, slots=True)
+class PastAttempt:
+    """An attempt of a task run that is over.
+
+    Attributes:
+        number: Of the attempt.
+        started_ms: When it was sent to its instance; 0 if that is not on record.
+        ended_ms: When the master heard of its end.
+        why: How it ended, for the user.
+    """
+
+    number: int
+    started_ms: int
+    ended_ms: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class Failure:
     """An exit of a task that was not requested.
 
@@ -345,6 +362,7 @@ class TaskRun:
         lost: The attempt that ended with its instance last, 0 if none ever did.
         moves: Times it was stopped in order to run elsewhere.
         places: The last attempts, and the instance that each was started on.
+        past: The last attempts that are over, oldest first.
         pool: The pool in which a line gave it its place; empty if a plan did, or if it has none.
         gpu_ms: The time for which it had GPUs up to the last time that it stopped running, summed
             over them; what was lost with an instance counts too.
@@ -394,6 +412,7 @@ class TaskRun:
     why: str = ""
     batch_ppm: int = 0
     stored: Stored | None = None
+    past: tuple[PastAttempt, ...] = ()
 
     @property
     def replica(self) -> int:
@@ -404,6 +423,12 @@ class TaskRun:
     def extra(self) -> bool:
         """Whether it is an extra run of its task."""
         return "+" in self.id
+
+    @property
+    def attempt_started_ms(self) -> int:
+        """When the newest attempt was sent to its instance; 0 if that is not on record."""
+        starts = (at for state, at in reversed(self.history) if state == RunState.STARTING)
+        return next(starts, 0)
 
     @property
     def in_hand(self) -> bool:

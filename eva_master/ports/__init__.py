@@ -5,7 +5,7 @@ No method blocks except `Inbox.wait`. Whatever takes time is answered by an even
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from eva_master.model.actions import (
@@ -177,6 +177,10 @@ class ObjectStore(Protocol):
 
     async def list(self, prefix: str) -> list[str]:
         """List the keys below a prefix, sorted."""
+        ...
+
+    async def modified(self, prefix: str) -> Mapping[str, int]:
+        """When each object below a prefix was stored last, in milliseconds since the epoch."""
         ...
 
     async def delete(self, key: str) -> None:

@@ -101,14 +101,17 @@ class Objects:
         Args:
             prefix: Whole segments: ``jobs/a`` is no prefix of ``jobs/ab/log``. Empty for all keys.
         """
+        return sorted(await self.modified(prefix))
+
+    async def modified(self, prefix: str) -> dict[str, int]:
+        """When each object below a prefix, as of `list`, was stored: milliseconds of the epoch."""
         location = _location(prefix.removesuffix("/")) if prefix else None
         with _failing(prefix):
-            found = [
-                _key(meta["path"])
+            return {
+                _key(meta["path"]): round(meta["last_modified"].timestamp() * 1000)
                 async for batch in obstore.list(self._backend, location)
                 for meta in batch
-            ]
-        return sorted(found)
+            }
 
     async def delete(self, key: str) -> None:
         """Remove an object; no error if there is none."""

@@ -109,7 +109,7 @@ RUNS = Codec(
     leave_out=_NOTHING,
     # When progress was heard of is not compared: a time alone would be taken for the default.
     brief=lambda run: run.progress.at_ms is None or run.progress != Progress(),
-    unsaid=[("batch_ppm",), ("stored",)],
+    unsaid=[("batch_ppm",), ("stored",), ("past",)],
 )
 """A job has up to ten thousand of them, of which most say little."""
 INSTANCES = Codec(

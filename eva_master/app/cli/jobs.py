@@ -69,7 +69,7 @@ def ls(session: Session, ended: bool, limit: int | None, as_json: bool) -> None:
 
 
 @click.command()
-@click.argument("job", metavar="[JOB[/INDEX]]", required=False)
+@click.argument("job", metavar="[JOB[/TASK]]", required=False)
 @click.option(
     "--tasks",
     "chosen",
@@ -90,7 +90,7 @@ def status(
 ) -> None:
     """Show everything about JOB, an id, or the name of your newest active job, else the newest.
 
-    JOB/INDEX shows one of its tasks. Without JOB it tells how the cluster is.
+    JOB/INDEX or JOB/NAME shows one of its tasks. Without JOB it tells how the cluster is.
 
     Of a job of more than 100 tasks those that matter are shown: that failed, ended last, have a
     place or wait though they began. --tasks and --failed show others.
@@ -107,7 +107,7 @@ def status(
             else:
                 console().print(tables.cluster(state))
             return
-        name, index = task_names.split(job)
+        name, index = task_names.find(client, job)
         if index is not None:
             if failed or chosen:
                 raise click.UsageError(f"{job} is one task; leave out --tasks and --failed")

@@ -44,7 +44,7 @@ class FakeApi(api_pb2_grpc.JobsServicer, api_pb2_grpc.ClusterServicer):
         jobs: By id; what `Get`, `List` and the first answer of `Watch` tell.
         changes: What `Watch` tells afterwards.
         hang_ups: So many `Watch` calls end before they tell of the changes.
-        logs: Chunks that `Logs` sends.
+        logs: Chunks that `Logs` sends; as bytes, such as a master of an earlier release.
         blobs: What was uploaded, by digest.
         failures: Errors that the next calls of a method meet, first one first; a status code
             stands for a failure of the network.
@@ -57,7 +57,7 @@ class FakeApi(api_pb2_grpc.JobsServicer, api_pb2_grpc.ClusterServicer):
     jobs: dict[str, pb.Job] = field(default_factory=dict)
     changes: list[pb.Job] = field(default_factory=list)
     hang_ups: int = 0
-    logs: list[bytes] = field(default_factory=list)
+    logs: list[bytes | pb.LogChunk] = field(default_factory=list)
     blobs: dict[str, bytes] = field(default_factory=dict)
     state: pb.ClusterState = field(default_factory=pb.ClusterState)
     bill: pb.Bill = field(default_factory=pb.Bill)
@@ -206,10 +206,14 @@ class FakeApi(api_pb2_grpc.JobsServicer, api_pb2_grpc.ClusterServicer):
         self.arrived("Logs", request, context)
         self.fail("Logs", context)
         most = self.breaks.pop(0) if self.breaks else None
-        for number, data in enumerate(self.logs):
+        start = request.from_attempt, request.from_offset
+        for number, chunk in enumerate(self.logs):
             if number == most:
                 context.abort(grpc.StatusCode.UNAVAILABLE, "the master stops")
-            yield pb.LogChunk(data=data)
+            if isinstance(chunk, bytes):
+                yield pb.LogChunk(data=chunk)
+            elif (chunk.attempt, chunk.offset) >= start:
+                yield chunk
 
     def Plan(self, request, context):
         self.arrived("Plan", request, context)

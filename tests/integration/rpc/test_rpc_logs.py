@@ -11,9 +11,9 @@ from typing import cast
 import grpc
 import pytest
 
+from eva_master.adapters.objects.task_logs import StoredLogs
 from eva_master.adapters.rpc._proto import api_pb2 as pb
 from eva_master.adapters.rpc._proto import worker_pb2 as wpb
-from eva_master.adapters.rpc.server.logs import StoredLogs
 from eva_master.control.state.store import State
 from eva_master.model.ids import InstanceId, JobId, Millis, RunId
 from eva_master.model.states import JobState, RunState

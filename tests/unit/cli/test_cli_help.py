@@ -15,7 +15,6 @@ _NO_JSON = {
     "eva up": "runs until it is stopped",
     "eva master": "runs until it is stopped",
     "eva worker": "runs until it is stopped",
-    "eva logs": "prints what the task has written",
     "eva schema": "prints JSON anyway",
     "eva cancel": "changes",
     "eva interrupt": "changes",

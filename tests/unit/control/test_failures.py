@@ -337,3 +337,29 @@ def test_words_of_any_length_are_cut() -> None:
     stage.end(message="\x1b[2J" + "x" * 100_000)
     assert len(stage.job.reason) < 1_000
     assert stage.job.reason.isprintable()
+
+
+def test_the_record_says_how_each_attempt_ended() -> None:
+    stage = Stage()
+    stage.begin()
+    stage.end(code=3, after_ms=40 * SECOND_MS)
+    stage.begin()
+    second_ms = stage.run().attempt_started_ms
+    assert second_ms > 40 * SECOND_MS
+    stage.end(code=0)
+    assert [(past.number, past.why) for past in stage.run().past] == [
+        (1, "it exited with code 3"),
+        (2, "it succeeded"),
+    ]
+    assert [(past.started_ms, past.ended_ms) for past in stage.run().past] == [
+        (0, 40 * SECOND_MS),
+        (second_ms, stage.now),
+    ]
+
+
+def test_only_the_last_ends_of_attempts_are_on_record() -> None:
+    stage = Stage(retries=20)
+    for code in range(1, 12):
+        stage.begin()
+        stage.end(code=code, after_ms=40 * SECOND_MS)
+    assert [past.number for past in stage.run().past] == list(range(4, 12))

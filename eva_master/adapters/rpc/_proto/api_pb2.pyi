@@ -789,6 +789,11 @@ class LogsRequest(google.protobuf.message.Message):
     TASK_FIELD_NUMBER: builtins.int
     FOLLOW_FIELD_NUMBER: builtins.int
     REPLICA_FIELD_NUMBER: builtins.int
+    TAIL_FIELD_NUMBER: builtins.int
+    LAST_MS_FIELD_NUMBER: builtins.int
+    PREVIOUS_FIELD_NUMBER: builtins.int
+    FROM_ATTEMPT_FIELD_NUMBER: builtins.int
+    FROM_OFFSET_FIELD_NUMBER: builtins.int
     job: builtins.str
     task: builtins.int
     follow: builtins.bool
@@ -796,6 +801,15 @@ class LogsRequest(google.protobuf.message.Message):
     """Of a task with several runs, which: 0 for its own, else the number of an extra one. The one that
     has succeeded, or its own, if absent.
     """
+    tail: builtins.int
+    """So many last lines; all if absent."""
+    last_ms: builtins.int
+    """What was stored within so long before now, and what is not stored yet; all if 0."""
+    previous: builtins.bool
+    """The attempt before the newest one, alone."""
+    from_attempt: builtins.int
+    """Go on from here: an attempt, and an offset in its log. From the beginning if 0."""
+    from_offset: builtins.int
     def __init__(
         self,
         *,
@@ -803,10 +817,18 @@ class LogsRequest(google.protobuf.message.Message):
         task: builtins.int = ...,
         follow: builtins.bool = ...,
         replica: builtins.int | None = ...,
+        tail: builtins.int | None = ...,
+        last_ms: builtins.int = ...,
+        previous: builtins.bool = ...,
+        from_attempt: builtins.int = ...,
+        from_offset: builtins.int = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["_replica", b"_replica", "replica", b"replica"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_replica", b"_replica", "follow", b"follow", "job", b"job", "replica", b"replica", "task", b"task"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_replica", b"_replica", "_tail", b"_tail", "replica", b"replica", "tail", b"tail"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_replica", b"_replica", "_tail", b"_tail", "follow", b"follow", "from_attempt", b"from_attempt", "from_offset", b"from_offset", "job", b"job", "last_ms", b"last_ms", "previous", b"previous", "replica", b"replica", "tail", b"tail", "task", b"task"]) -> None: ...
+    @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_replica", b"_replica"]) -> typing.Literal["replica"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_tail", b"_tail"]) -> typing.Literal["tail"] | None: ...
 
 global___LogsRequest = LogsRequest
 
@@ -815,15 +837,58 @@ class LogChunk(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     DATA_FIELD_NUMBER: builtins.int
+    ATTEMPT_FIELD_NUMBER: builtins.int
+    OFFSET_FIELD_NUMBER: builtins.int
+    BEGINS_FIELD_NUMBER: builtins.int
     data: builtins.bytes
+    attempt: builtins.int
+    """Where the data begins."""
+    offset: builtins.int
+    @property
+    def begins(self) -> global___LogAttempt:
+        """With the first data of each attempt: what is known of it."""
+
     def __init__(
         self,
         *,
         data: builtins.bytes = ...,
+        attempt: builtins.int = ...,
+        offset: builtins.int = ...,
+        begins: global___LogAttempt | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["data", b"data"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["begins", b"begins"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["attempt", b"attempt", "begins", b"begins", "data", b"data", "offset", b"offset"]) -> None: ...
 
 global___LogChunk = LogChunk
+
+@typing.final
+class LogAttempt(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NUMBER_FIELD_NUMBER: builtins.int
+    INSTANCE_FIELD_NUMBER: builtins.int
+    STARTED_MS_FIELD_NUMBER: builtins.int
+    ENDED_MS_FIELD_NUMBER: builtins.int
+    ENDED_FIELD_NUMBER: builtins.int
+    number: builtins.int
+    instance: builtins.str
+    """Empty and 0 if that is not on record."""
+    started_ms: builtins.int
+    ended_ms: builtins.int
+    """How the one before it ended."""
+    ended: builtins.str
+    def __init__(
+        self,
+        *,
+        number: builtins.int = ...,
+        instance: builtins.str = ...,
+        started_ms: builtins.int = ...,
+        ended_ms: builtins.int = ...,
+        ended: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["ended", b"ended", "ended_ms", b"ended_ms", "instance", b"instance", "number", b"number", "started_ms", b"started_ms"]) -> None: ...
+
+global___LogAttempt = LogAttempt
 
 @typing.final
 class Job(google.protobuf.message.Message):

@@ -231,9 +231,12 @@ class Client:
             replica: Which of several runs of the task; that which succeeded, or its own, if absent.
         """
         request = pb.LogsRequest(job=reference, task=task, follow=follow, replica=replica)
+        yield from (chunk.data for chunk in self.log_chunks(request))
+
+    def log_chunks(self, request: pb.LogsRequest) -> Iterator[pb.LogChunk]:
+        """Yield a task's output, or the part of it that is asked for, with where it belongs."""
         with self._translated():
-            for chunk in self._jobs.Logs(request):
-                yield chunk.data
+            yield from self._jobs.Logs(request)
 
     def plan(self, job_yaml: str, *, file_name: str) -> pb.PlanResponse:
         """Preview what would happen to a job; nothing changes."""

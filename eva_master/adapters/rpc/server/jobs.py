@@ -14,13 +14,14 @@ from eva_master.adapters.jobfile.inputs import InputRoots
 from eva_master.adapters.jobfile.partition import Placement
 from eva_master.adapters.loop.gateway import LoopGateway
 from eva_master.adapters.objects.blobs import missing, put_blob
+from eva_master.adapters.objects.task_logs import StoredLogs
 from eva_master.adapters.rpc._proto import api_pb2 as pb
 from eva_master.adapters.rpc._proto.api_pb2_grpc import JobsServicer
 from eva_master.adapters.rpc.errors import BadRequest
 from eva_master.adapters.rpc.server import pages, views
 from eva_master.adapters.rpc.server.access import caller, require_owner
 from eva_master.adapters.rpc.server.job_messages import JobMessages, SendingRoom
-from eva_master.adapters.rpc.server.logs import PIECE_BYTES, LogReader, StoredLogs
+from eva_master.adapters.rpc.server.logs import PIECE_BYTES, Extent, LogReader
 from eva_master.adapters.rpc.server.parsing import JobParser
 from eva_master.adapters.rpc.server.references import (
     PredecessorFinder,
@@ -40,7 +41,7 @@ from eva_master.model.events import (
     ResumeRequested,
     SuspendRequested,
 )
-from eva_master.model.ids import JobId, RunId, run_id
+from eva_master.model.ids import JobId, Millis, RunId, run_id
 from eva_master.model.job import MOST_TASKS, JobSpec, different
 from eva_master.model.planning.plan import Plan, PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
@@ -322,16 +323,27 @@ class JobsService(JobsServicer):
         request: pb.LogsRequest,
         context: Context,  # noqa: ARG002
     ) -> AsyncIterator[pb.LogChunk]:
-        """A task's log from its beginning, see `eva_master.adapters.rpc.server.logs`."""
+        """A task's log or a part of it, see `eva_master.adapters.rpc.server.logs`."""
         record = await self._find(request.job, TaskPage(request.task, 1))
         job = record.job
         _check_index(job, request.task)
         run = _run_of(record, request)
-        reader = LogReader(self._gateway, self._sessions, self._store, self._logs, run)
+        known = next((it for it in record.runs if it.id == run), None)
+        reader = LogReader(
+            self._gateway, self._sessions, self._store, self._logs, run, record=known
+        )
+        attempt, extent = 0, _extent(request, self._clock.now())
         with self._gateway.watch({job.id}) as changes:
-            async for data in reader.read(changes if request.follow else None):
-                for start in range(0, len(data), PIECE_BYTES):
-                    yield pb.LogChunk(data=data[start : start + PIECE_BYTES])
+            async for piece in reader.read(changes if request.follow else None, extent):
+                for start in range(0, len(piece.data), PIECE_BYTES):
+                    data = piece.data[start : start + PIECE_BYTES]
+                    chunk = pb.LogChunk(
+                        data=data, attempt=piece.attempt, offset=piece.offset + start
+                    )
+                    if piece.attempt != attempt:
+                        attempt = piece.attempt
+                        chunk.begins.CopyFrom(reader.about(attempt))
+                    yield chunk
 
     async def Plan(  # noqa: N802
         self,
@@ -412,6 +424,15 @@ def _check_index(job: Job, index: int) -> None:
             f"job {job.id} has no task {index}: it has {has}",
             hint=f"`eva status {job.id}` shows its tasks",
         )
+
+
+def _extent(request: pb.LogsRequest, now: Millis) -> Extent:
+    return Extent(
+        tail=request.tail if request.HasField("tail") else None,
+        since=Millis(max(0, now - request.last_ms)) if request.last_ms else None,
+        previous=request.previous,
+        start=(request.from_attempt, request.from_offset),
+    )
 
 
 def _run_of(record: JobRecord, request: pb.LogsRequest) -> RunId:

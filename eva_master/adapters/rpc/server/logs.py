@@ -10,17 +10,26 @@ the source changes. What a machine lost before it was uploaded is missing.
 from __future__ import annotations
 
 import asyncio
-import re
 from bisect import bisect_right
-from collections.abc import AsyncIterator, Sequence
+from collections import deque
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from itertools import chain, islice, pairwise
 
 from eva_master.adapters.loop.gateway import LoopGateway, Watch
+from eva_master.adapters.objects.task_logs import (
+    MOST_TAIL_BYTES,
+    LogPiece,
+    Position,
+    StoredLogs,
+    last_lines,
+)
+from eva_master.adapters.rpc._proto import api_pb2 as pb
 from eva_master.adapters.rpc.workers.sessions import WorkerSessions
-from eva_master.model.errors import Unreachable
-from eva_master.model.ids import InstanceId, RunId
+from eva_master.model.errors import NotFound, Unreachable
+from eva_master.model.ids import InstanceId, Millis, RunId
 from eva_master.model.job import JobKind
+from eva_master.model.records import TaskRun
 from eva_master.model.states import TERMINAL_JOB, TERMINAL_RUN, RunState
 from eva_master.ports import ObjectStore
 from eva_master.ports.reading import ReadModel
@@ -31,10 +40,8 @@ _RUNS = (RunState.STARTING, RunState.RUNNING, RunState.STOPPING)
 _RETRY_S = 2.0
 """A session that broke, or an attempt whose end is not reported yet, changes no record: look again
 after this time."""
-_NUMBER = re.compile(r"[0-9]{1,20}")
 _LAST = "\U0010ffff"
 """After every key."""
-_Chunk = tuple[int, int, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,47 +59,25 @@ class _Source:
     ended: bool
 
 
-class StoredLogs:
-    """Lists what the store has of logs: for all who ask for one at the same time, once.
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """What is wanted of a log.
 
-    Only the asyncio thread uses it.
-
-    Args:
-        store: The store, with objects ``jobs/RUN/logs/ATTEMPT/OFFSET``.
+    Attributes:
+        tail: So many last lines of what there is; `None` for all.
+        since: What was stored since then, or is not stored yet; `None` for all.
+        previous: Only the attempt before the newest one.
+        start: Where to begin.
     """
 
-    def __init__(self, store: ObjectStore) -> None:
-        self._store = store
-        self._next: dict[RunId, asyncio.Task[Sequence[_Chunk]]] = {}
-        self._present: dict[RunId, asyncio.Task[Sequence[_Chunk]]] = {}
+    tail: int | None = None
+    since: Millis | None = None
+    previous: bool = False
+    start: Position = (0, 0)
 
-    async def chunks(self, run: RunId) -> Sequence[_Chunk]:
-        """Attempt, offset and key of each object of a log, sorted, as of now or a moment later.
 
-        Raises:
-            StorageError: The store failed.
-        """
-        listing = self._next.get(run)
-        if listing is None:
-            # Whoever asks while one is under way shares the next one, which has all up to now.
-            listing = asyncio.create_task(self._list(run, self._present.get(run)))
-            # A failure is that of whoever still waits, if anybody does.
-            listing.add_done_callback(lambda it: it.cancelled() or it.exception())
-            self._next[run] = listing
-        return await asyncio.shield(listing)
-
-    async def _list(
-        self, run: RunId, before: asyncio.Task[Sequence[_Chunk]] | None
-    ) -> Sequence[_Chunk]:
-        if before is not None:
-            await asyncio.wait([before])
-        listing = self._present[run] = self._next.pop(run)
-        try:
-            keys = await self._store.list(f"jobs/{run}/logs")
-            return await asyncio.to_thread(lambda: sorted(filter(None, map(_chunk, keys))))
-        finally:
-            if self._present.get(run) is listing:
-                del self._present[run]
+WHOLE = Extent()
+"""All of a log."""
 
 
 class LogReader:
@@ -104,6 +89,7 @@ class LogReader:
         store: Has the content of the log.
         logs: Lists what the store has.
         run: The task run whose log is read.
+        record: What is known of it, if anything is.
     """
 
     def __init__(
@@ -113,35 +99,98 @@ class LogReader:
         store: ObjectStore,
         logs: StoredLogs,
         run: RunId,
+        *,
+        record: TaskRun | None = None,
     ) -> None:
         self._gateway = gateway
         self._sessions = sessions
         self._store = store
         self._logs = logs
         self._run = run
+        self._record = record
         self._attempt = 0
         self._offset = 0
 
-    async def read(self, changes: Watch | None) -> AsyncIterator[bytes]:
-        """The log from the beginning.
+    async def read(self, changes: Watch | None, extent: Extent = WHOLE) -> AsyncIterator[LogPiece]:
+        """The log, or a part of it.
 
         Args:
             changes: A watch of the task run's job: follow the log until it grows no more. `None`
                 ends with what there is.
+            extent: What is wanted.
+
+        Raises:
+            NotFound: There is no attempt before.
+            StorageError: The store failed.
         """
-        while True:
+        if not extent.previous:
+            self._attempt, self._offset = await self._start(extent)
+        if extent.previous or changes is None or extent.tail is not None:
+            pieces = self._previous() if extent.previous else self._present()
+            async for piece in pieces if extent.tail is None else _last(pieces, extent.tail):
+                yield piece
+        while changes is not None and not extent.previous:
             source = self._source(await self._gateway.model())
-            async for data in self._stored():
-                yield data
+            async for piece in self._stored():
+                yield piece
             if source.live is not None:
-                async for data in self._live(source.live, source.attempt, once=changes is None):
-                    yield data
-            if changes is None or source.ended:
+                async for piece in self._live(source.live, source.attempt, once=False):
+                    yield piece
+            if source.ended:
                 return
             await _next_change(changes)
 
+    def about(self, attempt: int) -> pb.LogAttempt:
+        """What is on record of an attempt, and of the one before it."""
+        message = pb.LogAttempt(number=attempt)
+        if (run := self._record) is None:
+            return message
+        message.instance = dict(run.places).get(attempt, "")
+        past = {one.number: one for one in run.past}
+        if attempt in past:
+            message.started_ms = past[attempt].started_ms
+        elif attempt == run.attempt:
+            message.started_ms = run.attempt_started_ms
+        if before := [one for one in run.past if one.number < attempt]:
+            message.ended_ms, message.ended = before[-1].ended_ms, before[-1].why
+        return message
+
+    async def _start(self, extent: Extent) -> Position:
+        start = extent.start
+        if extent.since is not None:
+            start = max(start, await self._logs.since(self._run, extent.since))
+        if extent.tail is not None:
+            start = await self._logs.before_end(self._run, extent.tail, start)
+        return start
+
+    async def _present(self) -> AsyncIterator[LogPiece]:
+        """What there is from the position on."""
+        source = self._source(await self._gateway.model())
+        async for piece in self._stored():
+            yield piece
+        if source.live is not None:
+            async for piece in self._live(source.live, source.attempt, once=True):
+                yield piece
+
+    async def _previous(self) -> AsyncIterator[LogPiece]:
+        """The attempt before the newest one."""
+        chunks = await self._logs.chunks(self._run)
+        newest = max([0 if self._record is None else self._record.attempt, *(c[0] for c in chunks)])
+        before = max((number for number, _, _ in chunks if number < newest), default=None)
+        if before is None:
+            raise NotFound(
+                f"{self._run} has no log of an attempt before the newest one",
+                hint="leave out --previous",
+            )
+        self._attempt = before
+        async for piece in self._stored():
+            if piece.attempt != before:
+                return
+            yield piece
+
     def _source(self, model: ReadModel) -> _Source:
         run = model.runs.get(self._run)
+        self._record = run or self._record
         if run is None:  # it has been over for so long that only the store has its log
             return _Source(attempt=0, live=None, ended=True)
         job = model.jobs[run.job]
@@ -156,7 +205,7 @@ class LogReader:
 
     async def _live(
         self, instance: InstanceId, attempt: int, *, once: bool
-    ) -> AsyncIterator[bytes]:
+    ) -> AsyncIterator[LogPiece]:
         if attempt != self._attempt:
             self._attempt, self._offset = attempt, 0
         try:
@@ -165,16 +214,17 @@ class LogReader:
             ):
                 if piece.offset > self._offset:
                     # The worker has let go of what is stored: this reader is slower than the task.
-                    async for data in self._stored():
-                        yield data
+                    async for stored in self._stored():
+                        yield stored
                 if fresh := piece.data[max(0, self._offset - piece.offset) :]:
-                    self._offset = max(piece.offset, self._offset) + len(fresh)
-                    yield fresh
+                    start = max(piece.offset, self._offset)
+                    self._offset = start + len(fresh)
+                    yield LogPiece(attempt, start, fresh)
         except Unreachable:
             # The next look finds it back, elsewhere, or in the store.
             return
 
-    async def _stored(self) -> AsyncIterator[bytes]:
+    async def _stored(self) -> AsyncIterator[LogPiece]:
         """Read what the store has beyond the position."""
         chunks = await self._logs.chunks(self._run)
         # What is before the position is passed over at once, since there may be thousands.
@@ -193,16 +243,21 @@ class LogReader:
             while data := await self._store.get(
                 key, offset=max(0, self._offset - start), length=PIECE_BYTES
             ):
-                self._offset = max(start, self._offset) + len(data)
-                yield data
+                position = max(start, self._offset)
+                self._offset = position + len(data)
+                yield LogPiece(attempt, position, data)
 
 
-def _chunk(key: str) -> _Chunk | None:
-    """The attempt and offset of an object, `None` if it is none of a log's."""
-    *_, attempt, offset = key.split("/")
-    if not (_NUMBER.fullmatch(attempt) and _NUMBER.fullmatch(offset)):
-        return None
-    return int(attempt), int(offset), key
+async def _last(pieces: AsyncIterator[LogPiece], lines: int) -> AsyncIterator[LogPiece]:
+    """The last lines of pieces, in bounded memory."""
+    kept, size = deque[LogPiece](), 0
+    async for piece in pieces:
+        kept.append(piece)
+        size += len(piece.data)
+        while size > MOST_TAIL_BYTES and len(kept) > 1:
+            size -= len(kept.popleft().data)
+    for piece in last_lines(kept, lines):
+        yield piece
 
 
 async def _next_change(changes: Watch) -> None:

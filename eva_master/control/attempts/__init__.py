@@ -1,0 +1,1 @@
+"""Attempts of task runs, and how they ended."""
