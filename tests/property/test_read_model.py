@@ -66,6 +66,11 @@ def seen(model: ClusterModel, now: Millis) -> dict[str, Any]:
             job.spec.name: model.find(job.spec.owner, job.spec.name) for job in model.jobs.values()
         },
         "names": dict(model.names),
+        "sharing": {
+            (owner, job.spec.name): [it.id for it in model.active_named(job.spec.name, owner)]
+            for job in model.jobs.values()
+            for owner in (job.spec.owner, "")
+        },
         "cost": (cost.charged, cost.idle, cost.alone, model.charged(now)),
         "tenants": (
             sum(sums.charged for sums in model.of_tenants(now).values()),
@@ -105,6 +110,15 @@ def from_scratch(world: ChaoticWorld, totals: Totals, now: Millis) -> dict[str, 
         "prices": {run.id: worth(state.reservation(run)) for run in state.runs.values()},
         "found": {job.spec.name: job for job in jobs.values()},
         "names": {(job.spec.owner, job.spec.name): job.id for job in jobs.values()},
+        "sharing": {
+            (owner, job.spec.name): [
+                it
+                for it in reversed(state.active)
+                if jobs[it].spec.name == job.spec.name and owner in (jobs[it].spec.owner, "")
+            ]
+            for job in jobs.values()
+            for owner in (job.spec.owner, "")
+        },
         "cost": (charged, idle, alone, charged),
         "tenants": (charged - idle, alone),
         "types": (charged, idle, 0),

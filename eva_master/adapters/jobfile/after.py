@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 
 from eva_master.adapters.jobfile import elastic, outputs
 from eva_master.adapters.jobfile.outputs import Tasks
@@ -21,15 +22,21 @@ class Several:
     """Jobs that share the name by which one of them was meant.
 
     Attributes:
-        jobs: Their ids, newest first.
+        jobs: Their ids, newest first; a few are enough.
     """
 
     jobs: Sequence[JobId]
 
+    @classmethod
+    def of(cls, jobs: Iterable[JobId]) -> Several | None:
+        """Take a few of the jobs; `None` if there is only one, or none."""
+        few = tuple(islice(jobs, _LISTED + 1))
+        return cls(few) if len(few) > 1 else None
+
     def __str__(self) -> str:
         """Some of the ids, for a message."""
-        more = len(self.jobs) - _LISTED
-        return ", ".join(self.jobs[:_LISTED]) + (f" and {more:,} more" if more > 0 else "")
+        more = " and more" if len(self.jobs) > _LISTED else ""
+        return ", ".join(self.jobs[:_LISTED]) + more
 
 
 Find = Callable[[Sequence[str]], Mapping[str, JobId | Several]]
@@ -138,7 +145,7 @@ def _complaint(reference: str, job: JobId | Several | None) -> tuple[str, str] |
     """What is wrong with a reference to a job, and what to do; `None` if it stands for one job."""
     if isinstance(job, Several):
         return (
-            f"{reference!r} is the name of {len(job.jobs)} active jobs of yours: {job}",
+            f"{reference!r} is the name of several active jobs of yours: {job}",
             "write the id of the one that is meant",
         )
     if job is None:

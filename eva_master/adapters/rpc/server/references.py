@@ -34,7 +34,7 @@ def only_job(model: ReadModel, owner: str, reference: str) -> Job | None:
         return job
     if (active := _several(model, owner, reference)) is not None:
         raise AmbiguousName(
-            f"{reference!r} is the name of {len(active.jobs)} active jobs of yours: {active}",
+            f"{reference!r} is the name of several active jobs of yours: {active}",
             hint="name the job by its id",
         )
     return job
@@ -42,8 +42,7 @@ def only_job(model: ReadModel, owner: str, reference: str) -> Job | None:
 
 def _several(model: ReadModel, owner: str, name: str) -> Several | None:
     """The active jobs of an owner that share a name."""
-    active = tuple(job.id for job in model.active_named(name, owner))
-    return Several(active) if len(active) > 1 else None
+    return Several.of(job.id for job in model.active_named(name, owner))
 
 
 def archived(archive: Archive, owner: str, reference: str, *page: TaskPage) -> JobRecord:
