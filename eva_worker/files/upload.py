@@ -145,7 +145,7 @@ class Uploader:
         The newest generation, or of a program that publishes none the newest copy of its plain
         files.
         """
-        return self.generation or self._plain.number
+        return self.generation or self._plain.kept
 
     async def began_from(self, generation: int, plain: Origin = NOTHING) -> None:
         """Note the checkpoint that was restored: only newer ones are uploaded."""

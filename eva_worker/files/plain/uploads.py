@@ -72,6 +72,9 @@ class PlainUploads:
         count: Called with the number of bytes of every upload.
         notice: Called with what the user should know, as often as it is true.
         saved: What `remembered` returned last, for an agent that goes on.
+
+    Attributes:
+        kept: The number of the newest copy that holds the program's files, 0 for none.
     """
 
     def __init__(
@@ -96,7 +99,8 @@ class PlainUploads:
         self._aside = aside
         self._count = count
         self._notice = notice
-        self.number = int(saved.get("number", 0))
+        self.kept = int(saved.get("kept", 0))
+        self._number = int(saved.get("number", 0))
         self._origin = str(saved.get("origin", ""))
         self._began = str(saved.get("began", contents.EMPTY))
         self._stored = str(saved.get("stored", ""))
@@ -109,13 +113,15 @@ class PlainUploads:
 
     def began_from(self, origin: Origin) -> None:
         """Note the copy that was restored: only changes are stored."""
-        self.number, self._origin, self._began = origin.number, origin.name, origin.state
+        self.kept = self._number = origin.number
+        self._origin, self._began = origin.name, origin.state
         self._stored = ""
 
     def remembered(self) -> dict[str, Any]:
         """What the next agent must know."""
         return {
-            "number": self.number,
+            "kept": self.kept,
+            "number": self._number,
             "origin": self._origin,
             "began": self._began,
             "stored": self._stored,
@@ -138,12 +144,12 @@ class PlainUploads:
             self._notice("$EVA_CHECKPOINT_DIR is no directory any more: nothing in it is stored")
             return False
         with directory:
-            before = self.number
+            before = self._number
             try:
                 await self._store(directory, how, goes_on)
             except UnstorableFile as error:
                 self._notice(f"files in $EVA_CHECKPOINT_DIR cannot be stored: {error}")
-            return self.number != before
+            return self._number != before
 
     async def _store(self, directory: Directory, how: How, goes_on: Callable[[], bool]) -> None:
         listing = await self._aside(lambda: contents.listed(directory))
@@ -169,7 +175,7 @@ class PlainUploads:
         if kind is How.QUIET and not goes_on():
             return  # The program may have been killed in the middle of a file.
         self._restless = 0
-        if self.number or held.any or kind is How.IDLE:
+        if self._number or held.any or kind is How.IDLE:
             await self._publish(kind, held)
         self._witnessed = how is How.STOPPED
         if kind is not How.IDLE:
@@ -286,9 +292,11 @@ class PlainUploads:
         data = contents.document(held)
         if len(data) > MOST_LISTED:
             raise UnstorableFile("the names of its files are too long together")
-        copy = Copy(self.number + 1, self._key.attempt, self._members, how)
+        copy = Copy(self._number + 1, self._key.attempt, self._members, how)
         await self._objects.put(copies.list_key(self._key.run, copy), data)
-        self.number = copy.number
+        self._number = copy.number
+        if how is not How.IDLE:
+            self.kept = copy.number
         self._lists[copy] = held.digests
         await self._prune()
 
@@ -301,7 +309,7 @@ class PlainUploads:
             with contextlib.suppress(Missing, BadOrder):
                 data = await self._objects.get(copies.list_key(self._key.run, copy))
                 self._lists[copy] = contents.read(data).digests
-            self.number = max(self.number, copy.number)
+            self._number = max(self._number, copy.number)
         there = {key.rpartition("/")[2] for key in keys}
         self._known = there.intersection(set().union(*self._lists.values()))
 

@@ -413,6 +413,13 @@ async def test_a_stop_before_anything_was_written_changes_nothing(attempt: Make)
         members = [await attempt(number, rank, 2).begin() for rank in range(2)]
         assert [one.tree()["shard"] for one in members] == ["of job-1/0", "of job-1/1"]
         await stop(*members)
+        assert [one.uploader.kept for one in members] == [1, 1]
+
+
+async def test_a_gang_that_writes_nothing_has_no_checkpoint(attempt: Make) -> None:
+    members = [await attempt(1, rank, 2).begin() for rank in range(2)]
+    await stop(*members)
+    assert [one.uploader.kept for one in members] == [0, 0]
 
 
 async def test_a_member_that_starts_late_begins_from_what_the_others_did(attempt: Make) -> None:
