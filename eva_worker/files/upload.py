@@ -10,7 +10,6 @@ import contextlib
 import mmap
 import os
 import stat
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from ctypes import CDLL, c_int, c_int64, get_errno
@@ -24,6 +23,7 @@ from eva_worker.files.beneath import CHANGED, Directory, File, Found, require_ow
 from eva_worker.files.checkpoints import MOST_GENERATION, checkpoint_key, generation_of, prune
 from eva_worker.files.download import MOST_LISTED, FileEntry, checkpoint_manifest, each
 from eva_worker.files.objects import Objects
+from eva_worker.files.outputs.uploads import OutputUploads
 from eva_worker.files.parts import PART
 from eva_worker.files.plain.copies import How
 from eva_worker.files.plain.uploads import NOTHING, Origin, PlainUploads
@@ -38,8 +38,6 @@ _PARALLEL = 8
 _READERS = 4
 """Threads that read the files of one attempt. They are its own, so that a file that takes long to
 read holds up nobody else."""
-_REMEMBER_S = 1.0
-"""Least time between two records of which outputs are stored."""
 _MOST_COPIED = 5 << 30
 """Bytes that S3 copies in one request."""
 _MOST_NOTICES = 20
@@ -98,14 +96,12 @@ class Uploader:
         self._gang = gang
         self._home = home
         self._log_kept = log_kept
-        self._outputs = outputs
         self._memory = memory
         self._steps_kept = steps_kept
         self._count = count
         self._tell = tell
         saved: dict[str, Any] = read_json(memory) or {}
         self._log_offset = int(saved.get("log", 0))
-        self._sent: dict[str, list[int]] = saved.get("outputs", {})
         self.generation = int(saved.get("generation", 0))
         if self.generation > MOST_GENERATION:  # An agent of an earlier version took any number.
             self.generation = 0
@@ -117,10 +113,12 @@ class Uploader:
         self._last: dict[str, Any] = saved.get("last", {"generation": 0, "files": {}})
         self._refused: set[int] = set()
         self._notices: set[str] = set()
-        self._remembered_at = 0.0
         self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix=f"files of {key}")
         self._parallel = asyncio.Semaphore(_PARALLEL)
         self._remembering = asyncio.Lock()
+        self._outputs: OutputUploads | None = None
+        if outputs is not None:
+            self._outputs = self._collector(outputs, saved.get("outputs", {}))
         self._plain = PlainUploads(
             objects,
             key,
@@ -133,6 +131,19 @@ class Uploader:
             saved=saved.get("plain", {}),
         )
         self._log = structlog.get_logger().bind(run=key.run, attempt=key.attempt)
+
+    def _collector(self, outputs: str, saved: dict[str, Any]) -> OutputUploads:
+        return OutputUploads(
+            self._objects,
+            self._key.run,
+            home=self._home,
+            outputs=outputs,
+            aside=self._aside,
+            count=self._count,
+            notice=self._notice,
+            remember=self._remember,
+            saved=saved,
+        )
 
     def close(self) -> None:
         """Let go of its threads."""
@@ -170,8 +181,8 @@ class Uploader:
         if how is not None and await self._plain.store(how, goes_on):
             await self._remember()
         await self.log()
-        if self._outputs:
-            await self._changed_outputs(self._outputs)
+        if self._outputs is not None:
+            await self._outputs.store(over=how not in {None, How.QUIET})
 
     async def newest_checkpoint(self) -> None:
         """Upload the newest generation if it is newer than what is stored.
@@ -319,38 +330,6 @@ class Uploader:
     def _log_chunk(self) -> tuple[int, bytes]:
         return read_data(self._home / "log", self._log_offset)
 
-    async def _changed_outputs(self, outputs: str) -> None:
-        try:
-            with self._opened(outputs) as directory:
-                found = await self._aside(directory.files)
-                # What is no longer there is forgotten, or a program could have any number kept.
-                names = {file.path for file in found}
-                self._sent = {name: seen for name, seen in self._sent.items() if name in names}
-                try:
-                    await each(found, lambda file: self._output(directory, file))
-                finally:
-                    await self._remember()
-        except Missing:
-            return  # The program has removed the directory, or put a link in its place.
-        except UnstorableFile as error:
-            self._notice(f"outputs cannot be stored: {error}")
-
-    async def _output(self, directory: Directory, found: Found) -> None:
-        name, status = found.path, found.status
-        seen = [status.st_size, status.st_mtime_ns, status.st_ino]
-        if self._sent.get(name) == seen:
-            return
-        try:
-            async with self._file_of(directory, name) as file:
-                self._count(await self._objects.put(f"jobs/{self._key.run}/outputs/{name}", file))
-        except Missing:
-            return  # The program has removed it meanwhile.
-        except UnstorableFile as error:
-            self._notice(f"output {error}; it is not stored")
-        self._sent[name] = seen
-        if time.monotonic() - self._remembered_at > _REMEMBER_S:
-            await self._remember()
-
     def _notice(self, line: str) -> None:
         """Tell the user of something that is not stored, once."""
         if line in self._notices or len(self._notices) >= _MOST_NOTICES:
@@ -367,11 +346,10 @@ class Uploader:
 
     async def _remember(self) -> None:
         async with self._remembering:
-            self._remembered_at = time.monotonic()
             # Copies, since others change the originals while a thread writes these down.
             document = {
                 "log": self._log_offset,
-                "outputs": dict(self._sent),
+                "outputs": {} if self._outputs is None else dict(self._outputs.sent),
                 "generation": self.generation,
                 "origin": self._origin,
                 "common": self._common,

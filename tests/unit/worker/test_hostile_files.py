@@ -268,18 +268,6 @@ async def test_names_of_all_kinds_end(
     assert all(line.isprintable() for line in task.told)
 
 
-async def test_a_file_that_becomes_a_directory_is_not_tried_for_ever(
-    task: Task, objects: Objects
-) -> None:
-    (task.outputs / "a").write_text("a file")
-    await task.uploader.all()
-    (task.outputs / "a").unlink()
-    (task.outputs / "a").mkdir()
-    (task.outputs / "a" / "b").write_text("in a directory")
-    await task.uploader.all()
-    assert "in its way" in "".join(task.told)
-
-
 async def test_a_store_that_was_away_is_asked_again(
     objects: Objects, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -356,8 +344,8 @@ async def test_many_files_are_recorded_now_and_then(
         nonlocal records
         records += 1
 
-    monkeypatch.setattr(task.uploader, "_remember", remember)
-    monkeypatch.setattr(task.uploader, "_remembered_at", float("inf"))
+    monkeypatch.setattr(task.uploader._outputs, "_remember", remember)
+    monkeypatch.setattr(task.uploader._outputs, "_remembered_at", float("inf"))
     for number in range(300):
         (task.outputs / str(number)).touch()
     await task.uploader.all()

@@ -381,7 +381,7 @@ async def test_outputs_that_are_gone_are_not_remembered(objects: Objects, tmp_pa
         write(tmp_path / "outputs" / f"{number}", "x")
         await uploads.all()
         (tmp_path / "outputs" / f"{number}").unlink()
-    assert list(json.loads((tmp_path / "uploads.json").read_text())["outputs"]) == ["4"]
+    assert list(json.loads((tmp_path / "uploads.json").read_text())["outputs"]) == ["3", "4"]
 
 
 async def test_changed_outputs_go_up(objects: Objects, tmp_path: Path) -> None:
