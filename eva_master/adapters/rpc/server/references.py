@@ -59,7 +59,10 @@ def archived(archive: Archive, owner: str, reference: str, *page: TaskPage) -> J
     """
     found = archive.job(JobId(reference), *page) or archive.newest_named(owner, reference, *page)
     if found is None or found.job.state not in TERMINAL_JOB:  # younger than the model
-        raise NotFound(f"there is no job {reference!r}", hint="`eva ls --all` shows all jobs")
+        raise NotFound(
+            f"there is no job {reference!r}",
+            hint="`eva ls --all` shows all jobs; another user's job is named by its id",
+        )
     return found
 
 
