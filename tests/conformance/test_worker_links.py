@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shlex
 import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -165,11 +166,11 @@ class SimulatedWorker:
 # -- over gRPC -----------------------------------------------------------------------------------
 
 _ENDLESS = """
-n=$(ls $EVA_CHECKPOINT_DIR | sort | tail -1)
+n=$(ls "$EVA_CHECKPOINT_DIR" | sort | tail -1)
 next=$(printf %08d $(expr ${n:-0} + 1))
 save() {
-  mkdir $EVA_CHECKPOINT_DIR/.new && echo state > $EVA_CHECKPOINT_DIR/.new/state
-  mv $EVA_CHECKPOINT_DIR/.new $EVA_CHECKPOINT_DIR/$next
+  mkdir "$EVA_CHECKPOINT_DIR/.new" && echo state > "$EVA_CHECKPOINT_DIR/.new/state"
+  mv "$EVA_CHECKPOINT_DIR/.new" "$EVA_CHECKPOINT_DIR/$next"
   exit 143
 }
 trap save TERM
@@ -221,7 +222,7 @@ class RemoteWorker:
             assert await self._process.wait() == 0
 
     def program(self, run: RunId, *, brief: bool) -> str:
-        say = f"echo $EVA_TASK_ID $EVA_ATTEMPT >> {self._started}\n"
+        say = f"echo $EVA_TASK_ID $EVA_ATTEMPT >> {shlex.quote(str(self._started))}\n"
         return say + (_BRIEF if brief else _ENDLESS)
 
     async def ready(self, run: RunId, attempt: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import ssl
 import urllib.request
 from itertools import pairwise
@@ -103,13 +104,14 @@ def test_readers_on_one_instance_slow_each_other_down(make_cluster: Clusters) ->
 
 def test_a_task_sees_no_key_of_the_cluster(cluster: Cluster) -> None:
     state = cluster.state_dir
+    there = shlex.quote(str(state))
     file = cluster.home / "thief.yaml"
     attack = "; ".join(
         (
-            f"cat {state}/pki/* {state}/client.yaml {state}/journal.db",
-            f"cat {state}/cloud/*/disk/identity/* /proc/*/root/{state}/pki/ca.key /proc/*/environ",
-            f"rm -rf {state}/pki",
-            f"echo poison >{state}/client.yaml",
+            f"cat {there}/pki/* {there}/client.yaml {there}/journal.db",
+            f"cat {there}/cloud/*/disk/identity/* /proc/*/root/{there}/pki/ca.key /proc/*/environ",
+            f"rm -rf {there}/pki",
+            f"echo poison >{there}/client.yaml",
             "echo",
             "echo end",
         )

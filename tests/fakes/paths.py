@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
 import sys
 import tempfile
+from collections.abc import Iterator
+from pathlib import Path
 
 PYTHON = shlex.quote(sys.executable)
 """This Python, for commands that a shell reads: the checkout's path may have blanks."""
@@ -18,3 +21,20 @@ def short_tempdir() -> str:
     """For what has sockets in it: the temporary directory, or ``/tmp`` if its name is long."""
     usual = tempfile.gettempdir()
     return usual if len(os.fsencode(usual)) <= _LONGEST else "/tmp"
+
+
+@contextlib.contextmanager
+def plain_name(directory: Path) -> Iterator[tuple[str, int]]:
+    """Give a directory a name without blanks, for scripts into which it is put unquoted.
+
+    Args:
+        directory: It exists, whatever it is called.
+
+    Yields:
+        The name, for processes that inherit the file descriptor, and that descriptor.
+    """
+    descriptor = os.open(directory, os.O_PATH | os.O_DIRECTORY)
+    try:
+        yield f"/proc/self/fd/{descriptor}", descriptor
+    finally:
+        os.close(descriptor)

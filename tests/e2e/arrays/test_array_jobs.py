@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 import yaml
@@ -17,7 +18,7 @@ EXAMPLE = Path(__file__).parents[3] / "examples" / "array"
 def submitted(cluster: Cluster, record: Path) -> str:
     """The example, each task of which writes down when it begins and ends; its id."""
     document = yaml.safe_load((EXAMPLE / "primes.yaml").read_text())
-    say = f'echo "$EVA_TASK_INDEX" >>{record}'
+    say = f'echo "$EVA_TASK_INDEX" >>{shlex.quote(str(record))}'
     run = f"{say}; {document['run']} && {say}"
     files = cluster.client.upload(EXAMPLE)
     text = yaml.safe_dump({**{k: v for k, v in document.items() if k != "workdir"}, "run": run})

@@ -39,7 +39,7 @@ def test_many_processes_each_run_once(make_cluster: Clusters) -> None:
         resources: {{cpus: 1, memory: 64MiB}}
         reports_steps: false
         duration: 1s
-        run: echo "$EVA_TASK_INDEX" >>{record}
+        run: echo "$EVA_TASK_INDEX" >>"{record}"
         """,
         file_name="many.yaml",
     ).job_id

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shlex
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -81,7 +82,7 @@ def _objects(cluster: Cluster, prefix: str) -> dict[str, bytes]:
 def test_two_forks_train_one_job_and_each_step_counts_once(cluster: Cluster) -> None:
     job = cluster.submit(
         "forked",
-        run=f"{PYTHON} {PROGRAMS / 'forked.py'}",
+        run=f"{PYTHON} {shlex.quote(str(PROGRAMS / 'forked.py'))}",
         resources={"cpus": 1, "memory": "256MiB"},
         total_steps=1_000,
         forks=2,

@@ -132,20 +132,20 @@ async def test_a_task_is_not_spared_when_memory_runs_out(spared: None, bench: Be
 
 
 ATTACKS = """
-cat {key} {own}
-cat /proc/*/root{key} /proc/*/root{own}
+cat '{key}' '{own}'
+cat /proc/*/root'{key}' /proc/*/root'{own}'
 cat /proc/*/cwd/../../../pki/ca.key
-for pid in {agent} 1; do nsenter --target $pid --mount cat {key}; done
-unshare --user --map-root-user --mount sh -c "umount -a; umount -l {state}; cat {key}"
-umount -l {state}; cat {key}
-mount --bind {state}/pki work; cat work/ca.key
-ln {key} hard; cat hard; ln -s {key} soft; cat soft
-mv {state} {state}.moved; cat {state}.moved/pki/ca.key; mv {state}/pki here; cat here/ca.key
-rm -rf {state}/pki {key} {own}
-echo poison >{key}
+for pid in {agent} 1; do nsenter --target $pid --mount cat '{key}'; done
+unshare --user --map-root-user --mount sh -c "umount -a; umount -l '{state}'; cat '{key}'"
+umount -l '{state}'; cat '{key}'
+mount --bind '{state}'/pki work; cat work/ca.key
+ln '{key}' hard; cat hard; ln -s '{key}' soft; cat soft
+mv '{state}' '{state}'.moved; cat '{state}'.moved/pki/ca.key; mv '{state}'/pki here; cat here/ca.key
+rm -rf '{state}'/pki '{key}' '{own}'
+echo poison >'{key}'
 tr '\\0' '\\n' </proc/{agent}/environ | grep MARK_OF_THE_AGENT
 kill -KILL {agent}
-echo "|/bin/cat {key}" >/proc/sys/kernel/core_pattern
+echo "|/bin/cat '{key}'" >/proc/sys/kernel/core_pattern
 echo end
 """
 
@@ -270,6 +270,7 @@ def limited(bench: Bench) -> Bench:
     return bench
 
 
+@pytest.mark.root
 async def test_a_fork_bomb_stays_within_its_task(limited: Bench) -> None:
     bomb = "i=0; while [ $i -lt 64 ]; do sleep 1000 & i=$((i+1)); done; echo all"
     await limited.run(f"trap '' TERM; {bomb}")
@@ -277,6 +278,7 @@ async def test_a_fork_bomb_stays_within_its_task(limited: Bench) -> None:
     assert "fork" in limited.log
 
 
+@pytest.mark.root
 async def test_memory_is_limited_and_the_user_is_told(limited: Bench) -> None:
     ended = await limited.run(f"exec {PYTHON} -c 'bytearray(200 << 20)'", memory_mib=64)
     assert ended.code == -signal.SIGKILL
@@ -295,6 +297,7 @@ def _groups(bench: Bench) -> list[str]:
     return [f"{top}/job-1-0-0001" for top in bench.confined.groups._tops.values()]
 
 
+@pytest.mark.root
 async def test_groups_of_an_instance_that_is_gone_are_removed(limited: Bench) -> None:
     await limited.run("true")
     own = [Path(it) for it in _groups(limited)]
@@ -304,6 +307,7 @@ async def test_groups_of_an_instance_that_is_gone_are_removed(limited: Bench) ->
     remove_groups(limited.disk / "no such file")
 
 
+@pytest.mark.root
 async def test_processes_that_change_their_environment_die_with_their_shim(limited: Bench) -> None:
     running = asyncio.ensure_future(
         limited.run("setsid env -i sleep 1000.125 & touch up; sleep 1000")

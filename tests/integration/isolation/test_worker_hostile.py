@@ -59,14 +59,14 @@ def program(worker: Worker, text: str) -> str:
 async def test_a_poisonous_generation_ends_with_its_task(
     worker: Worker, master: FakeMaster
 ) -> None:
-    poison = f"mkdir $EVA_CHECKPOINT_DIR/{POISON}"
+    poison = f'mkdir "$EVA_CHECKPOINT_DIR"/{POISON}'
     worker.order(f"{poison}; until [ -e go ]; do sleep 0.02; done; exit 3")
     log = worker.path() / "log"
     await until(lambda: log.exists() and POISON in log.read_text())
     (worker.path() / "work" / "go").touch()
     report = await master.phase(RUN, 1, pb.PHASE_EXITED)
     assert (report.exit_code, report.generation) == (3, 0)
-    worker.order("ls $EVA_CHECKPOINT_DIR", attempt=2)
+    worker.order('ls "$EVA_CHECKPOINT_DIR"', attempt=2)
     report = await master.phase(RUN, 2, pb.PHASE_EXITED)
     assert (report.exit_code, report.generation) == (0, 0)
     assert (worker.path(attempt=2) / "log").read_text() == ""
@@ -105,7 +105,7 @@ async def test_a_program_that_ends_well_after_a_bad_report_has_failed_too(
 async def test_inputs_of_the_host_are_refused(worker: Worker, master: FakeMaster) -> None:
     for number, path in enumerate(("/etc/shadow", str(worker.home / "state" / "identity"))):
         run = f"job-3/{number}"
-        worker.order("cat $EVA_STORAGE/inputs/t", run=run, inputs={"t": f"file://{path}"})
+        worker.order('cat "$EVA_STORAGE/inputs/t"', run=run, inputs={"t": f"file://{path}"})
         report = await master.phase(run, 1, pb.PHASE_EXITED)
         assert report.never_started
         assert "input_roots" in report.message
@@ -136,10 +136,10 @@ async def test_a_container_gets_nothing_of_its_host(
         (host / name).write_text("the host's own")
         (host / name).chmod(0o600)
     container.order(f"""
-        ln -s {host} $EVA_CHECKPOINT_DIR/00000001
-        rm -r $EVA_STORAGE/outputs; ln -s {host} $EVA_STORAGE/outputs
-        rm $EVA_SOCKET; ln -s {host}/secret $EVA_SOCKET
-        mkdir $EVA_CHECKPOINT_DIR/{POISON}
+        ln -s "{host}" "$EVA_CHECKPOINT_DIR/00000001"
+        rm -r "$EVA_STORAGE/outputs"; ln -s "{host}" "$EVA_STORAGE/outputs"
+        rm "$EVA_SOCKET"; ln -s "{host}/secret" "$EVA_SOCKET"
+        mkdir "$EVA_CHECKPOINT_DIR"/{POISON}
         until [ -e go ]; do sleep 0.1; done
         exit 3
     """)

@@ -579,7 +579,8 @@ def test_tasks_of_an_instance_share_its_link(bench: Bench) -> None:
     counts = [reader.count for reader in shared]
     # Unshared they would have 2 N by now. On a busy machine they may have had little time.
     assert 0 < sum(counts) <= 1.3 * size
-    assert counts[0] == pytest.approx(counts[1], abs=0.1 * size)
+    # Each may have waited for a CPU when the other had just read.
+    assert counts[0] == pytest.approx(counts[1], abs=0.3 * size)
     for reader in shared:
         reader.join()
     assert [reader.count for reader in shared] == [size, size]

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import hashlib
 import json
+import shlex
 import signal
 import socket
 import ssl
@@ -27,10 +28,10 @@ from tests.fakes.rpc.master import DEADLINE_S, FakeMaster
 
 RUN = "job-1/0"
 SAVING = """
-n=$(ls $EVA_CHECKPOINT_DIR | sort | tail -1); n=${n:-0}; n=$((10#$n + 1))
+n=$(ls "$EVA_CHECKPOINT_DIR" | sort | tail -1); n=${n:-0}; n=$((10#$n + 1))
 save() {
-  d=$EVA_CHECKPOINT_DIR; t=$d/.tmp-save; mkdir -p $t/deep
-  echo "state $n" > $t/deep/model; mv $t $d/$(printf %08d $n); exit 0
+  d=$EVA_CHECKPOINT_DIR; t=$d/.tmp-save; mkdir -p "$t/deep"
+  echo "state $n" > "$t/deep/model"; mv "$t" "$d/$(printf %08d $n)"; exit 0
 }
 trap save TERM; echo ready; touch up; while :; do sleep 0.02; done
 """.replace("10#$n", "$(echo $n | sed 's/^0*//;s/^$/0/')")
@@ -194,7 +195,7 @@ async def test_stop_lets_the_task_checkpoint(worker: Worker, master: FakeMaster)
     assert restored.read_text() == "state 1\n"
     worker.halt(attempt=2)
     assert (await master.phase(RUN, 2, pb.PHASE_EXITED)).generation == 2
-    worker.order("ls $EVA_CHECKPOINT_DIR > had", attempt=3, resume=1)
+    worker.order('ls "$EVA_CHECKPOINT_DIR" > had', attempt=3, resume=1)
     await master.phase(RUN, 3, pb.PHASE_EXITED)
     assert (worker.path(attempt=3) / "work" / "had").read_text() == "00000001\n"
 
@@ -210,12 +211,12 @@ async def test_stop_kills_after_the_grace(worker: Worker, master: FakeMaster) ->
 async def test_start_is_carried_out_once(worker: Worker, master: FakeMaster) -> None:
     count = worker.home / "count"
     for _ in range(2):
-        worker.order(f"echo x >> {count}")
+        worker.order(f"echo x >> {shlex.quote(str(count))}")
     await master.phase(RUN, 1, pb.PHASE_EXITED)
     master.send(forget=pb.ForgetTask(run_id=RUN, attempt=1))
     await until(lambda: not worker.path().exists())
     master.reports.clear()
-    worker.order(f"echo x >> {count}")
+    worker.order(f"echo x >> {shlex.quote(str(count))}")
     assert (await master.phase(RUN, 1, pb.PHASE_EXITED)).never_started
     assert count.read_text() == "x\n"
 
@@ -227,9 +228,9 @@ async def test_stop_may_overtake_its_start(worker: Worker, master: FakeMaster) -
     assert (report.never_started, report.stopped) == (True, True)
     for attempt in (4, 3):
         master.reports.clear()
-        worker.order(f"touch {ran}", attempt=attempt)
+        worker.order(f"touch {shlex.quote(str(ran))}", attempt=attempt)
         assert (await master.phase(RUN, attempt, pb.PHASE_EXITED)).never_started
-    worker.order(f"touch {ran}", attempt=5)
+    worker.order(f"touch {shlex.quote(str(ran))}", attempt=5)
     assert not (await master.phase(RUN, 5, pb.PHASE_EXITED)).never_started
     assert ran.exists()
 
@@ -316,10 +317,10 @@ async def test_files_come_and_outputs_go(worker: Worker, master: FakeMaster) -> 
     source = worker.home / "data"
     source.mkdir()
     (source / "x").write_text("input")
-    files = {"run.sh": (b"#!/bin/sh\ncat lib/part $EVA_STORAGE/inputs/d/x", 0o755)}
+    files = {"run.sh": (b'#!/bin/sh\ncat lib/part "$EVA_STORAGE/inputs/d/x"', 0o755)}
     files["lib/part"] = (b"part ", 0o644)
     workdir = put_workdir(master.store, files)
-    run = "mkdir $EVA_STORAGE/outputs/a; ./run.sh > $EVA_STORAGE/outputs/a/'b #1'"
+    run = 'mkdir "$EVA_STORAGE/outputs/a"; ./run.sh > "$EVA_STORAGE/outputs/a/b #1"'
     order = {"workdir": workdir, "inputs": {"d": source.as_uri()}}
     master.send(fetch=pb.FetchFiles(order=pb.TaskOrder(run_id=RUN, attempt=1, workdir=workdir)))
     await master.until(lambda: master.fetched)
@@ -446,7 +447,7 @@ async def test_new_supervisor_takes_over_from_a_killed_one(
 
 
 async def test_exit_waits_for_the_store(worker: Worker, master: FakeMaster) -> None:
-    worker.order("until [ -e go ]; do sleep 0.02; done; echo out > $EVA_STORAGE/outputs/out")
+    worker.order('until [ -e go ]; do sleep 0.02; done; echo out > "$EVA_STORAGE/outputs/out"')
     await master.phase(RUN, 1, pb.PHASE_RUNNING)
     # A file where the store's directory was: every write fails.
     away = master.store.with_name("away")

@@ -108,7 +108,7 @@ async def test_what_was_stopped_or_failed_is_done_again(worker: Worker, master: 
 async def test_an_exit_on_record_needs_no_runtime_that_remembers_it(
     worker: Worker, master: FakeMaster
 ) -> None:
-    worker.order(f"{ENDING}; echo out > $EVA_STORAGE/outputs/out")
+    worker.order(f'{ENDING}; echo out > "$EVA_STORAGE/outputs/out"')
     await master.phase(RUN, 1, pb.PHASE_RUNNING)
     await until((worker.path() / "work" / "up").exists)
     away = master.store.rename(master.store.with_name("away"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shlex
 import time
 from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime
@@ -33,7 +34,7 @@ async def metadata() -> AsyncIterator[FakeMetadata]:
 
 def switch(home: Path) -> tuple[str, ...]:
     """Options that show whether the instance would have been switched off."""
-    return ("--power-off", f"touch {home / 'off'}")
+    return ("--power-off", f"touch {shlex.quote(str(home / 'off'))}")
 
 
 async def ended(worker: Worker) -> int:

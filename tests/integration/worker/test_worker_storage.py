@@ -84,7 +84,7 @@ async def test_a_task_reads_what_an_earlier_job_has_written(
     await worker.start(*(("--storage-mount", str(mount)) if mounted else ()))
     outputs = {"data": pb.JobOutputs(job_id="prep-1", tasks=3, path="deep")}
     # As a URL the same names nothing.
-    worker.order("cat $EVA_STORAGE/inputs/data/2/x", outputs=outputs, inputs={"data": "job:x"})
+    worker.order('cat "$EVA_STORAGE/inputs/data/2/x"', outputs=outputs, inputs={"data": "job:x"})
     report = await master.phase(RUN, 1, pb.PHASE_EXITED)
     assert report.exit_code == 0, report
     worker.order("true", run="job-2/0", inputs={"data": "job:prep-1/outputs"})
@@ -104,8 +104,8 @@ async def test_a_mount_takes_the_place_of_uploads_and_copies(
     worker = Worker(master, tmp_path)
     await worker.start("--storage-mount", str(mount))
     run = """
-        cat $EVA_STORAGE/inputs/set/data >$EVA_STORAGE/outputs/read
-        echo $EVA_TASK_ID >$EVA_STORAGE/shared/word
+        cat "$EVA_STORAGE/inputs/set/data" >"$EVA_STORAGE/outputs/read"
+        echo $EVA_TASK_ID >"$EVA_STORAGE/shared/word"
     """
     worker.order(run, inputs={"set": (mount / "sets" / "large").as_uri()})
     report = await master.phase(RUN, 1, pb.PHASE_EXITED)
@@ -130,8 +130,8 @@ async def test_outputs_that_the_master_may_put_elsewhere_are_uploaded_beside_a_m
     worker = Worker(master, tmp_path)
     await worker.start("--storage-mount", str(mount))
     run = """
-        echo found >$EVA_STORAGE/outputs/answer
-        echo $EVA_TASK_ID >$EVA_STORAGE/shared/word
+        echo found >"$EVA_STORAGE/outputs/answer"
+        echo $EVA_TASK_ID >"$EVA_STORAGE/shared/word"
     """
     worker.order(run, outputs_stored=True)
     report = await master.phase(RUN, 1, pb.PHASE_EXITED)

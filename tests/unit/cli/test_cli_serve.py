@@ -76,15 +76,13 @@ def test_up_says_how_to_find_a_cluster_that_is_not_where_the_command_looks(
         directory.mkdir(parents=True)
         (directory / "client.yaml").touch()
     assert client_settings(MasterConfig(state_dir=usual)) == ""
-    assert client_settings(MasterConfig(state_dir=other)) == (
-        f"export EVA_CONFIG='{other / 'client.yaml'}'"
-    )
+    told = shlex.split(client_settings(MasterConfig(state_dir=other)))
+    assert told == ["export", f"EVA_CONFIG={other / 'client.yaml'}"]
     # The user's own settings hide those of their cluster.
     (tmp_path / "config" / "eva").mkdir(parents=True)
     (tmp_path / "config" / "eva" / "config.yaml").touch()
-    assert client_settings(MasterConfig(state_dir=usual)) == (
-        f"export EVA_CONFIG={usual / 'client.yaml'}"
-    )
+    told = shlex.split(client_settings(MasterConfig(state_dir=usual)))
+    assert told == ["export", f"EVA_CONFIG={usual / 'client.yaml'}"]
 
 
 def test_the_first_job_is_an_example_where_there_is_one(

@@ -6,6 +6,7 @@ import hashlib
 import io
 import os
 import subprocess
+import sys
 import tarfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,7 @@ import yaml
 
 from eva_master.adapters.deployment.stack import template
 from tests.fakes.aws.intrinsics import Scope, conditions, evaluated, parsed
+from tests.fakes.paths import plain_name
 
 VOLUME = "vol-0123"
 MADE_UP = "11111111-2222-3333-4444-555555555555"
@@ -103,7 +105,7 @@ class Machine:
         (self.bucket / "bundles/m.tar").write_bytes(content.getvalue())
         return f"bundles/m.tar#sha256={hashlib.sha256(content.getvalue()).hexdigest()}"
 
-    def script(self) -> str:
+    def script(self, root: str) -> str:
         document = parsed(template())
         values = {
             **{key: str(it.get("Default", "")) for key, it in document["Parameters"].items()},
@@ -120,9 +122,9 @@ class Machine:
         conditions(document["Conditions"], scope)
         data = document["Resources"]["Master"]["Properties"]["UserData"]["Fn::Base64"]
         text = evaluated(data, scope).split("#!/bin/bash\n")[1].rpartition("--//--")[0]
-        text = text.replace("/tmp/", f"{self.root}/")
+        text = text.replace("/tmp/", f"{root}/")
         for place in ("/var/lib/eva", "/etc/eva", "/opt/eva", "/etc/systemd", "/dev/", "/run/"):
-            text = text.replace(place, f"{self.root}{place}")
+            text = text.replace(place, f"{root}{place}")
         # pip is not there; Python is, but not what the bundle would have installed.
         text = text.replace('/opt/eva/bin/python "$pip/pip"', "/opt/eva/bin/python -c pass")
         return text.replace("python3 - <<", f"{os.environ.get('PYTHON', 'python3')} - <<")
@@ -134,24 +136,24 @@ class Machine:
         log = self.root / "log"
         log.write_text("")
         (self.root / "etc/systemd/system").mkdir(parents=True, exist_ok=True)
-        import sys
-
-        done = subprocess.run(
-            ["bash", "-c", self.script()],
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=60,
-            env={
-                "PATH": f"{self._bin}:{os.environ['PATH']}",
-                "PYTHONPATH": os.pathsep.join(sys.path),
-                "PYTHON": sys.executable,
-                "ROOT": str(self.root),
-                "LOG": str(log),
-                "BUCKET_DIR": str(self.bucket),
-                "DISK_CONTENT": str(self.volume),
-            },
-        )
+        with plain_name(self.root) as (root, descriptor):
+            done = subprocess.run(
+                ["bash", "-c", self.script(root)],
+                capture_output=True,
+                text=True,
+                check=False,
+                timeout=60,
+                pass_fds=(descriptor,),
+                env={
+                    "PATH": f"{self._bin}:{os.environ['PATH']}",
+                    "PYTHONPATH": os.pathsep.join(sys.path),
+                    "PYTHON": sys.executable,
+                    "ROOT": str(self.root),
+                    "LOG": str(log),
+                    "BUCKET_DIR": str(self.bucket),
+                    "DISK_CONTENT": str(self.volume),
+                },
+            )
         return Boot(done.returncode, log.read_text().splitlines(), done.stdout + done.stderr)
 
     def master_yaml(self) -> dict[str, object]:
@@ -270,7 +272,7 @@ def test_own_settings_go_over_those_that_were_generated(machine: Machine) -> Non
     assert section["region"] == "us-east-1"
     assert section["spot"] == {}
     file = machine.root / "etc/eva/catalog.yaml"
-    assert settings["catalog"] == {"file": str(file)}
+    assert str(settings["catalog"]).endswith("/etc/eva/catalog.yaml'}")
     assert file.read_text() == "only: [c7i]\n"
     assert machine.settings in (machine.root / "parameter").read_text()
     # When they are taken back, they are gone.

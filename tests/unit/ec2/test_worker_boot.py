@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.fakes.paths import plain_name
+
 _COMMANDS = {
     # Lists a disk and whatever is made of it, as `lsblk -nro`.
     "lsblk": """
@@ -91,22 +93,25 @@ class Machine:
         script = (
             f"set -Eeuo pipefail\ntrap 'echo failed in $LINENO >&2; exit 9' ERR\n{helpers}{stage}"
         )
-        script = re.sub(r"(?<![\w/])/(dev/disk|mnt|var/lib|opt|etc)", rf"{self.root}/\1", script)
-        done = subprocess.run(
-            ["bash", "-c", script],
-            capture_output=True,
-            text=True,
-            check=False,
-            env={
-                "PATH": f"{self._bin}:{os.environ['PATH']}",
-                "ROOT": str(self.root),
-                "LOG": str(self.log),
-                "gpus": "0",
-                "stages": f"{self.root}/var/lib/eva/boot",
-            },
-        )
+        with plain_name(self.root) as (root, descriptor):
+            script = re.sub(r"(?<![\w/])/(dev/disk|mnt|var/lib|opt|etc)", rf"{root}/\1", script)
+            done = subprocess.run(
+                ["bash", "-c", script],
+                capture_output=True,
+                text=True,
+                check=False,
+                pass_fds=(descriptor,),
+                env={
+                    "PATH": f"{self._bin}:{os.environ['PATH']}",
+                    "ROOT": str(self.root),
+                    "LOG": str(self.log),
+                    "gpus": "0",
+                    "stages": f"{root}/var/lib/eva/boot",
+                },
+            )
         assert done.returncode == 0, done.stderr
-        return self.log.read_text().replace(str(self.root), "").splitlines()
+        log = self.log.read_text().replace(str(self.root), "").replace(root, "")
+        return log.splitlines()
 
 
 @pytest.fixture

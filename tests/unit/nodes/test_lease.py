@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -61,7 +62,9 @@ def test_a_lease_that_is_renewed_lets_the_task_run(tmp_path: Path) -> None:
     began = lease.now_ms()
     lease.write(str(held), (7, began + 1_000))
     done = tmp_path / "done"
-    task = _shim(tmp_path / "task", held, 7, f"until [ -e {done} ]; do sleep 0.05; done")
+    task = _shim(
+        tmp_path / "task", held, 7, f"until [ -e {shlex.quote(str(done))} ]; do sleep 0.05; done"
+    )
     lease.write(str(held), (7, began + LONG_MS))
     while lease.now_ms() < began + 1_500:
         assert task.poll() is None
@@ -82,7 +85,7 @@ def test_a_lease_of_another_time_starts_nothing(tmp_path: Path, damage: str) -> 
     elif damage == "boot":
         held.write_text(json.dumps({**json.loads(held.read_text()), "boot": "another"}))
     ran = tmp_path / "ran"
-    task = _shim(tmp_path / "task", held, 7, f"touch {ran}")
+    task = _shim(tmp_path / "task", held, 7, f"touch {shlex.quote(str(ran))}")
     assert task.wait(60) == 3
     assert not ran.exists()
     ended = _ended(tmp_path / "task")

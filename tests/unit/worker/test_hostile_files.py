@@ -7,6 +7,7 @@ import os
 import threading
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import pytest
 
@@ -272,7 +273,7 @@ async def test_a_store_that_was_away_is_asked_again(
     objects: Objects, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is back by the time that somebody looks why it failed."""
-    store = Path(objects.url.removeprefix("file://"))
+    store = Path(unquote(objects.url.removeprefix("file://")))
     away = tmp_path / "away"
     store.rename(away)
     store.touch()

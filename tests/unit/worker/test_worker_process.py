@@ -76,7 +76,7 @@ async def test_shim_that_never_began_is_given_up_for_good(tmp_path: Path) -> Non
     async with asyncio.timeout(DEADLINE_S):
         assert not (await runtime.wait(KEY)).ran
     with pytest.raises(StartFailed):
-        await runtime.start(spec(tmp_path, f"touch {tmp_path / 'ran'}"))
+        await runtime.start(spec(tmp_path, f"touch '{tmp_path / 'ran'}'"))
     assert not (tmp_path / "ran").exists()
 
 
