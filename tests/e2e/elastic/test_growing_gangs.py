@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,6 +12,7 @@ import yaml
 from tests.e2e.accounts import check_accounts, check_bill
 from tests.e2e.cluster import PROGRAMS, Cluster, until
 from tests.e2e.conftest import Clusters
+from tests.fakes.paths import PYTHON
 
 BOX = {"e2e.box": {"cpus": 4, "memory": "8GiB", "price": "$0.40/h", "limit": 1}}
 EXAMPLE = Path(__file__).parents[3] / "examples" / "ring_digits"
@@ -51,7 +51,7 @@ def test_a_gang_grows_into_room_that_is_paid_for_and_gives_it_up(make_cluster: C
     gang = cluster.submit(
         "gang",
         workdir=files,
-        run=f'echo "nodes $NNODES"; exec {sys.executable} gang.py',
+        run=f'echo "nodes $NNODES"; exec {PYTHON} gang.py',
         tasks=document["tasks"],
         resources={"cpus": 1, "memory": "1GiB"},
         envs={"STEPS": str(STEPS), "HIDDEN": "16", "BATCH": "64", "STEP_S": "0.3"},

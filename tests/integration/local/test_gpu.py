@@ -168,7 +168,7 @@ async def test_a_task_computes_on_its_gpu_and_sees_no_other(
     runs = [f"job-{number}/0" for number in range(len(gpus))]
     gate = worker.home / "go"
     for run in runs:
-        worker.order(f"until [ -e {gate} ]; do sleep 0.02; done; {cuda}", 1, run)
+        worker.order(f"until [ -e '{gate}' ]; do sleep 0.02; done; {cuda}", 1, run)
         await master.phase(run, 1, pb.PHASE_RUNNING)
     gate.touch()
     found = [await worker.found(run) for run in runs]
