@@ -14,6 +14,7 @@ from eva_master.adapters.jobfile import (
     elastic,
     failures,
     forks,
+    other_tools,
     outputs,
     worth,
 )
@@ -298,7 +299,7 @@ def _read(
     try:
         return document, JobFile.model_validate(document.value)
     except ValidationError as failure:
-        problems = yamlfile.problems_of(failure, document, JobFile)
+        problems = yamlfile.problems_of(failure, document, JobFile, other_tools.advice)
         raise yamlfile.invalid(InvalidJob, file_name, problems) from None
 
 

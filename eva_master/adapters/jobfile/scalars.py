@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime
 from pathlib import PurePosixPath
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
+from pydantic import (
+    AfterValidator,
+    AwareDatetime,
+    BeforeValidator,
+    Field,
+    TypeAdapter,
+    ValidationError,
+    WithJsonSchema,
+)
 from pydantic_core import PydanticCustomError
 
 from eva_master.adapters.jobfile import outputs
-from eva_master.adapters.text.quantities import Duration
+from eva_master.adapters.text.quantities import Duration, parse_duration
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _REFERENCE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -23,6 +32,12 @@ _IMAGE = re.compile(
     rf"{_PART}(?:/{_PART})*(?::\w[\w.-]{{0,127}})?(?:@sha256:[0-9a-f]{{64}})?",
     re.ASCII,
 )
+_MOMENT = TypeAdapter(AwareDatetime)
+_DAY = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2})(?:[T ]+([0-9]{2}:[0-9]{2}(?::[0-9]{2})?))?")
+_ZONE = re.compile(r"\s*[A-Za-z]+(?:/[A-Za-z_]+)+|\s+[A-Z]{2,5}$|[+-][0-9]{1,2}$")
+_EXAMPLE = "2030-01-31T18:00:00Z"
+_LAST_SECOND = 253_402_300_800
+_COLONS = 2
 _CODE = re.compile(r"[0-9]{1,3}", re.ASCII)
 _LAST_CODE = 255
 _DAY_MS = 86_400_000
@@ -67,6 +82,9 @@ def check_variable(name: str) -> str:
     Raises:
         ValueError: The name is not allowed or reserved for the cluster.
     """
+    if name == "<<":
+        hint = "write its entries out"
+        raise refusal("merge keys are no part of YAML 1.2, which job files are written in", hint)
     if not _VARIABLE.fullmatch(name) or len(name) > _LONGEST_VARIABLE:
         raise refusal(
             f"{name[:80]!r} cannot be an environment variable", "use letters, digits and '_'"
@@ -135,6 +153,56 @@ def _check_dockerfile(text: str) -> str:
     return str(path)
 
 
+def _moment(told: Any) -> Any:
+    """Read a time with its zone."""
+    try:
+        moment = _MOMENT.validate_python(told if isinstance(told, str) else None)
+    except ValidationError:
+        raise _no_moment(told) from None
+    return moment
+
+
+def _no_moment(told: Any) -> PydanticCustomError:
+    """The error of a deadline, with how it is to be written."""
+    shown = repr(str(told)[:80])
+    if isinstance(told, int | float) and not isinstance(told, bool):
+        hint = f"write {_EXAMPLE}"
+        if 0 < told < _LAST_SECOND:
+            hint = f"write {datetime.fromtimestamp(told, UTC):%Y-%m-%dT%H:%M:%SZ}"
+        return refusal(f"{shown} is no time with a date", hint)
+    text = str(told).strip()
+    try:
+        parse_duration(text)
+    except ValueError:
+        pass
+    else:
+        return refusal(
+            f"{shown} is a duration, not a time", f"write `deadline: {{within: {text}}}`"
+        )
+    day = _DAY.match(text)
+    if not day:
+        return refusal(f"{shown} is no time", f"write {_EXAMPLE}, or {{within: 36h}}")
+    zone = _ZONE.search(text, day.end())
+    clock = day[2] or "00:00"
+    clock = clock if clock.count(":") == _COLONS else f"{clock}:00"
+    if zone:
+        named = f"{zone[0].strip()!r} is no zone that is known here"
+        return refusal(named, f"write the offset: {day[1]}T{clock}+01:00")
+    if not _is_time(f"{day[1]}T{clock}"):
+        return refusal(f"{shown} is no time", f"write {_EXAMPLE}")
+    return refusal(
+        f"{shown} has no zone", f"write {day[1]}T{clock}Z, or an offset such as +01:00 for Z"
+    )
+
+
+def _is_time(text: str) -> bool:
+    try:
+        datetime.fromisoformat(text)
+    except ValueError:
+        return False
+    return True
+
+
 def _check_long(duration_ms: int) -> int:
     if not 0 < duration_ms <= 3_660 * _DAY_MS:
         raise refusal("must be more than zero and at most ten years")
@@ -181,6 +249,7 @@ Image = Annotated[str, Field(min_length=1, max_length=500), AfterValidator(_chec
 Directory = Annotated[str, Field(min_length=1), AfterValidator(check_text)]
 Dockerfile = Annotated[str, AfterValidator(check_text), AfterValidator(_check_dockerfile)]
 Rate = Annotated[float, Field(gt=0, le=1e9, allow_inf_nan=False, strict=True)]
+Moment = Annotated[datetime, BeforeValidator(_moment)]
 Count = Annotated[int, Field(strict=True)]
 Members = Annotated[int, Field(ge=1, le=1_000)]
 PositiveDuration = Annotated[Duration, AfterValidator(_check_long)]

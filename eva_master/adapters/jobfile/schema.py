@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 from pydantic import (
-    AwareDatetime,
     BaseModel,
     ConfigDict,
     Discriminator,
@@ -24,6 +23,7 @@ from eva_master.adapters.jobfile.scalars import (
     Input,
     Label,
     Members,
+    Moment,
     Name,
     PositiveDuration,
     Rate,
@@ -162,7 +162,7 @@ class ValueSection(_Section):
 class DeadlineSection(_Section):
     """When the job is to be done."""
 
-    at: AwareDatetime | None = Field(
+    at: Moment | None = Field(
         default=None, description="The time, with its zone; `deadline: TIME` for short."
     )
     within: PositiveDuration | None = Field(
@@ -172,7 +172,9 @@ class DeadlineSection(_Section):
     @model_validator(mode="before")
     @classmethod
     def _time(cls, told: Any) -> Any:
-        return {"at": told} if isinstance(told, str) else told
+        if isinstance(told, str | int | float) and not isinstance(told, bool):
+            return {"at": told}
+        return told
 
 
 class MergeSection(_Section):

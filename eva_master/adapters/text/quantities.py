@@ -7,7 +7,7 @@ itself in JSON Schema.
 from __future__ import annotations
 
 import re
-from decimal import Decimal
+from decimal import ROUND_CEILING, Decimal
 from typing import Annotated
 
 from pydantic import BeforeValidator, PlainSerializer, WithJsonSchema
@@ -22,8 +22,32 @@ _DURATION = re.compile(rf"^(?:{_NUMBER} ?(?:ms|s|m|h|d) ?)+$")
 _DURATION_PART = re.compile(rf"({_NUMBER}) ?(ms|s|m|h|d)")
 _DISCOUNT = re.compile(r"([0-9]{1,2}(?:\.[0-9]{1,4})?)%")
 _DOLLARS = re.compile(rf"^\$({_NUMBER})$")
+_DOLLAR_AMOUNT = re.compile(
+    rf"\s*(?:USD|\$)?\s*({_NUMBER})\s*(?:USD|\$|dollars?)?(?:/\s*h\w*)?\s*$"
+)
 _HOURLY = re.compile(rf"^\$({_NUMBER}) ?/ ?h$")
 _SIZE = re.compile(rf"^({_NUMBER}) ?([A-Za-z]+)$")
+_BYTES = {"b": 0, "k": 1, "m": 2, "g": 3, "t": 4}
+"""Powers of 1,024 by the first letter of other units of size."""
+_OTHER_SIZE = re.compile(r"(?:[KMGT](?:i?B?)?|B|bytes?)", re.IGNORECASE)
+_OTHER_UNITS = {
+    **dict.fromkeys(("us", "µs", "μs", "usec", "microsecond", "microseconds"), "0.001"),
+    **dict.fromkeys(("msec", "msecs", "millisecond", "milliseconds"), "1"),
+    **dict.fromkeys(("s", "sec", "secs", "second", "seconds"), "1000"),
+    **dict.fromkeys(("m", "min", "mins", "minute", "minutes"), "60000"),
+    **dict.fromkeys(("h", "hr", "hrs", "hour", "hours"), "3600000"),
+    **dict.fromkeys(("d", "day", "days"), "86400000"),
+    **dict.fromkeys(("w", "wk", "week", "weeks"), "604800000"),
+}
+"""Milliseconds of units of time that others write."""
+_OTHER_DURATION = re.compile(rf"({_NUMBER})\s*([a-zµμ]+),?\s*")
+_CLOCK = re.compile(r"(?:([0-9]{1,4})-)?([0-9]{1,4}):([0-9]{2}):([0-9]{2})")
+_ISO = re.compile(
+    r"P(?:([0-9]{1,4})D)?(?:T(?:([0-9]{1,4})H)?(?:([0-9]{1,4})M)?(?:([0-9]{1,4})S)?)?"
+)
+_LONGEST_QUOTED = 80
+_MOST_IN_GIB = 65_536
+"""A number without a unit that is larger is not meant in GiB."""
 
 
 def parse_duration(text: object) -> int:
@@ -36,14 +60,15 @@ def parse_duration(text: object) -> int:
         ValueError: It is not a duration, has no unit, or is not a whole number of milliseconds.
     """
     if not isinstance(text, str):
-        raise _refusal("a duration needs a unit", f"{text}s" if _is_number(text) else "60s")
+        seconds = _is_number(text) and float(str(text)) > 0
+        raise _refusal("a duration needs a unit", f"{text}s" if seconds else "60s")
     if not _DURATION.match(text.strip()):
-        raise _refusal(f"{text!r} is not a duration", "60s, 1.5h, 500ms or 1h30m")
+        raise _refusal(f"{_cut(text)} is not a duration", _meant_duration(text.strip()))
     total = sum(
         Decimal(number) * _MILLIS[unit] for number, unit in _DURATION_PART.findall(text.strip())
     )
     if total != int(total):
-        raise _refusal(f"{text!r} is no whole number of milliseconds", "500ms")
+        raise _refusal(f"{_cut(text)} is no whole number of milliseconds", _in_words(total))
     return int(total)
 
 
@@ -57,17 +82,18 @@ def parse_mib(text: object) -> int:
         ValueError: It is not a size, has no unit, or is not a whole number of mebibytes.
     """
     if not isinstance(text, str):
-        raise _refusal("a size needs a unit", f"{text}GiB" if _is_number(text) else "16GiB")
+        plausible = _is_number(text) and 0 < float(str(text)) <= _MOST_IN_GIB
+        raise _refusal("a size needs a unit", f"{text}GiB" if plausible else "16GiB or 512MiB")
     match = _SIZE.match(text.strip())
     if match is None:
-        raise _refusal(f"{text!r} is not a size", "16GiB or 512MiB")
+        raise _refusal(f"{_cut(text)} is not a size", "16GiB or 512MiB")
     number, unit = match.groups()
     if unit not in _MIB:
-        guess = next((known for known in _MIB if known[0] == unit[0].upper()), "GiB")
-        raise _refusal(f"{unit!r} is not a unit of size", f"{number}{guess}")
+        raise _refusal(f"{_cut(unit)} is not a unit of size", _meant_size(number, unit))
     total = Decimal(number) * _MIB[unit]
     if total != int(total):
-        raise _refusal(f"{text!r} is no whole number of MiB", "512MiB")
+        whole = total.to_integral_value(ROUND_CEILING)
+        raise _refusal(f"{_cut(text)} is no whole number of MiB", f"{whole}MiB")
     return int(total)
 
 
@@ -81,7 +107,7 @@ def parse_milli_cpus(number: object) -> int:
         ValueError: It is not a number, not finite, negative, or finer than a thousandth.
     """
     if not _is_number(number):
-        raise _refusal(f"{number!r} is not a number of vCPUs", "4 or 0.5")
+        raise _refusal(f"{_cut(number)} is not a number of vCPUs", _meant_cpus(number))
     value = Decimal(repr(number))
     if not value.is_finite() or value < 0:
         raise _refusal(f"{number} is not a number of vCPUs", "4 or 0.5")
@@ -121,7 +147,13 @@ def _part(text: object, what: str, example: str) -> int:
     """Read a percentage below 100, as millionths."""
     match = _DISCOUNT.fullmatch(text) if isinstance(text, str) else None
     if match is None:
-        raise _refusal(f"{text!r} is not {what}", example)
+        meant = _plain_number(text)
+        percent = None if meant is None else meant * 100 if meant < 1 else meant
+        likely = percent is not None and 0 < percent < 100
+        raise _refusal(
+            f"{_cut(text)} is not {what}",
+            f"{percent.normalize():f}%" if percent and likely else example,
+        )
     return int(Decimal(match[1]) * MILLION / 100)
 
 
@@ -152,7 +184,10 @@ def parse_dollars_per_hour(text: object) -> int:
 def _dollars(text: object, form: re.Pattern[str], what: str, example: str) -> int:
     match = form.match(text.strip()) if isinstance(text, str) else None
     if match is None:
-        raise _refusal(f"{str(text)[:40]!r} is not {what}, zero or more", example)
+        amount = _DOLLAR_AMOUNT.match(str(text))
+        suffix = "/h" if example.endswith("/h") else ""
+        meant = f"${amount[1]}{suffix}" if amount else example
+        raise _refusal(f"{str(text)[:40]!r} is not {what}, zero or more", meant)
     return int(Decimal(match[1]) * MILLION)
 
 
@@ -162,6 +197,65 @@ def write_duration(duration_ms: int) -> str:
         return "0s"
     unit = next(unit for unit in ("d", "h", "m", "s", "ms") if duration_ms % _MILLIS[unit] == 0)
     return f"{duration_ms // _MILLIS[unit]}{unit}"
+
+
+def _meant_duration(text: str) -> str:
+    """How a duration is written that others would write so."""
+    if clock := _CLOCK.fullmatch(text) or _ISO.fullmatch(text):
+        days, hours, minutes, seconds = (int(part or 0) for part in clock.groups())
+        if total := ((days * 24 + hours) * 60 + minutes) * 60 + seconds:
+            return _in_words(total * 1_000)
+    lower = text.lower()
+    parts = _OTHER_DURATION.findall(lower)
+    if parts and not _OTHER_DURATION.sub("", lower) and all(u in _OTHER_UNITS for _, u in parts):
+        return _in_words(sum(Decimal(number) * Decimal(_OTHER_UNITS[u]) for number, u in parts))
+    return "60s, 1.5h, 500ms or 1h30m"
+
+
+def _in_words(milliseconds: Decimal | int) -> str:
+    """A duration as it is to be written: at least a millisecond, rounded up to whole ones."""
+    whole = max(1, int(Decimal(milliseconds).to_integral_value(ROUND_CEILING)))
+    if whole < 2 * _MILLIS["m"] and whole % _MILLIS["s"] == 0:
+        return f"{whole // _MILLIS['s']}s"
+    parts = []
+    for unit in ("h", "m", "s", "ms"):
+        number, whole = divmod(whole, _MILLIS[unit])
+        parts += [f"{number}{unit}"] if number else []
+    return "".join(parts)
+
+
+def _meant_size(number: str, unit: str) -> str:
+    """How a size is written that has another unit."""
+    if not _OTHER_SIZE.fullmatch(unit):
+        return "16GiB or 512MiB"
+    power = _BYTES[unit[0].lower()]
+    if power >= _BYTES["m"]:
+        return f"{number}{unit[0].upper()}iB"
+    mebibytes = Decimal(number) / 1024 ** (_BYTES["m"] - power)
+    return f"{max(1, int(mebibytes.to_integral_value(ROUND_CEILING)))}MiB"
+
+
+def _meant_cpus(text: object) -> str:
+    thousandths = re.fullmatch(r"([0-9]{1,9})m", text.strip()) if isinstance(text, str) else None
+    if thousandths and int(thousandths[1]):
+        return f"{Decimal(thousandths[1]) / 1_000:f}"
+    number = _plain_number(text) if isinstance(text, str) else None
+    return f"{number:f}, without quotes" if number else "4 or 0.5"
+
+
+def _plain_number(value: object) -> Decimal | None:
+    """A number above zero, or a text that is one."""
+    text = str(value).strip() if isinstance(value, str) or _is_number(value) else ""
+    return Decimal(text) if re.fullmatch(_NUMBER, text) and Decimal(text) > 0 else None
+
+
+def _cut(value: object) -> str:
+    """What a user wrote, as it is quoted in a message."""
+    return (
+        repr(value)
+        if len(str(value)) <= _LONGEST_QUOTED
+        else f"{str(value)[:_LONGEST_QUOTED]!r}..."
+    )
 
 
 def _is_number(value: object) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from types import UnionType
@@ -18,6 +18,7 @@ from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
+from pydantic_core.core_schema import ErrorType
 
 from eva_master.adapters.text import yamlevents
 from eva_master.adapters.text.cancellation import NEVER_CANCELLED, Cancellation
@@ -44,6 +45,8 @@ _MOST_PROBLEMS = 100
 _LONGEST_GUESS = 64
 """Words that are longer are no slip of the pen: nothing is suggested for them."""
 _LONGEST_SHOWN = 100
+_LIKELY = 0.74
+"""How alike two words are, of which one is taken for a slip of the other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +76,14 @@ class Document:
         )
         line, column = (here.line, here.column) if here else (0, 0)
         return Problem(message, dotted(path), line, column, hint)
+
+    def at(self, path: Path) -> Any:
+        """The value at a path, which is in the file; `None` if that is empty."""
+        value: Any = self.value
+        for part in path:
+            inside = isinstance(value, dict | list)
+            value = value[part] if inside else None
+        return value
 
     def path_of(self, location: Path) -> Path:
         """The part of a pydantic error's location that is in the file.
@@ -157,14 +168,46 @@ def in_words(problem: Problem) -> str:
 
 
 def problems_of(
-    failure: ValidationError, document: Document, model: type[BaseModel]
+    failure: ValidationError,
+    document: Document,
+    model: type[BaseModel],
+    advice: Callable[[Path], str] = lambda _: "",
 ) -> list[Problem]:
-    """Convert pydantic's errors to problems of the file; the first ones have hints."""
-    told = failure.errors(include_url=False, include_input=False)
-    return [
-        _problem_of(details, document, model, with_hint=at < _MOST_PROBLEMS)
-        for at, details in enumerate(told)
-    ]
+    """Convert pydantic's errors to problems of the file; the first ones have hints.
+
+    Args:
+        failure: The errors.
+        document: The file.
+        model: Describes the file.
+        advice: Tells of a key that is not known what to write instead; empty if nothing is known.
+    """
+    errors = failure.errors(include_url=False, include_input=False)
+    listed: set[Path] = set()
+    problems = []
+    for at, details in enumerate(errors):
+        if details["type"] == "extra_forbidden":
+            path = document.path_of(details["loc"])
+            hint = _key_hint(model, path, advice, listed) if at < _MOST_PROBLEMS else ""
+            message = f"unknown key {shortened(str(path[-1]))!r}"
+            problems.append(document.problem(path, message, hint))
+        else:
+            problems.append(_problem_of(details, document))
+    return problems
+
+
+def _key_hint(
+    model: type[BaseModel], path: Path, advice: Callable[[Path], str], listed: set[Path]
+) -> str:
+    """What to write instead of an unknown key. The known keys are listed once."""
+    known = sorted(_keys_at(model, path[:-1]))
+    # Keys of other tools are no slips, however much they are like one of ours.
+    if hint := advice(path) or suggestion(str(path[-1]), known):
+        return hint
+    where = tuple(part for part in path[:-1] if isinstance(part, str))
+    if where in listed:
+        return ""
+    listed.add(where)
+    return f"known keys: {', '.join(known)}"
 
 
 def shortened(text: str) -> str:
@@ -174,7 +217,21 @@ def shortened(text: str) -> str:
 
 @lru_cache(maxsize=1_000)
 def _closest(word: str, known: tuple[str, ...]) -> str:
-    return next(iter(difflib.get_close_matches(word, known, n=1, cutoff=0.6)), "")
+    close = difflib.get_close_matches(word, known, n=3, cutoff=0.6)
+    near = difflib.get_close_matches(word, known, n=1, cutoff=_LIKELY)
+    return next((one for one in close if _is_slip(word, one)), "".join(near))
+
+
+def _is_slip(word: str, meant: str) -> bool:
+    """Whether a word differs by one letter, or by two that changed places."""
+    if len(word) == len(meant):
+        other = [at for at, (a, b) in enumerate(zip(word, meant, strict=True)) if a != b]
+        swapped = len(other) == 2 and sorted(word) == sorted(meant) and other[1] == other[0] + 1
+        return len(other) == 1 or swapped
+    longer, shorter = (word, meant) if len(word) > len(meant) else (meant, word)
+    return len(longer) == len(shorter) + 1 and any(
+        longer[:at] + longer[at + 1 :] == shorter for at in range(len(longer))
+    )
 
 
 def suggestion(word: str, known: Sequence[str]) -> str:
@@ -295,30 +352,54 @@ def _syntax_problem(failure: yaml.YAMLError) -> Problem:
     mark = getattr(failure, "problem_mark", None)
     what = getattr(failure, "problem", None) or str(failure)
     context = getattr(failure, "context", None)
+    what_and_context = f"{context} {what}"
     message = f"this is not YAML: {f'{context}, ' if context else ''}{what}"
+    hint = next((hint for said, hint in _SYNTAX_HINTS.items() if said in what_and_context), "")
     if mark is None:
-        return Problem(message)
-    return Problem(message, "", mark.line + 1, mark.column + 1)
+        return Problem(message, hint=hint)
+    return Problem(message, "", mark.line + 1, mark.column + 1, hint)
 
 
-def _problem_of(
-    details: ErrorDetails, document: Document, model: type[BaseModel], *, with_hint: bool
-) -> Problem:
+_SYNTAX_HINTS = {
+    "mapping values are not allowed": "quote a value that has a colon and a blank in it, or write "
+    "it on lines of its own below the key, indented: `run: |`",
+    "a tab character": "indent with blanks, not with tabs",
+    "cannot start any token": "quote a value that begins with @, %, ` or a tab",
+    "undefined alias": "quote a value that begins with *",
+    "while scanning an alias": "quote a value that begins with *",
+    "while scanning an anchor": "quote a value that begins with &",
+}
+
+
+def _problem_of(details: ErrorDetails, document: Document) -> Problem:
     location = details["loc"]
     path = document.path_of(location)
-    context = details.get("ctx", {})
-    match details["type"]:
-        case "extra_forbidden":
-            hint = ""
-            if with_hint:
-                known = sorted(_keys_at(model, path[:-1]))
-                hint = suggestion(str(path[-1]), known) or f"known keys: {', '.join(known)}"
-            return document.problem(path, f"unknown key {shortened(str(path[-1]))!r}", hint)
-        case "missing":
-            missing = (*path, location[-1])
-            return document.problem(missing, f"{location[-1]!r} is missing")
-        case _:
-            return document.problem(path, wording(details), str(context.get("hint", "")))
+    if details["type"] == "missing":
+        missing = (*path, location[-1])
+        return document.problem(missing, f"{location[-1]!r} is missing")
+    hint = str(details.get("ctx", {}).get("hint", ""))
+    return document.problem(
+        path, wording(details), hint or _rewritten(details["type"], document.at(path))
+    )
+
+
+def _rewritten(kind: str, value: Any) -> str:
+    """How a value of the wrong type is to be written; empty if that is not clear."""
+    plain = isinstance(value, int | float | str) and len(str(value)) <= _LONGEST_SHOWN
+    if kind == "string_type" and value is None:
+        return 'write "" if it is to be empty'
+    if kind == "string_type" and plain:
+        written = str(value).lower() if isinstance(value, bool) else value
+        return f'quote it: "{written}"'
+    if kind in ("list_type", "tuple_type") and plain:
+        return f"write [{value}]"
+    if kind in _NUMBER_TYPES and isinstance(value, str):
+        number = scalar(value.strip())
+        if isinstance(number, int | float) and not isinstance(number, bool):
+            return f"write {value.strip()}, without quotes"
+    if kind in ("bool_type", "bool_parsing") and str(value).lower() in _TRUTHS:
+        return f"write {_TRUTHS[str(value).lower()]}"
+    return ""
 
 
 def wording(details: ErrorDetails) -> str:
@@ -326,6 +407,8 @@ def wording(details: ErrorDetails) -> str:
     if details["type"] == "value_error":
         return str(details["ctx"]["error"])
     plain = _MESSAGES.get(details["type"])
+    if plain is None and details["type"] in _LIBRARY_TYPES:
+        plain = "this value cannot stand here"
     limits = {
         name: int(limit) if isinstance(limit, float) and limit.is_integer() else limit
         for name, limit in details.get("ctx", {}).items()
@@ -352,6 +435,24 @@ _MESSAGES = {
     "enum": "must be {expected}",
     "string_too_short": "must not be empty",
     "too_short": "must not be empty",
+    "string_too_long": "must be at most {max_length:,} characters long",
+    "too_long": "must have at most {max_length:,} entries",
+    "less_than": "must be less than {lt}",
+    "missing": "is missing",
+    **dict.fromkeys(("int_parsing", "int_parsing_size"), "must be a whole number"),
+    **dict.fromkeys(("float_parsing", "decimal_parsing"), "must be a number"),
+    **dict.fromkeys(("bool_parsing",), "must be true or false"),
+    **dict.fromkeys(("mapping_type", "dataclass_type"), "must hold keys and values"),
+    **dict.fromkeys(("path_type",), "must be a path"),
+    **dict.fromkeys(("url_parsing", "url_type", "url_scheme"), "must be a URL"),
+    **dict.fromkeys(("none_required",), "must be left empty"),
+    **dict.fromkeys(("union_tag_invalid", "union_tag_not_found"), "has none of the known forms"),
+}
+_LIBRARY_TYPES = frozenset(get_args(ErrorType))
+_NUMBER_TYPES = frozenset({"int_type", "int_parsing", "float_type", "float_parsing"})
+_TRUTHS = {
+    **dict.fromkeys(("yes", "on", "y", "1", "true"), "true"),
+    **dict.fromkeys(("no", "off", "n", "0", "false"), "false"),
 }
 
 

@@ -67,10 +67,10 @@ def test_jobs_on_spot_instances_may_wait_for_them_and_store_checkpoints() -> Non
 @pytest.mark.parametrize(
     ("lines", "where", "what"),
     [
-        ("deadline: 2030-01-31T18:00:00", "j.yaml:4:1: deadline", "timezone"),
-        ("deadline: 2030-01-31", "j.yaml:4:1: deadline", "timezone"),
-        ("deadline: tomorrow", "j.yaml:4:1: deadline", "valid datetime"),
-        ("deadline: 20300131", "j.yaml:4:1: deadline", "keys and values"),
+        ("deadline: 2030-01-31T18:00:00", "j.yaml:4:1: deadline", "has no zone"),
+        ("deadline: 2030-01-31", "j.yaml:4:1: deadline", "has no zone"),
+        ("deadline: tomorrow", "j.yaml:4:1: deadline", "is no time"),
+        ("deadline: 20300131", "j.yaml:4:1: deadline", "no time with a date"),
         ("deadline: {}", "j.yaml:4:1: deadline", "a deadline is a time"),
         ("deadline: {within: 0}", "j.yaml:4:12: deadline.within", "needs a unit"),
         ("deadline: {within: 0s}", "j.yaml:4:12: deadline.within", "more than zero"),

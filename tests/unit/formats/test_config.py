@@ -154,7 +154,7 @@ def test_state_directory_holds_what_no_setting_puts_elsewhere(tmp_path: Path) ->
             "has no option 'colums'",
             "did you mean 'columns'?",
         ),
-        ("policy: {options: {columns: x}}\n", 1, "policy.options.columns", "valid integer", ""),
+        ("policy: {options: {columns: x}}\n", 1, "policy.options.columns", "a whole number", ""),
         (
             "policy:\n  preset: narow\n",
             2,

@@ -208,7 +208,7 @@ def test_one_throughput_holds_for_all_families() -> None:
     ("line", "key", "message", "hint"),
     [
         ("rnu: x", "rnu", "unknown key 'rnu'", "did you mean 'run'?"),
-        ("secrets: [A]", "secrets", "unknown key 'secrets'", "known keys: "),
+        ("secrets: [A]", "secrets", "unknown key 'secrets'", "--env NAME=VALUE"),
         ("total_steps: 0", "total_steps", "must be greater than 0", ""),
         ("total_steps: 1.5", "total_steps", "must be a whole number", ""),
         ("total_steps: '5'", "total_steps", "must be a whole number", ""),
@@ -225,7 +225,7 @@ def test_one_throughput_holds_for_all_families() -> None:
         ("stragglers: duplicate", "stragglers", "wait for each other", "write `kind: array`"),
         ("tasks: 0", "tasks", "must be 1 or more", ""),
         ("tasks: []", "tasks", "must not be empty", ""),
-        ("tasks: [{name: a, cpus: 1}]", "tasks[0].cpus", "unknown key 'cpus'", "known keys: "),
+        ("tasks: [{name: a, cpus: 1}]", "tasks[0].cpus", "unknown key 'cpus'", "`resources: {"),
         ("tasks: [{run: x}]", "tasks[0].name", "'name' is missing", ""),
         ("tasks: [{name: a}, {name: a}]", "tasks[1].name", "another task 'a'", ""),
         ("kind: group", "kind", "must be 'gang' or 'array'", ""),
