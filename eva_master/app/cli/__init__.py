@@ -16,6 +16,8 @@ from typing import Any
 import click
 
 from eva_master.app.cli.extended_group import loaded
+from eva_master.app.cli.other_names import advice
+from eva_master.app.cli.output import failing_output
 from eva_master.app.cli.session import Session, address_option, credential_options
 from eva_master.app.cli.views.errors import exit_code, report
 from eva_master.model.errors import EvaError, of_file
@@ -72,10 +74,28 @@ class _Commands(click.Group):
         target = _of_clouds().get(cmd_name)
         return loaded(target) if target else None
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            if args[0].startswith("-"):
+                raise
+            told = advice(args[0], self.list_commands(ctx))
+            message = f"Eva has no command {args[0]!r}" + (f": {told}" if told else "")
+            raise click.UsageError(message, ctx) from error
+
+    def main(self, *args: Any, **options: Any) -> Any:
+        with failing_output():
+            return super().main(*args, **options)
+
     def invoke(self, ctx: click.Context) -> Any:
         _write_anything()
         try:
-            return super().invoke(ctx)
+            answer = super().invoke(ctx)
+            if sys.stdout is not None:  # It may have been closed by the caller.
+                sys.stdout.flush()
         except EvaError as error:
             report(error)
             ctx.exit(exit_code(error))
@@ -87,6 +107,7 @@ class _Commands(click.Group):
         except KeyboardInterrupt:
             click.echo(err=True)
             ctx.exit(130)
+        return answer
 
 
 def _write_anything() -> None:

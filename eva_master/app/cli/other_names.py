@@ -1,0 +1,74 @@
+"""What commands of other tools are called here, and slips of the pen."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+
+_HERE: Mapping[str, tuple[str, ...]] = {
+    "`eva ls` lists jobs": ("ps", "list", "queue", "jobs", "squeue", "qstat", "bjobs", "history"),
+    "`eva submit FILE` submits a job": (
+        *("launch", "run", "create", "apply", "add", "sbatch", "srun", "qsub", "bsub", "start-job"),
+    ),
+    "`eva logs JOB` prints what a task wrote": ("log", "tail", "output", "outputs", "attach"),
+    "`eva status JOB` tells all of a job, and `eva explain JOB` why": (
+        *("describe", "info", "show", "get", "inspect", "stat", "job", "events", "diagnose"),
+    ),
+    "`eva cancel JOB` ends a job": (
+        *("rm", "kill", "delete", "del", "scancel", "qdel", "bkill", "abort", "remove", "end"),
+    ),
+    "`eva cancel JOB` ends a job, and `eva suspend JOB` has it wait": ("stop", "halt"),
+    "`eva suspend JOB` has a job wait": ("pause", "hold"),
+    "`eva resume JOB` has a suspended job go on": ("unpause", "release", "continue", "unsuspend"),
+    "Ctrl-C ends `eva up`, `eva teardown` removes a cluster from AWS, and `eva cancel JOB` ends a "
+    "job": ("down", "destroy", "shutdown", "terminate"),
+    "`eva up` runs a cluster on this machine": ("start", "serve", "server", "init", "local"),
+    "`eva nodes` lists instances": (
+        *("sinfo", "instances", "machines", "hosts", "instance", "workers", "clusters"),
+    ),
+    "`eva cost` shows what was spent": (
+        "bill",
+        "billing",
+        "costs",
+        "cost-report",
+        "usage",
+        "spend",
+    ),
+    "`eva top` shows instances, tasks and costs as they change": (
+        *("watch", "dashboard", "monitor", "ui", "stats", "metrics"),
+    ),
+    "`eva catalog ls` lists what may be bought": (
+        *("offers", "offer", "gpus", "show-gpus", "prices", "types", "show"),
+    ),
+    "tasks have no shell from here; `eva logs -f JOB` follows what one writes": (
+        *("exec", "ssh", "shell", "attach-shell", "port-forward", "cp", "scp"),
+    ),
+    "`eva token create` makes a token, and `eva whoami` shows yours": (
+        *("login", "auth", "logout", "user", "users"),
+    ),
+    "`eva config` shows the settings in force": ("settings", "check", "configure", "context"),
+    "`eva --version` prints it": ("version",),
+    "`eva --help` lists all commands": ("help", "commands"),
+    "`eva policies` lists schedulers": ("policy", "schedulers"),
+    "`eva plan FILE` previews a job": ("dryrun", "dry-run", "preview", "estimate", "optimize"),
+}
+_ALIKE = 0.6
+
+
+def advice(word: str, commands: Sequence[str]) -> str:
+    """What to write in place of a command that there is not; empty if nothing is known.
+
+    Args:
+        word: What was written.
+        commands: Those that there are.
+    """
+    for told, words in _HERE.items():
+        if word.lower() in words:
+            return told
+    close = difflib.get_close_matches(word, commands, n=3, cutoff=_ALIKE)
+    # A short word that begins as a command does is meant to be it, before those that are alike.
+    begun = [name for name in commands if word and name.startswith(word)]
+    likely = begun[:3] if len(begun) == 1 else list(dict.fromkeys((*close, *begun)))[:3]
+    if not likely:
+        return ""
+    return f"did you mean {' or '.join(f'`eva {name}`' for name in likely)}?"

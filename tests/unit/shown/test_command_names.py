@@ -1,0 +1,84 @@
+"""Commands of other tools, slips of the pen, and standard output that cannot be written."""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from eva_master.app.cli import main
+from eva_master.app.cli.output import failing_output
+from tests.fakes.rpc.api import FakeApi, sample_bill, sample_jobs, sample_state
+
+
+@pytest.mark.parametrize(
+    ("word", "told"),
+    [
+        ("ps", "`eva ls` lists jobs"),
+        ("queue", "`eva ls`"),
+        ("log", "`eva logs JOB`"),
+        ("exec", "`eva logs -f JOB`"),
+        ("rm", "`eva cancel JOB`"),
+        ("stop", "`eva suspend JOB`"),
+        ("down", "`eva teardown`"),
+        ("launch", "`eva submit FILE`"),
+        ("sbatch", "`eva submit FILE`"),
+        ("sinfo", "`eva nodes`"),
+        ("lss", "did you mean `eva ls`?"),
+        ("statsu", "did you mean `eva status`"),
+        ("sim", "did you mean `eva simulate`?"),
+    ],
+)
+def test_other_names_lead_to_the_command(word: str, told: str) -> None:
+    result = CliRunner().invoke(main, [word, "x"])
+    assert result.exit_code == 2
+    assert f"Eva has no command {word!r}: " in result.stderr
+    assert told in result.stderr
+
+
+def test_a_word_that_is_like_nothing_is_only_refused() -> None:
+    result = CliRunner().invoke(main, ["xyzzy"])
+    assert result.exit_code == 2
+    assert "Eva has no command 'xyzzy'\n" in result.stderr
+
+
+def _run(*arguments: str, out: int, env: dict[str, str]) -> tuple[int, str]:
+    done = subprocess.run(
+        [sys.executable, "-m", "eva_master.app.cli", *arguments],
+        env={**os.environ, **env},
+        stdout=out,
+        stderr=subprocess.PIPE,
+        check=False,
+    )
+    return done.returncode, done.stderr.decode()
+
+
+FULL = Path("/dev/full")
+
+
+@pytest.mark.skipif(not FULL.exists(), reason="no device that is always full")
+@pytest.mark.parametrize("command", ["ls --help", "cost --json", "logs bert"])
+def test_a_full_disk_is_one_line_and_an_exit_code(command: str) -> None:
+    with FakeApi(jobs=sample_jobs(), state=sample_state(), bill=sample_bill()) as api:
+        api.logs = [b"x" * 100_000]
+        with FULL.open("wb") as full:
+            code, told = _run(*command.split(), out=full.fileno(), env=api.environment)
+    assert (code, told) == (1, f"error: standard output: {os.strerror(errno.ENOSPC)}\n")
+
+
+def test_a_reader_that_is_gone_is_no_error() -> None:
+    read, write = os.pipe()
+    os.close(read)
+    code, told = _run("schema", out=write, env={})
+    os.close(write)
+    assert (code, told) == (1, "")
+
+
+def test_another_file_that_is_full_is_not_taken_for_standard_output() -> None:
+    with pytest.raises(OSError, match="other file"), failing_output():
+        raise OSError(errno.ENOSPC, "other file")
