@@ -11,7 +11,6 @@ import resource
 import secrets
 import signal
 import sys
-import time
 from collections.abc import Iterator
 from dataclasses import asdict
 from importlib.metadata import version
@@ -171,9 +170,8 @@ class Agent:
         """How long tasks may take to stop; `None` for the grace period of each."""
         if self._notice is None or not self._notice.at_ms:
             return None
-        left = self._notice.at_ms - round(time.time() * 1000)
         # The rest of the time is for uploading their files.
-        return max(left * _OF_NOTICE_FOR_STOPPING // 100, _LEAST_GRACE_MS)
+        return max(self._notice.left_ms() * _OF_NOTICE_FOR_STOPPING // 100, _LEAST_GRACE_MS)
 
     async def hurry(self) -> None:
         """Kill all tasks and end this process, though files of tasks are not stored."""

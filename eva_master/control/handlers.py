@@ -30,7 +30,7 @@ from eva_master.model.events import (
     WorkerRegistered,
     WorkerReported,
 )
-from eva_master.model.ids import InstanceId
+from eva_master.model.ids import InstanceId, Millis
 from eva_master.model.records import Progress, StopReason, TaskRun
 from eva_master.model.states import HOLDING, InstanceState, JobState, RunState
 from eva_master.model.values import replace
@@ -60,7 +60,11 @@ def instance_gone(context: Context, event: InstanceGone) -> None:
     if instance is None or instance.state is InstanceState.GONE:
         return
     availability.note_end(context, instance, event.reason, reclaimed=event.reclaimed)
-    gone = replace(instance, gone_ms=event.gone_ms, up_ms=instance.up_ms or event.up_ms)
+    gone_ms = event.gone_ms
+    if instance.up_ms is not None and event.up_ms is not None:
+        # The bill is the time between both by the cloud's clock, wherever that stands by now.
+        gone_ms = Millis(instance.up_ms + event.gone_ms - event.up_ms)
+    gone = replace(instance, gone_ms=gone_ms, up_ms=instance.up_ms or event.up_ms)
     if event.reason and instance.state is not InstanceState.TERMINATING:
         gone = replace(gone, reason=event.reason)
     if gone.up_ms is not None:

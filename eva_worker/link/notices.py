@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
+from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 
 import structlog
 
 POLL_S = 5.0
 _ANSWER_S = 2.0
+_APART_MS = 3_000
+"""Clocks that are apart by less are both right: the cloud tells whole seconds."""
+_LONGEST_MS = 3_600_000
+"""Clouds give minutes of notice."""
 _TOKEN_LIFE_S = 21_600
 _TOKEN_PATH = "/latest/api/token"  # noqa: S105 - no password
 _ACTION = "/latest/meta-data/spot/instance-action"
@@ -28,12 +34,19 @@ class Notice:
     """A notice that the cloud will take the instance away, or may do so.
 
     Attributes:
-        at_ms: When, in milliseconds since the epoch; 0 if the cloud only recommends to leave.
+        at_ms: When by the cloud's clock, in milliseconds since the epoch; 0 if the cloud only
+            recommends to leave.
         reason: In words for the user.
+        until_s: When by `time.monotonic`, since the clock of this machine may be wrong.
     """
 
     at_ms: int
     reason: str
+    until_s: float = field(default=0.0, compare=False)
+
+    def left_ms(self) -> int:
+        """Milliseconds that the instance has left."""
+        return max(0, round((self.until_s - time.monotonic()) * 1000))
 
 
 class Metadata:
@@ -46,6 +59,7 @@ class Metadata:
     def __init__(self, url: str) -> None:
         self._url = url.rstrip("/")
         self._token = ""
+        self._date = ""
 
     def notice(self) -> Notice | None:
         """The present notice, an interruption before a recommendation; `None` for neither.
@@ -56,7 +70,10 @@ class Metadata:
         """
         if action := self._get(_ACTION):
             found = json.loads(action)
-            return Notice(_millis(found["time"]), f"spot interruption: {found['action']}")
+            at_ms = _millis(found["time"])
+            left_ms = min(max(0, at_ms - self._now_ms()), _LONGEST_MS)
+            until_s = time.monotonic() + left_ms / 1000
+            return Notice(at_ms, f"spot interruption: {found['action']}", until_s)
         if self._get(_REBALANCE):
             return Notice(0, "rebalance recommendation")
         return None
@@ -79,7 +96,20 @@ class Metadata:
     def _ask(self, method: str, path: str, headers: dict[str, str]) -> bytes:
         request = urllib.request.Request(self._url + path, method=method, headers=headers)  # noqa: S310 - the operator's
         with urllib.request.urlopen(request, timeout=_ANSWER_S) as answer:  # noqa: S310
+            self._date = answer.headers.get("Date", "")
             return bytes(answer.read())
+
+    def _now_ms(self) -> int:
+        """The present by the cloud's clock, as of its last answer.
+
+        The clock of this machine tells it to the millisecond, but if it is wrong the cloud counts.
+        """
+        ours = time.time_ns() // 1_000_000
+        try:
+            theirs = round(parsedate_to_datetime(self._date).timestamp() * 1000)
+        except (TypeError, ValueError, OverflowError):
+            return ours
+        return ours if abs(ours - theirs) <= _APART_MS else theirs
 
 
 async def watch(

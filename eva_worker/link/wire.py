@@ -220,7 +220,9 @@ def _batches(messages: Iterable[_M]) -> Iterator[list[_M]]:
 
 def interruption(notice: Notice) -> pb.WorkerMessage:
     """Put the cloud's notice into a message of the session."""
-    return pb.WorkerMessage(interruption=pb.Interruption(at_ms=notice.at_ms, reason=notice.reason))
+    left_ms = notice.left_ms() if notice.at_ms else None
+    said = pb.Interruption(at_ms=notice.at_ms, reason=notice.reason, left_ms=left_ms)
+    return pb.WorkerMessage(interruption=said)
 
 
 def boot(stages: Iterable[tuple[str, int]]) -> list[pb.BootStage]:

@@ -12,11 +12,14 @@ import boto3
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
+from eva_master.adapters.ec2.cloud_time import CloudTime
 from eva_master.adapters.ec2.faults import CloudUnsettled, translate, worth_repeating
 from eva_master.adapters.ec2.limits import Limits
 from eva_master.adapters.ec2.settings import Ec2Settings
 from eva_master.adapters.ec2.sightings import CLUSTER_TAG, Sighting, sighting
+from eva_master.adapters.loop.clock import SystemClock
 from eva_master.model.errors import CloudDenied, CloudError, Throttled
+from eva_master.ports import Clock
 
 TRIES = 5
 FIRST_PAUSE_S = 0.2
@@ -51,6 +54,10 @@ class Aws:
         settings: The account's settings.
         closing: Set at shutdown; from then on no call is repeated.
         client_factory: Creates a boto3 client for a service.
+        clock: The loop's time; outside of a master the wall clock does.
+
+    Attributes:
+        time: Follows EC2's clock with each answer.
     """
 
     def __init__(
@@ -58,7 +65,9 @@ class Aws:
         settings: Ec2Settings,
         closing: threading.Event,
         client_factory: ClientFactory = boto_client,
+        clock: Clock | None = None,
     ) -> None:
+        self.time = CloudTime(clock or SystemClock())
         self._settings = settings
         self._closing = closing
         self._factory = client_factory
@@ -83,6 +92,7 @@ class Aws:
         for left in reversed(range(TRIES)):
             if (pause := limiter.take()) > 0 and self._closing.wait(pause):
                 raise CloudUnsettled(f"EC2: {name} was not called, since Eva is shutting down")
+            asked_ms = self.time.asked()
             try:
                 answer = method(**request)
             except (BotoCoreError, ClientError) as error:
@@ -97,6 +107,7 @@ class Aws:
                     raise fault from error
             else:
                 limiter.succeeded()
+                self.time.answered(asked_ms, answer)
                 return answer
             longest *= 2
         raise AssertionError("unreachable: the last try returns or raises")
@@ -133,14 +144,18 @@ class Ec2Client:
         self._settings = settings
 
     def instances(self) -> Iterator[Sighting]:
-        """List all instances of the cluster that EC2 knows, including terminated ones."""
+        """List all instances of the cluster that EC2 knows, including terminated ones.
+
+        Their times are the loop's.
+        """
         request: dict[str, Any] = {
             "Filters": [{"Name": f"tag:{CLUSTER_TAG}", "Values": [self._settings.cluster]}],
             "MaxResults": self._settings.page_size,
         }
         for page in self._aws.pages("ec2", "describe_instances", request):
             for reservation in page["Reservations"]:
-                yield from filter(None, map(sighting, reservation["Instances"]))
+                for seen in filter(None, map(sighting, reservation["Instances"])):
+                    yield seen.dated(self._aws.time.loop_ms)
 
     def run(self, request: Mapping[str, Any]) -> str:
         """Launch one instance, which the request's client token makes safe to repeat.

@@ -65,7 +65,7 @@ class Ec2Cloud:
 
     Args:
         inbox: Where answers are posted.
-        clock: Provides times that EC2 does not give.
+        clock: The loop's time, for what EC2 does not date.
         settings: The account's settings.
         user_data: Creates the user data of a launch.
         launch_records: Records of launches. Without them, a restarted master repeats launches with
@@ -91,7 +91,8 @@ class Ec2Cloud:
         self._catalog = catalog
         self._launch_records = ShortMemory() if launch_records is None else launch_records
         self._closing = threading.Event()
-        aws = Aws(settings, self._closing, client_factory)
+        aws = Aws(settings, self._closing, client_factory, clock)
+        self._time = aws.time
         self._client = Ec2Client(aws, settings)
         images = Images(settings.images, aws.call, time.monotonic)
         self._launcher = LaunchExecutor(
@@ -300,7 +301,7 @@ class Ec2Cloud:
                 self._life(name).listed = True
         up = [replace(it, was_up=True) for it in found.values() if it.running and not it.was_up]
         if up:
-            self._client.tag([seen.ec2_id for seen in up], UP_TAG, str(now))
+            self._client.tag([seen.ec2_id for seen in up], UP_TAG, str(self._time.cloud_ms(now)))
             found.update((seen.instance, seen) for seen in up)
         ended = [
             replace(seen, ended_ms=now)
@@ -308,7 +309,8 @@ class Ec2Cloud:
             if seen.terminated and seen.ended_ms is None and self._life(seen.instance).end is None
         ]
         if ended:
-            self._client.tag([seen.ec2_id for seen in ended], GONE_TAG, str(now))
+            at_ms = self._time.cloud_ms(now)
+            self._client.tag([seen.ec2_id for seen in ended], GONE_TAG, str(at_ms))
             found.update((seen.instance, seen) for seen in ended)
         return found
 

@@ -60,6 +60,9 @@ _DENIED = frozenset(
     }
 )
 
+_UNSIGNED = frozenset({"AuthFailure", "RequestExpired", "SignatureDoesNotMatch"})
+"""What a request is refused with whose signature is dated by a wrong clock, or wrong otherwise."""
+
 _TERMINATED = "IdempotentInstanceTerminated"
 
 RECLAIMED = frozenset({"Server.SpotInstanceShutdown", "Server.SpotInstanceTermination"})
@@ -144,6 +147,9 @@ def _answered(error: ClientError) -> CloudError:
         return QuotaExceeded(words, hint=_HIGHER_QUOTA)
     if code in _THROTTLED:
         return Throttled(words)
+    if code in _UNSIGNED:
+        hint = "check the AWS credentials, and the clock of this machine (date -u)"
+        return CloudDenied(words, hint=hint)
     if code in _DENIED:
         return CloudDenied(words, hint="check the IAM policy of the master")
     return CloudUnsettled(words) if status >= 500 else CloudError(words)

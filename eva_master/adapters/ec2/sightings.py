@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -46,6 +46,11 @@ class Sighting:
     ended_ms: Millis | None
     why: str = ""
     reclaimed: bool = False
+
+    def dated(self, carried: Callable[[int], Millis]) -> Sighting:
+        """The same with its times carried over from one clock to another."""
+        ended_ms = None if self.ended_ms is None else carried(self.ended_ms)
+        return replace(self, launched_ms=carried(self.launched_ms), ended_ms=ended_ms)
 
     @property
     def running(self) -> bool:

@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
-from datetime import UTC, datetime
+from datetime import datetime
 from decimal import ROUND_UP, Decimal
 from typing import Any
 
@@ -39,7 +39,7 @@ def market(aws: Aws, types: list[str]) -> Market:
         "InstanceTypes": types,
         "ProductDescriptions": ["Linux/UNIX"],
         # Asked for the present moment, EC2 returns the last price changes.
-        "StartTime": datetime.now(UTC),
+        "StartTime": aws.time.now(),
         "MaxResults": 1000,
     }
     newest: dict[tuple[str, str], tuple[datetime, Price]] = {}

@@ -23,7 +23,7 @@ DOCUMENT = "clock"
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _MILLION = 1_000_000
 _SLEEP_MS = 1_000
-"""What is less is no sleep."""
+"""What is less is no sleep, and no difference that anybody has to know of."""
 
 log = structlog.get_logger(__name__)
 
@@ -137,8 +137,14 @@ class TimedJournal:
 
 
 def _signed(ms: int) -> str:
-    return f"{span(abs(ms))} {'forward' if ms > 0 else 'back'}"
+    return f"{_rounded(ms)} {'forward' if ms > 0 else 'back'}"
 
 
 def _apart(ms: int) -> str:
-    return f"{span(abs(ms))} {'ahead' if ms > 0 else 'behind'}" if ms else "level"
+    known = abs(ms) >= _SLEEP_MS
+    return f"{_rounded(ms)} {'ahead' if ms > 0 else 'behind'}" if known else "level"
+
+
+def _rounded(ms: int) -> str:
+    """A difference of clocks, which are read one after the other, to the second."""
+    return span((abs(ms) + 500) // 1000 * 1000)

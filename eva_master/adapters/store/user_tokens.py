@@ -49,6 +49,10 @@ class UserTokens:
             rows = connection.execute(select(USER_TOKENS)).all()
         self._tokens = {row.id: _token(row) for row in rows}
 
+    def now(self) -> Millis:
+        """The present time by the clock that tokens are dated by."""
+        return self._clock.now()
+
     def create(
         self, owner: str, role: Role, lifetime_ms: int | None = None
     ) -> tuple[UserToken, str]:
@@ -71,7 +75,7 @@ class UserTokens:
                 f"{owner!r} cannot be an owner",
                 hint="use at most 63 letters, digits, '.', '_', '@', '-'",
             )
-        now = self._clock.now()
+        now = self.now()
         with self._writing:
             key = self._unused_id()
             secret = f"{_PREFIX}_{key}_{secrets.token_hex(_SECRET_BYTES)}"

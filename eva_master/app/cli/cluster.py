@@ -22,6 +22,7 @@ from eva_master.app.cli.session import (
     print_json_lists,
 )
 from eva_master.app.cli.tenants import cost_by_tenant
+from eva_master.app.cli.views.errors import note
 from eva_master.app.cli.views.words import count
 from eva_master.model.errors import Unreachable
 
@@ -62,6 +63,8 @@ def nodes(session: Session, gone: bool, limit: int | None, as_json: bool) -> Non
             return
         shown = list(islice(listed, limit or (_SHOWN if gone else None)))
         more = next(listed, None) is not None
+    if state.clock:
+        note(state.clock)
     absent = [node for node in owned if not node.HasField("instance")]
     if shown or absent:
         console().print(tables.nodes(state, shown, absent))

@@ -18,7 +18,7 @@ from eva_master.app.cli.session import (
     console,
     json_option,
     limit_option,
-    now_ms,
+    now_of,
     pass_session,
     print_json,
     print_json_lists,
@@ -61,7 +61,7 @@ def ls(session: Session, ended: bool, limit: int | None, as_json: bool) -> None:
         listed = list(islice(jobs, shown))
         more = next(jobs, None) is not None
     if listed:
-        console().print(tables.jobs(listed, now_ms()))
+        console().print(tables.jobs(listed, now_of(*listed)))
         if more:
             click.echo(f"... and older ones; `--limit {10 * len(listed)}` shows more of them")
     else:
@@ -121,7 +121,7 @@ def status(
     if as_json:
         print_json(shapes.job(found))
     else:
-        console().print(tables.job(found, now_ms()))
+        console().print(tables.job(found, now_of(found)))
 
 
 def _show_task(client: Client, name: str, index: int, *, as_json: bool) -> None:
@@ -134,7 +134,7 @@ def _show_task(client: Client, name: str, index: int, *, as_json: bool) -> None:
         runs = {"extra_runs": [shapes.task(run) for run in extra]}
         print_json({"job": found.id, **shapes.task(own), **runs})
     else:
-        shown = [tables.task(found, run, now_ms()) for run in (own, *extra)]
+        shown = [tables.task(found, run, now_of(found)) for run in (own, *extra)]
         console().print(*shown, sep="\n")
 
 
@@ -149,7 +149,7 @@ def _show_tasks(found: Job, listed: Iterator[Task], *, as_json: bool) -> None:
         return
     click.echo(f"{found.id}: {job_tasks.in_words(found)}")
     while page := list(islice(listed, _TASKS_PER_TABLE)):
-        console().print(tables.tasks(page, now_ms()))
+        console().print(tables.tasks(page, now_of(found)))
 
 
 @click.command()

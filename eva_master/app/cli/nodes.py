@@ -10,7 +10,7 @@ from eva_master.app.cli.session import (
     Session,
     address_option,
     json_option,
-    now_ms,
+    now_of,
     pass_session,
     print_json,
 )
@@ -92,7 +92,7 @@ def token(  # noqa: PLR0917 - by keyword
     if as_json:
         print_json({"node": made.node, "type": made.type, "expires_ms": made.expires_ms, **where})
         return
-    minutes = max(0, made.expires_ms - now_ms()) // 60_000
+    minutes = max(0, made.expires_ms - now_of(made)) // 60_000
     if out is not None:
         click.echo(f"wrote the token of {made.node} to {out}; it is good once, for {minutes} min")
         return

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 
 import click
 
@@ -160,9 +160,21 @@ def console(*, stderr: bool = False) -> Console:
     )
 
 
-def now_ms() -> int:
-    """The wall-clock time in milliseconds, to show how long ago something was."""
-    return time.time_ns() // 1_000_000
+class Dated(Protocol):
+    """A message of the master that says what time it is there."""
+
+    @property
+    def now_ms(self) -> int:
+        """Milliseconds since the epoch; 0 from a master that does not say."""
+        ...
+
+
+def now_of(*messages: Dated) -> int:
+    """The master's time as of its newest message, to show how long ago something was there.
+
+    The clock of this machine may be apart from it. Only if the master does not say it counts.
+    """
+    return max((it.now_ms for it in messages), default=0) or time.time_ns() // 1_000_000
 
 
 class Patience:

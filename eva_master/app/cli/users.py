@@ -13,7 +13,7 @@ from eva_master.app.cli.session import (
     address_option,
     console,
     json_option,
-    now_ms,
+    now_of,
     pass_session,
     print_json,
 )
@@ -101,7 +101,7 @@ def create(
         where = {"secret": made.secret} if out is None else {"file": str(out)}
         print_json({**shapes.token(made.token), **where})
         return
-    about = tables.token(made.token, now_ms())
+    about = tables.token(made.token, now_of(made.token))
     if out is not None:
         click.echo(f"wrote {about} to {out}")
         return
@@ -145,7 +145,7 @@ def ls(session: Session, as_json: bool) -> None:
     if as_json:
         print_json({"tokens": [shapes.token(one) for one in found]})
     else:
-        console().print(tables.tokens(found, now_ms()))
+        console().print(tables.tokens(found, now_of(*found)))
 
 
 @token.command()
@@ -160,7 +160,8 @@ def revoke(session: Session, ids: tuple[str, ...], yes: bool) -> None:
     with session.client() as client:
         if not yes:
             known = {one.id: one for one in client.tokens()}
-            lines = "; ".join(tables.token(_find(known, one), now_ms()) for one in ids)
+            now = now_of(*known.values())
+            lines = "; ".join(tables.token(_find(known, one), now) for one in ids)
             click.confirm(f"revoke {lines}?", abort=True, err=True)
         for one in ids:
             client.revoke_token(one)
@@ -180,7 +181,7 @@ def whoami(session: Session, as_json: bool) -> None:
     if as_json:
         print_json(shapes.token(mine))
     else:
-        click.echo(f"{mine.owner}, with role {mine.role}: {tables.token(mine, now_ms())}")
+        click.echo(f"{mine.owner}, with role {mine.role}: {tables.token(mine, now_of(mine))}")
 
 
 def _find(known: dict[str, Token], key: str) -> Token:

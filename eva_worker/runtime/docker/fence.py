@@ -13,7 +13,8 @@ from docker.errors import APIError, NotFound
 from eva_worker.errors import BadOrder, RuntimeUnavailable
 from eva_worker.orders import TaskKey
 from eva_worker.process.durable_files import read_json, write_json
-from eva_worker.runtime.docker.engine import FAILURES, connect, now_ms, reason
+from eva_worker.runtime.docker import stops
+from eva_worker.runtime.docker.engine import FAILURES, connect, reason
 from eva_worker.runtime.docker.labels import ATTEMPT, COPY, labels_of
 
 _ANSWER_S = 10.0
@@ -63,7 +64,7 @@ def _kill(container: Any, root: Path) -> None:
     with contextlib.suppress(BadOrder, KeyError, ValueError, OSError):
         record = root / TaskKey(labels[COPY], int(labels[ATTEMPT])).path / "stop.json"
         if record.parent.is_dir() and not read_json(record):
-            write_json(record, {"deadline_ms": now_ms()})
+            write_json(record, stops.within(0))
     try:
         _end(container)
     except Exception as error:

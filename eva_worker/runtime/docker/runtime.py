@@ -32,6 +32,7 @@ from eva_worker.isolation import Isolation, hand_over, let_in
 from eva_worker.orders import TaskKey
 from eva_worker.process.durable_files import FULL, read_json, write_json
 from eva_worker.runtime import Exit, Image, TaskSpec, Tell
+from eva_worker.runtime.docker import stops
 from eva_worker.runtime.docker.confinement import (
     Confinement,
     confinement,
@@ -167,19 +168,19 @@ class DockerRuntime:
 
     async def stop(self, key: TaskKey, grace_s: float) -> None:
         """See `Runtime.stop`."""
-        deadline_ms = now_ms() + int(grace_s * 1000)
+        grace_ms = int(grace_s * 1000)
         path = self._root / key.path / "stop.json"
         async with self._stopping:
             watch = self._watches.get(key)
             if watch is None or watch.done():
                 return
             earlier = await asyncio.to_thread(read_json, path)
-            if earlier and earlier["deadline_ms"] <= deadline_ms:
+            if earlier and stops.left_ms(earlier) <= grace_ms:
                 return
-            await asyncio.to_thread(write_json, path, {"deadline_ms": deadline_ms})
+            await asyncio.to_thread(write_json, path, stops.within(grace_ms))
             if not earlier and grace_s > 0:
                 self._spawn(self._ask(key))
-            self._kill_at(key, deadline_ms)
+            self._kill_after(key, grace_ms)
 
     async def kill(self, key: TaskKey) -> None:
         """See `Runtime.kill`."""
@@ -441,14 +442,14 @@ class DockerRuntime:
         self._client.api.exec_start(execution["Id"])
         (self._root / key.path / "asked").touch()
 
-    def _kill_at(self, key: TaskKey, deadline_ms: int) -> None:
+    def _kill_after(self, key: TaskKey, left_ms: int) -> None:
         if earlier := self._kills.pop(key, None):
             earlier.cancel()
-        self._kills[key] = self._spawn(self._kill_later(key, deadline_ms))
+        self._kills[key] = self._spawn(self._kill_later(key, left_ms))
 
-    async def _kill_later(self, key: TaskKey, deadline_ms: int) -> None:
+    async def _kill_later(self, key: TaskKey, left_ms: int) -> None:
         watch = self._watches[key]
-        await asyncio.wait({watch}, timeout=max(0, deadline_ms - now_ms()) / 1000)
+        await asyncio.wait({watch}, timeout=left_ms / 1000)
         while not watch.done():
             with contextlib.suppress(*FAILURES):
                 await in_thread(f"kill {key}", lambda: self._client.api.kill(self._name(key)))
@@ -458,9 +459,10 @@ class DockerRuntime:
         """Continue the stop that an earlier agent began."""
         directory = self._root / key.path
         if asked := await asyncio.to_thread(read_json, directory / "stop.json"):
-            if not (directory / "asked").exists() and asked["deadline_ms"] > now_ms():
+            left_ms = stops.left_ms(asked)
+            if not (directory / "asked").exists() and left_ms:
                 self._spawn(self._ask(key))
-            self._kill_at(key, asked["deadline_ms"])
+            self._kill_after(key, left_ms)
 
     def _remove_leftovers(self, keys: Sequence[TaskKey]) -> None:
         wanted = {

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from http import HTTPStatus
 
 import pytest
@@ -74,3 +76,20 @@ async def test_a_service_that_is_not_there_does_not_end_the_watch(service: FakeM
     assert not watching.done()
     watching.cancel()
     assert len(told) == 1
+
+
+@pytest.mark.parametrize("ahead_s", [-3 * 3600, 0, 2 * 3600])
+def test_what_is_left_is_told_by_the_clouds_clock(
+    service: FakeMetadata, monkeypatch: pytest.MonkeyPatch, ahead_s: int
+) -> None:
+    true_s = time.time()
+    at = datetime.fromtimestamp(true_s + 120, UTC)
+    service.interrupt(f"{at:%Y-%m-%dT%H:%M:%SZ}")
+    now_ns = time.time_ns
+    monkeypatch.setattr(
+        "eva_worker.link.notices.time.time_ns", lambda: now_ns() + ahead_s * 1_000_000_000
+    )
+    notice = Metadata(service.url).notice()
+    assert notice is not None
+    passed_ms = (time.time() - true_s) * 1000
+    assert 117_000 - passed_ms <= notice.left_ms() <= 122_000

@@ -53,7 +53,7 @@ def eva(api: FakeApi, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     for name, value in api.environment.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr(module, "now_ms", lambda: NOW_MS)
+    monkeypatch.setattr(module, "now_of", lambda *_: NOW_MS)
 
     def run(*arguments: str, **options: object) -> Result:
         return CliRunner().invoke(main, list(arguments), **options)

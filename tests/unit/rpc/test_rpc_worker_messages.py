@@ -11,6 +11,7 @@ from eva_master.adapters.rpc._proto import worker_pb2 as pb
 from eva_master.adapters.rpc.server.views import _metrics
 from eva_master.adapters.rpc.workers import messages
 from eva_master.adapters.rpc.workers.sessions import Pace
+from eva_master.model.ids import Millis
 from eva_worker.link import wire
 from eva_worker.orders import Phase, Progress, Report, TaskKey
 
@@ -73,7 +74,17 @@ def test_texts_are_cut_and_fit_for_a_log() -> None:
 
 @pytest.mark.parametrize(("at_ms", "heard"), [(0, None), (5, 5), (2**53, None), (2**64 - 1, None)])
 def test_times_that_cannot_be_are_not_heard(at_ms: int, heard: int | None) -> None:
-    assert messages.interrupted_at(pb.Interruption(at_ms=at_ms)) == heard
+    assert messages.interrupted_at(pb.Interruption(at_ms=at_ms), Millis(1_000)) == heard
+
+
+@pytest.mark.parametrize(
+    ("left_ms", "heard"), [(0, 1_000), (120_000, 121_000), (2**64 - 1, 3_601_000)]
+)
+def test_an_interruption_is_told_by_what_is_left(left_ms: int, heard: int) -> None:
+    # The agent's clock may be hours off: the moment itself counts for nothing.
+    notice = pb.Interruption(at_ms=5_000_000, left_ms=left_ms)
+    assert messages.interrupted_at(notice, Millis(1_000)) == heard
+    assert messages.interrupted_at(pb.Interruption(left_ms=left_ms), Millis(1_000)) is None
 
 
 @pytest.mark.parametrize(

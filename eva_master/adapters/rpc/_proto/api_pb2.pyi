@@ -43,11 +43,14 @@ class NodeTokenResponse(google.protobuf.message.Message):
     EXPIRES_MS_FIELD_NUMBER: builtins.int
     SECRET_FIELD_NUMBER: builtins.int
     TYPE_FIELD_NUMBER: builtins.int
+    NOW_MS_FIELD_NUMBER: builtins.int
     node: builtins.str
     expires_ms: builtins.int
     secret: builtins.str
     """Shown once: the master keeps a digest alone."""
     type: builtins.str
+    now_ms: builtins.int
+    """The present time by the clock that the end is of."""
     def __init__(
         self,
         *,
@@ -55,8 +58,9 @@ class NodeTokenResponse(google.protobuf.message.Message):
         expires_ms: builtins.int = ...,
         secret: builtins.str = ...,
         type: builtins.str = ...,
+        now_ms: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["expires_ms", b"expires_ms", "node", b"node", "secret", b"secret", "type", b"type"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["expires_ms", b"expires_ms", "node", b"node", "now_ms", b"now_ms", "secret", b"secret", "type", b"type"]) -> None: ...
 
 global___NodeTokenResponse = NodeTokenResponse
 
@@ -171,6 +175,7 @@ class Token(google.protobuf.message.Message):
     CREATED_MS_FIELD_NUMBER: builtins.int
     EXPIRES_MS_FIELD_NUMBER: builtins.int
     REVOKED_MS_FIELD_NUMBER: builtins.int
+    NOW_MS_FIELD_NUMBER: builtins.int
     id: builtins.str
     owner: builtins.str
     """Whose jobs it may submit and end."""
@@ -181,6 +186,8 @@ class Token(google.protobuf.message.Message):
     """0 for never."""
     revoked_ms: builtins.int
     """0 if it is in force."""
+    now_ms: builtins.int
+    """The present time by the clock that all of these are of."""
     def __init__(
         self,
         *,
@@ -190,8 +197,9 @@ class Token(google.protobuf.message.Message):
         created_ms: builtins.int = ...,
         expires_ms: builtins.int = ...,
         revoked_ms: builtins.int = ...,
+        now_ms: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["created_ms", b"created_ms", "expires_ms", b"expires_ms", "id", b"id", "owner", b"owner", "revoked_ms", b"revoked_ms", "role", b"role"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["created_ms", b"created_ms", "expires_ms", b"expires_ms", "id", b"id", "now_ms", b"now_ms", "owner", b"owner", "revoked_ms", b"revoked_ms", "role", b"role"]) -> None: ...
 
 global___Token = Token
 
@@ -919,6 +927,7 @@ class Job(google.protobuf.message.Message):
     SUBMITTED_MS_FIELD_NUMBER: builtins.int
     STARTED_MS_FIELD_NUMBER: builtins.int
     FINISHED_MS_FIELD_NUMBER: builtins.int
+    NOW_MS_FIELD_NUMBER: builtins.int
     EXIT_CODE_FIELD_NUMBER: builtins.int
     FAILURES_FIELD_NUMBER: builtins.int
     TASKS_FIELD_NUMBER: builtins.int
@@ -959,6 +968,8 @@ class Job(google.protobuf.message.Message):
     """0 before"""
     finished_ms: builtins.int
     """0 before"""
+    now_ms: builtins.int
+    """The present time by the master's clock, which all times of the job are of."""
     exit_code: builtins.int
     failures: builtins.int
     task_count: builtins.int
@@ -1042,6 +1053,7 @@ class Job(google.protobuf.message.Message):
         submitted_ms: builtins.int = ...,
         started_ms: builtins.int = ...,
         finished_ms: builtins.int = ...,
+        now_ms: builtins.int = ...,
         exit_code: builtins.int | None = ...,
         failures: builtins.int = ...,
         tasks: collections.abc.Iterable[global___Task] | None = ...,
@@ -1071,7 +1083,7 @@ class Job(google.protobuf.message.Message):
         markets: global___Markets | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_eta_earliest_ms", b"_eta_earliest_ms", "_eta_latest_ms", b"_eta_latest_ms", "_eta_ms", b"_eta_ms", "_exit_code", b"_exit_code", "_remaining_ms", b"_remaining_ms", "buying", b"buying", "contradicted", b"contradicted", "estimate", b"estimate", "eta_earliest_ms", b"eta_earliest_ms", "eta_latest_ms", b"eta_latest_ms", "eta_ms", b"eta_ms", "exit_code", b"exit_code", "markets", b"markets", "pause", b"pause", "remaining_ms", b"remaining_ms", "suspension", b"suspension"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_eta_earliest_ms", b"_eta_earliest_ms", "_eta_latest_ms", b"_eta_latest_ms", "_eta_ms", b"_eta_ms", "_exit_code", b"_exit_code", "_remaining_ms", b"_remaining_ms", "after", b"after", "buying", b"buying", "contradicted", b"contradicted", "cost_micro_usd", b"cost_micro_usd", "dag", b"dag", "estimate", b"estimate", "eta_earliest_ms", b"eta_earliest_ms", "eta_latest_ms", b"eta_latest_ms", "eta_ms", b"eta_ms", "exit_code", b"exit_code", "failures", b"failures", "finished_ms", b"finished_ms", "id", b"id", "markets", b"markets", "name", b"name", "no_packing_micro_usd", b"no_packing_micro_usd", "owner", b"owner", "partition", b"partition", "pause", b"pause", "priority", b"priority", "reason", b"reason", "remaining_estimated", b"remaining_estimated", "remaining_ms", b"remaining_ms", "replicas_micro_usd", b"replicas_micro_usd", "started_ms", b"started_ms", "state", b"state", "submitted_ms", b"submitted_ms", "suspension", b"suspension", "task_count", b"task_count", "tasks", b"tasks", "tasks_by_state", b"tasks_by_state", "tenant", b"tenant", "unmet", b"unmet", "unmet_origin", b"unmet_origin", "waiting_for", b"waiting_for", "waits_for", b"waits_for"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_eta_earliest_ms", b"_eta_earliest_ms", "_eta_latest_ms", b"_eta_latest_ms", "_eta_ms", b"_eta_ms", "_exit_code", b"_exit_code", "_remaining_ms", b"_remaining_ms", "after", b"after", "buying", b"buying", "contradicted", b"contradicted", "cost_micro_usd", b"cost_micro_usd", "dag", b"dag", "estimate", b"estimate", "eta_earliest_ms", b"eta_earliest_ms", "eta_latest_ms", b"eta_latest_ms", "eta_ms", b"eta_ms", "exit_code", b"exit_code", "failures", b"failures", "finished_ms", b"finished_ms", "id", b"id", "markets", b"markets", "name", b"name", "no_packing_micro_usd", b"no_packing_micro_usd", "now_ms", b"now_ms", "owner", b"owner", "partition", b"partition", "pause", b"pause", "priority", b"priority", "reason", b"reason", "remaining_estimated", b"remaining_estimated", "remaining_ms", b"remaining_ms", "replicas_micro_usd", b"replicas_micro_usd", "started_ms", b"started_ms", "state", b"state", "submitted_ms", b"submitted_ms", "suspension", b"suspension", "task_count", b"task_count", "tasks", b"tasks", "tasks_by_state", b"tasks_by_state", "tenant", b"tenant", "unmet", b"unmet", "unmet_origin", b"unmet_origin", "waiting_for", b"waiting_for", "waits_for", b"waits_for"]) -> None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_eta_earliest_ms", b"_eta_earliest_ms"]) -> typing.Literal["eta_earliest_ms"] | None: ...
     @typing.overload
@@ -1582,6 +1594,7 @@ class ClusterState(google.protobuf.message.Message):
     WORKERS_CONNECTED_FIELD_NUMBER: builtins.int
     NEXT_PAGE_TOKEN_FIELD_NUMBER: builtins.int
     PAUSE_FIELD_NUMBER: builtins.int
+    CLOCK_FIELD_NUMBER: builtins.int
     cluster: builtins.str
     policy: builtins.str
     now_ms: builtins.int
@@ -1594,6 +1607,8 @@ class ClusterState(google.protobuf.message.Message):
     workers_connected: builtins.int
     next_page_token: builtins.str
     """Empty on the last page, and where there are no pages."""
+    clock: builtins.str
+    """That the clock of the master's machine was set, and what follows it; empty if it was not."""
     @property
     def instances(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Instance]: ...
     @property
@@ -1620,9 +1635,10 @@ class ClusterState(google.protobuf.message.Message):
         workers_connected: builtins.int = ...,
         next_page_token: builtins.str = ...,
         pause: global___Pause | None = ...,
+        clock: builtins.str = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["pause", b"pause"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["cluster", b"cluster", "instances", b"instances", "jobs_by_state", b"jobs_by_state", "next_page_token", b"next_page_token", "no_packing_micro_usd_per_hour", b"no_packing_micro_usd_per_hour", "now_ms", b"now_ms", "pause", b"pause", "policy", b"policy", "price_micro_usd_per_hour", b"price_micro_usd_per_hour", "rounds", b"rounds", "tasks_by_state", b"tasks_by_state", "version", b"version", "workers_connected", b"workers_connected"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["clock", b"clock", "cluster", b"cluster", "instances", b"instances", "jobs_by_state", b"jobs_by_state", "next_page_token", b"next_page_token", "no_packing_micro_usd_per_hour", b"no_packing_micro_usd_per_hour", "now_ms", b"now_ms", "pause", b"pause", "policy", b"policy", "price_micro_usd_per_hour", b"price_micro_usd_per_hour", "rounds", b"rounds", "tasks_by_state", b"tasks_by_state", "version", b"version", "workers_connected", b"workers_connected"]) -> None: ...
 
 global___ClusterState = ClusterState
 

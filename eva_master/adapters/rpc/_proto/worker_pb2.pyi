@@ -660,17 +660,23 @@ class Interruption(google.protobuf.message.Message):
 
     AT_MS_FIELD_NUMBER: builtins.int
     REASON_FIELD_NUMBER: builtins.int
+    LEFT_MS_FIELD_NUMBER: builtins.int
     at_ms: builtins.int
-    """Milliseconds since the epoch; 0 if the cloud only recommends to leave."""
+    """Milliseconds since the epoch by the cloud's clock; 0 if the cloud only recommends to leave."""
     reason: builtins.str
     """In the cloud's words."""
+    left_ms: builtins.int
+    """How long the instance has left, which counts where it is said, whatever clocks say."""
     def __init__(
         self,
         *,
         at_ms: builtins.int = ...,
         reason: builtins.str = ...,
+        left_ms: builtins.int | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["at_ms", b"at_ms", "reason", b"reason"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_left_ms", b"_left_ms", "left_ms", b"left_ms"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_left_ms", b"_left_ms", "at_ms", b"at_ms", "left_ms", b"left_ms", "reason", b"reason"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_left_ms", b"_left_ms"]) -> typing.Literal["left_ms"] | None: ...
 
 global___Interruption = Interruption
 

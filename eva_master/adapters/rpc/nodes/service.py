@@ -67,6 +67,7 @@ class NodesService(NodesServicer):
             expires_ms=token.expires_ms,
             secret=self._register.invitation(node.name, secret),
             type=node.offering.type.name,
+            now_ms=token.expires_ms - request.lifetime_ms,
         )
 
     async def Act(  # noqa: N802

@@ -13,6 +13,7 @@ from eva_master.adapters.rpc.handlers import Context
 from eva_master.adapters.rpc.server.access import caller
 from eva_master.adapters.store import UserTokens
 from eva_master.model.errors import InvalidConfig
+from eva_master.model.ids import Millis
 from eva_master.model.users import Role, UserToken
 
 _LONGEST_LIFETIME_MS = 100 * 365 * 86_400_000
@@ -48,7 +49,7 @@ class TokensService(TokensServicer):
         log.info(
             "token made", token=token.id, owner=token.owner, role=role.value, by=caller().owner
         )
-        return pb.CreateTokenResponse(token=_message(token), secret=secret)
+        return pb.CreateTokenResponse(token=_message(token, self._tokens.now()), secret=secret)
 
     async def List(  # noqa: N802
         self,
@@ -56,7 +57,8 @@ class TokensService(TokensServicer):
         context: Context,  # noqa: ARG002
     ) -> pb.ListTokensResponse:
         """List all tokens, expired and revoked ones included, oldest first."""
-        return pb.ListTokensResponse(tokens=map(_message, self._tokens.all()))
+        now = self._tokens.now()
+        return pb.ListTokensResponse(tokens=[_message(it, now) for it in self._tokens.all()])
 
     async def Revoke(  # noqa: N802
         self,
@@ -76,7 +78,7 @@ class TokensService(TokensServicer):
         context: Context,  # noqa: ARG002
     ) -> pb.Token:
         """Answer with the token of the caller."""
-        return _message(caller())
+        return _message(caller(), self._tokens.now())
 
 
 def _role(name: str) -> Role:
@@ -88,7 +90,7 @@ def _role(name: str) -> Role:
         ) from error
 
 
-def _message(token: UserToken) -> pb.Token:
+def _message(token: UserToken, now: Millis) -> pb.Token:
     return pb.Token(
         id=token.id,
         owner=token.owner,
@@ -96,4 +98,5 @@ def _message(token: UserToken) -> pb.Token:
         created_ms=token.created_ms,
         expires_ms=token.expires_ms or 0,
         revoked_ms=token.revoked_ms or 0,
+        now_ms=now,
     )

@@ -9,7 +9,12 @@ from typing import Any
 from eva_master.adapters.rpc._proto import api_pb2 as pb
 from eva_master.adapters.rpc.errors import BadRequest
 from eva_master.adapters.rpc.server import reasons
-from eva_master.adapters.rpc.server.shown.buying import buying_of, markets_of, why_it_waits
+from eva_master.adapters.rpc.server.shown.buying import (
+    buying_of,
+    clock_was_set,
+    markets_of,
+    why_it_waits,
+)
 from eva_master.adapters.rpc.server.shown.run_times import contradicted_of, estimate_of
 from eva_master.adapters.rpc.tenant_payments import payments_of, worth_of
 from eva_master.model.accounting.tenants import TenantRules
@@ -74,6 +79,7 @@ def job(model: ReadModel, record: JobRecord, now: Millis, pause: Pause | None = 
         submitted_ms=known.submitted_ms,
         started_ms=known.started_ms or 0,
         finished_ms=known.finished_ms or 0,
+        now_ms=now,
         exit_code=None if known.exit_code is None else shell_code(known.exit_code),
         failures=known.failures,
         tasks=[task(model, known, run, outlook, now) for run, outlook in runs],
@@ -324,6 +330,7 @@ def cluster(
         rounds=model.rounds,
         version=version,
         workers_connected=model.connected,
+        clock=next(clock_was_set(model.wall), ""),
         pause=_pause(pause),
     )
 

@@ -40,6 +40,8 @@ _LONGEST_TEXT = 2_000
 _LONGEST_WORDS = 200
 """Characters of what goes into the log."""
 _BYTES_OF_PART = 500
+_LONGEST_NOTICE_MS = 3_600_000
+"""Clouds give minutes."""
 _RUN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}/[0-9]{1,9}(?:\+[0-9]{1,9})?")
 _ADDRESS = re.compile(r"[A-Za-z0-9.:_\[\]%-]{0,253}")
 
@@ -226,9 +228,18 @@ def progress(sample: pb.Sample) -> Progress:
     )
 
 
-def interrupted_at(message: pb.Interruption) -> Millis | None:
-    """When the cloud takes an instance away, `None` if it only recommends to leave."""
-    return Millis(message.at_ms) if 0 < message.at_ms < MOST_COUNT else None
+def interrupted_at(message: pb.Interruption, now: Millis) -> Millis | None:
+    """When the cloud takes an instance away, `None` if it only recommends to leave.
+
+    Args:
+        message: The agent's; one of an earlier release says no duration, but the cloud's time.
+        now: The loop's time.
+    """
+    if not 0 < message.at_ms < MOST_COUNT:
+        return None
+    if message.HasField("left_ms"):
+        return Millis(now + min(message.left_ms, _LONGEST_NOTICE_MS))
+    return Millis(message.at_ms)
 
 
 def weight(message: pb.WorkerMessage) -> int:

@@ -361,7 +361,8 @@ class WorkerSessions(WorkersServicer):
                 session.logs.hear(message.log)
             case "interruption":
                 notice = message.interruption
-                at_ms, reason = messages.interrupted_at(notice), messages.words(notice.reason)
+                at_ms = messages.interrupted_at(notice, self._clock.now())
+                reason = messages.words(notice.reason)
                 self._warnings.warning(
                     "interruption", instance=instance, reason=reason, at_ms=at_ms
                 )

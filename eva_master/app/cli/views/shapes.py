@@ -220,6 +220,7 @@ def cluster(message: ClusterState) -> Shape:
         **hourly("price", message.price_micro_usd_per_hour),
         **hourly("no_packing", message.no_packing_micro_usd_per_hour),
         "pause": _pause(message),
+        "clock": message.clock or None,
         "instances": [instance(one) for one in message.instances],
     }
 

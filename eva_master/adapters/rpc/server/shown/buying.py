@@ -135,7 +135,7 @@ def clock_was_set(wall: WallClock) -> Iterator[str]:
     if wall.set_ms is not None:
         way = "forward" if wall.set_by_ms > 0 else "back"
         yield (
-            f"the clock of the master's machine was set {span(abs(wall.set_by_ms))} {way} at"
+            f"the clock of the master's machine was set {span(abs(wall.set_by_ms) + 500)} {way} at"
             f" {_time(wall.of(wall.set_ms))}: deadlines at a time of day follow it, and nothing"
             " else does"
         )
