@@ -27,6 +27,7 @@ from eva_worker.files.room import require_room
 from eva_worker.orders import MOST_STEPS
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
+_BLOB = re.compile(r"(?:(?P<owner>[A-Za-z0-9._@-]{1,63})/)?(?P<digest>[0-9a-f]{64})")
 _PARALLEL = 8
 """Files of one task that are downloaded at a time: how many others want makes no difference."""
 _READERS = 64
@@ -146,7 +147,7 @@ class Fetcher:
             return []
         path = await self._blob(manifest, admit=_require_list)
         entries = await self._read(lambda: read_manifest(path.read_bytes()))
-        sizes = {entry.sha256: entry.size for entry in entries}
+        sizes = {_beside(manifest, entry.sha256): entry.size for entry in entries}
         await each(sizes.items(), lambda blob: self._blob(*blob))
         return entries
 
@@ -164,7 +165,7 @@ class Fetcher:
             TooLarge, InstanceFailed: The disk has no room for them.
         """
         entries = await self.prefetch(manifest)
-        await self._read(lambda: self._lay_out(entries, target))
+        await self._read(lambda: self._lay_out(manifest, entries, target))
 
     async def inputs(self, inputs: Mapping[str, str], target: Path) -> None:
         """Copy a task's inputs, each to ``target/NAME``, read-only.
@@ -249,14 +250,17 @@ class Fetcher:
         _change_mode(place, entry.mode)
 
     async def _blob(
-        self, digest: str, size: int = 0, admit: Callable[[int], None] = lambda _: None
+        self, name: str, size: int = 0, admit: Callable[[int], None] = lambda _: None
     ) -> Path:
-        if not _DIGEST.fullmatch(digest):
-            raise BadOrder(f"not a digest: {digest!r}")
-        path = self._cached(digest)
+        """The file of a blob, by its owner and digest; those of early masters have no owner."""
+        found = _BLOB.fullmatch(name)
+        if found is None or found["owner"] in (".", ".."):
+            raise BadOrder(f"not a digest: {name!r}")
+        digest, root = found["digest"], f"uploads/{found['owner']}" if found["owner"] else "blobs"
+        path = self._cached(name)
         # One task at a time downloads a blob, under the same name each time until it is verified,
         # so that a later try continues where an earlier one stopped.
-        async with self._fetching.setdefault(digest, asyncio.Lock()):
+        async with self._fetching.setdefault(name, asyncio.Lock()):
             if not path.exists():
                 directory = Directory.at(path.parent, make=True)
                 aside = Place(directory, f".unverified-{digest}")
@@ -265,7 +269,7 @@ class Fetcher:
                     admit(size)
                     require_room(directory, size)
 
-                key = f"blobs/{digest[:2]}/{digest}"
+                key = f"{root}/{digest[:2]}/{digest}"
                 await self._objects.fetch(key, aside, size=size, admit=admitted)
                 try:
                     await self._read(lambda: _verify(aside, digest))
@@ -278,20 +282,29 @@ class Fetcher:
         """Run what reads whole files in a thread that nobody else waits for."""
         return await asyncio.get_running_loop().run_in_executor(self._readers, what)
 
-    def _cached(self, digest: str) -> Path:
-        return self._cache / digest[:2] / digest
+    def _cached(self, name: str) -> Path:
+        owner, _, digest = name.rpartition("/")
+        # What one user has uploaded is nothing that another one's list may name.
+        return self._cache / (f"of-{owner}" if owner else "") / digest[:2] / digest
 
-    def _lay_out(self, entries: Collection[FileEntry], target: Path) -> None:
+    def _lay_out(self, manifest: str, entries: Collection[FileEntry], target: Path) -> None:
         with Directory.at(target, make=True) as directory:
+            cached = {it.sha256: self._cached(_beside(manifest, it.sha256)) for it in entries}
             # What the list says of sizes need not be true.
-            sizes = ((it.path, self._cached(it.sha256).stat().st_size) for it in entries)
+            sizes = ((it.path, cached[it.sha256].stat().st_size) for it in entries)
             require_room_for(directory, sizes)
             for entry in entries:
                 with (
-                    self._cached(entry.sha256).open("rb") as source,
+                    cached[entry.sha256].open("rb") as source,
                     os.fdopen(directory.created(entry.path, entry.mode), "wb") as copy,
                 ):
                     shutil.copyfileobj(source, copy, 1 << 20)
+
+
+def _beside(manifest: str, digest: str) -> str:
+    """The name of a file in a list: of whom the list is."""
+    owner, slash, _ = manifest.rpartition("/")
+    return f"{owner}{slash}{digest}"
 
 
 async def laid_out(objects: Objects, prefix: str, manifest: bytes, directory: Directory) -> None:

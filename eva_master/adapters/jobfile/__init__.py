@@ -5,6 +5,7 @@ from eva_master.adapters.jobfile.images import BuildContext
 from eva_master.adapters.jobfile.parse import (
     build_context_of,
     check_job,
+    commands_of,
     job_schema,
     parse_job,
     predecessors_of,
@@ -17,6 +18,7 @@ __all__ = [
     "Several",
     "build_context_of",
     "check_job",
+    "commands_of",
     "in_order",
     "job_schema",
     "parse_job",

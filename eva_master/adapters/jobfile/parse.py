@@ -251,6 +251,13 @@ def workdir_of(text: str) -> str | None:
     return job.workdir
 
 
+def commands_of(text: str) -> tuple[str, ...]:
+    """The commands of all tasks of a job file; raises `InvalidJob` if it cannot be accepted."""
+    _, job = _read(text, "job file")
+    found = [job.run, *(task.run for _, task in _sections(job) if task is not None)]
+    return tuple(dict.fromkeys(run for run in found if run))
+
+
 def predecessors_of(
     text: str, *, file_name: str = "job file", name: str | None = None
 ) -> after.Predecessors:

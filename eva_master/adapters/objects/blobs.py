@@ -9,33 +9,44 @@ from collections.abc import AsyncIterator, Iterable
 
 from eva_master.adapters.objects.workdir import scan_directory
 from eva_master.model.errors import DigestMismatch, InvalidKey
+from eva_master.model.users import is_owner
 from eva_master.ports import ObjectStore
 
-__all__ = ["blob_key", "missing", "put_blob", "read_logs", "scan_directory"]
+__all__ = ["blob_key", "missing", "put_blob", "read_logs", "reference", "scan_directory"]
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _PARALLEL_QUESTIONS = 32
 
 
-def blob_key(digest: str) -> str:
+def reference(owner: str, digest: str) -> str:
+    """The name of a blob that a user has uploaded, for orders to agents and the journal.
+
+    Users have blobs of their own: a digest alone opens nobody's files.
+    """
+    return f"{owner}/{digest}"
+
+
+def blob_key(name: str) -> str:
     """The key of a blob.
 
     Args:
-        digest: SHA-256 of the content, in lower-case hexadecimal.
+        name: See `reference`. Blobs of earlier versions have the bare digest of their content as
+            their name: SHA-256 in lower-case hexadecimal.
 
     Raises:
-        InvalidKey: It is not a digest.
+        InvalidKey: It is no name of a blob.
     """
-    if not _DIGEST.fullmatch(digest):
+    owner, slash, digest = name.rpartition("/")
+    if not _DIGEST.fullmatch(digest) or (slash and not is_owner(owner)):
         raise InvalidKey(f"{digest!r} is no SHA-256 digest")
-    return f"blobs/{digest[:2]}/{digest}"
+    return f"uploads/{owner}/{digest[:2]}/{digest}" if slash else f"blobs/{digest[:2]}/{digest}"
 
 
-async def missing(store: ObjectStore, digests: Iterable[str]) -> list[str]:
-    """The digests that have no blob yet, each once, in order.
+async def missing(store: ObjectStore, names: Iterable[str]) -> list[str]:
+    """The names that have no blob yet, each once, in order.
 
     Raises:
-        InvalidKey: One of them is no digest.
+        InvalidKey: One of them is no name of a blob.
     """
     places = asyncio.Semaphore(_PARALLEL_QUESTIONS)
 
@@ -43,18 +54,19 @@ async def missing(store: ObjectStore, digests: Iterable[str]) -> list[str]:
         async with places:
             return await store.size(key) is None
 
-    keys = {digest: blob_key(digest) for digest in digests}
+    keys = {name: blob_key(name) for name in names}
     answers = await asyncio.gather(*map(absent, keys.values()))
-    return [digest for digest, gone in zip(keys, answers, strict=True) if gone]
+    return [name for name, gone in zip(keys, answers, strict=True) if gone]
 
 
-async def put_blob(store: ObjectStore, digest: str, chunks: AsyncIterator[bytes]) -> None:
+async def put_blob(store: ObjectStore, name: str, chunks: AsyncIterator[bytes]) -> None:
     """Store a blob if its content matches its digest.
 
     Raises:
-        InvalidKey: `digest` is none.
+        InvalidKey: It is no name of a blob.
         DigestMismatch: The content has another digest; nothing was stored.
     """
+    key, digest = blob_key(name), name.rpartition("/")[2]
 
     async def verified() -> AsyncIterator[bytes]:
         seen = hashlib.sha256()
@@ -68,7 +80,7 @@ async def put_blob(store: ObjectStore, digest: str, chunks: AsyncIterator[bytes]
                 hint="it was changed or damaged in transit; send it again",
             )
 
-    await store.put(blob_key(digest), verified())
+    await store.put(key, verified())
 
 
 async def read_logs(store: ObjectStore, run_id: str) -> AsyncIterator[bytes]:

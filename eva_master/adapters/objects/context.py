@@ -7,7 +7,13 @@ from pathlib import Path, PurePosixPath
 
 from docker.utils.build import PatternMatcher
 
-from eva_master.adapters.objects.workdir import NEVER_NEEDED, Ignored, ignore_rules, scan_directory
+from eva_master.adapters.objects.workdir import (
+    NEVER_NEEDED,
+    Ignored,
+    Scanned,
+    ignore_rules,
+    scan_directory,
+)
 from eva_master.adapters.text.unreadable import why_unreadable
 from eva_master.model.errors import InvalidJob
 
@@ -15,7 +21,7 @@ IGNORE_FILE = ".dockerignore"
 """File at the root of a context that lists what not to upload, in Docker's syntax."""
 
 
-def scan_context(path: Path, dockerfiles: Collection[str]) -> tuple[bytes, str, dict[str, Path]]:
+def scan_context(path: Path, dockerfiles: Collection[str]) -> Scanned:
     """Describe a build context as `scan_directory` does.
 
     `IGNORE_FILE` says what to leave out, or else the ignore file of working directories.
@@ -51,10 +57,13 @@ class _DockerRules:
         self._whole = not any(pattern.startswith("!") for pattern in patterns)
         self._matcher = PatternMatcher([*NEVER_NEEDED, *patterns])
 
-    def match(self, path: str) -> bool:
+    def decision(self, path: str) -> bool:
         if path.endswith("/") and not self._whole:
             return path in NEVER_NEEDED
         return bool(self._matcher.matches(path.rstrip("/")))
+
+    def by_default(self, path: str) -> bool:  # noqa: ARG002
+        return False
 
 
 class _Except:
@@ -64,11 +73,14 @@ class _Except:
         self._rules = rules
         self._kept = {*kept}
         self._above = {f"{parent}/" for path in kept for parent in PurePosixPath(path).parents}
-        self._outside = {path for path in self._above if rules.match(path)}
+        self._outside = {path for path in self._above if rules.decision(path)}
 
-    def match(self, path: str) -> bool:
+    def decision(self, path: str) -> bool | None:
         if path in self._kept or path in self._above:
             return False
         if any(path.startswith(directory) for directory in self._outside):
             return True
-        return self._rules.match(path)
+        return self._rules.decision(path)
+
+    def by_default(self, path: str) -> bool:
+        return self._rules.by_default(path)

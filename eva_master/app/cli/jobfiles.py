@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -53,8 +53,15 @@ class LocalJobFile:
 
         return predecessors_of(self.text, file_name=self.name)
 
-    def workdir(self) -> Path | None:
-        """The directory to upload, `None` for none; raises `InvalidJob` if it does not exist."""
+    def workdir(self, *, allow_outside: bool = False) -> Path | None:
+        """The directory to upload, `None` for none.
+
+        Args:
+            allow_outside: Whether it may be above that of the job file.
+
+        Raises:
+            InvalidJob: It does not exist, or is above the job file's.
+        """
         from eva_master.adapters.jobfile import workdir_of
 
         stated = workdir_of(self.text)
@@ -66,13 +73,33 @@ class LocalJobFile:
                 f"{self.name}: workdir: {path} is not a directory",
                 hint="it is relative to the job file",
             )
+        self._check_not_above(path, "workdir", allow_outside)
         return path
 
-    def build_context(self) -> LocalContext | None:
+    def commands(self) -> Sequence[str]:
+        """The command of each of its tasks."""
+        from eva_master.adapters.jobfile import commands_of
+
+        return commands_of(self.text)
+
+    def _check_not_above(self, path: Path, key: str, allow_outside: bool) -> None:
+        """Refuse a directory such as a user's home, all of which would be sent by mistake."""
+        own = self.directory.resolve()
+        if not allow_outside and path != own and own.is_relative_to(path):
+            raise InvalidJob(
+                f"{self.name}: {key}: {path} is above the directory of the job file, and all of it "
+                "would be uploaded",
+                hint="submit it with --allow-outside if that is meant",
+            )
+
+    def build_context(self, *, allow_outside: bool = False) -> LocalContext | None:
         """The directory that images are built from; `None` for none.
 
+        Args:
+            allow_outside: See `workdir`.
+
         Raises:
-            InvalidJob: It does not exist, or a Dockerfile is missing in it.
+            InvalidJob: It does not exist, is above the job file's, or lacks a Dockerfile.
         """
         from eva_master.adapters.jobfile import build_context_of
         from eva_master.adapters.text.yamlfile import invalid
@@ -83,6 +110,7 @@ class LocalJobFile:
         root = (self.directory / Path(stated.directory).expanduser()).resolve()
         if not root.is_dir():
             raise invalid(InvalidJob, self.name, [stated.missing])
+        self._check_not_above(root, "build.context", allow_outside)
         problems = [
             problem
             for dockerfile, problem in stated.dockerfiles.items()

@@ -8,21 +8,21 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from eva_master.app.cli.jobfiles import LocalContext, LocalJobFile, read_job_file
+from eva_master.app.cli.jobfiles import LocalJobFile, read_job_file
 from eva_master.app.cli.session import (
     Session,
     address_option,
-    console,
     json_option,
     pass_session,
     print_json,
 )
+from eva_master.app.cli.uploading import Uploads
 from eva_master.app.cli.views.errors import note
 from eva_master.app.cli.views.words import plain
 
 if TYPE_CHECKING:
     from eva_master.adapters.jobfile import Predecessors
-    from eva_master.adapters.rpc.client.master import Client, Scan
+    from eva_master.adapters.rpc.client.master import Client
     from eva_master.adapters.rpc.messages import SubmitResponse
 
 
@@ -52,6 +52,12 @@ def _variables(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -
     callback=_variables,
     help="Set a variable of the tasks; may be repeated.",
 )
+@click.option(
+    "--allow-outside",
+    is_flag=True,
+    help="Upload a directory above that of its job file.",
+)
+@click.option("-y", "--yes", is_flag=True, help="Upload more than 100 MB without a question.")
 @json_option
 @address_option
 @click.pass_context
@@ -65,6 +71,8 @@ def submit(
     wait: bool,
     name: str | None,
     envs: dict[str, str],
+    allow_outside: bool,
+    yes: bool,
     as_json: bool,
 ) -> None:
     """Submit the job in each FILE (- for stdin) and print its id."""
@@ -75,17 +83,22 @@ def submit(
         # All files are checked before any is submitted, so that a mistake in one submits none.
         job_file.check(envs, name)
     together = _Together.of(job_files)
-    uploads = [(job_file.workdir(), job_file.build_context()) for job_file in job_files]
+    uploads = [
+        Uploads(
+            job_file,
+            job_file.workdir(allow_outside=allow_outside),
+            job_file.build_context(allow_outside=allow_outside),
+            sure=yes,
+        )
+        for job_file in job_files
+    ]
     with session.client() as client:
         together.check(client, envs)
         printed = _Printed(quiet=as_json)
         with printed:
             for number in together.order:
-                workdir, context = uploads[number]
-                digests = _Uploaded(
-                    _upload(client, workdir) if workdir else "",
-                    _upload_context(client, context) if context else "",
-                )
+                own = uploads[number]
+                digests = _Uploaded(own.send_workdir(client), own.send_context(client))
                 before = together.submitted_before(number, printed.ids)
                 answer = _submit(
                     client, job_files[number], digests, name=name, envs=envs, after_ids=before
@@ -217,28 +230,6 @@ def _submit(
         name=name or "",
         after_ids=after_ids,
     )
-
-
-def _upload_context(client: Client, context: LocalContext) -> str:
-    from eva_master.adapters.objects.context import scan_context
-
-    return _upload(client, context.directory, lambda root: scan_context(root, context.dockerfiles))
-
-
-def _upload(client: Client, directory: Path, scan: Scan | None = None) -> str:
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
-
-    screen = console(stderr=True)
-    columns = (TextColumn("uploading"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
-    with Progress(
-        *columns, console=screen, transient=True, disable=not screen.is_terminal
-    ) as progress:
-        bar = progress.add_task("upload", total=None)
-        return client.upload(
-            directory,
-            lambda done, total: progress.update(bar, completed=done, total=total),
-            scan=scan,
-        )
 
 
 def _wait(client: Client, ids: list[str]) -> int:

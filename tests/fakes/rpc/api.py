@@ -310,7 +310,9 @@ class FakeApi(api_pb2_grpc.JobsServicer, api_pb2_grpc.ClusterServicer):
             failure = self.failures[method].pop(0) if self.failures[method] else None
         if isinstance(failure, grpc.StatusCode):
             context.abort(failure, "scripted")
-        if failure is not None:
+        elif callable(failure):
+            failure()
+        elif failure is not None:
             self.abort(failure, context)
 
     def _find(self, reference, context):

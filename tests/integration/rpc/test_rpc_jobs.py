@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import json
 import os
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -352,6 +353,43 @@ async def test_a_file_is_missing_until_it_is_put(master: RpcMaster) -> None:
     assert list((await master.jobs.MissingBlobs(question)).digests) == [digest, other]
     await master.jobs.PutBlob(chunks(content))
     assert list((await master.jobs.MissingBlobs(question)).digests) == [other]
+
+
+async def test_files_are_those_of_who_uploaded_them(master: RpcMaster) -> None:
+    """A digest is no secret: whoever knows one, or a list of them, has not got the files."""
+    content = b"ada's weights"
+    digest = hashlib.sha256(content).hexdigest()
+    file = {"path": "w", "mode": 0o644, "sha256": digest, "size": len(content)}
+    manifest = json.dumps({"files": [file]}).encode()
+    listed = hashlib.sha256(manifest).hexdigest()
+
+    def chunk(data: bytes) -> AsyncIterator[pb.BlobChunk]:
+        async def chunks() -> AsyncIterator[pb.BlobChunk]:
+            yield pb.BlobChunk(digest=hashlib.sha256(data).hexdigest(), data=data)
+
+        return chunks()
+
+    for data in (content, manifest):
+        await master.jobs.PutBlob(chunk(data))
+    ben = JobsStub(master.channel_of("ben", Role.USER))
+    question = pb.MissingBlobsRequest(digests=[digest, listed])
+    assert list((await ben.MissingBlobs(question)).digests) == [digest, listed]
+    text = "name: a\nrun: x\nresources: {cpus: 1, memory: 1GiB}\n"
+    submission = pb.SubmitRequest(job_yaml=text, file_name="job.yaml", workdir=listed)
+    status, error = await refusal(ben.Submit(submission))
+    assert (status, type(error)) == (grpc.StatusCode.INVALID_ARGUMENT, InvalidJob)
+    assert "has not been uploaded by ben" in str(error)
+    await ben.PutBlob(chunk(manifest))
+    await ben.Submit(submission)
+    await master.jobs.Submit(submission)
+    theirs, hers = (
+        one.spec.tasks[0].program.workdir
+        for one in master.loop.commands
+        if isinstance(one, JobSubmitted)
+    )
+    assert (theirs, hers) == (f"ben/{listed}", f"ada/{listed}")
+    assert await master.store.size(f"uploads/ben/{digest[:2]}/{digest}") is None
+    assert await master.store.size(f"uploads/ada/{digest[:2]}/{digest}") == len(content)
 
 
 async def test_uploads_leave_room_on_a_disk(

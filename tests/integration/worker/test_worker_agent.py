@@ -313,6 +313,29 @@ async def test_log_is_followed_and_stored(worker: Worker, master: FakeMaster) ->
     await master.until(lambda: "none" in master.log_ends)
 
 
+async def test_a_list_opens_the_files_of_its_own_user_alone(
+    worker: Worker, master: FakeMaster
+) -> None:
+    """Neither in the store nor in the cache of an instance that another user's job has filled."""
+    content = b"ada's weights"
+    digest = hashlib.sha256(content).hexdigest()
+    entry = {"path": "w", "mode": 0o644, "sha256": digest, "size": len(content)}
+    manifest = json.dumps({"files": [entry]}).encode()
+    listed = hashlib.sha256(manifest).hexdigest()
+    for owner, blobs in (("ada", (content, manifest)), ("ben", (manifest,))):
+        for data in blobs:
+            name = hashlib.sha256(data).hexdigest()
+            path = master.store / "uploads" / owner / name[:2] / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(data)
+    worker.order("cat w > $EVA_STORAGE/outputs/w", workdir=f"ada/{listed}")
+    assert (await master.phase(RUN, 1, pb.PHASE_EXITED)).exit_code == 0
+    order = pb.TaskOrder(run_id=RUN, attempt=2, workdir=f"ben/{listed}")
+    master.send(fetch=pb.FetchFiles(order=order))
+    await master.until(lambda: master.fetched)
+    assert digest in master.fetched[0].error
+
+
 async def test_files_come_and_outputs_go(worker: Worker, master: FakeMaster) -> None:
     source = worker.home / "data"
     source.mkdir()

@@ -137,7 +137,7 @@ def test_schema_shows_both_keys() -> None:
 
 
 def paths(root: Path, *dockerfiles: str) -> list[str]:
-    manifest, _, _ = scan_context(root, dockerfiles or ("Dockerfile",))
+    manifest = scan_context(root, dockerfiles or ("Dockerfile",)).manifest
     return [file["path"] for file in json.loads(manifest)["files"]]
 
 

@@ -6,9 +6,10 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
+from io import BytesIO
 from pathlib import Path
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import TYPE_CHECKING, Self, TypeVar
 
 import grpc
 
@@ -21,15 +22,20 @@ from eva_master.adapters.rpc._proto.api_pb2_grpc import (
 )
 from eva_master.adapters.rpc.channels import open_channel
 from eva_master.adapters.rpc.client import faults
-from eva_master.model.errors import InvalidRequest, Unreachable
+from eva_master.model.errors import DigestMismatch, InvalidJob, InvalidRequest, Unreachable
+
+if TYPE_CHECKING:
+    from eva_master.adapters.objects.workdir import Scanned
 
 Request = TypeVar("Request")
 Response = TypeVar("Response")
 Entry = TypeVar("Entry")
 Progress = Callable[[int, int], None]
 """Called during an upload with the bytes done and the bytes in total."""
-Scan = Callable[[Path], tuple[bytes, str, dict[str, Path]]]
-"""A manifest, its digest, and a file for each digest in it."""
+Scan = Callable[[Path], "Scanned"]
+"""Lists the files of a directory."""
+Admit = Callable[["Scanned", Sequence[str]], None]
+"""Told what was found and which digests are to be sent; may raise."""
 
 CHUNK_BYTES = 256 * 1024
 _UPLOADS = 8
@@ -376,38 +382,56 @@ class Client:
         progress: Progress = lambda _done, _total: None,
         *,
         scan: Scan | None = None,
+        admit: Admit = lambda _scanned, _missing: None,
     ) -> str:
         """Upload a directory to the object store; stored files are not sent again.
+
+        A file that grows meanwhile is sent as far as it went when it was listed.
 
         Args:
             directory: Its root.
             progress: Called with the progress, in the calling thread.
             scan: Lists the files to send; by default those of a working directory.
+            admit: Called before anything is sent, with what was found and the digests of the files
+                that the store lacks; what it raises ends the upload.
 
         Returns:
             The digest that names the directory in `submit`.
+
+        Raises:
+            InvalidJob: Files cannot be uploaded, or were changed meanwhile; names them all.
         """
-        manifest, digest, files = (scan or _working_directory)(directory)
-        sources: dict[str, bytes | Path] = {**files, digest: manifest}
-        missing = self._missing(list(sources))
-        total = sum(_size(sources[one]) for one in missing)
+        found = (scan or _working_directory)(directory)
+        missing = self._missing([*found.sources, found.digest])
+        files = [digest for digest in missing if digest != found.digest]
+        admit(found, files)
+        total = sum(found.sizes[one] for one in files)
+        total += len(found.manifest) if found.digest in missing else 0
         done = 0
         progress(done, total)
+        lost: list[str] = []
         # The manifest goes last, so that a directory that can be found is complete.
         with ThreadPoolExecutor(_UPLOADS) as pool:
-            running = [
-                pool.submit(self._put, one, sources[one]) for one in missing if one != digest
-            ]
+            running = {
+                pool.submit(self._put, one, found.sources[one], found.sizes[one]): one
+                for one in files
+            }
             try:
                 for finished in as_completed(running):
-                    done += finished.result()
+                    try:
+                        done += finished.result()
+                    except (DigestMismatch, OSError):
+                        lost.append(str(found.sources[running[finished]]))
                     progress(done, total)
             except BaseException:
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise
-        if digest in missing:
-            progress(done + self._put(digest, manifest), total)
-        return digest
+        if lost:
+            raise _changed(lost)
+        if found.digest in missing:
+            done += self._put(found.digest, found.manifest, len(found.manifest))
+            progress(done, total)
+        return found.digest
 
     def _missing(self, digests: list[str]) -> list[str]:
         missing: list[str] = []
@@ -416,14 +440,19 @@ class Client:
             missing += self._call(self._jobs.MissingBlobs, request).digests
         return missing
 
-    def _put(self, digest: str, source: bytes | Path) -> int:
-        """Upload a blob; returns its size in bytes. Repeating it is harmless."""
-        size = _size(source)
+    def _put(self, digest: str, source: bytes | Path, size: int) -> int:
+        """Upload a blob; returns its size in bytes. Repeating it is harmless.
+
+        Raises:
+            DigestMismatch, OSError: The file is not what it was, or is gone.
+        """
+        if isinstance(source, Path):
+            source.stat()
         for attempt in range(1, _UPLOAD_ATTEMPTS + 1):
             try:
                 with self._translated():
                     self._jobs.PutBlob(
-                        _chunks(digest, source),
+                        _chunks(digest, source, size),
                         timeout=self._timeout_s + size / _SLOWEST_UPLOAD,
                         # The first failure may be due to a master that restarts, so wait for it.
                         wait_for_ready=attempt > 1,
@@ -467,32 +496,33 @@ def _command_id() -> str:
     return str(uuid.uuid4())
 
 
-def _size(source: bytes | Path) -> int:
-    return len(source) if isinstance(source, bytes) else source.stat().st_size
-
-
-def _chunks(digest: str, source: bytes | Path) -> Iterator[pb.BlobChunk]:
+def _chunks(digest: str, source: bytes | Path, size: int) -> Iterator[pb.BlobChunk]:
     """Yield a blob in pieces. The first has its digest; an empty blob also has a first piece."""
     first = True
-    for piece in _pieces(source):
+    for piece in _pieces(source, size):
         yield pb.BlobChunk(digest=digest if first else "", data=piece)
         first = False
     if first:
         yield pb.BlobChunk(digest=digest)
 
 
-def _pieces(source: bytes | Path) -> Iterator[bytes]:
-    if isinstance(source, bytes):
-        for start in range(0, len(source), CHUNK_BYTES):
-            yield source[start : start + CHUNK_BYTES]
-        return
-    with source.open("rb") as file:
-        while piece := file.read(CHUNK_BYTES):
+def _pieces(source: bytes | Path, size: int) -> Iterator[bytes]:
+    with BytesIO(source) if isinstance(source, bytes) else source.open("rb") as file:
+        while size > 0 and (piece := file.read(min(size, CHUNK_BYTES))):
+            size -= len(piece)
             yield piece
 
 
-def _working_directory(root: Path) -> tuple[bytes, str, dict[str, Path]]:
-    # Most commands upload nothing, and what reads directories takes a while to import.
-    from eva_master.adapters.objects.blobs import scan_directory
+# Most commands upload nothing, and what reads directories takes a while to import.
+
+
+def _working_directory(root: Path) -> Scanned:
+    from eva_master.adapters.objects.workdir import scan_directory
 
     return scan_directory(root)
+
+
+def _changed(names: list[str]) -> InvalidJob:
+    from eva_master.adapters.objects.workdir import changed
+
+    return changed(names)

@@ -13,7 +13,7 @@ import grpc
 from eva_master.adapters.jobfile.inputs import InputRoots
 from eva_master.adapters.jobfile.partition import Placement
 from eva_master.adapters.loop.gateway import LoopGateway
-from eva_master.adapters.objects.blobs import missing, put_blob
+from eva_master.adapters.objects.blobs import missing, put_blob, reference
 from eva_master.adapters.objects.task_logs import StoredLogs
 from eva_master.adapters.rpc._proto import api_pb2 as pb
 from eva_master.adapters.rpc._proto.api_pb2_grpc import JobsServicer
@@ -133,12 +133,15 @@ class JobsService(JobsServicer):
             )
             if known is not None:
                 return pb.SubmitResponse(job_id=known)
-        if request.workdir and await missing(self._store, [request.workdir]):
-            raise InvalidJob(
-                "the working directory has not been uploaded", hint="submit the job again"
-            )
-        if request.build and await missing(self._store, [request.build]):
-            raise InvalidJob("the build context has not been uploaded", hint="submit the job again")
+        for digest, what in (
+            (request.workdir, "working directory"),
+            (request.build, "build context"),
+        ):
+            if digest and await missing(self._store, [reference(caller().owner, digest)]):
+                raise InvalidJob(
+                    f"the {what} has not been uploaded by {caller().owner}",
+                    hint="submit the job again",
+                )
         find = await self._finder(given=request.after_ids)
         async with self._parser.turn(caller().owner):
             spec = await self._parse(request, find)
@@ -228,6 +231,14 @@ class JobsService(JobsServicer):
         model, owner = await self._gateway.model(), caller().owner
         return PredecessorFinder(model, self._archive, owner, given=given, coming=coming)
 
+    async def _check_uploaded(self, digest: str, what: str) -> None:
+        """Refuse a directory that its caller has not uploaded; raises `InvalidJob`."""
+        owner = caller().owner
+        if digest and await missing(self._store, [reference(owner, digest)]):
+            raise InvalidJob(
+                f"the {what} has not been uploaded by {owner}", hint="submit the job again"
+            )
+
     async def _parse(
         self,
         request: pb.SubmitRequest | pb.CheckRequest | pb.PlanRequest,
@@ -246,8 +257,8 @@ class JobsService(JobsServicer):
             tenant=self._tenants.of(caller().owner),
             catalog=model.catalog,
             placement=placement,
-            workdir=submitted.workdir or None,
-            build=submitted.build,
+            workdir=reference(who.owner, submitted.workdir) if submitted.workdir else None,
+            build=reference(who.owner, submitted.build) if submitted.build else "",
             envs=dict(stated.envs),
             name=stated.name or None,
             containers=self._containers,
@@ -392,8 +403,9 @@ class JobsService(JobsServicer):
         request: pb.MissingBlobsRequest,
         context: Context,  # noqa: ARG002
     ) -> pb.MissingBlobsResponse:
-        """Answer which files a client still has to upload."""
-        return pb.MissingBlobsResponse(digests=await missing(self._store, request.digests))
+        """Answer which files a client still has to upload, whatever other users have."""
+        own = {reference(caller().owner, digest): digest for digest in request.digests}
+        return pb.MissingBlobsResponse(digests=[own[it] for it in await missing(self._store, own)])
 
     async def PutBlob(  # noqa: N802
         self,
@@ -411,7 +423,7 @@ class JobsService(JobsServicer):
             async for chunk in chunks:
                 yield chunk.data
 
-        await put_blob(self._store, first.digest, data())
+        await put_blob(self._store, reference(caller().owner, first.digest), data())
         return pb.PutBlobResponse()
 
 
