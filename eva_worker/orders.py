@@ -362,6 +362,7 @@ class Report:
             full. Then the failure does not count.
         ran_ms: For how long its program has run by CLOCK_MONOTONIC; `None` before it runs, and if
             that is not known.
+        not_stored: Which of its outputs and checkpoints are not stored, and why; empty for none.
     """
 
     key: TaskKey
@@ -374,6 +375,7 @@ class Report:
     message: str = ""
     blameless: bool = False
     ran_ms: int | None = None
+    not_stored: str = ""
 
 
 @dataclass(frozen=True, slots=True)

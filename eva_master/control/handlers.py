@@ -273,6 +273,8 @@ def _take(context: Context, instance: InstanceId, report: RunReport) -> None:
 
 
 def _noted(context: Context, run: TaskRun, report: RunReport) -> TaskRun:
+    if report.not_stored != run.not_stored:
+        run = replace(run, not_stored=report.not_stored)
     heard: Progress = run.progress
     if report.progress is not None:
         heard = report.progress.after(run.progress).heard(context.now, run.progress)

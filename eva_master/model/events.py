@@ -227,6 +227,7 @@ class RunReport:
         blameless: Whether it failed because of its instance, so that the failure does not count.
         ran_ms: For how long its program has run by a clock of the worker's that stands still while
             the machine sleeps; `None` before it runs, and from workers that do not tell.
+        not_stored: Which of its outputs and checkpoints are not stored, and why; empty for none.
     """
 
     run: RunId
@@ -240,6 +241,7 @@ class RunReport:
     message: str = ""
     blameless: bool = False
     ran_ms: int | None = None
+    not_stored: str = ""
 
 
 @dataclass(frozen=True, slots=True)

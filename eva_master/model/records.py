@@ -413,6 +413,8 @@ class TaskRun:
     batch_ppm: int = 0
     stored: Stored | None = None
     past: tuple[PastAttempt, ...] = ()
+    not_stored: str = ""
+    """Which outputs and checkpoints of its last attempt are not stored, and why, for the user."""
 
     @property
     def replica(self) -> int:

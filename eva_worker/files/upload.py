@@ -42,6 +42,7 @@ _MOST_COPIED = 5 << 30
 """Bytes that S3 copies in one request."""
 _MOST_NOTICES = 20
 """Lines about files that cannot be stored in the log of one attempt, for each agent."""
+_LONGEST_NOTICE = 300
 # From linux/falloc.h; Python has no name for them.
 _KEEP_SIZE, _PUNCH_HOLE = 1, 2
 _T = TypeVar("_T")
@@ -112,7 +113,7 @@ class Uploader:
         self._whole: dict[str, str] = saved.get("whole", {})
         self._last: dict[str, Any] = saved.get("last", {"generation": 0, "files": {}})
         self._refused: set[int] = set()
-        self._notices: set[str] = set()
+        self._notices: dict[str, None] = {}
         self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix=f"files of {key}")
         self._parallel = asyncio.Semaphore(_PARALLEL)
         self._remembering = asyncio.Lock()
@@ -157,6 +158,13 @@ class Uploader:
         files.
         """
         return self.generation or self._plain.kept
+
+    @property
+    def not_stored(self) -> str:
+        """What the user was told of what is not stored, in short; empty if nothing was."""
+        first = next(iter(self._notices), "")
+        more = len(self._notices) - 1
+        return f"{first[:_LONGEST_NOTICE]}; its log tells of {more} more" if more > 0 else first
 
     async def began_from(self, generation: int, plain: Origin = NOTHING) -> None:
         """Note the checkpoint that was restored: only newer ones are uploaded."""
@@ -334,7 +342,7 @@ class Uploader:
         """Tell the user of something that is not stored, once."""
         if line in self._notices or len(self._notices) >= _MOST_NOTICES:
             return
-        self._notices.add(line)
+        self._notices[line] = None
         self._log.warning("not stored", reason=line)
         if len(self._notices) == _MOST_NOTICES:
             line = f"{line} (there may be more that is not told)"

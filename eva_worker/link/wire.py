@@ -161,6 +161,7 @@ def task_report(report: Report) -> pb.TaskReport:
         stopped=report.stopped,
         blameless=report.blameless,
         ran_ms=report.ran_ms,
+        not_stored=_clean(report.not_stored),
     )
 
 

@@ -168,6 +168,7 @@ class Attempt:
             progress=self.progress,
             message=record.message,
             blameless=exited and record.blameless,
+            not_stored=record.not_stored or self._uploader.not_stored,
             ran_ms=record.ran_by_now_ms(),
         )
 
@@ -443,7 +444,8 @@ class Attempt:
                 lambda: self._finished.note(generation, self.progress),
                 subject=f"end of {self.key}",
             )
-        await self._update(stage=Stage.EXITED, generation=generation)
+        left_out = self._uploader.not_stored
+        await self._update(stage=Stage.EXITED, generation=generation, not_stored=left_out)
         self._uploader.close()
         self._log.info("files of the task are stored", generation=generation)
 
@@ -458,6 +460,7 @@ class Attempt:
             self._log.error("no more progress from this task", error=str(error))
 
     async def _upload_until(self, over: asyncio.Event) -> None:
+        left_out = ""
         while not await _happens(over, self._services.storage.upload_s):
             try:
                 await self._uploader.all(goes_on=lambda: not over.is_set())
@@ -468,6 +471,9 @@ class Attempt:
                 self._log.exception("upload failed")
             if self._uploader.kept > self._record.generation:
                 await self._update(generation=self._uploader.kept)
+            elif self._uploader.not_stored != left_out:
+                self._changed(self.report())
+            left_out = self._uploader.not_stored
 
     async def _end(self, message: str, *, ran: bool = False, blameless: bool = False) -> None:
         """End an attempt that the runtime does not know."""

@@ -77,6 +77,7 @@ class Record:
     message: str = ""
     refusal: str = ""
     blameless: bool = False
+    not_stored: str = ""
     began: Began | None = None
     ran_ms: int | None = None
 

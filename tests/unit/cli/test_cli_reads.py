@@ -159,8 +159,7 @@ def test_status_json_has_the_documented_shape(eva: Run) -> None:
         *("finished_ms", "exit_code", "failures", "tasks", "cost_usd", "cost_micro_usd"),
         *("no_packing_usd", "no_packing_micro_usd", "replicas_usd", "replicas_micro_usd"),
         *("remaining_ms", "remaining_estimated", "eta_ms", "pause"),
-        *("eta_earliest_ms", "eta_latest_ms", "estimate", "contradicted_duration"),
-        *("buying",),
+        *("eta_earliest_ms", "eta_latest_ms", "estimate", "contradicted_duration", "buying"),
         *("remaining_ms", "remaining_estimated", "eta_ms", "pause", "suspension"),
     }
     assert (job["cost_usd"], job["cost_micro_usd"]) == (1.234567, 1_234_567)
@@ -170,6 +169,7 @@ def test_status_json_has_the_documented_shape(eva: Run) -> None:
         "replica": None,
         "why": None,
         "outputs_of": None,
+        "not_stored": None,
         "name": None,
         "state": "running",
         "workload": "resnet18-imagenet",

@@ -1390,6 +1390,7 @@ class Task(google.protobuf.message.Message):
     REPLICA_FIELD_NUMBER: builtins.int
     WHY_FIELD_NUMBER: builtins.int
     OUTPUTS_OF_FIELD_NUMBER: builtins.int
+    NOT_STORED_FIELD_NUMBER: builtins.int
     index: builtins.int
     name: builtins.str
     state: builtins.str
@@ -1427,6 +1428,8 @@ class Task(google.protobuf.message.Message):
     """Why the task was given that run, or why a run of a task with several is over without success."""
     outputs_of: builtins.int
     """Of a task's own run: the extra run whose outputs are the task's; 0 if its own are."""
+    not_stored: builtins.str
+    """Outputs or checkpoints of its last attempt that are not stored, and why; empty for none."""
     @property
     def metrics(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.float]: ...
     @property
@@ -1464,9 +1467,10 @@ class Task(google.protobuf.message.Message):
         replica: builtins.int = ...,
         why: builtins.str = ...,
         outputs_of: builtins.int = ...,
+        not_stored: builtins.str = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_eta_earliest_ms", b"_eta_earliest_ms", "_eta_latest_ms", b"_eta_latest_ms", "_eta_ms", b"_eta_ms", "_exit_code", b"_exit_code", "_remaining_ms", b"_remaining_ms", "eta_earliest_ms", b"eta_earliest_ms", "eta_latest_ms", b"eta_latest_ms", "eta_ms", b"eta_ms", "exit_code", b"exit_code", "remaining_ms", b"remaining_ms", "suspension", b"suspension"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_eta_earliest_ms", b"_eta_earliest_ms", "_eta_latest_ms", b"_eta_latest_ms", "_eta_ms", b"_eta_ms", "_exit_code", b"_exit_code", "_remaining_ms", b"_remaining_ms", "attempt", b"attempt", "eta_earliest_ms", b"eta_earliest_ms", "eta_latest_ms", b"eta_latest_ms", "eta_ms", b"eta_ms", "exit_code", b"exit_code", "failures", b"failures", "generation", b"generation", "index", b"index", "instance", b"instance", "metrics", b"metrics", "moves", b"moves", "name", b"name", "normalised", b"normalised", "outputs_of", b"outputs_of", "pool", b"pool", "rate", b"rate", "reason", b"reason", "remaining_estimated", b"remaining_estimated", "remaining_ms", b"remaining_ms", "replica", b"replica", "state", b"state", "steps", b"steps", "suspension", b"suspension", "target", b"target", "total_steps", b"total_steps", "waiting_for", b"waiting_for", "why", b"why", "workload", b"workload"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_eta_earliest_ms", b"_eta_earliest_ms", "_eta_latest_ms", b"_eta_latest_ms", "_eta_ms", b"_eta_ms", "_exit_code", b"_exit_code", "_remaining_ms", b"_remaining_ms", "attempt", b"attempt", "eta_earliest_ms", b"eta_earliest_ms", "eta_latest_ms", b"eta_latest_ms", "eta_ms", b"eta_ms", "exit_code", b"exit_code", "failures", b"failures", "generation", b"generation", "index", b"index", "instance", b"instance", "metrics", b"metrics", "moves", b"moves", "name", b"name", "normalised", b"normalised", "not_stored", b"not_stored", "outputs_of", b"outputs_of", "pool", b"pool", "rate", b"rate", "reason", b"reason", "remaining_estimated", b"remaining_estimated", "remaining_ms", b"remaining_ms", "replica", b"replica", "state", b"state", "steps", b"steps", "suspension", b"suspension", "target", b"target", "total_steps", b"total_steps", "waiting_for", b"waiting_for", "why", b"why", "workload", b"workload"]) -> None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_eta_earliest_ms", b"_eta_earliest_ms"]) -> typing.Literal["eta_earliest_ms"] | None: ...
     @typing.overload

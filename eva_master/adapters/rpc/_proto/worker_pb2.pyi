@@ -553,6 +553,7 @@ class TaskReport(google.protobuf.message.Message):
     STOPPED_FIELD_NUMBER: builtins.int
     BLAMELESS_FIELD_NUMBER: builtins.int
     RAN_MS_FIELD_NUMBER: builtins.int
+    NOT_STORED_FIELD_NUMBER: builtins.int
     run_id: builtins.str
     attempt: builtins.int
     phase: global___Phase.ValueType
@@ -572,6 +573,8 @@ class TaskReport(google.protobuf.message.Message):
     """For how long its program has run, in milliseconds, by a clock that stands still while the
     machine sleeps; absent before it runs, and from an agent that does not say.
     """
+    not_stored: builtins.str
+    """Outputs or checkpoints of the attempt that are not stored, and why; empty for none."""
     @property
     def progress(self) -> global___Sample: ...
     def __init__(
@@ -588,9 +591,10 @@ class TaskReport(google.protobuf.message.Message):
         stopped: builtins.bool = ...,
         blameless: builtins.bool = ...,
         ran_ms: builtins.int | None = ...,
+        not_stored: builtins.str = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_ran_ms", b"_ran_ms", "progress", b"progress", "ran_ms", b"ran_ms"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_ran_ms", b"_ran_ms", "attempt", b"attempt", "blameless", b"blameless", "exit_code", b"exit_code", "generation", b"generation", "message", b"message", "never_started", b"never_started", "phase", b"phase", "progress", b"progress", "ran_ms", b"ran_ms", "run_id", b"run_id", "stopped", b"stopped"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_ran_ms", b"_ran_ms", "attempt", b"attempt", "blameless", b"blameless", "exit_code", b"exit_code", "generation", b"generation", "message", b"message", "never_started", b"never_started", "not_stored", b"not_stored", "phase", b"phase", "progress", b"progress", "ran_ms", b"ran_ms", "run_id", b"run_id", "stopped", b"stopped"]) -> None: ...
     def WhichOneof(self, oneof_group: typing.Literal["_ran_ms", b"_ran_ms"]) -> typing.Literal["ran_ms"] | None: ...
 
 global___TaskReport = TaskReport

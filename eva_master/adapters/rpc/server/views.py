@@ -223,6 +223,7 @@ def task(model: ReadModel, of: Job, run: TaskRun, outlook: Outlook, now: Millis)
         replica=run.replica,
         why=run.why if run.state in TERMINAL_RUN else reason(run.why, of.merging, run.replica),
         outputs_of=run.outputs_of,
+        not_stored=run.not_stored,
         failures=run.failures,
         reason=run.reason,
         exit_code=None if run.exit_code is None else shell_code(run.exit_code),

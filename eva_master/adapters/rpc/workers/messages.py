@@ -192,6 +192,7 @@ def _report(message: pb.TaskReport) -> RunReport:
         else None,
         message=_text(message.message),
         blameless=message.blameless,
+        not_stored=_text(message.not_stored),
         ran_ms=message.ran_ms
         if message.HasField("ran_ms") and message.ran_ms < MOST_COUNT
         else None,

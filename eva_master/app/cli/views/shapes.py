@@ -105,6 +105,7 @@ def task(message: Task) -> Shape:
         "exit_code": message.exit_code if message.HasField("exit_code") else None,
         "moves": message.moves,
         "checkpoint": message.generation or None,
+        "not_stored": message.not_stored or None,
         "steps": message.steps,
         "total_steps": message.total_steps or None,
         "steps_per_second": message.rate or None,

@@ -187,6 +187,8 @@ def task(message: Job, one: Task, now: int) -> RenderableType:
         rows.append(("moves", str(one.moves)))
     if one.generation:
         rows.append(("checkpoint", str(one.generation)))
+    if one.not_stored:
+        rows.append(("not stored", plain(one.not_stored)))
     if one.steps or one.total_steps:
         rows.append(("steps", steps(one)))
     if one.outputs_of:
@@ -258,7 +260,7 @@ def _note(task: Task) -> str:
     """What there is to say of a task's run in words."""
     if task.outputs_of:
         return f"its outputs are those of {task.index}+{task.outputs_of}: {plain(task.why)}"
-    return plain(task.waiting_for or task.why or _failed(task))
+    return plain(task.waiting_for or task.why or _failed(task) or task.not_stored)
 
 
 def _failed(one: Task) -> str:
