@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -23,6 +25,9 @@ _TOKEN = re.compile(r"[!-~]+")
 _TOKEN_KEYS = ("token", "token_file")
 _OTHERS = 0o077
 _HOW = "start a master with `eva up`, or name the settings file that you were given in EVA_CONFIG"
+_ELSEWHERE = "last-client"
+"""File of the user's state directory: where the newest `eva up` with another one left its."""
+_LONGEST_PATH = 4_096
 
 
 def _check_token(token: SecretStr) -> SecretStr:
@@ -55,7 +60,7 @@ class ClientConfig(BaseConfig):
             InvalidConfig: Nothing names them, or they cannot be read.
         """
         if self.ca_file is None:
-            raise InvalidConfig("no ca_file is set, so the master cannot be verified", hint=_HOW)
+            raise InvalidConfig("no ca_file is set, so the master cannot be verified", hint=_how())
         data = _read(self.ca_file, "ca_file")
         if b"-----BEGIN CERTIFICATE-----" not in data:
             raise InvalidConfig(
@@ -75,6 +80,8 @@ class ClientConfig(BaseConfig):
             return self.token.get_secret_value()
         if self.token_file is None:
             return ""
+        if _is_empty(self.token_file):
+            raise InvalidConfig(f"token_file: {self.token_file} is empty")
         _see_that_it_is_private(self.token_file)
         text = _read(self.token_file, "token_file").decode(errors="replace").strip()
         if not _TOKEN.fullmatch(text):
@@ -94,6 +101,41 @@ def client_file() -> Path | None:
     return next((file for file in candidates if file.is_file()), None)
 
 
+def remember_client_file(file: Path) -> None:
+    """Note where a cluster of this user's has left its settings, for who looks for them later."""
+    directory = user_state_dir()
+    if file.parent == directory:
+        return
+    with contextlib.suppress(OSError):
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        (directory / _ELSEWHERE).write_text(f"{file}\n", encoding="utf-8")
+
+
+def _how() -> str:
+    """How the command finds a master."""
+    try:
+        with (user_state_dir() / _ELSEWHERE).open(encoding="utf-8") as file:
+            elsewhere = Path(file.read(_LONGEST_PATH).strip())
+        there = elsewhere.is_absolute() and elsewhere.is_file()
+    except (OSError, ValueError):
+        return _HOW
+    if not there:
+        return _HOW
+    told = f"the last `eva up` of yours has its state in {elsewhere.parent}"
+    return f"{told}: export EVA_CONFIG={shlex.quote(str(elsewhere))}"
+
+
+def _see_that_it_is_there(file: Path) -> None:
+    """Say of a cluster's settings that are not written yet what they wait for."""
+    if file.name != CLIENT_FILE or file.exists():
+        return
+    raise InvalidConfig(
+        f"{file} is not there",
+        hint="`eva up` writes it once the cluster is up: wait a moment if it is being started, "
+        f"else `eva up --state-dir {shlex.quote(str(file.parent))}`",
+    )
+
+
 def user_config_dir() -> Path:
     """The directory of the user's own settings, which need not exist."""
     home = os.environ.get("XDG_CONFIG_HOME") or str(Path.home() / ".config")
@@ -110,6 +152,8 @@ def load_client_config(flags: Mapping[str, Any] | None = None) -> ClientConfig:
             by others.
     """
     file = client_file()
+    if file is not None:
+        _see_that_it_is_there(file)
     layers = Layers(ClientConfig, file=file, flags=flags or {}, exclusive=_TOKEN_KEYS)
     config = layers.settings()
     if file is None:
@@ -129,6 +173,13 @@ def _read(file: Path, key: str) -> bytes:
         return file.read_bytes()
     except OSError as failure:
         raise InvalidConfig(f"{key}: {file} cannot be read: {failure.strerror}") from failure
+
+
+def _is_empty(file: Path) -> bool:
+    try:
+        return file.stat().st_size == 0
+    except OSError:
+        return False
 
 
 def _see_that_it_is_private(file: Path) -> None:

@@ -123,6 +123,10 @@ class CloudProvider(ABC):
         """Whether the settings name a directory that all instances share."""
         return False
 
+    def has_nominal_gpus(self, config: MasterConfig) -> bool:  # noqa: ARG002
+        """Whether instances have GPUs by their type alone, and tasks find none."""
+        return False
+
     @abstractmethod
     def runs_containers(self, config: MasterConfig) -> bool:
         """Whether jobs may name container images."""

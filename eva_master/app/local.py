@@ -12,7 +12,7 @@ from rich.console import Console
 
 from eva_master.adapters.rpc.server.ports import Ports
 from eva_master.app import logs
-from eva_master.app.client import CLIENT_FILE, client_file
+from eva_master.app.client import CLIENT_FILE, client_file, remember_client_file
 from eva_master.app.clouds import cloud_of
 from eva_master.app.config import MasterConfig
 from eva_master.app.master import ended, serve
@@ -47,6 +47,7 @@ def run_up(config: MasterConfig) -> None:
         console.print(
             f"[bold green]Eva is up[/] at {host}:{ports.users}; state in {config.state_dir}"
         )
+        remember_client_file(config.state_dir.absolute() / CLIENT_FILE)
         if told := client_settings(config):
             # On one line, so that it can be copied.
             console.print(f"In other terminals:  {told}", markup=False, soft_wrap=True)

@@ -19,20 +19,23 @@ _DEEPEST = 4
 
 
 def configure(cluster: str) -> None:
-    """Set up logging for this process. Every line has the cluster's name."""
+    """Set up logging for this process. Every line has the cluster's name, but on a terminal."""
     terminal = sys.stderr.isatty()
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
             structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.TimeStamper(
+                fmt="%H:%M:%S" if terminal else "iso", utc=not terminal
+            ),
             structlog.processors.format_exc_info,
             bounded,
             *((_harmless, structlog.dev.ConsoleRenderer()) if terminal else (_JSON,)),
         ],
         logger_factory=structlog.PrintLoggerFactory(cast("TextIO", UnfailingStderr())),
     )
-    structlog.contextvars.bind_contextvars(cluster=cluster)
+    if not terminal:
+        structlog.contextvars.bind_contextvars(cluster=cluster)
 
 
 class UnfailingStderr:
@@ -53,6 +56,8 @@ class UnfailingStderr:
             sys.stderr.flush()
 
 
+_STAMP = structlog.processors.TimeStamper(fmt="iso", utc=True)
+_STAMP_FOR_PEOPLE = structlog.processors.TimeStamper(fmt="%H:%M:%S", utc=False)
 _JSON = structlog.processors.JSONRenderer()
 
 

@@ -238,6 +238,7 @@ class Master:
                 inputs=InputRoots(config.input_roots, config.objects_url),
                 tasks_per_job=config.limits.tasks_per_job,
                 shared=self._provider.shares_storage(config),
+                nominal_gpus=self._provider.has_nominal_gpus(config) and not self._other_cloud,
             ),
             cluster=ClusterService(
                 gateway=self._gateway,

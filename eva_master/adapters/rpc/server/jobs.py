@@ -30,7 +30,7 @@ from eva_master.adapters.rpc.server.references import (
     only_job,
 )
 from eva_master.adapters.rpc.server.shown.buying import notes_on
-from eva_master.adapters.rpc.server.shown.storage import notes_on_storage
+from eva_master.adapters.rpc.server.shown.storage import notes_on_gpus, notes_on_storage
 from eva_master.adapters.rpc.workers.sessions import WorkerSessions
 from eva_master.model.accounting.tenants import TenantRules
 from eva_master.model.errors import InvalidJob, NotFound
@@ -81,6 +81,7 @@ class JobsService(JobsServicer):
         tenants: Who belongs to which tenant.
         tasks_per_job: How many tasks a job may have.
         shared: Whether the settings name a directory that all instances share.
+        nominal_gpus: Whether tasks find no GPUs, whatever their instances have by their type.
     """
 
     def __init__(
@@ -97,6 +98,7 @@ class JobsService(JobsServicer):
         inputs: InputRoots | None = None,
         tasks_per_job: int = MOST_TASKS,
         shared: bool = False,
+        nominal_gpus: bool = False,
     ) -> None:
         self._gateway = gateway
         self._sessions = sessions
@@ -113,6 +115,7 @@ class JobsService(JobsServicer):
         self._inputs = inputs
         self._tasks_per_job = tasks_per_job
         self._shared = shared
+        self._nominal_gpus = nominal_gpus
 
     # -- commands --------------------------------------------------------------------------------
 
@@ -160,6 +163,7 @@ class JobsService(JobsServicer):
         short = (await self._gateway.model()).partitions.home(spec.partition).short
         doubts = () if short is None else short.doubts(spec)
         notes = (*doubts, *notes_on(spec), *notes_on_storage(spec, shared=self._shared))
+        notes += notes_on_gpus(spec, nominal=self._nominal_gpus)
         return pb.SubmitResponse(job_id=reply.job or "", notes=notes)
 
     async def Check(  # noqa: N802

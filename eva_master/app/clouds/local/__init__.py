@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import click
@@ -51,7 +52,10 @@ class _Local(CloudProvider):
     def prepare(self, config: MasterConfig, tell: Callable[[str], None]) -> Prepared:
         from eva_master.app.clouds.local.containers import settled
 
-        return Prepared(*settled(config, tell))
+        prepared, told = settled(config, tell)
+        if self.has_nominal_gpus(prepared):
+            told += " This machine has no GPUs: those of emulated instances are nominal."
+        return Prepared(prepared, told)
 
     def catalog(self, config: MasterConfig) -> Catalog:
         from eva_master.app.clouds.local.offerings import local_catalog
@@ -67,6 +71,9 @@ class _Local(CloudProvider):
         most = min(settings.limits.instances, section_of(config).max_instances)
         limits = replace(settings.limits, instances=most)
         return replace(settings, unwanted_ms=0, rebalance_ms=0, limits=limits)
+
+    def has_nominal_gpus(self, config: MasterConfig) -> bool:  # noqa: ARG002
+        return not any(Path("/dev").glob("nvidia[0-9]*"))
 
     def runs_containers(self, config: MasterConfig) -> bool:
         from eva_master.app.clouds.local.section import section_of

@@ -1,4 +1,4 @@
-"""What users should know of the storage that their jobs name."""
+"""What users should know of the storage and the devices that their jobs name."""
 
 from __future__ import annotations
 
@@ -23,6 +23,22 @@ def notes_on_storage(spec: JobSpec, *, shared: bool) -> tuple[str, ...]:
         "`$EVA_STORAGE/shared` is only there on instances that share a directory (the worker's"
         " --storage-mount), and the settings name none. Files go from one job to the next by"
         " `storage: {inputs: {NAME: job:JOB/outputs}}`",
+    )
+
+
+def notes_on_gpus(spec: JobSpec, *, nominal: bool) -> tuple[str, ...]:
+    """Tell of GPUs that tasks will not find.
+
+    Args:
+        spec: The job.
+        nominal: Whether instances have GPUs by their type alone.
+    """
+    wanted = any(demand.gpus for task in different(spec.tasks) for _, demand in task.demand)
+    if not (nominal and wanted):
+        return ()
+    return (
+        "the GPUs of this cluster are nominal: its instances are emulated on a machine without any,"
+        " so the job is planned and priced with GPUs, and its program finds none",
     )
 
 
