@@ -56,20 +56,20 @@ def program(worker: Worker, text: str) -> str:
     return f"{PYTHON} {shlex.quote(str(path))}"
 
 
-async def test_a_poisonous_generation_ends_with_its_task(
+async def test_a_number_that_is_too_large_is_no_generation(
     worker: Worker, master: FakeMaster
 ) -> None:
+    """It is a directory like any other: kept under its name, and counted like any other."""
     poison = f'mkdir "$EVA_CHECKPOINT_DIR"/{POISON}'
-    worker.order(f"{poison}; until [ -e go ]; do sleep 0.02; done; exit 3")
-    log = worker.path() / "log"
-    await until(lambda: log.exists() and POISON in log.read_text())
+    worker.order(f"{poison}; touch up; until [ -e go ]; do sleep 0.02; done; exit 3")
+    await until((worker.path() / "work" / "up").exists)
     (worker.path() / "work" / "go").touch()
     report = await master.phase(RUN, 1, pb.PHASE_EXITED)
-    assert (report.exit_code, report.generation) == (3, 0)
+    assert (report.exit_code, report.generation) == (3, 1)
     worker.order('ls "$EVA_CHECKPOINT_DIR"', attempt=2)
     report = await master.phase(RUN, 2, pb.PHASE_EXITED)
-    assert (report.exit_code, report.generation) == (0, 0)
-    assert (worker.path(attempt=2) / "log").read_text() == ""
+    assert (report.exit_code, report.generation) == (0, 1)
+    assert (worker.path(attempt=2) / "log").read_text() == f"{POISON}\n"
 
 
 @pytest.mark.parametrize(
@@ -144,7 +144,7 @@ async def test_a_container_gets_nothing_of_its_host(
         exit 3
     """)
     log = container.path() / "log"
-    await until(lambda: log.exists() and POISON in log.read_text())
+    await until(lambda: log.exists() and "'00000001' is not stored" in log.read_text())
     sessions = len(master.sessions)
     agent = container.agent()
     assert agent
@@ -153,7 +153,7 @@ async def test_a_container_gets_nothing_of_its_host(
     await until(socket_path(container.path()).is_socket)
     (container.path() / "work" / "go").touch()
     report = await master.phase(RUN, 1, pb.PHASE_EXITED)
-    assert (report.exit_code, report.generation) == (3, 0)
+    assert (report.exit_code, report.generation) == (3, 1)
     stored = [path for path in master.store.rglob("*") if path.is_file()]
     assert not [path for path in stored if "the host's own" in path.read_text()]
     assert (host / "secret").stat().st_mode & 0o777 == 0o600
