@@ -82,17 +82,17 @@ def _gang(name: str, steps: int) -> DemoJob:
 # A first job starts a planning round at once. Those that arrive within the shortest time between
 # two rounds share the next one, in which they can be packed together.
 FIRST_WAVE = (
-    DemoJob("graph", "graph_rank", {"STEPS": "1000", "NODES": "100000"}),
-    _mlp("mlp-a", 4_000),
-    _shell("shell-a", 500),
+    DemoJob("graph", "graph_rank", {"STEPS": "600", "NODES": "100000"}),
+    _mlp("mlp-a", 3_000),
+    _shell("shell-a", 400),
     _stream("stream-a", 320),
     _stream("stream-b", 400),
 )
 SECOND_WAVE = (
-    _mlp("mlp-b", 4_500),
-    _shell("shell-b", 500),
-    _shell("shell-c", 500),
-    _gang("gang", 3_000),
+    _mlp("mlp-b", 3_500),
+    _shell("shell-b", 400),
+    _shell("shell-c", 400),
+    _gang("gang", 2_500),
 )
 READERS = ("stream-a", "stream-b")
 """Compete for the link of an instance if they share one."""

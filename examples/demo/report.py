@@ -11,6 +11,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from eva_master.app.cli.views import bills, shapes, tables
+from eva_master.app.cli.views.grid import Grid
 from eva_master.app.cli.views.words import money, share
 from examples.demo.story import Picture, Resumption, figures
 
@@ -59,7 +60,10 @@ class Report:
         )
 
     def _resumptions(self) -> RenderableType:
-        table = tables.grid("JOB", "MOVE", "BEFORE THE STOP", "CHECKPOINT", "AFTER THE RESUME")
+        texts = ("MOVE", "BEFORE THE STOP", "AFTER THE RESUME")
+        table = Grid(
+            *("JOB", "MOVE", "BEFORE THE STOP", "CHECKPOINT", "AFTER THE RESUME"), notes=texts
+        )
         for job, group in groupby(self.resumptions, key=lambda one: one.job):
             found = list(group)
             ways = [" to ".join(move) for move in pairwise(self.places[job])]
@@ -71,9 +75,10 @@ class Report:
         return table
 
     def _jobs(self) -> RenderableType:
-        table = tables.grid(
+        table = Grid(
             *("JOB", "STATE", "MOVES", "COST", "NO PACKING", "SAVED", "FINAL METRICS"),
             right=("MOVES", "COST", "NO PACKING", "SAVED"),
+            notes=("FINAL METRICS",),
         )
         for job in self.last.jobs:
             cost, alone = job.cost_micro_usd, job.no_packing_micro_usd

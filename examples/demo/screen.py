@@ -8,12 +8,14 @@ from typing import Self
 
 from rich.console import Console, RenderableType
 from rich.live import Live
-from rich.padding import Padding
 from rich.text import Text
 
 from eva_master.adapters.rpc.messages import ClusterState
 from eva_master.app.cli.views import live
 from examples.demo.story import Picture
+
+_INDENT = " " * 6
+"""Of what a command answers."""
 
 
 class Screen:
@@ -54,7 +56,11 @@ class Screen:
     def answer(self, command: str, answer: RenderableType) -> None:
         """Show a command and its output, as if the user had typed it."""
         self.say(f"$ {command}")
-        self._console.print(Padding(answer, (0, 0, 0, 6), expand=False))
+        options = self._console.options.update_width(self._console.width - len(_INDENT))
+        for segments in self._console.render_lines(answer, options, pad=False):
+            line = Text.assemble(_INDENT, *((it.text, it.style or "") for it in segments))
+            line.rstrip()
+            self._console.print(line)
 
     def show(self, picture: Picture) -> None:
         """Draw the cluster's instances and tasks."""

@@ -19,12 +19,14 @@ import docker
 import psutil
 import pytest
 import yaml
-from rich.console import Console
+from rich.console import Console, Group
+from rich.text import Text
 
 from eva_master.adapters.rpc.messages import Bill, ClusterState, Instance, Job, Task
 from examples.demo.__main__ import next_steps
 from examples.demo.jobs import FIRST_WAVE, READERS, SECOND_WAVE
 from examples.demo.report import Report
+from examples.demo.screen import Screen
 from examples.demo.story import Picture, Point, Story, resumptions
 from tests.fakes.paths import short_tempdir
 
@@ -231,6 +233,19 @@ def test_what_people_see_at_the_end_can_be_printed() -> None:
     console = Console(record=True, width=100, file=io.StringIO())
     console.print(Report(picture, (), {"a": ["c7i.large"]}, took_s=1.0, contained=False).show())
     assert "cost $0.00" in console.export_text()
+
+
+@pytest.mark.parametrize("width", [40, 10_000])
+def test_what_a_command_answers_is_indented_and_as_wide_as_it_is(width: int) -> None:
+    """A pipe is wider than any table."""
+    console = Console(width=width, file=io.StringIO(), color_system=None)
+    Screen(console).answer("eva explain a", Group(Text("it pays " * 6), Text("so it moves")))
+    assert isinstance(console.file, io.StringIO)
+    first, *lines = console.file.getvalue().splitlines()
+    assert first.endswith("$ eva explain a")
+    assert all(line.startswith("      ") and line == line.rstrip() for line in lines)
+    assert " ".join(line.strip() for line in lines) == "it pays " * 6 + "so it moves"
+    assert max(map(len, lines)) <= min(width, 54)
 
 
 def test_resumptions_are_read_off_the_log() -> None:
