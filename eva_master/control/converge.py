@@ -355,8 +355,10 @@ def _start_gang(context: Context, job: Job, group: list[TaskRun]) -> None:
     context.put_job(replace(job, attempt=attempt, meeting=meeting, resume=None))
     gangs.forget(context, job.id)
     first = group[0]
-    # Checkpoints without a generation are of a program without the SDK: its agents choose the copy.
-    plain = job.resume is None and not any(stored.values())
+    plain = 0
+    if job.resume is None and not any(stored.values()):
+        # Checkpoints without a generation are of a program without the SDK: agents choose the copy.
+        plain = max(run.generation for run in group)
     for run, share in zip(group, shares, strict=True):
         origin = origins[run.id]
         # Who joins goes on from the others' work, which the first member tells of.
@@ -364,7 +366,7 @@ def _start_gang(context: Context, job: Job, group: list[TaskRun]) -> None:
         known = replace(run, progress=teller.progress, work_ms=teller.work_ms)
         context.put_run(
             replace(
-                _started(context, known, attempt, run.generation if plain else origin.resume),
+                _started(context, known, attempt, plain or origin.resume),
                 resume=origin.resume,
                 checkpoint_of=origin.checkpoint_of,
                 batch_ppm=share,

@@ -13,12 +13,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from eva_worker.errors import UnstorableFile
+from eva_worker.files import CONTAINER_HOME
 from eva_worker.files.beneath import MOST_ENTRIES, Directory, Found, Listing, open_inside
 
 _ROOTS = ("storage/outputs", "checkpoints", "work")
 """The task's own directories, to which links may lead."""
-_CONTAINER = "/eva"
-"""Where containers have them."""
 
 
 @dataclass(slots=True)
@@ -110,7 +109,7 @@ def _resolved(home: Directory, place: str, target: str) -> tuple[str | None, os.
     own = str(Path(f"/proc/self/fd/{home.fd}").readlink())
     if posixpath.isabs(target):
         absolute = posixpath.normpath(target)
-        above = next((it for it in (own, _CONTAINER) if absolute.startswith(f"{it}/")), None)
+        above = next((it for it in (own, CONTAINER_HOME) if absolute.startswith(f"{it}/")), None)
         path = "" if above is None else absolute.removeprefix(f"{above}/")
     else:
         path = posixpath.normpath(posixpath.join(posixpath.dirname(place), target))

@@ -8,7 +8,7 @@ import os
 import posixpath
 import re
 import stat
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -85,17 +85,21 @@ EMPTY = state_of(Listing())
 """The state of a directory without plain files."""
 
 
-def inside(path: str, target: str, root: str) -> str | None:
+def inside(path: str, target: str, roots: Sequence[str] = ()) -> str | None:
     """The relative target of a link that leads to a path in its tree, `None` for another one.
 
     Args:
         path: The link's, relative to the tree.
         target: What it says.
-        root: The tree's absolute path, as the program has it.
+        roots: The absolute paths that the tree may have for the program.
     """
     above = posixpath.dirname(path)
     if posixpath.isabs(target):
-        below = posixpath.relpath(posixpath.normpath(target), root)
+        whole = f"{posixpath.normpath(target)}/"
+        root = next((it for it in roots if whole.startswith(f"{it}/")), None)
+        if root is None:
+            return None
+        below = posixpath.normpath(whole.removeprefix(f"{root}/") or ".")
         target = posixpath.relpath(below, above or ".")
     else:
         below = posixpath.normpath(posixpath.join(above, target))
@@ -139,7 +143,7 @@ def read(data: bytes) -> Contents:
         if not relative(path) or "\0" in path:
             raise BadOrder(f"outside its directory: {path[:200]!r}")
     for path, target in links.items():
-        if "\0" in target or posixpath.isabs(target) or inside(path, target, "/") is None:
+        if "\0" in target or posixpath.isabs(target) or inside(path, target) is None:
             raise BadOrder(f"a link that leaves its directory: {path[:200]!r}")
     known = type(steps) is int and 0 <= steps <= MOST_STEPS
     return Contents(files, directories, links, times, steps if known else 0)

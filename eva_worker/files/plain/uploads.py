@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from eva_worker.errors import BadOrder, Missing, UnstorableFile
+from eva_worker.files import CONTAINER_HOME
 from eva_worker.files.beneath import Directory, Found, Listing, require_own, vanishing
 from eva_worker.files.download import MOST_LISTED, FileEntry, each
 from eva_worker.files.objects import Objects
@@ -220,10 +221,10 @@ class PlainUploads:
         directories = [it for it in listing.directories if self._can_be_listed(it.path)]
         times = {it.path: it.status.st_mtime_ns for it in (*listing.files, *directories)}
         present = {it.path for it in files} | {it.path for it in directories}
-        root = str(self._home / "checkpoints")
+        roots = [f"{home}/checkpoints" for home in (self._home, CONTAINER_HOME)]
         links = {}
         for path, said in listing.links.items():
-            target = contents.inside(path, said, root)
+            target = contents.inside(path, said, roots)
             if target is None:
                 self._leave_out(path, "it is a link that leads out of $EVA_CHECKPOINT_DIR")
             elif self._can_be_listed(path) and self._can_be_listed(target):

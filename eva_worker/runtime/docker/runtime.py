@@ -28,6 +28,7 @@ from docker.errors import APIError, NotFound
 from docker.types import DeviceRequest, LogConfig, Mount
 
 from eva_worker.errors import BadOrder, InstanceFailed, RuntimeUnavailable, StartFailed
+from eva_worker.files import CONTAINER_HOME
 from eva_worker.isolation import Isolation, hand_over, let_in
 from eva_worker.orders import TaskKey
 from eva_worker.process.durable_files import FULL, read_json, write_json
@@ -71,12 +72,12 @@ _ENGINE_FAILS = (
     "transport is closing",
 )
 _USER = "eva"
-_WORK, _LOG, _SOCKET = "/eva/work", "/eva/log", "/eva/run"
+_WORK, _LOG, _SOCKET = (f"{CONTAINER_HOME}/{name}" for name in ("work", "log", "run"))
 # Variables that name a directory, and its path in the container.
 _DIRECTORIES = {
-    "EVA_STORAGE": "/eva/storage",
-    "EVA_CHECKPOINT_DIR": "/eva/checkpoints",
-    "EVA_MERGE_DIR": "/eva/merge",
+    "EVA_STORAGE": f"{CONTAINER_HOME}/storage",
+    "EVA_CHECKPOINT_DIR": f"{CONTAINER_HOME}/checkpoints",
+    "EVA_MERGE_DIR": f"{CONTAINER_HOME}/merge",
 }
 
 _ASKED = "/dev/shm/.eva-asked"  # noqa: S108 - in the container

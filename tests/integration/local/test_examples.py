@@ -66,7 +66,8 @@ def test_resumes_exactly_after_sigterm(
     task = Task(whole.name, tmp_path / "task", agent)
 
     stopped = task.run(stop_midway=True)
-    assert stopped.code == 0, stopped.printed
+    # A loop over an `EvaIterator` ends the program; the shell script ends by itself.
+    assert stopped.code == (0 if whole.name == "shell_wordcount" else 143), stopped.printed
     assert "done:" not in stopped.printed
     assert not task.results()
     assert 0 < stopped.report.steps < whole.steps

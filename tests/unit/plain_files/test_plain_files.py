@@ -117,6 +117,8 @@ async def test_a_stopped_program_finds_its_files_as_they_stood(attempt: Make) ->
     (first.directory / "nothing").touch()
     (first.directory / "best.ckpt").symlink_to("checkpoint-5/model.bin")
     (first.directory / "latest").symlink_to(first.directory / "10")
+    (first.directory / "10" / "self").symlink_to("/eva/checkpoints/10/weights")
+    (first.directory / "10" / "top").symlink_to("/eva/checkpoints")
     (first.directory / "half.tmp").write_text("not renamed yet")
     (first.directory / "10" / "weights").chmod(0o640)
     (first.directory / "empty").chmod(0o700)
@@ -127,7 +129,11 @@ async def test_a_stopped_program_finds_its_files_as_they_stood(attempt: Make) ->
     assert (first.uploader.kept, first.told) == (1, [])
 
     second = await attempt(2).begin()
-    assert second.tree() == before | {"latest": "-> 10"}
+    assert second.tree() == before | {
+        "latest": "-> 10",
+        "10/self": "-> weights",
+        "10/top": "-> ..",
+    }
     assert (second.directory / "10" / "weights").stat().st_mode & 0o777 == 0o640
     assert (second.directory / "empty").stat().st_mode & 0o777 == 0o700
     assert (second.directory / "last.ckpt").stat().st_mtime_ns == 10**18 + 5
@@ -305,6 +311,7 @@ async def test_what_cannot_be_kept_is_told_and_the_rest_is_kept(
     first.write("good", "good")
     (first.directory / "out").symlink_to(tmp_path / "host")
     (first.directory / "up").symlink_to("../log")
+    (first.directory / "beside").symlink_to("/eva/checkpoints-of-others/x")
     (first.directory / os.fsdecode(b"\xff")).write_text("not UTF-8")
     os.mkfifo(first.directory / "fifo")
     with (first.directory / "giant").open("wb") as file:
@@ -319,7 +326,7 @@ async def test_what_cannot_be_kept_is_told_and_the_rest_is_kept(
     await first.uploader.all(How.STOPPED)
     second = await attempt(2).begin()
     assert second.tree() == {"good": "good"}
-    for name in ("out", "up", "udcff", "fifo", "giant", "socket"):
+    for name in ("out", "up", "beside", "udcff", "fifo", "giant", "socket"):
         assert any(name in line and "is not stored" in line for line in first.told), name
     told = list(first.told)
     await first.uploader.all(How.STOPPED)
