@@ -262,6 +262,8 @@ class Order:
             directory.
         fork: How it and the other forks of its job are merged; `None` if it has none.
         outputs: Inputs that are outputs of earlier jobs, by their names.
+        origins: Task runs of ended jobs, the latest first: without a checkpoint of its own it
+            begins from the newest one of the first that has any, unless `resume` says from which.
     """
 
     run: str
@@ -286,6 +288,7 @@ class Order:
     outputs_stored: bool = False
     fork: Fork | None = None
     outputs: Mapping[str, JobOutputs] = field(default_factory=dict)
+    origins: tuple[str, ...] = ()
 
     @property
     def key(self) -> TaskKey:

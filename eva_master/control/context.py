@@ -354,6 +354,8 @@ class Context:
         over = state is RunState.SUCCEEDED
         if over and old is not None and old.state is not state:
             took = paces.took(run.id, run.work_ms)
+            if self.state.jobs[run.job].spec.origins_of(run.index):
+                took = 0  # An earlier job has done a part of its work.
             return run if self.settings.estimates is Estimates.OFF else replace(run, took_ms=took)
         anew = old is not None and 0 == run.work_ms < old.work_ms
         if old is not None and (anew or state in TERMINAL_RUN):

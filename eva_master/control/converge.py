@@ -347,8 +347,7 @@ def _start_gang(context: Context, job: Job, group: list[TaskRun]) -> None:
     if meeting is None:
         gangs.hold(context, job.id, gangs.NO_PORT)
         return
-    resume = gangs.decided(context, job, stored)
-    origins = gangs.origins([run.id for run in group], stored, resume)
+    origins = gangs.begin(context, job, [run.id for run in group], stored)
     shares = gangs.batch_shares(context, job, group)
     attempt = job.attempt + 1
     latest = {run.id for run in resizing.attempt(context, job)}

@@ -11,7 +11,7 @@ from eva_master.control.state.records import crew
 from eva_master.learning.speeds import batch_shares as shares
 from eva_master.model.actions import ListCheckpoints
 from eva_master.model.events import CheckpointsListed
-from eva_master.model.ids import JobId, Millis, RunId
+from eva_master.model.ids import JobId, Millis, RunId, run_id
 from eva_master.model.records import Job, Meeting, TaskRun
 from eva_master.model.states import RunState
 
@@ -85,7 +85,7 @@ def stored(context: Context, job: Job) -> dict[RunId, tuple[int, ...]] | None:
     same number from a later attempt. What is going is written down first: half removed, the rest
     might look like another decision.
     """
-    if job.attempt == 0:
+    if job.attempt == 0 and not _origins(job):
         return {}
     answer = context.listed.get(job.id)
     if answer is None:
@@ -119,7 +119,42 @@ def ask(context: Context, job: Job) -> None:
     if job.id not in context.asked and context.outbox.due(job.id, command, interval):
         number = context.asked[job.id] = context.state.count(listings=1).listings
         runs = tuple(run.id for run in context.state.members(job.id))
-        context.outbox.add(ListCheckpoints(number, job.id, runs, job.resume, returning))
+        context.outbox.add(
+            ListCheckpoints(number, job.id, runs, job.resume, returning, _origins(job))
+        )
+
+
+def _origins(job: Job) -> tuple[RunId, ...]:
+    """The members of ended jobs from whose checkpoints this one may begin, the latest job first."""
+    if job.spec.retry is None:
+        return ()
+    return tuple(
+        run_id(origin.job, index) for origin in job.spec.retry.origins for index in origin.tasks
+    )
+
+
+def begin(
+    context: Context, job: Job, members: Sequence[RunId], stored: Mapping[RunId, tuple[int, ...]]
+) -> dict[RunId, Origin]:
+    """What each member of the attempt begins from, see `origins`.
+
+    A job that does an ended one again begins from that one's checkpoint while it has none.
+    """
+    found = origins(members, stored, decided(context, job, stored))
+    if job.spec.retry is None or any(it.resume for it in found.values()):
+        return found
+    known = dict(context.listed[job.id].generations)
+    for origin in job.spec.retry.origins:
+        names = [run_id(origin.job, index) for index in origin.tasks]
+        earlier = {name: known.get(name, ()) for name in names}
+        if generation := common_generation(earlier):
+            owners = [name for name, those in earlier.items() if generation in those]
+            return {
+                member: Origin(generation, own if own in owners else owners[0])
+                for member in members
+                for own in [RunId(f"{origin.job}{member.removeprefix(job.id)}")]
+            }
+    return found
 
 
 def decided(context: Context, job: Job, stored: Mapping[RunId, tuple[int, ...]]) -> int:

@@ -39,7 +39,7 @@ def refusal(
             " at most (limits.priority)",
             hint="state a lower one, or have an operator submit it or raise the limit",
         )
-    owner, tasks, waits = spec.owner, len(spec.tasks), len(spec.depends_on)
+    owner, tasks, waits = spec.owner, spec.size, len(spec.depends_on)
     if tasks > limits.tasks_per_job:
         return LimitExceeded(
             f"the job has {tasks:,} tasks, and a job may have {limits.tasks_per_job:,}"

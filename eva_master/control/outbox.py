@@ -121,6 +121,7 @@ class Outbox:
             tasks=job.members,
             outputs_stored=job.spec.several_runs,
             fork=_fork_order(job, run),
+            origins=() if run.extra else job.spec.origins_of(run.index),
         )
 
     def _gang(self, run: TaskRun) -> Gang | None:

@@ -1,4 +1,4 @@
-"""Jobs that wait for others to succeed: they arrive, or end without ever having run."""
+"""Jobs that wait for others to succeed, or to end: they arrive, or end without ever having run."""
 
 from __future__ import annotations
 
@@ -35,8 +35,9 @@ def refusal(context: Context, spec: JobSpec, ended: Iterable[Ended]) -> InvalidJ
 def in_vain(context: Context, job: JobId, ended: Iterable[Ended]) -> None:
     """End a job that was just added if one that it depends on ended long ago without success."""
     record = context.state.jobs[job]
+    succeed = set(record.spec.depends_on) - set(record.spec.only_ended)
     for end in ended:
-        if end.job in record.spec.depends_on and end.outcome is not Outcome.SUCCEEDED:
+        if end.job in succeed and end.outcome is not Outcome.SUCCEEDED:
             give_up(context, record, end)
             return
 

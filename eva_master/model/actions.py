@@ -95,6 +95,9 @@ class TaskOrder:
         resume: Checkpoint generation to start from, 0 for none; `None` for the newest one in the
             object store.
         checkpoint_of: The task run that stored that checkpoint; `None` for this one.
+        origins: Task runs of ended jobs, the latest first: it begins from the newest checkpoint of
+            the first that has one, while it has none of its own. Without meaning if `resume` says
+            what it begins from.
         gang: How the members of its gang find each other; `None` for a single task.
         tasks: How many tasks its job has.
         outputs_stored: Whether its outputs go to the object store even where instances share a
@@ -116,6 +119,7 @@ class TaskOrder:
     tasks: int = 1
     outputs_stored: bool = False
     fork: ForkOrder | None = None
+    origins: tuple[RunId, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,6 +192,8 @@ class ListCheckpoints:
         runs: The task runs whose checkpoints are asked for.
         give_up_after: Newer generations than this one are removed first.
         discard: Those of them of whom all generations are removed first.
+        origins: Task runs of ended jobs whose checkpoints are asked for too; nothing of theirs is
+            removed.
     """
 
     number: int
@@ -195,6 +201,7 @@ class ListCheckpoints:
     runs: tuple[RunId, ...]
     give_up_after: int | None = None
     discard: tuple[RunId, ...] = ()
+    origins: tuple[RunId, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -154,6 +154,14 @@ class InvalidRequest(EvaError):
     """What is asked for cannot be done as things are."""
 
 
+class JobActive(InvalidRequest):
+    """The job has not ended, and what was asked is for jobs that have."""
+
+
+class NothingToRetry(InvalidRequest):
+    """No task of the job has failed."""
+
+
 class AmbiguousName(InvalidRequest):
     """Several active jobs have the name of which one is to be changed."""
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from eva_master.model.accounting.tenants import DEFAULT_TENANT
 from eva_master.model.accounting.worth import Worth
 from eva_master.model.arithmetic.loop_time import AS_LOOP, WallClock
 from eva_master.model.forks.merging import MergeRule
-from eva_master.model.ids import MILLION, Family, JobId, Workload
+from eva_master.model.ids import MILLION, Family, JobId, RunId, Workload, run_id
 from eva_master.model.resources import Resources
 
 ONCE_A_MINUTE = MergeRule()
@@ -260,6 +261,43 @@ class ParameterServers:
 
 
 @dataclass(frozen=True, slots=True)
+class CheckpointOrigin:
+    """Tasks that begin from the checkpoints which an ended job stored for them.
+
+    Attributes:
+        job: The ended job.
+        tasks: Their indices, ascending.
+    """
+
+    job: JobId
+    tasks: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """The tasks of an ended job that a job does again, under their indices.
+
+    Attributes:
+        job: The ended job.
+        tasks: The indices, ascending; `None` for all tasks.
+        origins: Where checkpoints of them may be, the latest first.
+    """
+
+    job: JobId
+    tasks: tuple[int, ...] | None = None
+    origins: tuple[CheckpointOrigin, ...] = ()
+
+    def origins_of(self, index: int) -> tuple[RunId, ...]:
+        """The task runs whose checkpoints a task may begin from, the latest first."""
+        return tuple(run_id(it.job, index) for it in self.origins if _holds(it.tasks, index))
+
+
+def _holds(ascending: Sequence[int], index: int) -> bool:
+    at = bisect_left(ascending, index)
+    return at < len(ascending) and ascending[at] == index
+
+
+@dataclass(frozen=True, slots=True)
 class JobSpec:
     """A validated job.
 
@@ -269,8 +307,9 @@ class JobSpec:
         tenant: Whom it is accounted to: the owner's tenant when it was submitted.
         partition: Where it runs unless it was moved since; empty for the default partition.
         kind: Gang or array.
-        tasks: At least one.
+        tasks: At least one. A job that does some tasks of another again has the others here too.
         depends_on: The owner's jobs that have to succeed before this one arrives.
+        only_ended: Those of them that only have to end, in whatever way.
         total_steps: Iterations until each task is done, if the user states them.
         duration_ms: Standalone running time of each task, on the family that sets its reservation
             price, if the user states it.
@@ -287,6 +326,7 @@ class JobSpec:
             millionths, as (members, rate) in order.
         scaling_apart: The same while its members are on several instances; empty if it is as fast.
         stragglers: What is done about late tasks of an array.
+        retry: Which tasks of an ended job it does again, if it does.
         retry_on: Exit codes that are followed by another attempt though it is certain to fail.
         fail_on: Exit codes that are followed by none.
         on_failure: What an array does about a task that failed for good.
@@ -346,11 +386,32 @@ class JobSpec:
     on_failure: OnFailure = OnFailure.STOP
     retry_on: tuple[int, ...] = ()
     fail_on: tuple[int, ...] = ()
+    only_ended: tuple[JobId, ...] = ()
+    retry: Retry | None = None
+
+    @property
+    def indices(self) -> Sequence[int]:
+        """The indices of its tasks, ascending."""
+        if self.retry is None or self.retry.tasks is None:
+            return range(len(self.tasks))
+        return self.retry.tasks
 
     @property
     def size(self) -> int:
         """How many tasks it has."""
-        return len(self.tasks)
+        return len(self.indices)
+
+    def has(self, index: int) -> bool:
+        """Whether it has a task of an index."""
+        return _holds(self.indices, index)
+
+    def origins_of(self, index: int) -> tuple[RunId, ...]:
+        """The task runs of ended jobs whose checkpoints a task may begin from, the latest first."""
+        return () if self.retry is None else self.retry.origins_of(index)
+
+    def of_tasks(self, tasks: tuple[TaskSpec, ...]) -> JobSpec:
+        """The same with other tasks, each under its place in the list."""
+        return replace(self, tasks=tasks, retry=None)
 
     @property
     def several_runs(self) -> bool:

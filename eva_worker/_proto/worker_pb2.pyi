@@ -760,6 +760,7 @@ class TaskOrder(google.protobuf.message.Message):
     OUTPUTS_STORED_FIELD_NUMBER: builtins.int
     FORK_FIELD_NUMBER: builtins.int
     OUTPUTS_FIELD_NUMBER: builtins.int
+    ORIGINS_FIELD_NUMBER: builtins.int
     run_id: builtins.str
     attempt: builtins.int
     job_id: builtins.str
@@ -809,6 +810,12 @@ class TaskOrder(google.protobuf.message.Message):
         name these: the master makes them from jobs that it knows.
         """
 
+    @property
+    def origins(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Task runs of ended jobs, the latest first: it begins from the newest checkpoint of the first that
+        has one, while it has none of its own. Without meaning where `resume` says what it begins from.
+        """
+
     def __init__(
         self,
         *,
@@ -832,9 +839,10 @@ class TaskOrder(google.protobuf.message.Message):
         outputs_stored: builtins.bool = ...,
         fork: global___Fork | None = ...,
         outputs: collections.abc.Mapping[builtins.str, global___JobOutputs] | None = ...,
+        origins: collections.abc.Iterable[builtins.str] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_resume", b"_resume", "build", b"build", "demand", b"demand", "fork", b"fork", "gang", b"gang", "resume", b"resume"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_resume", b"_resume", "attempt", b"attempt", "build", b"build", "checkpoint_of", b"checkpoint_of", "demand", b"demand", "env", b"env", "fork", b"fork", "gang", b"gang", "grace_ms", b"grace_ms", "image", b"image", "index", b"index", "inputs", b"inputs", "job_id", b"job_id", "outputs", b"outputs", "outputs_stored", b"outputs_stored", "resume", b"resume", "run", b"run", "run_id", b"run_id", "tasks", b"tasks", "workdir", b"workdir", "workload", b"workload"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_resume", b"_resume", "attempt", b"attempt", "build", b"build", "checkpoint_of", b"checkpoint_of", "demand", b"demand", "env", b"env", "fork", b"fork", "gang", b"gang", "grace_ms", b"grace_ms", "image", b"image", "index", b"index", "inputs", b"inputs", "job_id", b"job_id", "origins", b"origins", "outputs", b"outputs", "outputs_stored", b"outputs_stored", "resume", b"resume", "run", b"run", "run_id", b"run_id", "tasks", b"tasks", "workdir", b"workdir", "workload", b"workload"]) -> None: ...
     def WhichOneof(self, oneof_group: typing.Literal["_resume", b"_resume"]) -> typing.Literal["resume"] | None: ...
 
 global___TaskOrder = TaskOrder

@@ -50,6 +50,7 @@ def order(message: pb.TaskOrder) -> Order:
         memory_mib=message.demand.memory_mib,
         env=dict(message.env),
         workdir=message.workdir,
+        origins=tuple(message.origins),
         inputs={name: it for name, it in message.inputs.items() if name not in message.outputs},
         outputs={name: _outputs(it) for name, it in message.outputs.items()},
         grace_ms=message.grace_ms,

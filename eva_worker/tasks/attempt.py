@@ -16,7 +16,7 @@ from eva_worker.files.download import together
 from eva_worker.files.merging import KINDS as MERGE_KINDS
 from eva_worker.files.merging import MergeFiles
 from eva_worker.files.objects import persistently
-from eva_worker.files.plain.restoring import restore
+from eva_worker.files.plain.restoring import restore, restore_earlier
 from eva_worker.files.plain.uploads import NOTHING
 from eva_worker.files.storage import SharedStorage, Storage
 from eva_worker.files.upload import LOG_KEPT, Uploader, append_line
@@ -337,10 +337,19 @@ class Attempt:
         generation, steps = await storage.fetcher.checkpoint(
             source, order.resume, self._checkpoints
         )
+        for origin in order.origins if order.resume is None else ():
+            if not generation:
+                generation, steps = await storage.fetcher.checkpoint(
+                    origin, None, self._checkpoints
+                )
         plain = NOTHING
         if order.gang or order.resume is None:
             gang = order.companions
             plain = await restore(storage.objects, self.key, source, gang, self._checkpoints)
+        for origin in order.origins:
+            if plain == NOTHING:
+                size = order.gang.size if order.gang else 1
+                plain = await restore_earlier(storage.objects, origin, size, self._checkpoints)
         self._counters.begin_from(steps if generation else plain.steps)
         await self._uploader.began_from(generation, plain)
         await self._update(generation=self._uploader.kept)

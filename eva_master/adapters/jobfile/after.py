@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 
 from eva_master.adapters.jobfile import elastic, outputs
@@ -13,6 +13,7 @@ from eva_master.adapters.text import yamlfile
 from eva_master.adapters.text.yamlfile import Document, Path
 from eva_master.model.errors import InvalidJob, Problem
 from eva_master.model.ids import JobId
+from eva_master.model.job import JobSpec
 
 KEY = "after"
 
@@ -98,9 +99,53 @@ def _named(job: JobFile) -> list[tuple[Path, str]]:
 
     A job whose outputs are read is one of them.
     """
-    listed = [((KEY, at), reference) for at, reference in enumerate(job.after)]
+    listed = [(path, reference) for path, reference, _ in _listed(job)]
     read = outputs.references(job.storage.inputs)
     return [*listed, *((path, reference.job) for path, _, reference in read)]
+
+
+def _listed(job: JobFile) -> Iterator[tuple[Path, str, bool]]:
+    """The jobs that `after` names: where it does, what it calls them, and if their end is enough.
+
+    The outputs of a job whose end is enough may be read, as far as there are any.
+    """
+    for at, entry in enumerate(job.after):
+        if isinstance(entry, str):
+            yield (KEY, at), entry, False
+        else:
+            yield (KEY, at, "job"), entry.job, entry.when == "ended"
+
+
+def ordered(spec: JobSpec, job: JobFile, jobs: Mapping[str, JobId]) -> JobSpec:
+    """A job with those that it is to run after.
+
+    Args:
+        spec: The job without them.
+        job: What its file says.
+        jobs: The jobs that it is to run after, by what the file calls them; without an id those
+            that are still to be submitted.
+    """
+    ended = (jobs[one] for _, one, ended in _listed(job) if ended and jobs.get(one))
+    return replace(
+        spec,
+        depends_on=tuple(dict.fromkeys(one for one in jobs.values() if one)),
+        only_ended=tuple(dict.fromkeys(ended)),
+    )
+
+
+def _contradictions(
+    document: Document, job: JobFile, jobs: Mapping[str, JobId | Several]
+) -> Iterator[Problem]:
+    """Complain about jobs of which success is asked and is not."""
+    listed = [(path, one, jobs.get(one) or one, ended) for path, one, ended in _listed(job)]
+    succeed = {meant for _, _, meant, ended in listed if not ended}
+    for path, one, meant, ended in listed:
+        if ended and meant in succeed:
+            yield document.problem(
+                path,
+                f"{one} is to have succeeded, and is only to have ended",
+                "name it once, with `when: ended` or without",
+            )
 
 
 def self_problems(document: Document, job: JobFile, name: str) -> Iterator[Problem]:
@@ -137,6 +182,7 @@ def found(
         for path, reference in named
         if (complaint := _complaint(reference, known.get(reference)))
     )
+    problems += tuple(_contradictions(document, job, known))
     jobs = ((reference, known.get(reference)) for reference in references)
     return {reference: job for reference, job in jobs if isinstance(job, str)}, problems
 

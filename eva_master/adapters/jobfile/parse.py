@@ -136,8 +136,8 @@ def parse_job(
         name=name or job.name or "",
         owner=owner,
         tenant=tenant,
-        depends_on=tuple(dict.fromkeys(one for one in before.values() if one)),
     )
+    spec = after.ordered(spec, job, before)
     spec, misfits = _placed(document, job, tasks, elastic.sized(spec, job), (catalog, placement))
     _refuse(misfits, file_name, Unplaceable)
     if job.spot is None and placement.partitions.home(spec.partition).lends_spot(spec):

@@ -233,6 +233,22 @@ class TaskSection(_Section):
     envs: dict[Variable, Value] = Field(default={}, description="Added to the job's variables.")
 
 
+class AfterSection(_Section):
+    """A job after which this one runs, and what has to have become of it."""
+
+    job: Reference = Field(description="Its id or name.")
+    when: Literal["succeeded", "ended"] = Field(
+        default="succeeded",
+        description="ended: also if it has failed or was cancelled.",
+    )
+
+
+Predecessor = Annotated[
+    Annotated[Reference, Tag("name")] | Annotated[AfterSection, Tag("map")],
+    Discriminator(lambda value: "map" if isinstance(value, dict | AfterSection) else "name"),
+]
+
+
 class JobFile(_Section):
     """A job: what to run, on which resources, and whether its tasks run together."""
 
@@ -443,9 +459,12 @@ class JobFile(_Section):
         default=None,
         description="Where to run; else the first partition whose rule matches, else the default.",
     )
-    after: Annotated[list[Reference], Field(max_length=MOST_BEFORE)] = Field(
+    after: Annotated[list[Predecessor], Field(max_length=MOST_BEFORE)] = Field(
         default=[],
-        description="Ids or names of jobs of yours that have to succeed before this one runs.",
+        description=(
+            "Ids or names of jobs of yours that have to succeed before this one runs; as "
+            "`{job: NAME, when: ended}` one that only has to end, in whatever way."
+        ),
     )
     unique: bool = Field(
         default=False,

@@ -78,6 +78,8 @@ class StoredCheckpoints:
             for run in request.runs:
                 last = -1 if run in request.discard else request.give_up_after
                 found.append((run, await self._generations(run, last)))
+            for origin in request.origins:
+                found.append((origin, await self._generations(origin, None)))
         except EvaError as failure:
             error = failure.message
         except Exception as failure:

@@ -57,6 +57,7 @@ METHODS: Mapping[str, Method] = {
     "/eva.api.v1.Jobs/Cancel": Method(Role.USER, Retry.COMMAND),
     "/eva.api.v1.Jobs/Suspend": Method(Role.USER, Retry.COMMAND),
     "/eva.api.v1.Jobs/Resume": Method(Role.USER, Retry.COMMAND),
+    "/eva.api.v1.Jobs/Retry": Method(Role.USER, Retry.COMMAND),
     "/eva.api.v1.Jobs/Move": Method(Role.USER, Retry.COMMAND),
     "/eva.api.v1.Jobs/Watch": Method(Role.VIEWER, Retry.READ, Line.STREAMS),
     "/eva.api.v1.Jobs/Logs": Method(Role.VIEWER, Retry.READ, Line.STREAMS),

@@ -245,11 +245,17 @@ def _some(connection: Connection, job: Job, indices: Sequence[int]) -> tuple[Tas
 
 def _indices(connection: Connection, job: Job, size: int, page: TaskPage) -> list[int]:
     if page.first is not None and not page.failed:
-        return list(range(page.first, min(size, page.first + page.most)))
+        last = page.first + page.most
+        return [index for index in _begun(job, size) if page.first <= index < last]
     failed = _failed(connection, job, size)
     if page.failed:
         return [index for index in failed if index >= (page.first or 0)][: page.most]
-    return sorted({*failed[:_FAILED], *range(SMALL_JOB - _FAILED)})
+    return sorted({*failed[:_FAILED], *_begun(job, size)[: SMALL_JOB - _FAILED]})
+
+
+def _begun(job: Job, size: int) -> Sequence[int]:
+    """The indices of the tasks that a job began with, of which there were so many."""
+    return range(size) if job.spec.retry is None else job.spec.indices
 
 
 def _failed(connection: Connection, job: Job, size: int) -> list[int]:
@@ -265,7 +271,7 @@ def _failed_runs(connection: Connection, job: Job, size: int) -> list[int]:
     if untouched_state(job) is RunState.FAILED:
         others = columns.state != RunState.FAILED.value
         fine = {_index(it) for it in connection.scalars(select(columns.id).where(of_job, others))}
-        return [index for index in range(size) if index not in fine]
+        return [index for index in _begun(job, size) if index not in fine]
     failed = columns.state == RunState.FAILED.value
     return [_index(it) for it in connection.scalars(select(columns.id).where(of_job, failed))]
 

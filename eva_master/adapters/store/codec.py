@@ -100,7 +100,7 @@ SPECS = Codec(
     leave_out=frozenset({"tasks"}),
     unsaid=[
         *(("split_batch",), ("training",), ("worth",), ("scaling_apart",), ("ps",), ("unique",)),
-        *(("retry_on",), ("fail_on",)),
+        *(("retry_on",), ("fail_on",), ("only_ended",), ("retry",)),
     ],
 )
 """Without the tasks, see `eva_master.adapters.store.task_specs`."""

@@ -62,7 +62,7 @@ class ActiveJobs:
 
     def begun(self, jobs: Iterable[Job]) -> dict[JobId, int]:
         """How many task runs begin without rows, of each job of a commit that is new."""
-        return {job.id: len(job.spec.tasks) for job in jobs if job.id not in self._jobs}
+        return {job.id: job.spec.size for job in jobs if job.id not in self._jobs}
 
     def to_write(self, jobs: Iterable[Job], runs: Iterable[TaskRun]) -> list[TaskRun]:
         """The task runs of a commit that need a row, or have one that is to be replaced."""
@@ -116,7 +116,7 @@ def missing(
     """
     rows = {run.id for run in runs}
     for job in jobs:
-        for index in range(begun[job.id]):
+        for index in job.spec.indices[: begun[job.id]]:
             if run_id(job.id, index) not in rows:
                 yield untouched(job, index)
 

@@ -30,6 +30,7 @@ _COMMANDS = {
     "status": "jobs",
     "logs": "logs",
     "cancel": "jobs",
+    "retry": "retry",
     "suspend": "suspending",
     "resume": "suspending",
     "move": "partitions",

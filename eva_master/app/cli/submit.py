@@ -119,7 +119,7 @@ def submit(
                 }
             )
         if wait:
-            ctx.exit(_wait(client, ids))
+            ctx.exit(wait_for_all(client, ids))
 
 
 class _Together(NamedTuple):
@@ -232,7 +232,8 @@ def _submit(
     )
 
 
-def _wait(client: Client, ids: list[str]) -> int:
+def wait_for_all(client: Client, ids: list[str]) -> int:
+    """Wait for jobs until they have ended, or the user ends the waiting; returns an exit code."""
     from eva_master.app.cli.waiting import wait_for
 
     try:

@@ -106,7 +106,7 @@ def _left_ms(state: PlanningRecords, job: Job, now: Millis, *, alone: bool = Fal
     waiting = 0
     if not job.is_gang:
         over = state.succeeded(job.id) + state.failed(job.id)
-        waiting = len(job.spec.tasks) - over - len(left)
+        waiting = job.spec.size - over - len(left)
     longest_ms = remaining.longest_ms(state, job) if waiting > 0 else 0
     known = [it for it in left if it is not None]
     if longest_ms is None or len(known) < len(left):

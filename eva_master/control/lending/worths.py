@@ -9,7 +9,6 @@ from eva_master.model.accounting.worth import Worth
 from eva_master.model.ids import Millis
 from eva_master.model.job import JobSpec
 from eva_master.model.records import Job
-from eva_master.model.values import replace
 from eva_master.packing.valuation.job_worth import worth_of
 
 
@@ -41,7 +40,7 @@ def book(state: State, job: Job, now: Millis) -> None:
     worth = of_job(state, job)
     if worth is None:
         account = state.job_accounts.get(job.id)
-        ran = 0 if account is None else account.busy_ms // len(job.spec.tasks)
+        ran = 0 if account is None else account.busy_ms // job.spec.size
         worth = worth_of(None, _price(state, job), ran)
     if worth is not None:
         state.lending.tenants.succeeded(job.spec.tenant, worth.after(now - job.arrived_ms))
@@ -51,7 +50,7 @@ def _price(state: PlanningRecords, job: Job) -> int:
     """Its reservation price; that of equal tasks of an array is asked for once."""
     if job.is_gang:
         return sum(reserved.price for reserved in state.reservations_of(job.spec))
-    kinds = replace(job.spec, tasks=state.kinds(job.id))
+    kinds = job.spec.of_tasks(state.kinds(job.id))
     counts = map(len, state.by_kind(job.id))
     prices = (reserved.price for reserved in state.reservations_of(kinds))
     return sum(price * count for price, count in zip(prices, counts, strict=True))

@@ -116,8 +116,8 @@ def _work_ms(state: Records, dag: Dag, waiting: list[JobId]) -> tuple[int, int]:
         else:
             found = remaining.expected(state, record)
             mean_ms, median_ms = (0, 0) if found is None else (found.mean_ms, found.likely_ms)
-        expected += mean_ms * len(record.spec.tasks)
-        likely += median_ms * len(record.spec.tasks)
+        expected += mean_ms * record.spec.size
+        likely += median_ms * record.spec.size
     share = len(waiting), len(looked_at)
     return expected * share[0] // share[1], likely * share[0] // share[1]
 

@@ -222,7 +222,6 @@ def _traits(job: Job, kind: Kind) -> Traits:
 
 def groups(spec: JobSpec) -> list[range]:
     """The tasks of a job that progress together, by their numbers."""
-    numbers = range(len(spec.tasks))
     if spec.kind is JobKind.GANG:
-        return [numbers]
-    return [range(number, number + 1) for number in numbers]
+        return [range(len(spec.tasks))]
+    return [range(number, number + 1) for number in spec.indices]

@@ -247,7 +247,7 @@ def expected(state: Records, job: Job) -> Estimate | None:
     Returns:
         `None` if nothing is known.
     """
-    spec = job.spec if job.is_gang else replace(job.spec, tasks=state.kinds(job.id))
+    spec = job.spec if job.is_gang else job.spec.of_tasks(state.kinds(job.id))
     estimates = JobEstimates.of_job(state, job)
     reservations = state.reservations_of(spec) if spec.total_steps else ()
     found = []
@@ -281,7 +281,7 @@ def usual_ms(state: Records, job: Job) -> int | None:
 
 def _of_kinds(state: Records, job: Job) -> Told:
     """What policies would be told of an array that had one task of each kind."""
-    different = replace(job.spec, tasks=state.kinds(job.id))
+    different = job.spec.of_tasks(state.kinds(job.id))
     return of_spec(state, different, job.submitted_ms, state.telling(job))
 
 

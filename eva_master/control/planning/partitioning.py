@@ -37,7 +37,7 @@ def chosen(state: Records, partitions: Partitions, spec: JobSpec, now: Millis) -
 def _expected_ms(state: Records, spec: JobSpec, now: Millis) -> int | None:
     """How long the longest task of a job takes alone, as stated or learned; `None` if unknown."""
     if spec.kind is JobKind.ARRAY:
-        spec = replace(spec, tasks=tuple(different(spec.tasks)))
+        spec = spec.of_tasks(tuple(different(spec.tasks)))
     return remaining.of_spec(state, spec, now).longest_ms
 
 
@@ -78,7 +78,7 @@ def _excess(context: Context, spec: JobSpec, partition: Partition) -> LimitExcee
     sums, limits = context.state.partition_tally.of(partition.name), partition.limits
     for what, there, most in (
         ("jobs", sums.jobs + 1, limits.jobs),
-        ("tasks", sums.tasks + len(spec.tasks), limits.tasks),
+        ("tasks", sums.tasks + spec.size, limits.tasks),
     ):
         if most is not None and there > most:
             return LimitExceeded(

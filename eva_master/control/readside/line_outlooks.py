@@ -108,7 +108,7 @@ class LineOutlooks:
         most, cap = job.spec.concurrency, dict(line.at_most).get(job.id)
         if most is not None and self._counts[job.id].in_hand >= most:
             return f"as many of its tasks have a place as its job file allows at a time, {most}"
-        if cap is not None and len(job.spec.tasks) - self._waiting(job.id) >= cap:
+        if cap is not None and job.spec.size - self._waiting(job.id) >= cap:
             return f"the line admits no more than {cap} of its tasks"
         return ""
 

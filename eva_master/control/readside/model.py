@@ -367,7 +367,7 @@ class ClusterModel:
         telling: tuple[TaskRun, ...] = ()
         if known.state not in TERMINAL_JOB:
             own = sum(not run.extra for run in shown)
-            everyone = page == SHOWN and own == len(known.spec.tasks)
+            everyone = page == SHOWN and own == known.spec.size
             telling = shown if everyone else tuple(shown_tasks.telling(*about))
         return JobRecord(
             known,

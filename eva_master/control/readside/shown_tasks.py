@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 
@@ -78,16 +79,17 @@ def _with_others(job: Job, runs: Runs, some: Iterable[TaskRun]) -> Iterator[Task
 def _of_page(
     job: Job, runs: Runs, index: Index, counts: TaskCounts, page: TaskPage
 ) -> Iterable[TaskRun]:
-    size = len(job.spec.tasks)
     if page.failed and job.is_gang:  # All may have failed without a record.
         failed = (it for it in runs.of(job) if it.state is RunState.FAILED)
         return islice((it for it in failed if it.index >= (page.first or 0)), page.most)
     if page.failed:
         return _failed(job, runs, index, page.first or 0, page.most)
     if page.first is not None:
-        last = min(size, page.first + page.most)
-        return [runs.at(job, number) for number in range(page.first, last)]
-    if size <= SMALL_JOB:
+        indices = job.spec.indices
+        at = bisect_left(indices, page.first)
+        last = bisect_left(indices, page.first + page.most)
+        return [runs.at(job, number) for number in indices[at:last]]
+    if job.spec.size <= SMALL_JOB:
         return runs.of(job)
     return _that_matter(job, runs, index, counts)
 
@@ -134,7 +136,7 @@ def telling(job: Job, runs: Runs, index: Index, counts: TaskCounts) -> list[Task
     All of a gang or a small job. Of a large array those that have a place, as far as they are few,
     and of those that wait one of each kind, since the others of it need as long.
     """
-    if job.is_gang or len(job.spec.tasks) <= SMALL_JOB:
+    if job.is_gang or job.spec.size <= SMALL_JOB:
         return list(runs.of(job))
     found = _last(runs, index, job, _HOLDING, _TELLING)
     bounds = _place(job.id, _HOLDING, 0), _place(job.id, _SUSPENDED, 0)

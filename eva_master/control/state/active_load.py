@@ -31,7 +31,7 @@ class ActiveLoad:
         change = (new.state not in TERMINAL_JOB) - was
         if not change:
             return
-        owner, tasks = new.spec.owner, change * len(new.spec.tasks)
+        owner, tasks = new.spec.owner, change * new.spec.size
         waits = change * len(new.spec.depends_on)
         self.jobs += change
         self.tasks += tasks

@@ -13,8 +13,8 @@ class Dependencies:
     """The jobs that wait for others, and those that are waited for.
 
     It follows the records. Of jobs that are over it holds nothing, and the end of a job costs as
-    much as there are jobs that wait for it. A job that is not known has ended long ago and
-    succeeded: one that does not succeed takes those that wait for it along in the same commit.
+    much as there are jobs that wait for it. A job that is not known has ended long ago as
+    those that wait for it want: one that does not takes them along in the same commit.
     """
 
     def __init__(self) -> None:
@@ -23,7 +23,9 @@ class Dependencies:
         self._followers: dict[JobId, dict[JobId, None]] = {}
         """Of each job that has not ended, those that wait for it."""
         self._unmet: dict[JobId, Ended] = {}
-        """Of a job that waits, the first that did not succeed."""
+        """Of a job that waits, the first that did not succeed and had to."""
+        self._only_ended: dict[JobId, frozenset[JobId]] = {}
+        """Of a job that waits, those that only have to end; a job without any is left out."""
         self._decided: dict[JobId, None] = {}
 
     def __contains__(self, job: JobId) -> bool:
@@ -64,6 +66,8 @@ class Dependencies:
 
     def _add(self, job: Job, jobs: Mapping[JobId, Job]) -> None:
         left = self._left[job.id] = {}
+        if job.spec.only_ended:
+            self._only_ended[job.id] = frozenset(job.spec.only_ended)
         for name in job.spec.depends_on:
             other = jobs.get(name)
             if other is None:
@@ -71,16 +75,19 @@ class Dependencies:
             if other.state not in TERMINAL_JOB:
                 left[name] = None
                 self._followers.setdefault(name, {})[job.id] = None
-            elif other.state is not JobState.SUCCEEDED:
+            elif other.state is not JobState.SUCCEEDED and self._must_succeed(job.id, name):
                 self._unmet.setdefault(job.id, Ended.of(other))
         self._decide(job.id)
 
     def _ended(self, end: Ended) -> None:
         for waiting in self._followers.pop(end.job):
             del self._left[waiting][end.job]
-            if end.outcome is not Outcome.SUCCEEDED:
+            if end.outcome is not Outcome.SUCCEEDED and self._must_succeed(waiting, end.job):
                 self._unmet.setdefault(waiting, end)
             self._decide(waiting)
+
+    def _must_succeed(self, waiting: JobId, other: JobId) -> bool:
+        return other not in self._only_ended.get(waiting, ())
 
     def _decide(self, job: JobId) -> None:
         if not self._left[job] or job in self._unmet:
@@ -88,6 +95,7 @@ class Dependencies:
 
     def _forget(self, job: JobId) -> None:
         self._unmet.pop(job, None)
+        self._only_ended.pop(job, None)
         self._decided.pop(job, None)
         for name in self._left.pop(job):
             followers = self._followers[name]

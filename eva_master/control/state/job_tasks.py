@@ -51,7 +51,7 @@ class JobTasks:
     )
 
     def __init__(self, job: Job) -> None:
-        self.counts: Counter[RunState] = Counter({untouched_state(job): len(job.spec.tasks)})
+        self.counts: Counter[RunState] = Counter({untouched_state(job): job.spec.size})
         self.touched: dict[RunId, None] = {}
         self.unsettled: dict[RunId, None] = {}
         self.in_hand: dict[RunId, int] = {}
@@ -114,7 +114,7 @@ class JobTasks:
 
     def untouched(self, job: Job) -> int:
         """How many tasks there are to which nothing has happened."""
-        return len(job.spec.tasks) - len(self.touched) + len(self.doubled.extras)
+        return job.spec.size - len(self.touched) + len(self.doubled.extras)
 
     def follow(self, old: TaskRun | None, new: TaskRun) -> None:
         """A task run was replaced, maybe for the first time; an extra run may be new (`None`)."""
@@ -188,7 +188,7 @@ class JobTasks:
         """How many more tasks may be given an extra run now: a bounded share of them at a time."""
         if job.is_gang or job.spec.stragglers is Stragglers.KEEP:
             return None
-        share = max(1, len(job.spec.tasks) // _DOUBLED_PART) - self.doubled.in_hand
+        share = max(1, job.spec.size // _DOUBLED_PART) - self.doubled.in_hand
         limit = job.spec.concurrency
         return max(0, share if limit is None else min(share, limit - len(self.in_hand)))
 

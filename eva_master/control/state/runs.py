@@ -109,13 +109,13 @@ class Runs(Mapping[RunId, TaskRun]):
         if job is None or len(index) > _DIGITS or not (index.isascii() and index.isdigit()):
             return None
         number = int(index)
-        if number >= len(job.spec.tasks) or str(number) != index:
+        if not job.spec.has(number) or str(number) != index:
             return None
         return job, number
 
     def of(self, job: Job) -> Iterator[TaskRun]:
         """The task runs of a job, by index; takes time in proportion to its tasks."""
-        for index in range(len(job.spec.tasks)):
+        for index in job.spec.indices:
             own = self.at(job, index)
             yield own
             if own.replicas:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from eva_worker.errors import Corrupt
@@ -20,6 +21,8 @@ from eva_worker.files.room import require_room
 from eva_worker.orders import TaskKey
 
 _ASIDE = ".tmp-restore-plain"
+_LAST_ATTEMPT = 2**31
+"""No attempt of an ended job is as late."""
 
 
 async def restore(
@@ -58,6 +61,28 @@ async def restore(
     own = run == key.run
     number = copy.number if own else 0
     return Origin(number, copy.name if own else "", contents.state_of(listing), held.steps)
+
+
+async def restore_earlier(objects: Objects, run: str, members: int, target: Path) -> Origin:
+    """Restore the copy that a task of an ended job would begin from, if there is one.
+
+    Args:
+        objects: The store.
+        run: The task run of the ended job.
+        members: How many tasks its gang had, 1 for a task on its own.
+        target: ``$EVA_CHECKPOINT_DIR``.
+
+    Returns:
+        What was restored. Copies are counted anew.
+
+    Raises:
+        Missing, Corrupt, StoreUnavailable, BadOrder: The download failed.
+        TooLarge, InstanceFailed: The disk has no room for it.
+    """
+    job = run.rpartition("/")[0]
+    gang = [name for rank in range(members) if (name := f"{job}/{rank}") != run]
+    key = TaskKey(run, _LAST_ATTEMPT)
+    return replace(await restore(objects, key, run, gang, target), number=0, name="")
 
 
 async def _chosen(

@@ -772,6 +772,53 @@ class Suspension(google.protobuf.message.Message):
 global___Suspension = Suspension
 
 @typing.final
+class RetryRequest(google.protobuf.message.Message):
+    """An ended job is done again: all of its tasks, or those that failed."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    COMMAND_ID_FIELD_NUMBER: builtins.int
+    JOB_FIELD_NUMBER: builtins.int
+    FAILED_FIELD_NUMBER: builtins.int
+    command_id: builtins.str
+    job: builtins.str
+    """Id or name of the job."""
+    failed: builtins.bool
+    def __init__(
+        self,
+        *,
+        command_id: builtins.str = ...,
+        job: builtins.str = ...,
+        failed: builtins.bool = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["command_id", b"command_id", "failed", b"failed", "job", b"job"]) -> None: ...
+
+global___RetryRequest = RetryRequest
+
+@typing.final
+class RetryResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    JOB_ID_FIELD_NUMBER: builtins.int
+    RETRY_OF_FIELD_NUMBER: builtins.int
+    TASKS_FIELD_NUMBER: builtins.int
+    job_id: builtins.str
+    """The new job."""
+    retry_of: builtins.str
+    """The ended one, and how many of its tasks are done again."""
+    tasks: builtins.int
+    def __init__(
+        self,
+        *,
+        job_id: builtins.str = ...,
+        retry_of: builtins.str = ...,
+        tasks: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["job_id", b"job_id", "retry_of", b"retry_of", "tasks", b"tasks"]) -> None: ...
+
+global___RetryResponse = RetryResponse
+
+@typing.final
 class WatchRequest(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -955,6 +1002,8 @@ class Job(google.protobuf.message.Message):
     DAG_FIELD_NUMBER: builtins.int
     BUYING_FIELD_NUMBER: builtins.int
     MARKETS_FIELD_NUMBER: builtins.int
+    ONLY_ENDED_FIELD_NUMBER: builtins.int
+    RETRY_OF_FIELD_NUMBER: builtins.int
     id: builtins.str
     name: builtins.str
     owner: builtins.str
@@ -997,6 +1046,8 @@ class Job(google.protobuf.message.Message):
     """The part of its cost for extra runs of its tasks."""
     dag: builtins.str
     """The label of the DAG of which it is a stage; empty if it is none."""
+    retry_of: builtins.str
+    """The job of which it does some tasks again; empty if there is none."""
     @property
     def tasks(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Task]:
         """All of them, those that were asked for, or those that matter: failed, ended last, with a place,
@@ -1041,6 +1092,10 @@ class Job(google.protobuf.message.Message):
     def markets(self) -> global___Markets:
         """Absent if it never was on a spot instance and has no deadline."""
 
+    @property
+    def only_ended(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Those in `after` that only have to end, in whatever way."""
+
     def __init__(
         self,
         *,
@@ -1081,9 +1136,11 @@ class Job(google.protobuf.message.Message):
         dag: builtins.str = ...,
         buying: global___Buying | None = ...,
         markets: global___Markets | None = ...,
+        only_ended: collections.abc.Iterable[builtins.str] | None = ...,
+        retry_of: builtins.str = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_eta_earliest_ms", b"_eta_earliest_ms", "_eta_latest_ms", b"_eta_latest_ms", "_eta_ms", b"_eta_ms", "_exit_code", b"_exit_code", "_remaining_ms", b"_remaining_ms", "buying", b"buying", "contradicted", b"contradicted", "estimate", b"estimate", "eta_earliest_ms", b"eta_earliest_ms", "eta_latest_ms", b"eta_latest_ms", "eta_ms", b"eta_ms", "exit_code", b"exit_code", "markets", b"markets", "pause", b"pause", "remaining_ms", b"remaining_ms", "suspension", b"suspension"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_eta_earliest_ms", b"_eta_earliest_ms", "_eta_latest_ms", b"_eta_latest_ms", "_eta_ms", b"_eta_ms", "_exit_code", b"_exit_code", "_remaining_ms", b"_remaining_ms", "after", b"after", "buying", b"buying", "contradicted", b"contradicted", "cost_micro_usd", b"cost_micro_usd", "dag", b"dag", "estimate", b"estimate", "eta_earliest_ms", b"eta_earliest_ms", "eta_latest_ms", b"eta_latest_ms", "eta_ms", b"eta_ms", "exit_code", b"exit_code", "failures", b"failures", "finished_ms", b"finished_ms", "id", b"id", "markets", b"markets", "name", b"name", "no_packing_micro_usd", b"no_packing_micro_usd", "now_ms", b"now_ms", "owner", b"owner", "partition", b"partition", "pause", b"pause", "priority", b"priority", "reason", b"reason", "remaining_estimated", b"remaining_estimated", "remaining_ms", b"remaining_ms", "replicas_micro_usd", b"replicas_micro_usd", "started_ms", b"started_ms", "state", b"state", "submitted_ms", b"submitted_ms", "suspension", b"suspension", "task_count", b"task_count", "tasks", b"tasks", "tasks_by_state", b"tasks_by_state", "tenant", b"tenant", "unmet", b"unmet", "unmet_origin", b"unmet_origin", "waiting_for", b"waiting_for", "waits_for", b"waits_for"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_eta_earliest_ms", b"_eta_earliest_ms", "_eta_latest_ms", b"_eta_latest_ms", "_eta_ms", b"_eta_ms", "_exit_code", b"_exit_code", "_remaining_ms", b"_remaining_ms", "after", b"after", "buying", b"buying", "contradicted", b"contradicted", "cost_micro_usd", b"cost_micro_usd", "dag", b"dag", "estimate", b"estimate", "eta_earliest_ms", b"eta_earliest_ms", "eta_latest_ms", b"eta_latest_ms", "eta_ms", b"eta_ms", "exit_code", b"exit_code", "failures", b"failures", "finished_ms", b"finished_ms", "id", b"id", "markets", b"markets", "name", b"name", "no_packing_micro_usd", b"no_packing_micro_usd", "now_ms", b"now_ms", "only_ended", b"only_ended", "owner", b"owner", "partition", b"partition", "pause", b"pause", "priority", b"priority", "reason", b"reason", "remaining_estimated", b"remaining_estimated", "remaining_ms", b"remaining_ms", "replicas_micro_usd", b"replicas_micro_usd", "retry_of", b"retry_of", "started_ms", b"started_ms", "state", b"state", "submitted_ms", b"submitted_ms", "suspension", b"suspension", "task_count", b"task_count", "tasks", b"tasks", "tasks_by_state", b"tasks_by_state", "tenant", b"tenant", "unmet", b"unmet", "unmet_origin", b"unmet_origin", "waiting_for", b"waiting_for", "waits_for", b"waits_for"]) -> None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_eta_earliest_ms", b"_eta_earliest_ms"]) -> typing.Literal["eta_earliest_ms"] | None: ...
     @typing.overload

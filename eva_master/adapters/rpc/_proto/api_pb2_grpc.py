@@ -49,6 +49,11 @@ class JobsStub(object):
                 request_serializer=eva_dot_api_dot_v1_dot_api__pb2.ResumeRequest.SerializeToString,
                 response_deserializer=eva_dot_api_dot_v1_dot_api__pb2.ResumeResponse.FromString,
                 )
+        self.Retry = channel.unary_unary(
+                '/eva.api.v1.Jobs/Retry',
+                request_serializer=eva_dot_api_dot_v1_dot_api__pb2.RetryRequest.SerializeToString,
+                response_deserializer=eva_dot_api_dot_v1_dot_api__pb2.RetryResponse.FromString,
+                )
         self.Move = channel.unary_unary(
                 '/eva.api.v1.Jobs/Move',
                 request_serializer=eva_dot_api_dot_v1_dot_api__pb2.MoveRequest.SerializeToString,
@@ -124,6 +129,13 @@ class JobsServicer(object):
 
     def Resume(self, request, context):
         """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Retry(self, request, context):
+        """Does an ended job again, from its checkpoints.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
@@ -205,6 +217,11 @@ def add_JobsServicer_to_server(servicer, server):
                     servicer.Resume,
                     request_deserializer=eva_dot_api_dot_v1_dot_api__pb2.ResumeRequest.FromString,
                     response_serializer=eva_dot_api_dot_v1_dot_api__pb2.ResumeResponse.SerializeToString,
+            ),
+            'Retry': grpc.unary_unary_rpc_method_handler(
+                    servicer.Retry,
+                    request_deserializer=eva_dot_api_dot_v1_dot_api__pb2.RetryRequest.FromString,
+                    response_serializer=eva_dot_api_dot_v1_dot_api__pb2.RetryResponse.SerializeToString,
             ),
             'Move': grpc.unary_unary_rpc_method_handler(
                     servicer.Move,
@@ -362,6 +379,23 @@ class Jobs(object):
         return grpc.experimental.unary_unary(request, target, '/eva.api.v1.Jobs/Resume',
             eva_dot_api_dot_v1_dot_api__pb2.ResumeRequest.SerializeToString,
             eva_dot_api_dot_v1_dot_api__pb2.ResumeResponse.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
+    def Retry(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(request, target, '/eva.api.v1.Jobs/Retry',
+            eva_dot_api_dot_v1_dot_api__pb2.RetryRequest.SerializeToString,
+            eva_dot_api_dot_v1_dot_api__pb2.RetryResponse.FromString,
             options, channel_credentials,
             insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
 

@@ -61,6 +61,12 @@ class JobsStub:
         eva_master.adapters.rpc._proto.api_pb2.ResumeResponse,
     ]
 
+    Retry: grpc.UnaryUnaryMultiCallable[
+        eva_master.adapters.rpc._proto.api_pb2.RetryRequest,
+        eva_master.adapters.rpc._proto.api_pb2.RetryResponse,
+    ]
+    """Does an ended job again, from its checkpoints."""
+
     Move: grpc.UnaryUnaryMultiCallable[
         eva_master.adapters.rpc._proto.api_pb2.MoveRequest,
         eva_master.adapters.rpc._proto.api_pb2.MoveResponse,
@@ -132,6 +138,12 @@ class JobsAsyncStub:
         eva_master.adapters.rpc._proto.api_pb2.ResumeRequest,
         eva_master.adapters.rpc._proto.api_pb2.ResumeResponse,
     ]
+
+    Retry: grpc.aio.UnaryUnaryMultiCallable[
+        eva_master.adapters.rpc._proto.api_pb2.RetryRequest,
+        eva_master.adapters.rpc._proto.api_pb2.RetryResponse,
+    ]
+    """Does an ended job again, from its checkpoints."""
 
     Move: grpc.aio.UnaryUnaryMultiCallable[
         eva_master.adapters.rpc._proto.api_pb2.MoveRequest,
@@ -218,6 +230,14 @@ class JobsServicer(metaclass=abc.ABCMeta):
         request: eva_master.adapters.rpc._proto.api_pb2.ResumeRequest,
         context: _ServicerContext,
     ) -> typing.Union[eva_master.adapters.rpc._proto.api_pb2.ResumeResponse, collections.abc.Awaitable[eva_master.adapters.rpc._proto.api_pb2.ResumeResponse]]: ...
+
+    @abc.abstractmethod
+    def Retry(
+        self,
+        request: eva_master.adapters.rpc._proto.api_pb2.RetryRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[eva_master.adapters.rpc._proto.api_pb2.RetryResponse, collections.abc.Awaitable[eva_master.adapters.rpc._proto.api_pb2.RetryResponse]]:
+        """Does an ended job again, from its checkpoints."""
 
     @abc.abstractmethod
     def Move(

@@ -22,7 +22,13 @@ from eva_master.adapters.rpc._proto.api_pb2_grpc import (
 )
 from eva_master.adapters.rpc.channels import open_channel
 from eva_master.adapters.rpc.client import faults
-from eva_master.model.errors import DigestMismatch, InvalidJob, InvalidRequest, Unreachable
+from eva_master.model.errors import (
+    DigestMismatch,
+    InvalidJob,
+    InvalidRequest,
+    NotFound,
+    Unreachable,
+)
 
 if TYPE_CHECKING:
     from eva_master.adapters.objects.workdir import Scanned
@@ -180,10 +186,16 @@ class Client:
                     if last is not None and task.index > last:
                         return
                     yield task
-                over = at >= page.task_count or (last is not None and at > last)
+                # A retry has few tasks, of any index.
+                over = (at >= page.task_count and not page.retry_of) or (
+                    last is not None and at > last
+                )
                 if over or sum(not task.replica for task in page.tasks) < _PAGE_OF_TASKS:
                     return
-                page = self._page_of(job.id, at, last, failed=failed)
+                try:
+                    page = self._page_of(job.id, at, last, failed=failed)
+                except NotFound:
+                    return  # The page before ended with the last task of a retry.
 
         return job, found(job)
 
@@ -218,6 +230,20 @@ class Client:
         """Have a suspended job go on, by its id or name."""
         request = pb.ResumeRequest(command_id=_command_id(), job=reference)
         return self._call(self._jobs.Resume, request)
+
+    def retry(self, reference: str, *, failed: bool = False) -> pb.RetryResponse:
+        """Submit an ended job again, by its id or name; once, even if the call has to be repeated.
+
+        Args:
+            reference: The id or the name.
+            failed: Whether only those tasks are done again that failed.
+
+        Raises:
+            JobActive: The job has not ended.
+            NothingToRetry: No task of it failed.
+        """
+        request = pb.RetryRequest(command_id=_command_id(), job=reference, failed=failed)
+        return self._call(self._jobs.Retry, request)
 
     def watch(self, references: Sequence[str] = ()) -> Iterator[pb.Job]:
         """Yield each job (all if none is named) as it is now, and again whenever it changes."""

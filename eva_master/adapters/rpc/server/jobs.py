@@ -20,6 +20,7 @@ from eva_master.adapters.rpc._proto.api_pb2_grpc import JobsServicer
 from eva_master.adapters.rpc.errors import BadRequest
 from eva_master.adapters.rpc.server import pages, views
 from eva_master.adapters.rpc.server.access import caller, require_owner
+from eva_master.adapters.rpc.server.admission.retrying import Retrier
 from eva_master.adapters.rpc.server.job_messages import JobMessages, SendingRoom
 from eva_master.adapters.rpc.server.logs import PIECE_BYTES, Extent, LogReader
 from eva_master.adapters.rpc.server.parsing import JobParser
@@ -52,6 +53,9 @@ from eva_master.packing.quotas import Admitted, admitted
 from eva_master.packing.reserving import reserve
 from eva_master.ports import Clock, ObjectStore
 from eva_master.ports.reading import SHOWN, Archive, JobRecord, ReadModel, TaskPage
+
+_INDICES = 10
+"""Indices in a message."""
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -116,6 +120,7 @@ class JobsService(JobsServicer):
         self._tasks_per_job = tasks_per_job
         self._shared = shared
         self._nominal_gpus = nominal_gpus
+        self._retrier = Retrier(gateway, archive, store, clock, tenants)
 
     # -- commands --------------------------------------------------------------------------------
 
@@ -165,6 +170,32 @@ class JobsService(JobsServicer):
         notes = (*doubts, *notes_on(spec), *notes_on_storage(spec, shared=self._shared))
         notes += notes_on_gpus(spec, nominal=self._nominal_gpus)
         return pb.SubmitResponse(job_id=reply.job or "", notes=notes)
+
+    async def Retry(  # noqa: N802
+        self,
+        request: pb.RetryRequest,
+        context: Context,  # noqa: ARG002
+    ) -> pb.RetryResponse:
+        """Submit an ended job again; only operators may do so with other users' jobs.
+
+        The new job is its owner's. A call that is repeated is answered like a submission.
+        """
+        command = request.command_id or uuid.uuid4().hex
+        known = await asyncio.to_thread(self._archive.submitted, caller().owner, command)
+        if known is None:
+            job = (await self._find(request.job, TaskPage(0, 1), to_change=True)).job
+            require_owner(job.spec.owner, f"job {job.id}")
+            known = await asyncio.to_thread(self._archive.submitted, job.spec.owner, command)
+        if known is None:
+            finder = PredecessorFinder(await self._gateway.model(), self._archive, job.spec.owner)
+            spec, ended = await self._retrier.spec(job, finder, failed=request.failed)
+            operator = caller().role is Role.OPERATOR
+            reply = await self._gateway.command(JobSubmitted(command, spec, ended, operator))
+            assert reply.job is not None
+            return pb.RetryResponse(job_id=reply.job, retry_of=job.id, tasks=spec.size)
+        again = (await self._find(known, TaskPage(0, 1))).job.spec
+        retried = "" if again.retry is None else again.retry.job
+        return pb.RetryResponse(job_id=known, retry_of=retried, tasks=again.size)
 
     async def Check(  # noqa: N802
         self,
@@ -279,7 +310,7 @@ class JobsService(JobsServicer):
         page = pages.of_tasks(request)
         record = await self._find(request.job, page, to_change=request.to_change)
         if page.first is not None and not page.failed:
-            _check_index(record.job, page.first)
+            _check_index(record.job, page.first, alone=page.most == 1)
         now, pause = self._clock.now(), self._gateway.pause
         return await self._gateway.read(lambda model: views.job(model, record, now, pause))
 
@@ -431,15 +462,21 @@ class JobsService(JobsServicer):
         return pb.PutBlobResponse()
 
 
-def _check_index(job: Job, index: int) -> None:
-    """Check that a job has a task; raises `NotFound`."""
-    last = len(job.spec.tasks) - 1
-    if index > last:
-        has = "one task, number 0" if last == 0 else f"{last + 1:,} tasks, 0 to {last}"
-        raise NotFound(
-            f"job {job.id} has no task {index}: it has {has}",
-            hint=f"`eva status {job.id}` shows its tasks",
-        )
+def _check_index(job: Job, index: int, *, alone: bool = True) -> None:
+    """Check that a job has a task, or some task from an index on; raises `NotFound`."""
+    indices = job.spec.indices
+    if job.spec.has(index) if alone else index <= indices[-1]:
+        return
+    last = indices[-1]
+    has = "one task, number 0" if last == 0 else f"{last + 1:,} tasks, 0 to {last}"
+    if job.spec.size < len(job.spec.tasks):
+        few = ", ".join(map(str, indices[:_INDICES]))
+        more = f" and {len(indices) - _INDICES:,} more" if len(indices) > _INDICES else ""
+        has = f"the tasks {few}{more} of {job.spec.retry.job if job.spec.retry else job.id}"
+    raise NotFound(
+        f"job {job.id} has no task {index}: it has {has}",
+        hint=f"`eva status {job.id}` shows its tasks",
+    )
 
 
 def _extent(request: pb.LogsRequest, now: Millis) -> Extent:

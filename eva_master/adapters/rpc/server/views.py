@@ -67,7 +67,7 @@ def job(model: ReadModel, record: JobRecord, now: Millis, pause: Pause | None = 
     runs = zip(record.runs, outlooks, strict=True)
     others = _others(model, known)
     suspension = _suspended(record)
-    room = _METRICS_BYTES // max(len(record.runs), min(len(known.spec.tasks), SMALL_JOB))
+    room = _METRICS_BYTES // max(len(record.runs), min(known.spec.size, SMALL_JOB))
     message = pb.Job(
         id=known.id,
         name=known.spec.name,
@@ -83,7 +83,7 @@ def job(model: ReadModel, record: JobRecord, now: Millis, pause: Pause | None = 
         exit_code=None if known.exit_code is None else shell_code(known.exit_code),
         failures=known.failures,
         tasks=[task(model, known, run, outlook, now) for run, outlook in runs],
-        task_count=len(known.spec.tasks),
+        task_count=known.spec.size,
         tasks_by_state={state.value: count for state, count in record.states.items()},
         cost_micro_usd=micro_usd(account.charged),
         no_packing_micro_usd=micro_usd(account.alone),
@@ -92,6 +92,8 @@ def job(model: ReadModel, record: JobRecord, now: Millis, pause: Pause | None = 
         remaining_estimated=whole.estimated,
         eta_ms=whole.eta_ms,
         after=known.spec.depends_on,
+        only_ended=known.spec.only_ended,
+        retry_of="" if known.spec.retry is None else known.spec.retry.job,
         dag=known.spec.dag,
         waits_for=others,
         unmet="" if known.unmet is None else known.unmet.job,
@@ -175,7 +177,7 @@ def _suspension(known: Suspension | None) -> pb.Suspension | None:
 
 
 def _others(model: ReadModel, known: Job) -> Sequence[JobId]:
-    """The jobs that have to succeed before a job runs, as far as they have not ended."""
+    """The jobs that have to succeed, or to end, before a job runs, as far as they have not."""
     if not known.waits or known.id not in model.active:
         return ()
     return [name for name in known.spec.depends_on if name in model.active]

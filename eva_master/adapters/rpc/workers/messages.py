@@ -119,6 +119,7 @@ def order(task: TaskOrder) -> pb.TaskOrder:
         tasks=task.tasks,
         outputs_stored=task.outputs_stored,
         fork=merges.fork(task.fork) if task.fork else None,
+        origins=task.origins,
     )
 
 

@@ -108,8 +108,12 @@ def job(message: Job, now: int) -> RenderableType:
         ("submitted", ago(message.submitted_ms, now)),
         ("started", ago(message.started_ms, now)),
     ]
+    if message.retry_of:
+        rows.append(("retry of", message.retry_of))
     if message.after:
-        rows.append(("after", plain(_some(message.after))))
+        ended = set(message.only_ended)
+        names = [f"{one} (ended)" if one in ended else one for one in message.after]
+        rows.append(("after", plain(_some(names))))
     if message.waits_for:
         rows.append(("waits for", plain(_some(message.waits_for))))
     if message.reason:

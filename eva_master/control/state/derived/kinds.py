@@ -29,11 +29,12 @@ class Kinds:
         """The number of a task's kind, by the identity of the task, which the job keeps."""
         if len(different(tasks)) == 1:
             self.tasks: tuple[TaskSpec, ...] = tasks[:1]
-            self.groups: tuple[Sequence[int], ...] = (range(len(tasks)),)
+            self.groups: tuple[Sequence[int], ...] = (spec.indices,)
             return
         numbers: dict[tuple[object, ...], int] = {}
         groups: list[list[int]] = []
-        for index, task in enumerate(tasks):
+        for index in spec.indices:
+            task = tasks[index]
             number = self._number.get(id(task))
             if number is None:
                 kind = task.workload, task.demand, task.throughput, task.reports_steps

@@ -43,7 +43,7 @@ class PartitionTally:
             return
         for name, change in ((before, -1), (after, 1)):
             if name is not None:
-                sums, tasks = self.of(name), change * len(new.spec.tasks)
+                sums, tasks = self.of(name), change * new.spec.size
                 self._put(name, replace(sums, jobs=sums.jobs + change, tasks=sums.tasks + tasks))
 
     def arrived(self, partition: str) -> None:

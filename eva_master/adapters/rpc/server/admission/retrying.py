@@ -1,0 +1,156 @@
+"""Ended jobs that are submitted again, with their files and from their checkpoints."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from eva_master.adapters.loop.gateway import LoopGateway
+from eva_master.adapters.objects.blobs import missing
+from eva_master.adapters.rpc.server.admission.retried_tasks import retry_of
+from eva_master.adapters.rpc.server.references import PredecessorFinder
+from eva_master.model.accounting.tenants import TenantRules
+from eva_master.model.errors import InvalidJob, InvalidRequest, JobActive
+from eva_master.model.ids import JobId
+from eva_master.model.job import JobSpec, TaskSpec
+from eva_master.model.records import Ended, Job, Outcome, TaskRun
+from eva_master.model.states import TERMINAL_JOB
+from eva_master.ports import Clock, ObjectStore
+from eva_master.ports.reading import PAGE_AT_MOST, Archive, ReadModel, TaskPage
+
+
+@dataclass(frozen=True, slots=True)
+class Retrier:
+    """Makes new jobs of ended ones.
+
+    Attributes:
+        gateway: Has the newest model.
+        archive: Has what the model has forgotten.
+        store: Has the files of jobs.
+        clock: The time of records.
+        tenants: Who belongs to which tenant.
+    """
+
+    gateway: LoopGateway
+    archive: Archive
+    store: ObjectStore
+    clock: Clock
+    tenants: TenantRules
+
+    async def spec(
+        self, job: Job, finder: PredecessorFinder, *, failed: bool
+    ) -> tuple[JobSpec, tuple[Ended, ...]]:
+        """The job that does an ended one again.
+
+        Args:
+            job: The ended one.
+            finder: Finds jobs of its owner.
+            failed: Whether only those tasks are done again that failed.
+
+        Returns:
+            The new job, and how those ended that it is to run after.
+
+        Raises:
+            JobActive: The job has not ended.
+            NothingToRetry: No task of it failed.
+            InvalidRequest: A job that it is to run after did not succeed.
+            InvalidJob: Its files are not stored any more.
+        """
+        if job.state not in TERMINAL_JOB:
+            raise JobActive(
+                f"job {job.id} is {job.state.value}, and only a job that has ended is retried",
+                hint=f"wait for its end, or end it first: eva cancel {job.id}",
+            )
+        runs = () if job.is_gang else await self._runs(job, failed=failed)
+        retry = await asyncio.to_thread(retry_of, job, runs, failed=failed)
+        await self._require_files(job)
+        instead = await asyncio.to_thread(_replacements, job, finder)
+
+        def present(jobs: Sequence[JobId]) -> tuple[JobId, ...]:
+            return tuple(dict.fromkeys(instead.get(one, one) for one in jobs))
+
+        spec = replace(
+            job.spec,
+            tasks=_reading_from(job.spec.tasks, instead),
+            depends_on=present(job.spec.depends_on),
+            only_ended=present(job.spec.only_ended),
+            partition=job.partition,
+            tenant=self.tenants.of(job.spec.owner),
+            retry=retry,
+        )
+        return spec, finder.ended(spec.depends_on)
+
+    async def _runs(self, job: Job, *, failed: bool) -> Sequence[TaskRun]:
+        """The runs of all tasks of an array, or of those that failed."""
+        now = self.clock.now()
+
+        def known(model: ReadModel) -> Sequence[TaskRun] | None:
+            if job.id not in model.jobs:
+                return None
+            page = TaskPage(0, len(job.spec.tasks), failed)
+            return model.record(job.id, now, page).runs
+
+        runs = await self.gateway.read(known)
+        return await asyncio.to_thread(self._archived, job, failed) if runs is None else runs
+
+    def _archived(self, job: Job, failed: bool) -> list[TaskRun]:
+        found: list[TaskRun] = []
+        first, last = 0, job.spec.indices[-1]
+        while first <= last:
+            record = self.archive.job(job.id, TaskPage(first, PAGE_AT_MOST, failed))
+            if record is None or not record.runs:
+                break
+            found += record.runs
+            first = record.runs[-1].index + 1
+        return found
+
+    async def _require_files(self, job: Job) -> None:
+        programs = {task.program for task in {id(it): it for it in job.spec.tasks}.values()}
+        digests = {it.workdir for it in programs if it.workdir}
+        digests |= {it.build.context for it in programs if it.build is not None}
+        if digests and await missing(self.store, sorted(digests)):
+            raise InvalidJob(
+                f"files of {job.id} are not stored any more", hint="submit its job file again"
+            )
+
+
+def _replacements(job: Job, finder: PredecessorFinder) -> dict[JobId, JobId]:
+    """The jobs that a job is to run after in place of those that did not succeed.
+
+    A name in `after` means the newest job of that name, so a retry counts in place of the job that
+    it does again.
+
+    Raises:
+        InvalidRequest: There is no newer one, or it did not succeed either.
+    """
+    finder([*job.spec.depends_on])
+    found: dict[JobId, JobId] = {}
+    for end in finder.ended(job.spec.depends_on):
+        if end.outcome is Outcome.SUCCEEDED or end.job in job.spec.only_ended:
+            continue
+        spec = finder.spec_of(end.job)
+        name = "" if spec is None else spec.name
+        newest = finder([name]).get(name)
+        ended = finder.ended([newest]) if isinstance(newest, str) else (end,)
+        if not isinstance(newest, str) or any(it.outcome is not Outcome.SUCCEEDED for it in ended):
+            how = "failed" if end.outcome is Outcome.FAILED else "was cancelled"
+            raise InvalidRequest(
+                f"{end.job}, after which {job.id} is to run, {how}",
+                hint=f"retry that one first: eva retry {end.job}",
+            )
+        found[end.job] = newest
+    return found
+
+
+def _reading_from(
+    tasks: tuple[TaskSpec, ...], instead: Mapping[JobId, JobId]
+) -> tuple[TaskSpec, ...]:
+    """Tasks that read the outputs of other jobs than before."""
+    if not instead:
+        return tasks
+    changed: dict[int, TaskSpec] = {}
+    for task in {id(it): it for it in tasks}.values():
+        outputs = tuple(replace(it, job=instead.get(it.job, it.job)) for it in task.program.outputs)
+        changed[id(task)] = replace(task, program=replace(task.program, outputs=outputs))
+    return tuple(changed[id(it)] for it in tasks)
