@@ -192,6 +192,12 @@ class FakeApi(api_pb2_grpc.JobsServicer, api_pb2_grpc.ClusterServicer):
         self.fail("Resume", context)
         return pb.ResumeResponse(job_id=self._find(request.job, context).id)
 
+    def Retry(self, request, context):
+        self.arrived("Retry", request, context)
+        self.fail("Retry", context)
+        job = self._find(request.job, context)
+        return pb.RetryResponse(job_id=f"{job.name}-99", retry_of=job.id, tasks=2)
+
     def Watch(self, request, context) -> Iterator[pb.Job]:
         self.arrived("Watch", request, context)
         self.fail("Watch", context)

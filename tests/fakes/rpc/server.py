@@ -105,12 +105,12 @@ def spec(name: str, *, tasks: int = 1, kind: JobKind = JobKind.GANG, owner: str 
     return JobSpec(name, owner, (task,) * tasks, kind=kind)
 
 
-def add_job(state: State, job: JobSpec, *, at: int = 1000) -> JobId:
+def add_job(state: State, job: JobSpec, *, at: int = 1000, command: str = "") -> JobId:
     """Put a pending job with waiting task runs into a state."""
     key = JobId(f"{job.name}-{state.count(jobs=1).jobs}")
     history = ((JobState.PENDING.value, at),)
-    state.put_job(Job(key, job, Millis(at), history, command=f"command-{key}"))
-    for index in range(len(job.tasks)):
+    state.put_job(Job(key, job, Millis(at), history, command=command or f"command-{key}"))
+    for index in job.indices:
         waiting = ((RunState.WAITING.value, at),)
         state.put_run(TaskRun(run_id(key, index), key, index, waiting))
     return key
@@ -252,8 +252,7 @@ def accept(state: State, command: Command) -> Reply:
     owner = command.spec.owner
     known = state.by_command(owner, command.command)
     if known is None:
-        known = add_job(state, command.spec)
-        state._commands[owner, command.command] = known
+        known = add_job(state, command.spec, command=command.command)
     return Reply(command.command, known, owner=owner)
 
 

@@ -198,6 +198,12 @@ async def test_stop_lets_the_task_checkpoint(worker: Worker, master: FakeMaster)
     worker.order('ls "$EVA_CHECKPOINT_DIR" > had', attempt=3, resume=1)
     await master.phase(RUN, 3, pb.PHASE_EXITED)
     assert (worker.path(attempt=3) / "work" / "had").read_text() == "00000001\n"
+    # A job that does it again begins from the newest one, as long as it has none of its own.
+    again, never = "again-2/0", "never-1/0"
+    worker.order("ls $EVA_CHECKPOINT_DIR > had", run=again, origins=[never, RUN])
+    await master.phase(again, 1, pb.PHASE_EXITED)
+    assert (worker.path(again) / "work" / "had").read_text() == "00000002\n"
+    assert not (master.store / "jobs" / again / "checkpoints").exists(), "nothing is copied"
 
 
 async def test_stop_kills_after_the_grace(worker: Worker, master: FakeMaster) -> None:

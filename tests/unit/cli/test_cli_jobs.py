@@ -24,6 +24,7 @@ from eva_master.model.errors import (
     AmbiguousName,
     DuplicateName,
     InvalidJob,
+    JobActive,
     NotAuthorised,
     Problem,
     Unplaceable,
@@ -433,6 +434,34 @@ def test_a_name_that_several_jobs_have_holds_up_no_other(
     assert [call.request.job for call in api.of("Get")] == ["a", "bert"]
     # What is changed is named by its id, so that a repeated call means the same job.
     assert {call.request.job for call in api.of(method)} <= {"bert-1"}
+
+
+def test_retry_prints_the_new_job_and_says_of_what_it_is(eva: Run, api: FakeApi) -> None:
+    result = eva("retry", "resnet18", "--failed")
+    old = api.of("Retry")[0].request
+    assert (result.exit_code, result.stdout) == (0, f"{old.job.rpartition('-')[0]}-99\n")
+    assert old.failed
+    assert f"does 2 tasks of {old.job} again" in result.stderr
+    # The name is looked up once, since the new job has it too.
+    assert old.job in api.jobs
+    assert [call.request.to_change for call in api.of("Get")] == [True]
+
+
+def test_retry_json_and_the_exit_code_of_the_new_job(eva: Run, api: FakeApi) -> None:
+    job = next(one for one in api.jobs.values() if one.name == "resnet18")
+    again = pb.Job(id="resnet18-99", name="resnet18", state="failed", exit_code=3)
+    api.jobs[again.id] = again
+    result = eva("retry", job.id, "--json", "--wait")
+    answer = {"id": "resnet18-99", "retry_of": job.id, "tasks": 2}
+    assert (result.exit_code, json.loads(result.stdout)) == (3, answer)
+
+
+def test_a_refused_retry_says_what_to_do(eva: Run, api: FakeApi) -> None:
+    api.failures["Retry"] = [JobActive("job a-1 is running", hint="eva cancel a-1")]
+    result = eva("retry", "bert")
+    assert result.exit_code == 1
+    assert "job a-1 is running" in result.stderr
+    assert "eva cancel a-1" in result.stderr
 
 
 def test_cancel_of_a_job_that_has_ended_says_so(eva: Run, api: FakeApi) -> None:

@@ -15,7 +15,7 @@ from eva_master.model.events import CancelRequested, JobSubmitted
 from eva_master.model.ids import JobId
 from eva_master.model.job import JobSpec
 from eva_master.model.records import Ended, Outcome
-from tests.fakes.hand_driven import CATALOG, JOB, Cluster, Phase
+from tests.fakes.hand_driven import CATALOG, JOB, SLOW, Cluster, Phase
 
 FIRST, NEXT = JobId("job-1"), JobId("next-2")
 KNOWN = {"prepare": JobId("prepare-7"), "prepare-7": JobId("prepare-7"), "sweep": JobId("sweep-9")}
@@ -40,7 +40,7 @@ def parsed(after: str) -> JobSpec:
 def waiting(only_ended: bool) -> Cluster:
     """A job runs, and another one waits for it."""
     cluster = Cluster()
-    cluster.start(JOB + "retries: 0\n")
+    cluster.start(JOB + "retries: 0\n", on=SLOW)
     spec = parsed("[]")
     ended = (FIRST,) if only_ended else ()
     follower = JobSpec("next", "me", spec.tasks, depends_on=(FIRST,), only_ended=ended)
@@ -77,7 +77,7 @@ def test_a_cancelled_job_has_ended() -> None:
 
 def test_a_job_that_failed_before_the_submission_or_the_restart_has_ended() -> None:
     cluster = Cluster()
-    cluster.start(JOB + "retries: 0\n")
+    cluster.start(JOB + "retries: 0\n", on=SLOW)
     fail(cluster)
     tasks = parsed("[]").tasks
     spec = JobSpec("next", "me", tasks, depends_on=(FIRST,), only_ended=(FIRST,))

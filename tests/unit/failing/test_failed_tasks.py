@@ -15,7 +15,7 @@ from eva_master.model.ids import JobId, Millis, run_id
 from eva_master.model.job import JobSpec, OnFailure
 from eva_master.model.records import Job
 from eva_master.model.states import RunState
-from tests.fakes.hand_driven import CATALOG, Cluster, Phase
+from tests.fakes.hand_driven import CATALOG, SLOW, Cluster, Phase
 
 ARRAY = "kind: array\nretries: 0\nrun: train\nresources: {cpus: 1, memory: 1GiB}\n"
 NAME = JobId("job-1")
@@ -24,7 +24,7 @@ NAME = JobId("job-1")
 def array(tasks: int, more: str = "") -> Cluster:
     """All tasks of an array run."""
     cluster = Cluster()
-    cluster.start(f"{ARRAY}tasks: {tasks}\n{more}")
+    cluster.start(f"{ARRAY}tasks: {tasks}\n{more}", on=SLOW)
     return cluster
 
 

@@ -19,7 +19,7 @@ from eva_master.model.job import CheckpointOrigin, Retry
 from eva_master.model.planning.plan import Assign, NewInstance, Plan
 from eva_master.model.states import RunState
 from eva_master.ports.reading import TaskPage
-from tests.fakes.hand_driven import CATALOG, FAST, SETTINGS, Cluster, Phase
+from tests.fakes.hand_driven import CATALOG, SETTINGS, SLOW, Cluster, Phase
 
 ARRAY = "kind: array\nretries: 0\nrun: train\nresources: {cpus: 1, memory: 1GiB}\n"
 GANG = "retries: 0\nrun: train\nresources: {cpus: 1, memory: 1GiB}\ntasks: 2\n"
@@ -47,7 +47,7 @@ class Watched(Cluster):
         while self.request is not None:
             request, self.request = self.request, None
             waiting = [run.id for run in request.snapshot.runs if run.instance is None]
-            launches = tuple(NewInstance(key, FAST) for key in range(len(waiting)))
+            launches = tuple(NewInstance(key, SLOW) for key in range(len(waiting)))
             places = tuple(Assign(run, key) for key, run in enumerate(waiting))
             self.handle(PlanReady(request.round, Plan(launches, places), None), at=at)
         for instance in sorted(set(self.state.instances) - before):
@@ -79,7 +79,7 @@ class Watched(Cluster):
 def failed_array() -> Watched:
     """An array of twenty tasks has ended, of which tasks 4 and 17 failed."""
     cluster = Watched()
-    cluster.start(f"{ARRAY}tasks: {MANY}\n")
+    cluster.start(f"{ARRAY}tasks: {MANY}\n", on=SLOW)
     cluster.end(OLD, dict.fromkeys(range(MANY), 0) | {4: 1, 17: 9})
     assert cluster.state.jobs[OLD].state == "failed"
     return cluster
@@ -169,7 +169,7 @@ def test_all_of_a_retry_are_the_tasks_that_it_had() -> None:
 
 def test_a_job_of_which_no_task_failed_has_nothing_to_retry() -> None:
     cluster = Watched()
-    cluster.start(f"{ARRAY}tasks: 2\n")
+    cluster.start(f"{ARRAY}tasks: 2\n", on=SLOW)
     cluster.end(OLD, {0: 0, 1: 0})
     with pytest.raises(NothingToRetry, match="no task of job-1 failed"):
         cluster.retried()

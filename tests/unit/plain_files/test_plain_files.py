@@ -14,7 +14,8 @@ from eva_worker.files.objects import Objects
 from eva_worker.files.plain import copies
 from eva_worker.files.plain import uploads as plain_uploads
 from eva_worker.files.plain.copies import How
-from eva_worker.files.plain.restoring import restore
+from eva_worker.files.plain.restoring import restore, restore_earlier
+from eva_worker.files.plain.uploads import NOTHING
 from eva_worker.files.upload import Uploader
 from eva_worker.orders import TaskKey
 from eva_worker.tasks.endings import ended_how
@@ -462,3 +463,28 @@ def test_files_of_a_program_that_was_killed_are_not_taken_as_they_stand(
     exit_code: int, stopped: bool, how: How | None
 ) -> None:
     assert ended_how(exit_code, stopped=stopped) is how
+
+
+async def test_a_job_that_is_done_again_begins_from_the_files_of_the_ended_one(
+    attempt: Make, objects: Objects, tmp_path: Path
+) -> None:
+    first = await attempt(1).begin()
+    first.write("last.ckpt", "epoch 3")
+    await first.uploader.all(How.STOPPED)
+    origin = await restore_earlier(objects, RUN, 1, tmp_path / "again")
+    assert (tmp_path / "again" / "last.ckpt").read_text() == "epoch 3"
+    assert (origin.number, origin.name) == (0, ""), "its own copies are counted anew"
+    assert await restore_earlier(objects, "never-1/0", 1, tmp_path / "none") == NOTHING
+
+
+async def test_a_gang_that_is_done_again_begins_from_what_each_member_had(
+    attempt: Make, objects: Objects, tmp_path: Path
+) -> None:
+    for rank in (0, 1):
+        member = await attempt(1, rank, 2).begin()
+        member.write("state", f"rank {rank}")
+        await member.uploader.all(How.STOPPED)
+    for rank in (0, 1):
+        target = tmp_path / f"again-{rank}"
+        await restore_earlier(objects, f"job-1/{rank}", 2, target)
+        assert (target / "state").read_text() == f"rank {rank}"
