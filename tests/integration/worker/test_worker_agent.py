@@ -540,6 +540,30 @@ async def test_program_with_the_sdk(worker: Worker, master: FakeMaster) -> None:
     assert int(saved.read_text()) == report.progress.steps
 
 
+async def test_program_without_the_sdk(worker: Worker, master: FakeMaster) -> None:
+    """It goes on from its files as a stop left them, and after a kill from a quiet copy of them."""
+    seen = master.store / "jobs" / RUN / "outputs" / "seen"
+    last = "$EVA_CHECKPOINT_DIR/last.ckpt"
+    note = f"cat {last} > $EVA_STORAGE/outputs/seen; echo 2 > {last}"
+    worker.order(f"trap 'echo 1 > {last}; exit 3' TERM; touch ready; sleep 1000 & wait")
+    async with asyncio.timeout(DEADLINE_S):
+        while not (worker.path() / "work" / "ready").exists():
+            await asyncio.sleep(0.01)
+    worker.halt()
+    report = await master.phase(RUN, 1, pb.PHASE_EXITED)
+    assert (report.stopped, report.generation) == (True, 1)
+
+    half = f"until [ -e go ]; do sleep 0.02; done; printf half > {last}; kill -9 $$"
+    worker.order(f"{note}; {half}", attempt=2)
+    await master.until(lambda: getattr(master.reports.get((RUN, 2)), "generation", 0) == 2)
+    (worker.path(attempt=2) / "work" / "go").touch()
+    assert (await master.phase(RUN, 2, pb.PHASE_EXITED)).generation == 2
+    assert seen.read_text() == "1\n"
+    worker.order(note, attempt=3)
+    await master.phase(RUN, 3, pb.PHASE_EXITED)
+    assert seen.read_text() == "2\n"
+
+
 async def test_second_agent_on_a_state_directory_is_refused(worker: Worker) -> None:
     agent = worker.agent()
     assert agent
