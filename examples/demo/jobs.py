@@ -84,14 +84,14 @@ def _gang(name: str, steps: int) -> DemoJob:
 FIRST_WAVE = (
     DemoJob("graph", "graph_rank", {"STEPS": "600", "NODES": "100000"}),
     _mlp("mlp-a", 3_000),
-    _shell("shell-a", 400),
+    _shell("shell-a", 500),
     _stream("stream-a", 320),
     _stream("stream-b", 400),
 )
 SECOND_WAVE = (
     _mlp("mlp-b", 3_500),
-    _shell("shell-b", 400),
-    _shell("shell-c", 400),
+    _shell("shell-b", 600),
+    _shell("shell-c", 600),
     _gang("gang", 2_500),
 )
 READERS = ("stream-a", "stream-b")
