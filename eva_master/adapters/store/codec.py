@@ -108,7 +108,9 @@ RUNS = Codec(
     TypeAdapter(list[TaskRun], config=_CONFIG),
     leave_out=_NOTHING,
     # When progress was heard of is not compared: a time alone would be taken for the default.
-    brief=lambda run: run.progress.at_ms is None or run.progress != Progress(),
+    brief=lambda run: (
+        run.progress != Progress() or (run.progress.at_ms is None and run.progress.first is None)
+    ),
     unsaid=[("batch_ppm",), ("stored",), ("past",)],
 )
 """A job has up to ten thousand of them, of which most say little."""

@@ -80,7 +80,8 @@ async def restore_earlier(objects: Objects, run: str, members: int, target: Path
         TooLarge, InstanceFailed: The disk has no room for it.
     """
     job = run.rpartition("/")[0]
-    gang = [name for rank in range(members) if (name := f"{job}/{rank}") != run]
+    ranks = range(members) if members > 1 else ()  # A task on its own may have any index.
+    gang = [name for rank in ranks if (name := f"{job}/{rank}") != run]
     key = TaskKey(run, _LAST_ATTEMPT)
     return replace(await restore(objects, key, run, gang, target), number=0, name="")
 

@@ -477,6 +477,17 @@ async def test_a_job_that_is_done_again_begins_from_the_files_of_the_ended_one(
     assert await restore_earlier(objects, "never-1/0", 1, tmp_path / "none") == NOTHING
 
 
+async def test_a_task_of_an_array_begins_from_its_own_files(
+    attempt: Make, objects: Objects, tmp_path: Path
+) -> None:
+    for index in (0, 3):
+        task = await attempt(1, index).begin()
+        task.write("state", f"task {index}")
+        await task.uploader.all(How.ENDED)
+    await restore_earlier(objects, "job-1/3", 1, tmp_path / "again")
+    assert (tmp_path / "again" / "state").read_text() == "task 3"
+
+
 async def test_a_gang_that_is_done_again_begins_from_what_each_member_had(
     attempt: Make, objects: Objects, tmp_path: Path
 ) -> None:
