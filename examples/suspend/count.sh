@@ -1,6 +1,6 @@
 #!/bin/sh
-# Counts to STEPS, one a second. When it is told to stop it writes down how far it has come, and it
-# goes on from there.
+# Counts to STEPS, one a second, and reports how far it is every ten seconds. When it is told to stop
+# it writes that down, and it goes on from there.
 set -eu
 STEPS=${STEPS:-120}
 
@@ -29,11 +29,17 @@ if shielded eva-progress latest >"$work/latest"; then
 fi
 first=$step
 
+report() {
+    shielded eva-progress --steps $((step - first)) --total $((STEPS - first)) "$@"
+}
+
+report || true
 while [ "$step" -lt "$STEPS" ] && [ -z "$stopping" ]; do
     sleep 1 || true
     step=$((step + 1))
     echo "step $step"
+    [ $((step % 10)) -ne 0 ] || report || true
 done
 echo "$step" >"$work/state/step"
-shielded eva-progress --steps $((step - first)) --total $((STEPS - first)) checkpoint "$work/state"
+report checkpoint "$work/state"
 [ -n "$stopping" ] || echo "done: counted to $step"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter as Tally
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
 from prometheus_client import CollectorRegistry, Histogram, make_wsgi_app
 from prometheus_client.core import (
@@ -41,8 +42,21 @@ _JOB_STATES = (
     *(state.value for state in JobState if state not in TERMINAL_JOB),
     views.SUSPENDED,
 )
+_PATH = "/metrics"
 _DEADLINE_S = 5.0
 """How long a scrape waits for a control loop that has just begun to start."""
+
+
+def at_its_path(application: WSGIApplication) -> WSGIApplication:
+    """Make an application that answers ``/metrics`` alone, and 404 at every other path."""
+
+    def answer(environ: WSGIEnvironment, start: StartResponse) -> Iterable[bytes]:
+        if environ.get("PATH_INFO") == _PATH:
+            return application(environ, start)
+        start("404 Not Found", [("Content-Type", "text/plain; charset=utf-8")])
+        return [f"metrics are at {_PATH}\n".encode()]
+
+    return answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +121,7 @@ class MasterMetrics(Collector):
         Raises:
             InvalidConfig: Nobody can listen there.
         """
-        return HttpsServer(address, port, make_wsgi_app(self.registry), identity)
+        return HttpsServer(address, port, at_its_path(make_wsgi_app(self.registry)), identity)
 
     def collect(self) -> Iterable[Metric]:
         """Read the figures; called by whoever scrapes.
