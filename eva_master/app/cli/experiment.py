@@ -85,6 +85,7 @@ def experiment(
     from eva_master.app.experiment.schema import load_experiment
     from eva_master.app.experiment.summary import summarise
     from eva_master.app.experiment.sweep import Crew, missing
+    from eva_master.app.experiment.verdict import verdict
 
     plan = load_experiment(file, settings)
     folder = out or Path("results") / plan.experiment.name
@@ -115,6 +116,8 @@ def experiment(
         if any(row.tenants for row in summary.rows):
             console().print()
             console().print(table_of_tenants(summary))
+        if said := verdict(summary):
+            console().print("", *said, sep="\n")
     if failed:
         raise click.exceptions.Exit(1)
 

@@ -63,6 +63,8 @@ class Row:
         results: The results behind them, by seed.
         tenants: By name the same by the names of
             `eva_master.simulation.results.metrics.TenantFigures`; empty where no job has a tenant.
+        pairs: By the label of each other policy, in how many of the same traces this one was better
+            by the experiment's own figure, see `better_by`, and how many there are.
         speed_ups: By the label of each other policy its mean completion time over that of this
             one, on the same traces; empty unless the cluster is fixed.
     """
@@ -74,6 +76,7 @@ class Row:
     results: tuple[Result, ...] = field(repr=False, default=())
     tenants: Mapping[str, Mapping[str, Estimate]] = field(default_factory=dict)
     speed_ups: Mapping[str, Estimate] = field(default_factory=dict)
+    pairs: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
     def shape(self) -> dict[str, Any]:
         """The content as JSON has it."""
@@ -84,6 +87,9 @@ class Row:
             "runs": max(one.count for one in self.figures.values()),
             "figures": _shape(self.figures),
             **({"speed_ups": _shape(self.speed_ups)} if self.speed_ups else {}),
+            "better_in": {
+                label: {"pairs": of, "won": won} for label, (won, of) in self.pairs.items()
+            },
             **(
                 {"tenants": {name: _shape(of) for name, of in of_all.items()}}
                 if (of_all := self.tenants)
@@ -135,6 +141,12 @@ class Summary:
 RowKey = tuple[str, Values, str]
 
 
+def better_by(plan: Plan) -> str:
+    """The figure of which less is better: the cost, and on a cluster that is paid for the JCT."""
+    fixed = plan.experiment.cluster or plan.experiment.fleet
+    return "cost_usd" if fixed is None else "jct_mean_h"
+
+
 def summarise(plan: Plan, cells: Sequence[Cell], results: Results) -> Summary:
     """Summarise the existing results of an experiment."""
     kept = {digest: results.find(digest) for digest in {cell.digest for cell in cells}}
@@ -143,7 +155,7 @@ def summarise(plan: Plan, cells: Sequence[Cell], results: Results) -> Summary:
         by_place.setdefault((cell.trace, cell.values, cell.label), {})[cell.seed] = cell
     fixed = plan.experiment.cluster or plan.experiment.fleet
     rivals = () if fixed is None else plan.experiment.labels
-    known = _Known(by_place, kept, plan.experiment.baseline, rivals)
+    known = _Known(by_place, kept, plan, rivals)
     rows = tuple(
         row for place in by_place if place[2] != REFERENCE and (row := known.row(place)) is not None
     )
@@ -170,12 +182,14 @@ class _Known:
         self,
         cells: Mapping[RowKey, Mapping[int, Cell]],
         results: Mapping[str, Result | None],
-        baseline: str,
+        plan: Plan,
         rivals: Sequence[str],
     ) -> None:
         self._cells = cells
         self._results = results
-        self._baseline = baseline
+        self._baseline = plan.experiment.baseline
+        self._labels = plan.experiment.labels
+        self._better_by = better_by(plan)
         self._rivals = rivals
 
     def bounds(self, place: tuple[str, Values]) -> Iterator[tuple[float, float | None]]:
@@ -210,7 +224,22 @@ class _Known:
         if not results:
             return None
         estimates = {name: Estimate.of(values) for name, values in samples.items()}
-        return Row(*place, estimates, tuple(results), _tenants(results), self._speed_ups(place))
+        speed_ups, pairs = self._speed_ups(place), self._pairs(place)
+        return Row(*place, estimates, tuple(results), _tenants(results), speed_ups, pairs)
+
+    def _pairs(self, place: RowKey) -> dict[str, tuple[int, int]]:
+        """In how many of the same traces this policy was better than each other one."""
+        found: dict[str, tuple[int, int]] = {}
+        for rival in self._labels:
+            won = of = 0
+            for cell in self._distinct(place):
+                own = self._figure(place, cell.seed, self._better_by)
+                other = self._figure((*place[:2], rival), cell.seed, self._better_by)
+                if own is not None and other is not None and rival != place[2]:
+                    won, of = won + (own < other), of + 1
+            if of:
+                found[rival] = won, of
+        return found
 
     def _speed_ups(self, place: RowKey) -> dict[str, Estimate]:
         """How much longer jobs took under each other policy, where both were run."""

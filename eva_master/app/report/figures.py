@@ -154,9 +154,16 @@ def measured(summary: Summary) -> list[Picture]:
     if summary.plan.experiment.packing is not None:
         return [_measure(summary, COST), _measure(summary, PLANNING)]
     if summary.plan.experiment.fleet is not None:
-        return [_measure(summary, measure) for measure in OF_FLEETS]
-    found = [_measure(summary, measure) for measure in MEASURES]
-    return [*found[:3], _allocation(summary), *found[3:]]
+        return [_measure(summary, measure) for measure in OF_FLEETS if _differs(summary, measure)]
+    first, rest = MEASURES[:3], MEASURES[3:]
+    before = [_measure(summary, measure) for measure in first if _differs(summary, measure)]
+    after = [_measure(summary, measure) for measure in rest if _differs(summary, measure)]
+    return [*before, _allocation(summary), *after]
+
+
+def _differs(summary: Summary, measure: Measure) -> bool:
+    """Whether there is anything to draw: a figure that is not zero."""
+    return any(row.figures[measure.key].mean for row in summary.rows if measure.key in row.figures)
 
 
 def x_key(summary: Summary) -> str | None:

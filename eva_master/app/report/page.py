@@ -8,6 +8,7 @@ from html import escape
 from pathlib import Path
 
 from eva_master.app.experiment.summary import Estimate, Row, Summary
+from eva_master.app.experiment.verdict import verdict
 from eva_master.app.report.curves import told
 from eva_master.app.report.figures import measured
 from eva_master.app.report.style import Picture, styled
@@ -89,6 +90,8 @@ _FAIR = (
     "its payments. Alpha is its part of all gains over its part of all quotas; 1 is fair."
 )
 
+_WORTHY, _ON_A_PHONE = 7, 2
+"""Columns of the first table, and of it on a phone; all of them are in the second one."""
 _CSS = """
 body { font: 16px/1.5 system-ui, sans-serif; color: #222; max-width: 78rem; margin: 2rem auto;
   padding: 0 1rem; }
@@ -98,7 +101,10 @@ p { max-width: 46rem; } .note { color: #555; font-size: .9rem; }
   font-variant-numeric: tabular-nums; }
 th, td { padding: .25rem .6rem; text-align: right; border-bottom: 1px solid #ddd;
   white-space: nowrap; }
-th { text-align: right; border-bottom: 2px solid #888; } .name { text-align: left; }
+th { text-align: right; border-bottom: 2px solid #888; } .name { text-align: left;
+  white-space: normal; overflow-wrap: anywhere; }
+@media (max-width: 40rem) { .wide:not(details .wide) .more { display: none; } }
+summary { cursor: pointer; margin: .8rem 0; }
 figure { margin: 0; max-width: 62rem; }
 figure svg { width: 100%; height: auto; } .ci { color: #777; }
 tr.first td { border-top: 2px solid #bbb; }
@@ -145,9 +151,10 @@ def _page(summary: Summary, pictures: Sequence[Picture]) -> str:
 <body>
 <h1>{title}</h1>
 {_paragraphs(experiment.text)}
+{_results(summary)}
 <p class="note">{_notes(summary)}</p>
 <h2>Figures of each policy</h2>
-<div class="wide">{_table(summary)}</div>
+{_tables(summary)}
 {_speed_ups(summary)}
 {_partitions(summary)}
 {_tenants(summary)}{sections}
@@ -178,16 +185,40 @@ def _notes(summary: Summary) -> str:
     return " ".join(notes)
 
 
-def _table(summary: Summary) -> str:
+def _results(summary: Summary) -> str:
+    """What the experiment came to, in a list."""
+    said = verdict(summary)
+    if not said:
+        return ""
+    entries = "\n".join(f"<li>{escape(sentence)}</li>" for sentence in said)
+    pairs = "Pairs are runs on the same trace." if any(row.pairs for row in summary.rows) else ""
+    return f'<h2>Result</h2>\n<ul>\n{entries}\n</ul>\n<p class="note">{pairs}</p>'
+
+
+def _tables(summary: Summary) -> str:
+    """The first figures, which fit a page, and all of them behind a line that opens."""
+    columns = [
+        column for column in _COLUMNS if any(column[0] in row.figures for row in summary.rows)
+    ]
+    short = f'<div class="wide">{_table(summary, columns[:_WORTHY])}</div>'
+    if len(columns) <= _WORTHY:
+        return short
+    return f"""{short}
+<details><summary>All {len(columns)} figures</summary>
+<div class="wide">{_table(summary, columns)}</div></details>"""
+
+
+def _table(summary: Summary, chosen: Sequence[tuple[str, str, str, float]]) -> str:
     experiment = summary.plan.experiment
     columns = [
         (key, name.format(baseline=escape(experiment.baseline)), form, factor)
-        for key, name, form, factor in _COLUMNS
-        if any(key in row.figures for row in summary.rows)
+        for key, name, form, factor in chosen
     ]
     varied = [key.rpartition(".")[2] for key in experiment.vary]
     head = "".join(f'<th class="name">{escape(name)}</th>' for name in ("trace", *varied, "policy"))
-    head += "".join(f"<th>{name}</th>" for _, name, _, _ in columns)
+    head += "".join(
+        f"<th{_more(number)}>{name}</th>" for number, (_, name, _, _) in enumerate(columns)
+    )
     lines = []
     last = None
     for row in summary.rows:
@@ -195,7 +226,10 @@ def _table(summary: Summary) -> str:
         last = (row.trace, row.values)
         names = (row.trace, *(str(value) for _, value in row.values), row.label)
         cells = "".join(f'<td class="name">{escape(name)}</td>' for name in names)
-        cells += "".join(_cell(row, key, form, factor) for key, _, form, factor in columns)
+        cells += "".join(
+            _cell(row, key, form, factor, _more(number))
+            for number, (key, _, form, factor) in enumerate(columns)
+        )
         lines.append(f"<tr{' class=first' if first else ''}>{cells}</tr>")
     body = "\n".join(lines)
     return f"<table><thead><tr>{head}</tr></thead><tbody>\n{body}\n</tbody></table>"
@@ -280,9 +314,14 @@ def _tenants(summary: Summary) -> str:
 """
 
 
-def _cell(row: Row, key: str, form: str, factor: float) -> str:
+def _more(number: int) -> str:
+    """The attribute of a column that a phone leaves out of the short table."""
+    return ' class="more"' if number >= _ON_A_PHONE else ""
+
+
+def _cell(row: Row, key: str, form: str, factor: float, attribute: str = "") -> str:
     one = row.figures.get(key)
-    return f"<td>{'-' if one is None else ''.join(_number(one, form, factor))}</td>"
+    return f"<td{attribute}>{'-' if one is None else ''.join(_number(one, form, factor))}</td>"
 
 
 def _number(one: Estimate, form: str, factor: float) -> Iterator[str]:
