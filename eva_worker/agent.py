@@ -50,6 +50,7 @@ _OF_NOTICE_FOR_STOPPING = 50
 """Share of the time before a cloud's deadline that tasks get to stop in, in per cent."""
 _LEAST_GRACE_MS = 1_000
 _MOST_FILES = 65_536
+_LONGEST_CONFINEMENT = 200
 
 _log = structlog.get_logger()
 
@@ -78,8 +79,10 @@ class Agent:
         self._fence = Fence(
             settings.lease_file,
         )
+        opened = provider.open(settings, home / "runtime")
+        self._confinement = opened.confinement[:_LONGEST_CONFINEMENT]
         services = Services(
-            runtime=provider.open(settings, home / "runtime"),
+            runtime=opened,
             records=AttemptRecords(home / "tasks", Trash(home / "trash", reserve.keep)),
             devices=Devices(self._gpus, settings.milli_cpus),
             cpus=CpuMap(settings.instance, cpus, emulated=settings.emulated),
@@ -235,6 +238,7 @@ class Agent:
             boot=wire.boot(self._boot),
             measured_mib=_measured_mib(settings.memory_reserved_mib),
             process=self._process,
+            confinement=self._confinement,
         )
 
     async def _welcomed(self, welcome: Welcome) -> None:

@@ -166,7 +166,8 @@ def worker_registered(context: Context, event: WorkerRegistered) -> None:
     context.outbox.forget(event.instance)
     if instance.ready_ms is None and not owned:
         availability.registered(context, instance)
-    context.put_instance(replace(instance, address=event.address))
+    address, confinement = event.address, event.confinement
+    context.put_instance(replace(instance, address=address, confinement=confinement))
     if not owned and memory.heard(context.state, instance.id, event.measured_mib, context.now):
         context.plan_wanted = True
     listed = {(report.run, report.attempt) for report in event.reports}

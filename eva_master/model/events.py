@@ -253,6 +253,7 @@ class WorkerRegistered:
         address: Address at which other instances reach this one.
         measured_mib: Mebibytes that tasks may use by what the machine's kernel counts; 0 if nobody
             asked it.
+        confinement: What keeps tasks from what is none of their business, for the user.
     """
 
     instance: InstanceId
@@ -261,6 +262,7 @@ class WorkerRegistered:
     reports: tuple[RunReport, ...]
     address: str = ""
     measured_mib: int = 0
+    confinement: str = ""
 
 
 @dataclass(frozen=True, slots=True)

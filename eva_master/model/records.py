@@ -526,6 +526,8 @@ class Instance:
         partition: The partition that it was launched for; empty for the default one.
         on_demand: Of a spot instance, what the same type cost on demand when it was launched;
             `None` if that is not known.
+        confinement: What keeps its tasks from what is none of their business, for the user, as its
+            worker last said.
     """
 
     id: InstanceId
@@ -545,6 +547,7 @@ class Instance:
     drain: Drain | None = None
     partition: str = ""
     on_demand: Price | None = None
+    confinement: str = ""
 
     @property
     def state(self) -> InstanceState:

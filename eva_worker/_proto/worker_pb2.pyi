@@ -343,6 +343,7 @@ class Register(google.protobuf.message.Message):
     BOOT_FIELD_NUMBER: builtins.int
     MEASURED_MIB_FIELD_NUMBER: builtins.int
     PROCESS_FIELD_NUMBER: builtins.int
+    CONFINEMENT_FIELD_NUMBER: builtins.int
     instance_id: builtins.str
     """As in the agent's certificate."""
     agent_version: builtins.str
@@ -355,6 +356,8 @@ class Register(google.protobuf.message.Message):
     """Random, one per process of the agent: a second agent of the same instance has another one, and
     is refused while the first is heard of.
     """
+    confinement: builtins.str
+    """What keeps tasks from what is none of their business, and why nothing better does: one line."""
     @property
     def capacity(self) -> global___Resources:
         """What tasks may use of this instance."""
@@ -379,9 +382,10 @@ class Register(google.protobuf.message.Message):
         boot: collections.abc.Iterable[global___BootStage] | None = ...,
         measured_mib: builtins.int = ...,
         process: builtins.str = ...,
+        confinement: builtins.str = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["capacity", b"capacity"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["address", b"address", "agent_version", b"agent_version", "boot", b"boot", "capacity", b"capacity", "instance_id", b"instance_id", "instance_type", b"instance_type", "measured_mib", b"measured_mib", "process", b"process", "tasks", b"tasks"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["address", b"address", "agent_version", b"agent_version", "boot", b"boot", "capacity", b"capacity", "confinement", b"confinement", "instance_id", b"instance_id", "instance_type", b"instance_type", "measured_mib", b"measured_mib", "process", b"process", "tasks", b"tasks"]) -> None: ...
 
 global___Register = Register
 

@@ -502,6 +502,7 @@ def remove_tree(path: Path) -> None:
         if not stat.S_ISDIR(path.lstat().st_mode):
             path.unlink()
             return
+        make_accessible(path)
         with Directory.at(path) as top:
             _empty(top)
         path.rmdir()
@@ -541,6 +542,16 @@ def _remove_entry(top: Directory, name: str) -> None:
                         dst_dir_fd=top.fd,
                     )
     os.rmdir(name, dir_fd=top.fd)
+
+
+def make_accessible(path: Path) -> None:
+    """Let this user read and change a directory of its own; raises `OSError`, also for a link."""
+    seen = os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        if os.fstat(seen).st_mode & stat.S_IRWXU != stat.S_IRWXU:
+            os.chmod(f"/proc/self/fd/{seen}", stat.S_IRWXU)  # noqa: PTH101
+    finally:
+        os.close(seen)
 
 
 def _make_accessible(top: Directory, name: str) -> None:

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from eva_worker.files.beneath import remove_tree
+from eva_worker.files.beneath import make_accessible, remove_tree
 
 
 class Trash:
@@ -40,6 +40,7 @@ class Trash:
         self._root.mkdir(parents=True, exist_ok=True)
         place = self._root / secrets.token_hex(8)
         with contextlib.suppress(FileNotFoundError):
+            make_accessible(directory)  # A directory that may not be written cannot be moved.
             directory.rename(place)
             self._waiting.put(place)
 

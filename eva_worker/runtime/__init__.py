@@ -36,8 +36,8 @@ class TaskSpec:
     """Everything that a runtime needs to run a task.
 
     Attributes:
-        command: For ``/bin/sh -c``.
-        env: Its complete environment.
+        command: A script, which `script` says how to start.
+        env: Its environment, but for `defaults` and TMPDIR.
         workdir: Directory that it runs in, which exists.
         log: File to append its standard output and error to.
         cpus: CPUs of the machine that it may use; empty for all.
@@ -49,6 +49,9 @@ class TaskSpec:
         gang: Whether it is a member of a gang, whose other members must reach it on any port.
         lease: The file of the lease that it runs under and the epoch, see
             `eva_worker.process.lease`; `None` but on owned nodes.
+        temporary: Directory of its temporary files, which TMPDIR names unless that is stated;
+            `None` for one among the runtime's records, which nothing names.
+        defaults: Variables that count where neither `env` nor the image states them.
     """
 
     key: TaskKey
@@ -63,6 +66,8 @@ class TaskSpec:
     elsewhere: Mapping[str, Path] = field(default_factory=dict)
     gang: bool = False
     lease: tuple[str, int] | None = None
+    temporary: Path | None = None
+    defaults: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +99,11 @@ class Runtime(Protocol):
     An attempt is started at most once, even if the agent dies in between. Its exit is kept until
     `cleanup`. An attempt has exited when no process of it is left.
     """
+
+    @property
+    def confinement(self) -> str:
+        """What keeps tasks from what is none of their business, for users."""
+        ...
 
     async def prepare(self, image: Image, tell: Tell) -> str:
         """Fetch or build an image, so that a start need not wait for it.

@@ -26,8 +26,16 @@ from eva_worker.process.exits import shell_code
 from eva_worker.process.metrics import Metrics
 from eva_worker.runtime import Exit, Image, Runtime, TaskSpec
 from eva_worker.tasks.devices import Assignment, CpuMap, Devices
-from eva_worker.tasks.endings import Finished, ended_how, filled_by, last_words, not_begun
+from eva_worker.tasks.endings import (
+    Finished,
+    ended_how,
+    filled_by,
+    last_words,
+    log_tail,
+    not_begun,
+)
 from eva_worker.tasks.forks import ForkMerges
+from eva_worker.tasks.hints import hint
 from eva_worker.tasks.progress_server import Counters, IteratorServer
 from eva_worker.tasks.records import AttemptRecords, Began, Record, Stage
 from eva_worker.tasks.socket_places import (
@@ -39,6 +47,9 @@ from eva_worker.tasks.socket_places import (
 _FETCH_TRIES = 12
 _FENCED = "its node had no master for too long"
 _LOST = "the runtime has lost its record"
+_DEFAULTS = {"PYTHONUNBUFFERED": "1"}
+"""Output is in the log at once, not when a program has filled a buffer: one that is killed loses
+that."""
 _PHASES = {
     Stage.PREPARING: Phase.STARTING,
     Stage.RUNNING: Phase.RUNNING,
@@ -99,6 +110,7 @@ class Attempt:
         self.log_file = directory / "log"
         self._outputs = directory / "storage" / "outputs"
         self._checkpoints = directory / "checkpoints"
+        self._temporary = directory / "tmp"
         self._socket = socket_path(directory)
         self._counters = Counters(directory / "progress.json")
         order = record.order
@@ -257,7 +269,7 @@ class Attempt:
             await self._update(devices=devices)
         work = self._directory / "work"
         merging = [self._directory / "merge" / it for it in MERGE_KINDS] if order.fork else []
-        for directory in (work, self._outputs, self._checkpoints, *merging):
+        for directory in (work, self._outputs, self._checkpoints, self._temporary, *merging):
             directory.mkdir(parents=True, exist_ok=True)
         shared = services.shared
         elsewhere = (
@@ -299,6 +311,8 @@ class Attempt:
             elsewhere=elsewhere,
             gang=order.gang is not None,
             lease=services.lease(),
+            temporary=self._temporary,
+            defaults=_DEFAULTS,
         )
 
     async def _succeeded_before(self, order: Order) -> bool:
@@ -428,13 +442,15 @@ class Attempt:
         by_itself = filled_by(self._directory)
         if not message and by_itself is not None:
             message, blameless = "the disk of its instance is full", not by_itself
-        if said := last_words(self.log_file):
-            message = "; ".join(filter(None, [message, f"its log ends: {said}"]))
+        tail = log_tail(self.log_file)
+        if said := last_words(tail):
+            message = "; ".join(filter(None, [message, f"its log ends: {said}", hint(tail)]))
         return message, blameless
 
     async def _close(self) -> None:
         """Upload what is left of an attempt that is over, then report its exit."""
         await self._iterator.close()
+        await asyncio.to_thread(self._services.records.throw_away, self._temporary)
         if self._merges is not None:
             await self._merges.close()
         try:
@@ -488,6 +504,7 @@ class Attempt:
         """End an attempt that the runtime does not know."""
         self._services.devices.release(self.key)
         await self._iterator.close()
+        await asyncio.to_thread(self._services.records.throw_away, self._temporary)
         try:
             # Messages about its image.
             await persistently(self._uploader.log, tries=_FETCH_TRIES, subject=f"log of {self.key}")

@@ -20,19 +20,28 @@ _TAIL_LINES = 3
 _TAIL_CHARACTERS = 400
 
 
-def last_words(log: Path) -> str:
-    """The last lines of a log as one printable line, empty if it has none; blocks.
+def log_tail(log: Path) -> str:
+    """The end of a log, empty if it has none; blocks.
 
-    Whatever a terminal might obey is escaped, and the length is bounded. A log that the task has
-    replaced, by a link perhaps, is not read.
+    A log that the task has replaced, by a link perhaps, is not read.
     """
     try:
         with File.at(log) as file:
             begin = max(0, file.status.st_size - _TAIL_BYTES)
-            text = os.pread(file.fd, _TAIL_BYTES, begin).decode(errors="backslashreplace")
+            return os.pread(file.fd, _TAIL_BYTES, begin).decode(errors="backslashreplace")
     except (OSError, WorkerError):
         return ""
-    lines = [_printable(line) for line in text.splitlines() if line.strip()]
+
+
+def last_words(tail: str) -> str:
+    """The last lines of a log as one printable line, empty if it has none.
+
+    Whatever a terminal might obey is escaped, and the length is bounded.
+
+    Args:
+        tail: See `log_tail`.
+    """
+    lines = [_printable(line) for line in tail.splitlines() if line.strip()]
     said = " | ".join(lines[-_TAIL_LINES:])
     return said if len(said) <= _TAIL_CHARACTERS else f"...{said[3 - _TAIL_CHARACTERS :]}"
 

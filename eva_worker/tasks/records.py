@@ -127,7 +127,13 @@ class AttemptRecords:
             self._highest[run] = (read_json(path) or {"attempt": 0})["attempt"]
 
     def load(self) -> list[Record]:
-        """Read the record of every attempt that has not been forgotten."""
+        """Read the record of every attempt that has not been forgotten.
+
+        The files of attempts without a record are removed: an agent has died while it did that.
+        """
+        for directory in self._root.glob("*/*/[0-9]*/"):
+            if not (directory / "record.json").exists():
+                self.throw_away(directory)
         documents = map(read_json, sorted(self._root.glob("*/*/*/record.json")))
         return [Record.from_json(document) for document in documents if document]
 
@@ -155,6 +161,10 @@ class AttemptRecords:
         directory = self.directory(key)
         # The record goes first, so that a half-removed attempt does not come back.
         (directory / "record.json").unlink(missing_ok=True)
+        self.throw_away(directory)
+
+    def throw_away(self, directory: Path) -> None:
+        """Remove a directory of an attempt; nothing happens if there is none."""
         try:
             self._trash.throw_away(directory)
         except OSError:  # Then here, however long it takes.

@@ -4,19 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import hashlib
 import os
-import re
-import tempfile
 from pathlib import Path
 
-from eva_worker.errors import StartFailed
 from eva_worker.files.beneath import Directory, remove_tree
+from eva_worker.runtime.short_names import ELSEWHERE, OWNER, bases, elsewhere, make_directory
 
 _LONGEST = 107  # sockaddr_un holds 108 bytes including the zero at the end.
-_OWNER = "of"
-"""The link in a directory elsewhere that names the attempt's own."""
-_ELSEWHERE = re.compile(r"eva-[0-9a-f]{20}")
 
 
 def socket_path(directory: Path) -> Path:
@@ -27,8 +21,7 @@ def socket_path(directory: Path) -> Path:
     directory, ``/tmp``.
     """
     path = directory / "run" / "eva.sock"
-    name = f"eva-{hashlib.sha256(os.fsencode(directory)).hexdigest()[:20]}"
-    others = [base / name / "eva.sock" for base in _bases()]
+    others = [place / "eva.sock" for place in elsewhere(directory)]
     return next(it for it in (path, *others) if len(os.fsencode(it)) <= _LONGEST)
 
 
@@ -42,19 +35,7 @@ def make_socket_directory(socket: Path, attempt: Path) -> None:
     Raises:
         StartFailed: Another user has a directory of that name.
     """
-    path = socket.parent
-    path.mkdir(mode=0o700, parents=True, exist_ok=True)
-    try:
-        with Directory.at(path) as directory:
-            if os.fstat(directory.fd).st_uid != os.geteuid():
-                raise StartFailed(f"{path} belongs to another user")
-            # A runtime may have let the group of its tasks in, for a task that still runs.
-            os.fchmod(directory.fd, 0o700 | os.fstat(directory.fd).st_mode & 0o010)
-            if attempt.absolute() not in path.absolute().parents:
-                with contextlib.suppress(FileExistsError):
-                    os.symlink(attempt.absolute(), _OWNER, dir_fd=directory.fd)
-    except OSError as error:
-        raise StartFailed(f"{path} is no directory: {error.strerror}") from error
+    make_directory(socket.parent, attempt)
 
 
 def remove_socket_directory(socket: Path) -> None:
@@ -75,9 +56,9 @@ def remove_abandoned() -> None:
 
     Agents that were killed, and whose files somebody removed then, leave such.
     """
-    for base in {base.absolute() for base in _bases()}:
+    for base in {base.absolute() for base in bases()}:
         with contextlib.suppress(OSError), os.scandir(base) as entries:
-            names = [entry.name for entry in entries if _ELSEWHERE.fullmatch(entry.name)]
+            names = [entry.name for entry in entries if ELSEWHERE.fullmatch(entry.name)]
             for name in names:
                 with contextlib.suppress(OSError):
                     _remove_if_abandoned(base / name)
@@ -87,14 +68,9 @@ def _remove_if_abandoned(path: Path) -> None:
     with Directory.at(path) as directory:
         if os.fstat(directory.fd).st_uid != os.geteuid():
             return
-        owner = os.readlink(_OWNER, dir_fd=directory.fd)
+        owner = os.readlink(OWNER, dir_fd=directory.fd)
         try:
             os.lstat(owner)
         except (FileNotFoundError, NotADirectoryError):
             fcntl.flock(directory.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             remove_tree(path)
-
-
-def _bases() -> list[Path]:
-    bases = (os.environ.get("XDG_RUNTIME_DIR"), tempfile.gettempdir(), "/tmp")  # noqa: S108
-    return [Path(base) for base in bases if base]

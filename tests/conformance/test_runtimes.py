@@ -78,7 +78,8 @@ class Bench:
     @property
     def added(self) -> set[str]:
         """Names of the variables that a task has besides those of its spec."""
-        return {"HOME", "HOSTNAME", "LOGNAME", "OF_IMAGE", "USER"} if self.engine else set()
+        ours = {"PYTHONUNBUFFERED", "TMPDIR"}
+        return {*ours, "HOME", "HOSTNAME", "LOGNAME", "OF_IMAGE", "USER"} if self.engine else ours
 
     def spec(self, command: str, key: TaskKey = KEY, cpus: tuple[int, ...] = ()) -> TaskSpec:
         work = self.home / "work" / key.path
@@ -90,7 +91,14 @@ class Bench:
             "EVA_ATTEMPT": str(key.attempt),
             "EVA_SOCKET": str(work / "socket"),
         }
-        return TaskSpec(key, command, env, work, work / "log", cpus)
+        temporary = self.home / "tmp" / key.path
+        temporary.mkdir(parents=True, exist_ok=True)
+        defaults = {"PYTHONUNBUFFERED": "1"}
+        return TaskSpec(
+            *(key, command, env, work, work / "log", cpus),
+            temporary=temporary,
+            defaults=defaults,
+        )
 
     def file(self, name: str, key: TaskKey = KEY) -> Path:
         return self.home / "work" / key.path / name
@@ -206,10 +214,49 @@ async def test_an_attempt_starts_once(bench: Bench) -> None:
     assert bench.file("count").read_text() == "again\n"
 
 
+async def ended(bench: Bench, command: str) -> tuple[int, str]:
+    """The exit code of a script, and what it said."""
+    await bench.runtime.start(bench.spec(command))
+    code = (await soon(bench.runtime.wait(KEY))).code
+    return code, bench.file("log").read_text()
+
+
+async def test_the_first_line_names_the_interpreter_with_its_argument(bench: Bench) -> None:
+    assert await ended(bench, "#!/bin/sh -e\necho a\nfalse\necho b") == (1, "a\n")
+
+
+async def test_any_program_may_be_the_interpreter(bench: Bench) -> None:
+    assert await ended(bench, "#! /bin/cat\ndata") == (0, "#! /bin/cat\ndata")
+
+
+async def test_a_script_for_no_interpreter_is_for_bash_where_there_is_one(bench: Bench) -> None:
+    program = "command -v bash >/dev/null || echo; echo ${BASH_VERSION:+bash}"
+    assert (await ended(bench, program))[1].splitlines()[:1] in (["bash"], [""])
+    assert "bash" in bench.file("log").read_text() or bench.engine
+
+
+async def test_an_interpreter_that_is_not_there_is_named(bench: Bench) -> None:
+    code, log = await ended(bench, "#!/opt/no such\necho a")
+    assert code == 127
+    assert "cannot start: /opt/no, which the first line of `run` names, is not " in log
+
+
+async def test_the_length_of_a_script_is_no_matter(bench: Bench) -> None:
+    notes = ("# " + "\u6ce8" * 500 + "\n") * 300
+    assert await ended(bench, f"{notes}echo it ran") == (0, "it ran\n")
+
+
+async def test_temporary_files_are_the_tasks_own_and_output_is_not_buffered(bench: Bench) -> None:
+    code, log = await ended(bench, "echo $PYTHONUNBUFFERED; cd $TMPDIR && basename $(mktemp)")
+    value, name = log.split()
+    assert (code, value) == (0, "1")
+    assert (bench.home / "tmp" / KEY.path / name).is_file()
+
+
 async def test_what_cannot_be_started_says_why(bench: Bench) -> None:
     spec = bench.spec("true")
     spec.workdir.rmdir()
-    spec = TaskSpec(spec.key, "true", spec.env, spec.workdir, bench.home / "log")
+    spec = replace(spec, log=bench.home / "log")
     if bench.engine:
         with pytest.raises(StartFailed, match=str(spec.workdir)):
             await bench.runtime.start(spec)

@@ -57,6 +57,8 @@ class _Runtime:
         self.say: _Say | None = None
         self.killed = False
 
+    confinement = "nothing"
+
     async def prepare(self, image: Image, tell: Tell) -> str:
         return ""
 

@@ -28,7 +28,12 @@ from eva_master.adapters.jobfile.images import (
 from eva_master.adapters.jobfile.inputs import InputRoots
 from eva_master.adapters.jobfile.partition import ANYWHERE, Placement
 from eva_master.adapters.jobfile.placement import unplaceable
-from eva_master.adapters.jobfile.scalars import check_name, check_value, check_variable
+from eva_master.adapters.jobfile.scalars import (
+    check_name,
+    check_value,
+    check_variable,
+    environment_problems,
+)
 from eva_master.adapters.jobfile.schema import ByFamily, JobFile, ResourcesSection, TaskSection
 from eva_master.adapters.text import yamlfile
 from eva_master.adapters.text.cancellation import NEVER_CANCELLED, Cancellation
@@ -54,8 +59,6 @@ Value = TypeVar("Value", bound=Hashable)
 
 MOST_BYTES = 1024 * 1024
 """Size of the largest job file."""
-_MOST_VARIABLES = 100_000
-"""Environment variables of all different tasks of a job together."""
 
 
 def parse_job(
@@ -236,6 +239,7 @@ def check_job(
         *_overrides_problems(envs or {}, name),
         *_job_problems(document, job, name),
         *image_problems(document, job, _sections(job)),
+        *environment_problems(document, job.envs, _own_variables(job), envs or {}),
     ]
     if problems:
         raise yamlfile.invalid(InvalidJob, file_name, problems)
@@ -411,6 +415,11 @@ def _sections(job: JobFile) -> list[tuple[Path, TaskSection | None]]:
     return [(("tasks", index), task) for index, task in enumerate(job.tasks)]
 
 
+def _own_variables(job: JobFile) -> list[tuple[Path, Mapping[str, str]]]:
+    """Where each different task stands, and its own variables."""
+    return [(path, task.envs if task else {}) for path, task in _sections(job)]
+
+
 def _runs(job: JobFile, tasks: list[TaskSpec]) -> tuple[TaskSpec, ...]:
     return tuple(tasks) if isinstance(job.tasks, list) else tuple(tasks * elastic.most_of(job))
 
@@ -441,20 +450,6 @@ class _Shared:
         return found
 
 
-def _variables_problem(document: Document, job: JobFile, envs: Mapping[str, str]) -> Problem | None:
-    """A complaint if the variables of all different tasks are too many when written out."""
-    common = len(job.envs) + len(envs)
-    total = sum(common + (len(task.envs) if task else 0) for _, task in _sections(job))
-    if total <= _MOST_VARIABLES:
-        return None
-    return document.problem(
-        ("envs",),
-        f"the tasks have {total:,} environment variables together, at most {_MOST_VARIABLES:,}"
-        " are allowed",
-        "put what all tasks read into a file of the working directory",
-    )
-
-
 def _require_size(
     document: Document,
     job: JobFile,
@@ -468,8 +463,8 @@ def _require_size(
     if (excess := _tasks_problem(document, job, allowed)) is not None:
         error = InvalidJob if problems else LimitExceeded
         raise yamlfile.invalid(error, file_name, [*problems, excess])
-    if (excess := _variables_problem(document, job, envs)) is not None:
-        raise yamlfile.invalid(InvalidJob, file_name, [*problems, excess])
+    if large := [*environment_problems(document, job.envs, _own_variables(job), envs)]:
+        raise yamlfile.invalid(InvalidJob, file_name, [*problems, *large])
 
 
 def _tasks_problem(document: Document, job: JobFile, allowed: int) -> Problem | None:

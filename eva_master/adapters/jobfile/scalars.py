@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import lru_cache
 from pathlib import PurePosixPath
 from typing import Annotated, Any
 
@@ -20,6 +22,8 @@ from pydantic_core import PydanticCustomError
 
 from eva_master.adapters.jobfile import outputs
 from eva_master.adapters.text.quantities import Duration, parse_duration
+from eva_master.adapters.text.yamlfile import Document, Path
+from eva_master.model.errors import Problem
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _REFERENCE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -41,6 +45,17 @@ _COLONS = 2
 _CODE = re.compile(r"[0-9]{1,3}", re.ASCII)
 _LAST_CODE = 255
 _DAY_MS = 86_400_000
+MOST_SCRIPT = 524_288
+"""Bytes of a task's script."""
+MOST_ENVIRONMENT = 1_572_864
+"""Bytes of a task's variables. For these, those of the cluster, and all arguments of a program the
+kernel has a quarter of its stack: 2 MiB of the usual 8 MiB."""
+_MOST_VARIABLES = 100_000
+"""Environment variables of all different tasks of a job together."""
+_BESIDE = 10
+"""Bytes of a variable besides its name and value: the sign between them, a zero, a pointer."""
+_LONGEST_FIRST_LINE = 255
+"""Bytes that the kernel reads of the line that names an interpreter."""
 _LONGEST_VALUE = 120_000
 _LONGEST_VARIABLE = 200
 _RESERVED = frozenset(
@@ -111,12 +126,45 @@ def check_value(text: str) -> str:
     Raises:
         ValueError: It is longer, or holds a NUL character.
     """
-    if len(text) > _LONGEST_VALUE or len(text.encode(errors="replace")) > _LONGEST_VALUE:
+    if len(text) > _LONGEST_VALUE or size_of(text) > _LONGEST_VALUE:
         raise refusal(
             f"must be at most {_LONGEST_VALUE:,} bytes long",
             "put it into a file of the working directory",
         )
     return check_text(text)
+
+
+@lru_cache(maxsize=16)  # Thousands of tasks may refer to one long script.
+def check_script(text: str) -> str:
+    """Check a task's script; lines that end as on Windows end with a line feed alone then.
+
+    Raises:
+        ValueError: It is too long, holds a NUL character, or its first line begins as one that
+            names an interpreter and names none.
+    """
+    if (size := size_of(text)) > MOST_SCRIPT:
+        raise refusal(
+            f"must be at most {MOST_SCRIPT:,} bytes long, and has {size:,}",
+            "put it into a file of the working directory: `workdir: .`, `run: bash FILE`",
+        )
+    if "\r\n" in check_text(text):
+        text = text.replace("\r\n", "\n")
+    if text.startswith("#!"):
+        _check_first_line(text.partition("\n")[0])
+    return text
+
+
+def _check_first_line(line: str) -> None:
+    program = line[2:].strip(" \t").partition(" ")[0].partition("\t")[0]
+    hint = "write `#!/bin/bash` or `#!/usr/bin/env bash`; without such a line it is for bash"
+    if not program:
+        raise refusal("its first line begins with `#!` and names no program", hint)
+    if not program.startswith("/"):
+        raise refusal(f"its first line names {program[:80]!r}, which is no absolute path", hint)
+    if not line.replace("\t", " ").isprintable():
+        raise refusal("its first line must be printable text", hint)
+    if size_of(line) > _LONGEST_FIRST_LINE:
+        raise refusal(f"its first line is longer than {_LONGEST_FIRST_LINE} bytes", hint)
 
 
 def _check_label(text: str) -> str:
@@ -232,6 +280,56 @@ def _exit_codes(entries: Any) -> Any:
     return sorted(codes)
 
 
+def environment_problems(
+    document: Document,
+    common: Mapping[str, str],
+    tasks: Sequence[tuple[Path, Mapping[str, str]]],
+    envs: Mapping[str, str],
+) -> Iterator[Problem]:
+    """What is too large of the variables of tasks, before these are made.
+
+    Args:
+        document: The job file.
+        common: The variables of all tasks.
+        tasks: Where each different task stands, and its own.
+        envs: Variables that override the file's.
+    """
+    total = sum(len(common) + len(own) + len(envs) for _, own in tasks)
+    if total > _MOST_VARIABLES:
+        yield document.problem(
+            ("envs",),
+            f"the tasks have {total:,} environment variables together, at most {_MOST_VARIABLES:,}"
+            " are allowed",
+            "put what all tasks read into a file of the working directory",
+        )
+        return
+    sizes: dict[str, int] = {}
+    for path, own in tasks:
+        variables = {**common, **own, **envs}
+        size = sum(_known_size(text, sizes) for pair in variables.items() for text in pair)
+        size += _BESIDE * len(variables)
+        if size > MOST_ENVIRONMENT:
+            where: Path = (*path, "envs") if own else ("envs",)
+            yield document.problem(
+                where,
+                f"the variables of a task take {size:,} bytes (names, values, and {_BESIDE} for"
+                f" each), at most {MOST_ENVIRONMENT:,} are allowed",
+                "put large values into files of the working directory",
+            )
+
+
+def _known_size(text: str, sizes: dict[str, int]) -> int:
+    """The size of a text, measured once however often a file refers to it."""
+    if text not in sizes:
+        sizes[text] = size_of(text)
+    return sizes[text]
+
+
+def size_of(text: str) -> int:
+    """Bytes of a text in UTF-8."""
+    return len(text) if text.isascii() else len(text.encode(errors="replace"))
+
+
 Name = Annotated[str, AfterValidator(check_name)]
 Reference = Annotated[str, AfterValidator(_check_reference)]
 Variable = Annotated[str, AfterValidator(check_variable)]
@@ -242,7 +340,11 @@ Value = Annotated[
     # Numbers are kept as they are written.
     WithJsonSchema({"type": ["string", "number", "boolean"]}),
 ]
-Command = Annotated[str, Field(min_length=1, max_length=65_536), AfterValidator(check_text)]
+Command = Annotated[
+    str,
+    Field(min_length=1, json_schema_extra={"maxLength": MOST_SCRIPT}),
+    AfterValidator(check_script),
+]
 Label = Annotated[str, Field(min_length=1, max_length=200), AfterValidator(_check_label)]
 Input = Annotated[str, AfterValidator(_check_input)]
 Image = Annotated[str, Field(min_length=1, max_length=500), AfterValidator(_check_image)]

@@ -220,7 +220,7 @@ class TaskSection(_Section):
     _equal = model_validator(mode="before")(_check_equal)
 
     name: Name
-    run: Command | None = Field(default=None, description="Shell command of this task.")
+    run: Command | None = Field(default=None, description="Script of this task.")
     image: Image | None = Field(default=None, description="Container image of this task.")
     build: BuildSection | None = Field(
         default=None, description="How to build the image of this task instead."
@@ -268,7 +268,7 @@ class JobFile(_Section):
     workdir: Text | None = Field(
         default=None, description="Directory that is uploaded and becomes the working directory."
     )
-    run: Command | None = Field(default=None, description="Shell command that each task runs.")
+    run: Command | None = Field(default=None, description="Script that each task runs.")
     resources: ResourcesSection | None = Field(default=None, description="What each task takes.")
     resources_by_family: ByFamily = Field(
         default={},

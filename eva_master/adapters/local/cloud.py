@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import shutil
 import signal
 import sys
 import threading
@@ -444,7 +443,7 @@ class LocalCloud:
         if record.engine:
             await self._clear_engine(record, disk)
         await asyncio.to_thread(processes.remove_groups, disk / "groups.json")
-        await asyncio.to_thread(shutil.rmtree, disk, ignore_errors=True)
+        await asyncio.to_thread(processes.remove_disk, disk)
 
     async def _clear_engine(self, record: Record, disk: Path) -> None:
         """Remove all containers of an instance, even if the engine is away for long.

@@ -13,7 +13,7 @@ import functools
 import hashlib
 import os
 import re
-import shutil
+import shlex
 import signal
 import threading
 from collections.abc import Callable, Coroutine, Mapping, Sequence
@@ -29,10 +29,11 @@ from docker.types import DeviceRequest, LogConfig, Mount
 
 from eva_worker.errors import BadOrder, InstanceFailed, RuntimeUnavailable, StartFailed
 from eva_worker.files import CONTAINER_HOME
+from eva_worker.files.beneath import remove_tree
 from eva_worker.isolation import Isolation, hand_over, let_in
 from eva_worker.orders import TaskKey
 from eva_worker.process.durable_files import FULL, read_json, write_json
-from eva_worker.runtime import Exit, Image, TaskSpec, Tell
+from eva_worker.runtime import Exit, Image, TaskSpec, Tell, script
 from eva_worker.runtime.docker import stops
 from eva_worker.runtime.docker.confinement import (
     Confinement,
@@ -72,7 +73,9 @@ _ENGINE_FAILS = (
     "transport is closing",
 )
 _USER = "eva"
-_WORK, _LOG, _SOCKET = (f"{CONTAINER_HOME}/{name}" for name in ("work", "log", "run"))
+_WORK, _LOG, _SOCKET, _TEMPORARY = (
+    f"{CONTAINER_HOME}/{name}" for name in ("work", "log", "run", "tmp")
+)
 # Variables that name a directory, and its path in the container.
 _DIRECTORIES = {
     "EVA_STORAGE": f"{CONTAINER_HOME}/storage",
@@ -87,11 +90,13 @@ _ASKED = "/dev/shm/.eva-asked"  # noqa: S108 - in the container
 # program below a shell that dies of the signal also gets its grace period. -1 means every process
 # but init and itself. A success after the signal passes for an end by the signal: only the parent
 # knows which of the two came first.
+# Its arguments are the script's interpreter, if its first line names one, and the script.
 _PARENT = f"""exec >>{_LOG} 2>&1
 stopped=
 trap stopped=1 TERM
-/bin/sh -c "$1"
-code=$?
+[ $# != 1 ] || set -- "$(command -v bash || echo /bin/sh)" "$1"
+if [ -e "$1" ]; then "$@"; code=$?; else code=127
+echo "cannot start: $1, which the first line of \\`run\\` names, is not in the image"; fi
 [ $code != 0 ] || [ ! -e {_ASKED} ] || code={_SIGNALLED + signal.SIGTERM}
 until [ -z "$stopped" ] || ! kill -0 -1; do sleep 0.1; done 2>/dev/null
 exit $code"""
@@ -146,6 +151,11 @@ class DockerRuntime:
         self._tasks: set[asyncio.Task[None]] = set()
         self._stopping = asyncio.Lock()
         self._closed = threading.Event()
+
+    @property
+    def confinement(self) -> str:
+        """See `Runtime.confinement`."""
+        return "containers"
 
     async def prepare(self, image: Image, tell: Tell) -> str:
         """See `Runtime.prepare`."""
@@ -218,7 +228,7 @@ class DockerRuntime:
             self._spawn(self._remove_later(key))
         self._hints.pop(key, None)
         self._killed.discard(key)
-        await asyncio.to_thread(shutil.rmtree, self._root / key.path, ignore_errors=True)
+        await asyncio.to_thread(remove_tree, self._root / key.path)
 
     def close(self) -> None:
         """Stop watching the tasks, which keep running."""
@@ -238,10 +248,11 @@ class DockerRuntime:
             raise failure(f"cannot start {spec.key}: {error}") from error
         try:
             spec.log.touch()
+            temporary = _temporary(spec, directory)
             confined = self._confinement(spec)
             if confined.owner:
-                _hand_over(spec, *confined.owner)
-            self._start(self._create(spec, confined))
+                _hand_over(spec, temporary, *confined.owner)
+            self._start(self._create(spec, temporary, confined))
             write_json(directory / "started.json", {})
         except (*FAILURES, StartFailed) as error:
             why = f"cannot start {spec.key}: {reason(error)}"
@@ -258,9 +269,9 @@ class DockerRuntime:
         uid, gid = os.geteuid(), os.getegid()
         return confinement(self._isolation, self._info, gang=spec.gang, uid=uid, gid=gid)
 
-    def _create(self, spec: TaskSpec, confined: Confinement) -> Any:
+    def _create(self, spec: TaskSpec, temporary: Path, confined: Confinement) -> Any:
         image = spec.image or self._default_image
-        options = self._options(spec) | confined.options
+        options = self._options(spec, temporary) | confined.options
         for left in reversed(range(_START_TRIES)):
             try:
                 return self._client.containers.create(image, **options)
@@ -293,13 +304,13 @@ class DockerRuntime:
                     raise
                 _log.warning("engine fails", error=reason(error))
 
-    def _options(self, spec: TaskSpec) -> dict[str, Any]:
+    def _options(self, spec: TaskSpec, temporary: Path) -> dict[str, Any]:
         """The options of the container, besides its image."""
-        env, mounts = _inside(spec)
+        env, mounts = _inside(spec, temporary)
         options: dict[str, Any] = {
             "name": self._name(spec.key),
             "labels": self._labels | {COPY: spec.key.run, ATTEMPT: str(spec.key.attempt)},
-            "entrypoint": ["/bin/sh", "-c", _PARENT, "eva-task", spec.command],
+            "entrypoint": ["/bin/sh", "-c", _defaults(spec) + _PARENT, "eva-task", *_command(spec)],
             "environment": env,
             "mounts": mounts,
             "working_dir": _WORK,
@@ -504,10 +515,10 @@ class DockerRuntime:
         return task
 
 
-def _hand_over(spec: TaskSpec, uid: int, gid: int) -> None:
+def _hand_over(spec: TaskSpec, temporary: Path, uid: int, gid: int) -> None:
     """Give the files of a task that has not begun to its user."""
     places = [Path(spec.env[name]) for name in _DIRECTORIES if name in spec.env]
-    hand_over([spec.workdir, *places], uid, gid)
+    hand_over([spec.workdir, temporary, *places], uid, gid)
     os.chown(spec.log, uid, gid, follow_symlinks=False)
     for name, source in spec.elsewhere.items():
         if not name.startswith("inputs/"):  # Its content is that of earlier attempts.
@@ -516,11 +527,37 @@ def _hand_over(spec: TaskSpec, uid: int, gid: int) -> None:
         let_in(Path(spec.env["EVA_SOCKET"]).parent, gid)
 
 
-def _inside(spec: TaskSpec) -> tuple[dict[str, str], list[Mount]]:
+def _temporary(spec: TaskSpec, directory: Path) -> Path:
+    """The directory of a task's temporary files, with its script; raises `OSError`."""
+    temporary = spec.temporary or directory / "tmp"
+    temporary.mkdir(exist_ok=True)
+    script.write(spec.command, temporary)
+    return temporary.absolute()
+
+
+def _command(spec: TaskSpec) -> list[str]:
+    """The arguments of a task's parent."""
+    return [*script.interpreter(spec.command), f"{_TEMPORARY}/{script.PATH}"]
+
+
+def _defaults(spec: TaskSpec) -> str:
+    """Lines for a task's parent that set variables which the image does not state."""
+    named = {"TMPDIR": _TEMPORARY} if spec.temporary else {}
+    return "".join(
+        f'[ -n "${{{name}+stated}}" ] || export {name}={shlex.quote(value)}\n'
+        for name, value in {**spec.defaults, **named}.items()
+    )
+
+
+def _inside(spec: TaskSpec, temporary: Path) -> tuple[dict[str, str], list[Mount]]:
     """The environment inside the container, and the mounts that it refers to."""
     # Programs ask for the name of their user, which no image knows.
     env = {"HOME": _WORK, "USER": _USER, "LOGNAME": _USER, **spec.env}
-    sources = {_WORK: spec.workdir.absolute(), _LOG: spec.log.absolute()}
+    sources = {
+        _WORK: spec.workdir.absolute(),
+        _LOG: spec.log.absolute(),
+        _TEMPORARY: temporary,
+    }
     for name, place in _DIRECTORIES.items():
         if name in env:
             sources[place] = Path(env[name])

@@ -1,8 +1,9 @@
 """Keeps a task's process from files that are none of its business. Standard library only.
 
 A process confines itself before it becomes the task. It gets a mount namespace in which hidden
-directories are empty, but for the task's own below them; a worker that is not root needs a user
-namespace for that. Where the machine allows neither, Landlock refuses what is hidden.
+directories are empty, but for the task's own below them, and /tmp is the task's own; a worker that
+is not root needs a user namespace for that. Where the machine allows neither, Landlock refuses what
+is hidden.
 
 Run as a program, it tries out what works and says so: see `tried_out`.
 """
@@ -27,8 +28,11 @@ MS_REC, MS_SLAVE = 0x4000, 0x80000
 MOUNT_ATTR_RDONLY, AT_RECURSIVE, AT_FDCWD = 0x1, 0x8000, -100
 PR_SET_NO_NEW_PRIVS, PR_CAPBSET_DROP, PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL = 38, 24, 47, 4
 SYS_MOUNT_SETATTR, SYS_LANDLOCK = 442, 444  # The same on all architectures since 2019.
-LANDLOCK_READ, LANDLOCK_WRITE, LANDLOCK_REMOVE = 1 << 2, 1 << 1, 1 << 5 | 1 << 4
-LANDLOCK_TRUNCATE = 1 << 14
+LANDLOCK_READ, LANDLOCK_WRITE, LANDLOCK_TRUNCATE = 1 << 2, 1 << 1, 1 << 14
+LANDLOCK_REMOVE = 1 << 5 | 1 << 4
+LANDLOCK_MAKE = 0b1111111 << 6  # Whatever could be made could otherwise not be removed again.
+LANDLOCK_REFER = 1 << 13  # Renames and links from one directory to another.
+LANDLOCK_WITH_REFER, LANDLOCK_WITH_TRUNCATE = 2, 3
 LANDLOCK_WITH_SCOPES, LANDLOCK_SCOPE_SIGNAL = 6, 1 << 1
 CAPABILITY_VERSION = 0x20080522
 NAMESPACES, LANDLOCK, NOTHING = "namespaces", "landlock", ""
@@ -55,20 +59,24 @@ SERVICES = (
 )
 MEMORY = ("/dev/mem", "/dev/kmem", "/dev/port", "/dev/kmsg")
 CONTROL_GROUPS = "/sys/fs/cgroup"
+TEMPORARY = "/tmp"  # noqa: S108
 SHARED = ("/tmp", "/var/tmp", "/dev/shm", "/dev/mqueue", "/run/lock")  # noqa: S108
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-def confine(how: str, hidden: list[str], kept: list[str], *, harmless: bool) -> None:
+def confine(
+    how: str, hidden: list[str], kept: list[str], *, harmless: bool, temporary: str = ""
+) -> None:
     """Confine this process and all that it becomes.
 
     Args:
         how: What `tried_out` found.
         hidden: Directories and files that it is not to see.
-        kept: Directories below them, or anywhere, that it may read and write.
+        kept: What lies below them, or anywhere, that it may read and write.
         harmless: Whether it is to lose what its user may do beyond its own files: leave its control
             group, have services of the machine run programs, and all that root may.
+        temporary: Directory that is to be its /tmp, where that is possible; empty for none.
 
     Raises:
         OSError: It is not confined as it should be.
@@ -76,15 +84,13 @@ def confine(how: str, hidden: list[str], kept: list[str], *, harmless: bool) -> 
     user = os.geteuid()
     root = user == 0
     written = []
-    if harmless:
-        services = (it.format(user=user) for it in SERVICES)
-        hidden = [*hidden, *(it for it in services if os.path.exists(it))]  # noqa: PTH110
     if root and harmless:
         hidden = [*hidden, *MEMORY, *_block_devices()]
         written = [*kept, *SHARED, os.path.expanduser("~/.cache")]  # noqa: PTH111
     if how == NAMESPACES:
+        services = (service.format(user=user) for service in SERVICES if harmless)
         _unshare(root=root)
-        _hide(hidden, kept)
+        _hide([*hidden, *filter(os.path.exists, services)], kept, temporary)
         if written:
             _write_only(written)
         elif harmless and os.path.isdir(CONTROL_GROUPS):  # noqa: PTH112
@@ -94,9 +100,11 @@ def confine(how: str, hidden: list[str], kept: list[str], *, harmless: bool) -> 
         _drop_capabilities()
     _check(_libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
     if how == LANDLOCK:
+        # Services are not hidden: Landlock knows no sockets, and would refuse what is beside them.
         fixed = [CONTROL_GROUPS] if harmless else []
         _refuse(hidden, kept, [*written, "/dev"] if written else ["/"], fixed)
-    _keep_signals_within()
+    else:
+        _keep_signals_within()
 
 
 def limit(open_files: int) -> None:
@@ -112,9 +120,17 @@ def tried_out(
     kept: list[str],
     *,
     harmless: bool,
+    temporary: str = "",
     ways: tuple[str, ...] = (NAMESPACES, LANDLOCK),
 ) -> tuple[str, str]:
     """Find out how processes can be confined here.
+
+    Args:
+        hidden: See `confine`, like the other arguments.
+        kept: What is to be there all the same.
+        harmless: Whether rights are given up.
+        temporary: An empty directory, to try out a /tmp of its own.
+        ways: The ways to try, the best one first.
 
     Returns:
         The best way, and why those before it do not work.
@@ -124,10 +140,16 @@ def tried_out(
 
     reasons: list[str] = []
     for how in ways:
-        given = {"how": how, "hidden": hidden, "kept": kept, "harmless": harmless}
+        document = {
+            "how": how,
+            "hidden": hidden,
+            "kept": kept,
+            "harmless": harmless,
+            "temporary": temporary,
+        }
         done = subprocess.run(
             [sys.executable, "-I", "-S", __file__],
-            input=json.dumps(given),
+            input=json.dumps(document),
             capture_output=True,
             text=True,
             check=False,
@@ -166,23 +188,40 @@ def _mount(source: str, target: str, flags: int, kind: str = "", data: str = "")
     _check(_libc.mount(where, place, what, ctypes.c_ulong(flags), data.encode() or None))
 
 
-def _hide(hidden: Iterable[str], kept: Iterable[str]) -> None:
-    """Put emptiness over what is hidden, and what is kept back into it."""
-    places = {it: os.open(it, os.O_PATH) for it in sorted(map(os.path.realpath, kept))}
-    for top in sorted({os.path.realpath(it) for it in hidden}):
+def _hide(hidden: Iterable[str], kept: Iterable[str], temporary: str) -> None:
+    """Put emptiness over what is hidden, a directory over /tmp, and what is kept back into both."""
+    places = {place: os.open(place, os.O_PATH) for place in sorted(map(os.path.realpath, kept))}
+    tops = {os.path.realpath(place) for place in hidden}
+    own_tmp = os.path.realpath(TEMPORARY) if temporary else ""
+    source = os.open(temporary or "/", os.O_PATH)
+    for top in sorted({*tops, own_tmp} - {""}):
         if not os.path.exists(top):  # noqa: PTH110 - below one that is hidden already
             continue
         if not os.path.isdir(top):  # noqa: PTH112
             _mount("/dev/null", top, MS_BIND)
             continue
-        _mount("none", top, MS_NOSUID | MS_NODEV, "tmpfs", "size=1m,mode=0755")
+        if top == own_tmp:
+            _mount(f"/proc/self/fd/{source}", top, MS_BIND | MS_REC)
+        else:
+            _mount("none", top, MS_NOSUID | MS_NODEV, "tmpfs", "size=1m,mode=0755")
         for place, descriptor in places.items():
             if place.startswith(top + "/"):
-                os.makedirs(place, exist_ok=True)  # noqa: PTH103
-                _mount(f"/proc/self/fd/{descriptor}", place, MS_BIND | MS_REC)
-        _mount("none", top, MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NODEV)
-    for descriptor in places.values():
+                _put_back(place, descriptor)
+        if top != own_tmp:
+            _mount("none", top, MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NODEV)
+    for descriptor in (source, *places.values()):
         os.close(descriptor)
+
+
+def _put_back(place: str, descriptor: int) -> None:
+    """Mount what a descriptor is of where it was, in a directory that is empty or has it."""
+    source = f"/proc/self/fd/{descriptor}"
+    if os.path.isdir(source):  # noqa: PTH112
+        os.makedirs(place, exist_ok=True)  # noqa: PTH103
+    else:
+        os.makedirs(os.path.dirname(place), exist_ok=True)  # noqa: PTH103, PTH120
+        os.close(os.open(place, os.O_WRONLY | os.O_CREAT, 0o600))
+    _mount(source, place, MS_BIND | MS_REC)
 
 
 def _write_only(places: Iterable[str]) -> None:
@@ -233,26 +272,31 @@ def _refuse(
 ) -> None:
     """Allow the files of all directories but those that are hidden, and of what is kept.
 
+    A directory above a hidden one cannot be allowed as a whole. What is in it now is, but nothing
+    can be made or removed right in it.
+
     Args:
         hidden: What is refused.
         kept: What is not, even below that.
         written: Where files may be changed, too, unless they are refused.
         fixed: Where they may be read alone, all the same.
     """
-    version = _check(_libc.syscall(SYS_LANDLOCK, None, ctypes.c_size_t(0), 1))
-    handled = LANDLOCK_READ | LANDLOCK_WRITE | LANDLOCK_REMOVE
-    if version >= 3:
-        handled |= LANDLOCK_TRUNCATE
-    attributes = struct.pack("Q", handled)
-    size = ctypes.c_size_t(len(attributes))
-    ruleset = _check(_libc.syscall(SYS_LANDLOCK, attributes, size, 0))
-    tops = [os.path.realpath(it) for it in (*hidden, *fixed)]
-    changeable = tuple(os.path.join(os.path.realpath(it), "") for it in written)  # noqa: PTH118
-    for place in (*_beside(tops, "/"), *map(os.path.realpath, kept), *fixed):
+    version = _landlock_version()
+    of_files = LANDLOCK_READ | LANDLOCK_WRITE
+    if version >= LANDLOCK_WITH_TRUNCATE:
+        of_files |= LANDLOCK_TRUNCATE
+    handled = of_files | LANDLOCK_REMOVE | LANDLOCK_MAKE
+    if version >= LANDLOCK_WITH_REFER:  # Before it, the kernel refuses these everywhere.
+        handled |= LANDLOCK_REFER
+    # Signals as well: any further ruleset would refuse renames to other directories.
+    ruleset = _ruleset(handled, LANDLOCK_SCOPE_SIGNAL if version >= LANDLOCK_WITH_SCOPES else 0)
+    tops = [os.path.realpath(place) for place in (*hidden, *fixed)]
+    changeable = [os.path.realpath(place) for place in written]
+    whole = [place for place in changeable if not _meets(place, tops)]
+    for place in (*_beside(tops, "/"), *whole, *map(os.path.realpath, kept), *fixed):
         rights = LANDLOCK_READ
-        if place not in fixed and f"{place}/".startswith(changeable):
-            # A file takes no right that is for directories alone.
-            rights = handled if os.path.isdir(place) else handled & ~LANDLOCK_REMOVE  # noqa: PTH112
+        if place not in fixed and _within(place, changeable):
+            rights = handled if os.path.isdir(place) else of_files  # noqa: PTH112
         try:
             descriptor = os.open(place, os.O_PATH)
         except OSError:
@@ -260,17 +304,39 @@ def _refuse(
         rule = struct.pack("=Qi", rights, descriptor)
         _check(_libc.syscall(SYS_LANDLOCK + 1, ruleset, 1, rule, 0))
         os.close(descriptor)
-    _check(_libc.syscall(SYS_LANDLOCK + 2, ruleset, 0))
-    os.close(ruleset)
+    _enter(ruleset)
+
+
+def _within(place: str, tops: Iterable[str]) -> bool:
+    """Whether a path is one of `tops` or below one."""
+    return any(f"{place}/".startswith(os.path.join(top, "")) for top in tops)  # noqa: PTH118
+
+
+def _meets(place: str, tops: Iterable[str]) -> bool:
+    """Whether a path is one of `tops`, below one or above one."""
+    return _within(place, tops) or any(_within(top, [place]) for top in tops)
 
 
 def _keep_signals_within() -> None:
     """Let signals reach the task's own processes alone, where the kernel can tell."""
-    if _libc.syscall(SYS_LANDLOCK, None, ctypes.c_size_t(0), 1) < LANDLOCK_WITH_SCOPES:
-        return
-    attributes = struct.pack("QQQ", 0, 0, LANDLOCK_SCOPE_SIGNAL)
+    if _landlock_version() >= LANDLOCK_WITH_SCOPES:
+        _enter(_ruleset(0, LANDLOCK_SCOPE_SIGNAL))
+
+
+def _landlock_version() -> int:
+    """Of the kernel's; negative if it has none."""
+    return int(_libc.syscall(SYS_LANDLOCK, None, ctypes.c_size_t(0), 1))
+
+
+def _ruleset(files: int, scopes: int) -> int:
+    """Make a ruleset that handles rights on files, and scopes; raises `OSError`."""
+    attributes = struct.pack("QQQ", files, 0, scopes) if scopes else struct.pack("Q", files)
     size = ctypes.c_size_t(len(attributes))
-    ruleset = _check(_libc.syscall(SYS_LANDLOCK, attributes, size, 0))
+    return _check(_libc.syscall(SYS_LANDLOCK, attributes, size, 0))
+
+
+def _enter(ruleset: int) -> None:
+    """Obey a ruleset from now on; raises `OSError`."""
     _check(_libc.syscall(SYS_LANDLOCK + 2, ruleset, 0))
     os.close(ruleset)
 
@@ -297,13 +363,33 @@ def main() -> None:
     import json
 
     given: dict[str, Any] = json.load(sys.stdin)
-    confine(given["how"], given["hidden"], given["kept"], harmless=given["harmless"])
-    for top in given["hidden"]:
-        for name in os.listdir(top) if given["how"] == NAMESPACES else ():  # noqa: PTH208
-            place = os.path.realpath(os.path.join(top, name))  # noqa: PTH118
-            if not any(f"{os.path.realpath(it)}/".startswith(f"{place}/") for it in given["kept"]):
-                raise OSError(f"{place} is still seen")
+    how, temporary = given["how"], given["temporary"]
+    confine(how, given["hidden"], given["kept"], harmless=given["harmless"], temporary=temporary)
+    if how != NAMESPACES:
+        return
+    for top in map(os.path.realpath, given["hidden"]):
+        if seen := _seen(top, given["kept"]):
+            raise OSError(f"{seen} is still seen")
+    if temporary:
+        place = os.path.join(TEMPORARY, "trial")  # noqa: PTH118
+        os.mkdir(place)  # noqa: PTH102
+        os.rmdir(place)  # noqa: PTH106
+
+
+def _seen(top: str, kept: Iterable[str]) -> str:
+    """What is seen of something that is hidden, besides what is kept; empty for nothing."""
+    if not os.path.isdir(top):  # noqa: PTH112
+        # A file is hidden by the null device, or with the directory that it is in.
+        return top if os.path.exists(top) and not os.path.samefile(top, "/dev/null") else ""  # noqa: PTH110, PTH121
+    for name in os.listdir(top):  # noqa: PTH208
+        place = os.path.realpath(os.path.join(top, name))  # noqa: PTH118
+        if not any(_within(os.path.realpath(own), [place]) for own in kept):
+            return place
+    return ""
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except OSError as error:
+        sys.exit(error.strerror or str(error))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,8 @@ from eva_worker.runtime.process.groups import Groups, NoGroups
 
 _log = structlog.get_logger()
 _OWN = ("EVA_STORAGE", "EVA_CHECKPOINT_DIR", "EVA_MERGE_DIR")
+_PLACES = ("HOME", "VIRTUAL_ENV", "PATH", "PYTHONPATH", "LD_LIBRARY_PATH")
+"""Variables of this process that tasks inherit, and that name directories."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,33 +33,53 @@ class Measures:
         hidden: What they are not to see.
         groups: Makes their control groups; `None` if there cannot be any.
         isolation: What the operator decided.
+        why: Why they are not confined in a better way; empty where there is none.
     """
 
     how: str
     hidden: Sequence[str]
     groups: Groups | None
     isolation: Isolation = field(default_factory=Isolation)
+    why: str = ""
+
+    @property
+    def own_tmp(self) -> bool:
+        """Whether each task has a /tmp of its own."""
+        return self.how == confinement.NAMESPACES
+
+    @property
+    def sentence(self) -> str:
+        """How tasks are confined and why in no better way, for users."""
+        how = self.how or "nothing"
+        return f"{how} ({self.why})" if self.why else how
 
     @property
     def harmless(self) -> bool:
         """Whether tasks of root give up root's rights."""
         return self.isolation.user == "unprivileged"
 
-    def document(self, spec: TaskSpec, entrances: Sequence[str]) -> dict[str, Any]:
+    def document(self, spec: TaskSpec, temporary: Path, entrances: Sequence[str]) -> dict[str, Any]:
         """What a task's shim is told.
 
         Args:
             spec: The task.
+            temporary: Directory of its temporary files.
             entrances: See `Group.entrances`.
         """
         own = [spec.env[name] for name in _OWN if name in spec.env]
         if "EVA_SOCKET" in spec.env:
             own.append(str(Path(spec.env["EVA_SOCKET"]).parent))
         kept = [str(spec.workdir.absolute()), *own, *map(str, spec.elsewhere.values())]
+        if self.own_tmp:
+            kept += _inherited(self.hidden)
+        else:
+            # Programs open /dev/stderr, which leads to the log.
+            kept += [str(temporary.absolute()), str(spec.log.absolute())]
         return {
             "how": self.how,
             "hidden": list(self.hidden),
             "kept": [*kept, *_programs(self.hidden)],
+            "temporary": str(temporary.absolute()) if self.own_tmp else "",
             "harmless": self.harmless,
             "open_files": self.isolation.open_files,
             "groups": list(entrances),
@@ -71,9 +95,12 @@ def measures(home: Path, hidden: Sequence[Path], isolation: Isolation) -> Measur
         isolation: What the operator decided.
     """
     wanted = [str(place.absolute()) for place in (home, *hidden) if place.exists()]
-    trial = [str(home.absolute()), *_programs(wanted)]
+    kept = [str(home.absolute()), *_programs(wanted), *_inherited(wanted)]
     harmless = isolation.user == "unprivileged"
-    how, why = confinement.tried_out(wanted, trial, harmless=harmless)
+    with contextlib.suppress(OSError):  # Programs want it, and where it would be may be read-only.
+        Path("~/.cache").expanduser().mkdir(mode=0o700)
+    with tempfile.TemporaryDirectory(prefix="trial-", dir=home) as temporary:
+        how, why = confinement.tried_out(wanted, kept, harmless=harmless, temporary=temporary)
     if how == confinement.NOTHING:
         _log.error(
             "TASKS READ WHAT THIS WORKER'S USER READS, THE KEYS OF THE CLUSTER AMONG IT",
@@ -94,12 +121,33 @@ def measures(home: Path, hidden: Sequence[Path], isolation: Isolation) -> Measur
             reason=str(error),
             hint="run the worker in a service with Delegate=yes, or tasks in containers",
         )
-    _log.info("tasks are confined", by=how, limits=groups is not None)
-    return Measures(how, wanted, groups, isolation)
+    _log.info("tasks are confined", by=how or "nothing", why=why, limits=groups is not None)
+    return Measures(how, wanted, groups, isolation, why)
 
 
 def _programs(hidden: Sequence[str]) -> list[str]:
     """Directories of the interpreter that lie below hidden ones."""
-    places = {os.path.realpath(it) for it in (sys.prefix, sys.base_prefix)}
-    tops = [f"{os.path.realpath(it)}/" for it in hidden]
-    return sorted(place for place in places if any(place.startswith(top) for top in tops))
+    return _below((sys.prefix, sys.base_prefix), hidden)
+
+
+def _inherited(hidden: Sequence[str]) -> list[str]:
+    """Directories below /tmp that tasks find where each has a /tmp of its own.
+
+    What a user who tries things out has there is beside the state.
+    """
+    named = (os.environ.get(name, "").split(os.pathsep) for name in _PLACES)
+    beside = map(os.path.dirname, hidden)
+    places = [sys.prefix, sys.base_prefix, *beside, *(one for some in named for one in some)]
+    secret = {*_below(places, hidden), *map(os.path.realpath, hidden)}
+    return [place for place in _below(places, [confinement.TEMPORARY]) if place not in secret]
+
+
+def _below(places: Iterable[str], tops: Sequence[str]) -> list[str]:
+    """Those of some places that exist and lie below one of others; relative ones are left out."""
+    above = [f"{os.path.realpath(top)}/" for top in tops]
+    found = {os.path.realpath(place) for place in places if place.startswith("/")}
+    return sorted(
+        place
+        for place in found
+        if any(place.startswith(top) for top in above) and os.access(place, os.F_OK)
+    )

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import fcntl
 import os
-import shutil
 import signal
 import sys
 import time
@@ -18,11 +17,14 @@ import psutil
 import structlog
 
 from eva_worker.errors import InstanceFailed, StartFailed
+from eva_worker.files.beneath import remove_tree
 from eva_worker.orders import TaskKey
 from eva_worker.process.durable_files import FULL, read_json, write_json
-from eva_worker.runtime import Exit, Image, TaskSpec, Tell
+from eva_worker.runtime import Exit, Image, TaskSpec, Tell, script
+from eva_worker.runtime.process.confinement import TEMPORARY
 from eva_worker.runtime.process.groups import Group
 from eva_worker.runtime.process.measures import Measures
+from eva_worker.runtime.short_names import make_link, remove_link
 
 # As a module it is compiled once, and not with each task.
 _RUN_SHIM = (
@@ -52,6 +54,11 @@ class ProcessRuntime:
         self._watches: dict[TaskKey, asyncio.Task[Exit]] = {}
         self._stopping = asyncio.Lock()
 
+    @property
+    def confinement(self) -> str:
+        """See `Runtime.confinement`."""
+        return self._measures.sentence if self._measures else "nothing"
+
     async def prepare(self, image: Image, tell: Tell) -> str:
         """See `Runtime.prepare`. This runtime has no images."""
         del tell
@@ -67,7 +74,9 @@ class ProcessRuntime:
         directory = self._root / spec.key.path
         try:
             await asyncio.to_thread(_link, spec)
-            pid, pipe = await asyncio.to_thread(_spawn, directory, spec, self._measures)
+            await asyncio.to_thread(directory.mkdir, parents=True, exist_ok=False)
+            await asyncio.to_thread(_write_spec, directory, spec, self._measures)
+            pid, pipe = await asyncio.to_thread(_spawn, directory)
         except OSError as error:
             failure = InstanceFailed if error.errno in FULL else StartFailed
             raise failure(f"cannot start {spec.key}: {error}") from error
@@ -127,12 +136,15 @@ class ProcessRuntime:
             watch.cancel()
 
     def _remove(self, directory: Path) -> None:
-        group = _group(read_json(directory / "spec.json"))
+        spec = read_json(directory / "spec.json")
+        group = _group(spec)
         if group and self._measures and self._measures.groups:
             self._measures.groups.remove(group)
         elif group:
             group.remove()
-        shutil.rmtree(directory, ignore_errors=True)
+        if spec and spec.get("short"):
+            remove_link(Path(spec["short"]))
+        remove_tree(directory)
 
     def _watch(self, key: TaskKey, child: int | None) -> None:
         self._watches[key] = asyncio.create_task(self._exit(key, child), name=f"watch {key}")
@@ -187,23 +199,36 @@ def _link(spec: TaskSpec) -> None:
         place.symlink_to(source)
 
 
-def _spawn(directory: Path, spec: TaskSpec, measures: Measures | None) -> tuple[int, int]:
-    """Start a shim; returns its pid, and a pipe that the shim closes when the task runs."""
-    directory.mkdir(parents=True, exist_ok=False)
-    confinement = measures.document(spec, _entrances(spec, measures)) if measures else None
+def _write_spec(directory: Path, spec: TaskSpec, measures: Measures | None) -> None:
+    """Write down for a shim what it is to run, and the script of it."""
+    temporary = spec.temporary or directory / "tmp"
+    temporary.mkdir(exist_ok=True)
+    script.write(spec.command, temporary)
+    link, place = None, TEMPORARY
+    if not measures or not measures.own_tmp:
+        link = make_link(temporary.parent)
+        place = str((link or temporary.parent.absolute()) / temporary.name)
+    confined = measures.document(spec, temporary, _entrances(spec, measures)) if measures else None
+    named = {"TMPDIR": place} if spec.temporary else {}
     write_json(
         directory / "spec.json",
         {
-            "command": spec.command,
-            "env": dict(spec.env),
+            "interpreter": script.interpreter(spec.command),
+            "script": f"{place}/{script.PATH}",
+            "short": link and str(link),
+            "env": {**spec.defaults, **named, **spec.env},
             "workdir": str(spec.workdir.absolute()),
             "log": str(spec.log.absolute()),
             "cpus": list(spec.cpus),
             "memory_mib": spec.memory_mib,
-            "confinement": confinement,
+            "confinement": confined,
             "lease": spec.lease,
         },
     )
+
+
+def _spawn(directory: Path) -> tuple[int, int]:
+    """Start a shim; returns its pid, and a pipe that the shim closes when the task runs."""
     ours, its = os.pipe()
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
     try:

@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
-NOT_EXECUTABLE = 126
+NOT_EXECUTABLE, NOT_FOUND = 126, 127
+E2BIG = 7
 POLL_S = 0.01
 RETRY_S = 1.0
 
@@ -148,11 +149,46 @@ def execute(spec: dict[str, Any], parent: int) -> NoReturn:
         for number in (signal.SIGPIPE, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, [])
-        os.execve("/bin/sh", ["/bin/sh", "-c", spec["command"]], spec["env"])  # noqa: S606
+        interpret(spec)
     except OSError as error:
         os.write(2, f"cannot start: {error}\n".encode())
     finally:
         os._exit(NOT_EXECUTABLE)
+
+
+def interpret(spec: dict[str, Any]) -> NoReturn:
+    """Become the interpreter of the task's script; never returns if there is one.
+
+    Raises:
+        OSError: It cannot be run; the message says why.
+    """
+    if "command" in spec:  # Of an agent that had begun before it was upgraded.
+        command = ["/bin/sh", "-c", spec["command"]]
+    else:
+        command = [*(spec["interpreter"] or [shell(spec["env"])]), spec["script"]]
+    program = command[0]
+    try:
+        os.execve(program, command, spec["env"])  # noqa: S606
+    except FileNotFoundError:
+        why = f"{program}, which the first line of `run` names, is not on this machine"
+        if os.path.lexists(program):
+            why = f"{program}, which the first line of `run` names, needs a file that is not here"
+        os.write(2, f"cannot start: {why}\n".encode())
+        os._exit(NOT_FOUND)
+    except OSError as error:
+        if error.errno == E2BIG:
+            raise OSError("its environment is larger than this machine allows") from error
+        raise OSError(f"{program} cannot be run: {error.strerror}") from error
+
+
+def shell(env: dict[str, str]) -> str:
+    """The shell for a script that names no interpreter: bash where there is one."""
+    path = env.get("PATH", os.defpath).split(os.pathsep)
+    for directory in (*path, "/bin", "/usr/bin"):
+        place = f"{directory}/bash"
+        if directory.startswith("/") and os.access(place, os.X_OK) and os.path.isfile(place):  # noqa: PTH113
+            return place
+    return "/bin/sh"
 
 
 def confine(document: dict[str, Any]) -> None:
@@ -166,7 +202,11 @@ def confine(document: dict[str, Any]) -> None:
 
     confinement.limit(document["open_files"])
     confinement.confine(
-        document["how"], document["hidden"], document["kept"], harmless=document["harmless"]
+        document["how"],
+        document["hidden"],
+        document["kept"],
+        harmless=document["harmless"],
+        temporary=document.get("temporary", ""),
     )
 
 
@@ -293,6 +333,9 @@ def main() -> int:
     if os.path.exists("exit.json") or os.path.exists("shim.json"):  # noqa: PTH110
         return 3
     spec = read("spec.json")
+    if spec.get("short"):
+        # Agents that do not see the task's files take its short name for a leftover otherwise.
+        fcntl.flock(os.open(os.path.dirname(spec["short"]), os.O_RDONLY), fcntl.LOCK_SH)  # noqa: PTH120
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     fence = Fence(tuple(spec["lease"])) if spec.get("lease") else None
     if fence is not None and fence.over():

@@ -42,7 +42,7 @@ class Bench:
         self.state = home / "state"
         self.disk = self.state / "cloud" / "i-1" / "disk"
         self.task = self.disk / "tasks" / KEY.path
-        for name in ("work", "storage/outputs", "checkpoints", "run"):
+        for name in ("work", "storage/outputs", "checkpoints", "run", "tmp"):
             (self.task / name).mkdir(parents=True)
         self.key = self.state / "pki" / "ca.key"
         self.own_key = self.disk / "identity" / "key.pem"
@@ -50,24 +50,31 @@ class Bench:
             file.parent.mkdir()
             file.write_text(SECRET)
             file.chmod(0o600)
+        self.socket = self.task / "run" / "eva.sock"
         self.confined: Measures | None = None
         self.runtime: ProcessRuntime
 
     def taken(self, isolation: Isolation) -> Measures:
         return measures.measures(self.disk, [self.state], isolation)
 
-    async def run(self, command: str, memory_mib: int = 0) -> Exit:
+    async def run(self, command: str, memory_mib: int = 0, **more: str) -> Exit:
         env = {
             "PATH": os.environ["PATH"],
             "EVA_TASK_ID": KEY.run,
             "EVA_ATTEMPT": "1",
             "EVA_STORAGE": str(self.task / "storage"),
             "EVA_CHECKPOINT_DIR": str(self.task / "checkpoints"),
-            "EVA_SOCKET": str(self.task / "run" / "eva.sock"),
+            "EVA_SOCKET": str(self.socket),
+            **more,
         }
         self.runtime = ProcessRuntime(self.disk / "runtime", self.confined)
         log = self.task / "log"
-        spec = TaskSpec(KEY, command, env, self.task / "work", log, memory_mib=memory_mib)
+        spec = TaskSpec(
+            *(KEY, command, env, self.task / "work", log),
+            memory_mib=memory_mib,
+            temporary=self.task / "tmp",
+            defaults={"PYTHONUNBUFFERED": "1"},
+        )
         async with asyncio.timeout(DEADLINE_S):
             await self.runtime.start(spec)
             return await self.runtime.wait(KEY)

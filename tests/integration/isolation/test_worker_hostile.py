@@ -157,3 +157,20 @@ async def test_a_container_gets_nothing_of_its_host(
     stored = [path for path in master.store.rglob("*") if path.is_file()]
     assert not [path for path in stored if "the host's own" in path.read_text()]
     assert (host / "secret").stat().st_mode & 0o777 == 0o600
+
+
+async def test_temporary_files_go_with_their_task(worker: Worker, master: FakeMaster) -> None:
+    """However deep, whatever their modes; what links lead to stays."""
+    outside = worker.home / "outside"
+    outside.mkdir()
+    (outside / "kept").write_text("kept")
+    worker.order(
+        f"cd $TMPDIR; ln -s {shlex.quote(str(outside))} link; mkdir locked; touch locked/a;"
+        " i=0; while [ $i -lt 300 ]; do mkdir d; touch a b c; cd d; i=$((i+1)); done;"
+        " chmod 0 $TMPDIR/locked $TMPDIR; exit 3"
+    )
+    assert (await master.phase(RUN, 1, pb.PHASE_EXITED)).exit_code == 3
+    assert not (worker.path() / "tmp").exists()
+    trash = worker.home / "state" / "trash"
+    await until(lambda: not any(trash.iterdir()))
+    assert (outside / "kept").read_text() == "kept"

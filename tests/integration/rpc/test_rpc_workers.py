@@ -82,12 +82,14 @@ async def test_it_is_known_where_others_reach_a_worker_and_what_it_has_measured(
     await master.launched()
     agent = Agent(WorkersStub(master.worker_channel()).Session())
     register = pb.Register(instance_id="i-1", address="10.0.0.7", measured_mib=3_478)
+    register.confinement = "landlock\x1b[2J " + "x" * 1_000
     await agent.say(register=register)
     await agent.hear()
     registered = await master.loop.event()
     assert isinstance(registered, WorkerRegistered)
     assert registered.address == "10.0.0.7"
     assert registered.measured_mib == 3_478
+    assert registered.confinement == ("landlock?[2J " + "x" * 1_000)[:200]
 
 
 async def test_an_agent_cannot_pose_as_another_instance(master: RpcMaster) -> None:

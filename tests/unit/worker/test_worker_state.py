@@ -332,3 +332,18 @@ def test_inputs_that_no_disk_can_hold_are_charged(by_itself: bool | None, blamel
     assert ("its files fill the disk" in message) is bool(by_itself)
     assert "No space left" in message
     assert not_begun(InstanceFailed("the engine is away"), None) == ("the engine is away", True)
+
+
+def test_files_that_an_agent_has_half_removed_are_removed(tmp_path: Path) -> None:
+    """It died after it had removed the record; those of attempts with a record stay."""
+    records = AttemptRecords(tmp_path / "tasks")
+    for run in ("job-1/0", "job-1/1"):
+        key = TaskKey(run, 1)
+        records.add(Record(key, Stage.EXITED))
+        (records.directory(key) / "tmp" / "deep").mkdir(parents=True)
+    (records.directory(TaskKey("job-1/0", 1)) / "record.json").unlink()
+    after = AttemptRecords(tmp_path / "tasks")
+    assert [record.key.run for record in after.load()] == ["job-1/1"]
+    assert not after.directory(TaskKey("job-1/0", 1)).exists()
+    assert (after.directory(TaskKey("job-1/1", 1)) / "tmp" / "deep").exists()
+    assert after.highest("job-1/0") == 1

@@ -1724,6 +1724,7 @@ class Instance(google.protobuf.message.Message):
     POOL_FIELD_NUMBER: builtins.int
     DRAINING_FIELD_NUMBER: builtins.int
     DRAIN_MOVES_FIELD_NUMBER: builtins.int
+    CONFINEMENT_FIELD_NUMBER: builtins.int
     PARTITION_FIELD_NUMBER: builtins.int
     id: builtins.str
     type: builtins.str
@@ -1745,6 +1746,8 @@ class Instance(google.protobuf.message.Message):
     """Why it takes no new task and goes once it is empty; empty if it does not."""
     drain_moves: builtins.bool
     """Whether its tasks are to move elsewhere then."""
+    confinement: builtins.str
+    """What keeps its tasks from what is none of their business; empty until its worker has said so."""
     partition: builtins.str
     """Whose it is, if the cluster is divided."""
     @property
@@ -1775,10 +1778,11 @@ class Instance(google.protobuf.message.Message):
         pool: builtins.str = ...,
         draining: builtins.str = ...,
         drain_moves: builtins.bool = ...,
+        confinement: builtins.str = ...,
         partition: builtins.str = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["capacity", b"capacity", "used", b"used"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["capacity", b"capacity", "connected", b"connected", "drain_moves", b"drain_moves", "draining", b"draining", "gone_ms", b"gone_ms", "id", b"id", "partition", b"partition", "pool", b"pool", "price_micro_usd_per_hour", b"price_micro_usd_per_hour", "purchase", b"purchase", "reason", b"reason", "requested_ms", b"requested_ms", "state", b"state", "tasks", b"tasks", "type", b"type", "up_ms", b"up_ms", "used", b"used", "zone", b"zone"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["capacity", b"capacity", "confinement", b"confinement", "connected", b"connected", "drain_moves", b"drain_moves", "draining", b"draining", "gone_ms", b"gone_ms", "id", b"id", "partition", b"partition", "pool", b"pool", "price_micro_usd_per_hour", b"price_micro_usd_per_hour", "purchase", b"purchase", "reason", b"reason", "requested_ms", b"requested_ms", "state", b"state", "tasks", b"tasks", "type", b"type", "up_ms", b"up_ms", "used", b"used", "zone", b"zone"]) -> None: ...
 
 global___Instance = Instance
 

@@ -380,6 +380,7 @@ def instance(model: ReadModel, record: Instance) -> pb.Instance:
         pool=record.pool,
         draining="" if drain is None else drain.reason,
         drain_moves=drain is not None and drain.moves,
+        confinement=record.confinement,
         partition=partition_of(model, record.partition),
     )
 

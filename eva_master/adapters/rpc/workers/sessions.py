@@ -271,6 +271,7 @@ class WorkerSessions(WorkersServicer):
                 reports,
                 messages.address(register),
                 min(register.measured_mib, _MOST_MIB),
+                messages.words(register.confinement),
             )
         )
         return session

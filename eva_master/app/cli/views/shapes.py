@@ -249,6 +249,7 @@ def instance(message: Instance) -> Shape:
         "pool": message.pool or None,
         "draining": message.draining or None,
         "drain_moves": message.drain_moves,
+        "confinement": message.confinement or None,
     }
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from eva_master.app.cli.views import job_tasks, lending
+from eva_master.app.cli.views import isolation, job_tasks, lending
 from eva_master.app.cli.views.grid import Grid, facts
 from eva_master.app.cli.views.words import ago, count, money, plain, price, share
 from eva_master.model import states
@@ -465,6 +465,7 @@ def nodes(
         *told,
         f"{price(message.price_micro_usd_per_hour)} now; one instance per task would be "
         f"{price(message.no_packing_micro_usd_per_hour)}",
+        *map(Text, isolation.confinements(listed)),
     )
 
 
