@@ -13,7 +13,6 @@ import functools
 import hashlib
 import os
 import re
-import shlex
 import signal
 import threading
 from collections.abc import Callable, Coroutine, Mapping, Sequence
@@ -34,7 +33,7 @@ from eva_worker.isolation import Isolation, hand_over, let_in
 from eva_worker.orders import TaskKey
 from eva_worker.process.durable_files import FULL, read_json, write_json
 from eva_worker.runtime import Exit, Image, TaskSpec, Tell, script
-from eva_worker.runtime.docker import stops
+from eva_worker.runtime.docker import parent, stops
 from eva_worker.runtime.docker.confinement import (
     Confinement,
     confinement,
@@ -62,7 +61,6 @@ __all__ = ["DockerRuntime", "connect"]
 _LOOK_AGAIN_S = 30.0
 _NOTICED_MS = 2_000  # The death of an engine is noticed a little after that of its containers.
 _START_TRIES = 60
-_SIGNALLED = 128  # A shell's exit code for a signal is the signal's number plus this.
 _MIB = 1 << 20
 # What an engine says when it, or its disk, is the reason why a container does not start.
 _ENGINE_FAILS = (
@@ -73,35 +71,13 @@ _ENGINE_FAILS = (
     "transport is closing",
 )
 _USER = "eva"
-_WORK, _LOG, _SOCKET, _TEMPORARY = (
-    f"{CONTAINER_HOME}/{name}" for name in ("work", "log", "run", "tmp")
-)
+_WORK, _SOCKET = f"{CONTAINER_HOME}/work", f"{CONTAINER_HOME}/run"
 # Variables that name a directory, and its path in the container.
 _DIRECTORIES = {
     "EVA_STORAGE": f"{CONTAINER_HOME}/storage",
     "EVA_CHECKPOINT_DIR": f"{CONTAINER_HOME}/checkpoints",
     "EVA_MERGE_DIR": f"{CONTAINER_HOME}/merge",
 }
-
-_ASKED = "/dev/shm/.eva-asked"  # noqa: S108 - in the container
-
-# The parent of the program inside the container. When it ends, so do the init above it and the
-# whole container. When asked to stop, it therefore waits until it is the last process, so that a
-# program below a shell that dies of the signal also gets its grace period. -1 means every process
-# but init and itself. A success after the signal passes for an end by the signal: only the parent
-# knows which of the two came first.
-# Its arguments are the script's interpreter, if its first line names one, and the script.
-_PARENT = f"""exec >>{_LOG} 2>&1
-stopped=
-trap stopped=1 TERM
-[ $# != 1 ] || set -- "$(command -v bash || echo /bin/sh)" "$1"
-if [ -e "$1" ]; then "$@"; code=$?; else code=127
-echo "cannot start: $1, which the first line of \\`run\\` names, is not in the image"; fi
-[ $code != 0 ] || [ ! -e {_ASKED} ] || code={_SIGNALLED + signal.SIGTERM}
-until [ -z "$stopped" ] || ! kill -0 -1; do sleep 0.1; done 2>/dev/null
-exit $code"""
-# The signal is sent once, even if the agent repeats the call because it got no answer.
-_TERMINATE = f"[ -e {_ASKED} ] || {{ : >{_ASKED}; kill -TERM -1; }} 2>/dev/null"
 
 _log = structlog.get_logger()
 
@@ -310,7 +286,7 @@ class DockerRuntime:
         options: dict[str, Any] = {
             "name": self._name(spec.key),
             "labels": self._labels | {COPY: spec.key.run, ATTEMPT: str(spec.key.attempt)},
-            "entrypoint": ["/bin/sh", "-c", _defaults(spec) + _PARENT, "eva-task", *_command(spec)],
+            "entrypoint": parent.command(spec),
             "environment": env,
             "mounts": mounts,
             "working_dir": _WORK,
@@ -449,7 +425,7 @@ class DockerRuntime:
 
     def _terminate(self, key: TaskKey) -> None:
         # A signal to the container would reach only the program's parent.
-        command = ["/bin/sh", "-c", _TERMINATE]
+        command = ["/bin/sh", "-c", parent.TERMINATE]
         execution = self._client.api.exec_create(self._name(key), command)
         self._client.api.exec_start(execution["Id"])
         (self._root / key.path / "asked").touch()
@@ -535,28 +511,14 @@ def _temporary(spec: TaskSpec, directory: Path) -> Path:
     return temporary.absolute()
 
 
-def _command(spec: TaskSpec) -> list[str]:
-    """The arguments of a task's parent."""
-    return [*script.interpreter(spec.command), f"{_TEMPORARY}/{script.PATH}"]
-
-
-def _defaults(spec: TaskSpec) -> str:
-    """Lines for a task's parent that set variables which the image does not state."""
-    named = {"TMPDIR": _TEMPORARY} if spec.temporary else {}
-    return "".join(
-        f'[ -n "${{{name}+stated}}" ] || export {name}={shlex.quote(value)}\n'
-        for name, value in {**spec.defaults, **named}.items()
-    )
-
-
 def _inside(spec: TaskSpec, temporary: Path) -> tuple[dict[str, str], list[Mount]]:
     """The environment inside the container, and the mounts that it refers to."""
     # Programs ask for the name of their user, which no image knows.
     env = {"HOME": _WORK, "USER": _USER, "LOGNAME": _USER, **spec.env}
     sources = {
         _WORK: spec.workdir.absolute(),
-        _LOG: spec.log.absolute(),
-        _TEMPORARY: temporary,
+        parent.LOG: spec.log.absolute(),
+        parent.TEMPORARY: temporary,
     }
     for name, place in _DIRECTORIES.items():
         if name in env:
@@ -579,8 +541,8 @@ def _exit_of(container: dict[str, Any]) -> Exit:
     """How an exited container ended."""
     state = container["State"]
     code = int(state["ExitCode"])
-    if _SIGNALLED < code <= _SIGNALLED + signal.SIGRTMAX:
-        code = _SIGNALLED - code
+    if parent.SIGNALLED < code <= parent.SIGNALLED + signal.SIGRTMAX:
+        code = parent.SIGNALLED - code
     message = str(state.get("Error") or "")  # The engine says why it could not run it to its end.
     if code and state["OOMKilled"]:
         limit_mib = container["HostConfig"]["Memory"] // _MIB
