@@ -14,6 +14,7 @@ from eva_worker._proto.worker_pb2_grpc import EnrolmentStub, WorkersStub
 from eva_worker.errors import BadIdentity, NotEnrolled
 from eva_worker.link.channel import dial, reason_of
 from eva_worker.link.identity import Credentials, Identity
+from eva_worker.process import lease
 from eva_worker.process.backoff import Backoff
 
 if TYPE_CHECKING:
@@ -35,6 +36,9 @@ class Enrolment:
         join: ``HOST:PORT`` at which the master accepts join tokens; empty if there is none.
         token: The join token; empty if there is none.
         authorities: PEM certificates that the master is verified with at first.
+
+    Attributes:
+        doubt: Why the master may refuse the credentials, and what to do; empty for no reason.
     """
 
     def __init__(
@@ -45,9 +49,14 @@ class Enrolment:
         self._join_address = join
         self._token = token
         self._authorities = authorities.encode()
+        self._got_ms: int | None = None
+        self.doubt = ""
 
     async def credentials(self) -> Credentials:
         """The credentials to connect with: those on disk, or new ones for the join token.
+
+        A certificate that has expired by the clock of this machine is shown to the master if there
+        is no other: the clock may be wrong.
 
         Raises:
             NotEnrolled: There are none now. The message says why, and what to do.
@@ -56,18 +65,22 @@ class Enrolment:
             kept = await asyncio.to_thread(self._identity.load)
         except BadIdentity as error:
             raise NotEnrolled(f"{error}; remove it, and start with a new join token") from error
+        self.doubt = ""
         if kept is not None and not kept.expired:
             return kept
         why = f"{_expired(kept)}; " if kept else ""
-        if not (self._token and self._join_address and self._authorities):
-            raise NotEnrolled(
-                f"{why}there is no join token to get one with: the master replaces an instance "
-                "that does not come back; to keep this one, start the worker with a new token"
-            )
         try:
+            if not (self._token and self._join_address and self._authorities):
+                raise NotEnrolled(
+                    "there is no join token to get one with: the master replaces an instance "
+                    "that does not come back; to keep this one, start the worker with a new token"
+                )
             return await self._join()
         except NotEnrolled as error:
-            raise NotEnrolled(f"{why}{error}") from error
+            if kept is None:
+                raise
+            self.doubt = f"{why}{error}"
+            return kept
 
     async def _join(self) -> Credentials:
         request = pb.JoinRequest(
@@ -93,7 +106,7 @@ class Enrolment:
             channel: A channel to the master with the present credentials.
             present: The credentials in force until then.
         """
-        while (left := (present.renew - datetime.now(UTC)).total_seconds()) > 0:
+        while (left := present.due_in_s(datetime.now(UTC), self._held_s())) > 0:
             await asyncio.sleep(min(left, _LONGEST_SLEEP_S))
         stub = cast("WorkersAsyncStub", WorkersStub(channel))
         backoff = Backoff()
@@ -120,11 +133,17 @@ class Enrolment:
             )
             await asyncio.sleep(pause)
 
+    def _held_s(self) -> float | None:
+        """For how long the present certificate has been held; `None` if another agent got it."""
+        return None if self._got_ms is None else (lease.now_ms() - self._got_ms) / 1000
+
     async def _keep(self, answer: pb.Identity) -> Credentials:
         try:
-            return await asyncio.to_thread(
+            got = await asyncio.to_thread(
                 self._identity.keep, answer.certificate, answer.authorities
             )
+            self._got_ms = lease.now_ms()
+            return got
         except BadIdentity as error:
             raise NotEnrolled(f"the master's answer cannot be used: {error}") from error
 

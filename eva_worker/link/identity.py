@@ -45,9 +45,25 @@ class Credentials:
     renew: datetime
     expires: datetime
 
+    def due_in_s(self, now: datetime, held_s: float | None) -> float:
+        """Seconds until it is time to ask for the next certificate.
+
+        The clock of this machine may be wrong: how long this one was held counts as well. So it is
+        renewed neither again and again nor too late.
+
+        Args:
+            now: By the clock of this machine.
+            held_s: For how long it has been held; `None` if an earlier agent got it.
+        """
+        by_clock_s = (self.renew - now).total_seconds()
+        if held_s is None:
+            return by_clock_s
+        third_s = (self.expires - self.renew).total_seconds()
+        return min(max(by_clock_s, third_s / 2 - held_s), third_s - held_s)
+
     @property
     def expired(self) -> bool:
-        """Whether the certificate has expired."""
+        """Whether the certificate has expired by the clock of this machine."""
         return datetime.now(UTC) >= self.expires
 
 

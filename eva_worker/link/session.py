@@ -282,6 +282,8 @@ class Link:
                 reason = str(error)
             if not reason:
                 continue
+            if self._enrolment.doubt:
+                reason = f"{reason}; {self._enrolment.doubt}"
             self._metrics.reconnects.inc()
             pause = backoff.next_s()
             _log.warning("session lost", reason=reason, again_in_s=round(pause, 2))

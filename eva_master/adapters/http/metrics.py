@@ -172,7 +172,7 @@ def _figures(model: ReadModel, now: Millis) -> _Figures:
         tasks=totals.runs,
         instances=Tally((it.state, it.offering.type.name) for it in model.live.values()),
         rounds=model.rounds,
-        turned_ms=model.at_ms,
+        turned_ms=model.wall.of(model.at_ms),  # others compare it with their clocks
         usd_per_hour=views.price_per_hour(model) / MILLION,
         no_packing_usd_per_hour=views.no_packing_price_per_hour(model) / MILLION,
         usd_total=model.charged(now) / MILLIS_PER_HOUR / MILLION,

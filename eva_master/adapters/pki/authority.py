@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import structlog
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes
@@ -26,6 +27,8 @@ from eva_master.model.ids import InstanceId, Millis
 from eva_master.ports import Clock
 
 PublicKey = ec.EllipticCurvePublicKey
+
+log = structlog.get_logger(__name__)
 
 _AUTHORITY_LIFE = timedelta(days=3650)
 _SHORTEST_KEY_BITS = 256
@@ -79,8 +82,20 @@ class Authority:
         key = _load_key(key_file)
         # The key is written first: if the master dies in between, the next one signs a certificate.
         if not bundle_file.exists():
-            write_file(bundle_file, _own_certificate(key, cluster, clock).public_bytes(_PEM))
-        return cls(key, _load_bundle(bundle_file, key), clock)
+            name = _named(f"Eva cluster {cluster}")
+            write_file(bundle_file, _own_certificate(key, name, clock).public_bytes(_PEM))
+        own, *others = _load_bundle(bundle_file, key)
+        if not own.not_valid_before_utc <= _date(clock) <= own.not_valid_after_utc:
+            log.warning(
+                "the authority's certificate is not valid by this machine's clock, which is wrong"
+                " or was: it is made again, to be valid by both",
+                since=f"{own.not_valid_before_utc:%Y-%m-%d}",
+                until=f"{own.not_valid_after_utc:%Y-%m-%d}",
+                clock=f"{_date(clock):%Y-%m-%d %H:%M:%S} UTC",
+            )
+            own = _own_certificate(key, own.subject, clock, own)
+            write_file(bundle_file, b"".join(it.public_bytes(_PEM) for it in (own, *others)))
+        return cls(key, (own, *others), clock)
 
     @staticmethod
     def made(directory: Path) -> bool:
@@ -130,7 +145,7 @@ class Authority:
     ) -> bytes:
         issuer = self._bundle[0]
         builder = (
-            _dated(self._clock.now(), timedelta(milliseconds=life_ms))
+            _dated(*_life(self._clock.now(), timedelta(milliseconds=life_ms)))
             .subject_name(_named(name))
             .issuer_name(issuer.subject)
             .public_key(key)
@@ -177,11 +192,18 @@ def requested_key(signing_request: bytes) -> PublicKey:
 
 
 def _own_certificate(
-    key: ec.EllipticCurvePrivateKey, cluster: str, clock: Clock
+    key: ec.EllipticCurvePrivateKey,
+    name: x509.Name,
+    clock: Clock,
+    earlier: x509.Certificate | None = None,
 ) -> x509.Certificate:
-    name = _named(f"Eva cluster {cluster}")
+    """The certificate of an authority, which is valid for as long as an earlier one, too."""
+    begin, end = _life(clock.now(), _AUTHORITY_LIFE)
+    if earlier is not None:
+        begin = min(begin, earlier.not_valid_before_utc)
+        end = max(end, earlier.not_valid_after_utc)
     return (
-        _dated(clock.now(), _AUTHORITY_LIFE)
+        _dated(begin, end)
         .subject_name(name)
         .issuer_name(name)
         .public_key(key.public_key())
@@ -192,16 +214,25 @@ def _own_certificate(
     )
 
 
-def _dated(now: Millis, life: timedelta) -> x509.CertificateBuilder:
+def _date(clock: Clock) -> datetime:
+    return datetime.fromtimestamp(clock.now() / 1000, UTC)
+
+
+def _life(now: Millis, life: timedelta) -> tuple[datetime, datetime]:
+    """From when until when a certificate is valid that is made now."""
     # It is valid from half of its life earlier, so that it outlives a clock that is set back, and
     # serves machines whose clocks are behind. Agents renew it two thirds through, so after half of
     # its life from now: a clock that is set forward by less finds it valid, too.
     present = datetime.fromtimestamp(now / 1000, UTC)
+    return present - life / 2, present + life
+
+
+def _dated(begin: datetime, end: datetime) -> x509.CertificateBuilder:
     return (
         x509.CertificateBuilder()
         .serial_number(x509.random_serial_number())
-        .not_valid_before(present - life / 2)
-        .not_valid_after(present + life)
+        .not_valid_before(begin)
+        .not_valid_after(end)
     )
 
 

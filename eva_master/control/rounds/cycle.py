@@ -359,7 +359,8 @@ class Cycle:
             sold = tuple(filter(self.partition.sells, state.catalog))
             self._prices = sources, OnDemandPrices(sold, state.standalone.known)
         hasty = hurry(state, now, self._context.now, settings).jobs
-        return PriceLimit(settings.price_limit_ppm, self._prices[1], hasty, self._dear)
+        wall = self._state.wall
+        return PriceLimit(settings.price_limit_ppm, self._prices[1], hasty, self._dear, wall)
 
     def _decision(
         self,

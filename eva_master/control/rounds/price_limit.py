@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from eva_master.control.limits import Unit, held_back, units
 from eva_master.model.arithmetic.durations import clock
+from eva_master.model.arithmetic.loop_time import AS_LOOP, WallClock
 from eva_master.model.catalog import Offering, Purchase, tally
 from eva_master.model.ids import MILLION, JobId, Millis, OfferingId, RunId
 from eva_master.model.job import JobKind
@@ -51,12 +52,14 @@ class PriceLimit:
         urgent: Jobs whose deadlines leave no time to wait.
         dear: Offerings that the last plan chose and were too dear: hidden from the next one, so
             that the policy finds another.
+        wall: The wall clock, which users read.
     """
 
     times_ppm: int | None
     prices: OnDemandPrices
     urgent: Collection[JobId] = frozenset()
     dear: Collection[OfferingId] = frozenset()
+    wall: WallClock = AS_LOOP
 
     # -- before a policy plans -------------------------------------------------------------------
 
@@ -159,6 +162,7 @@ class _Worths:
     """What the task runs of a snapshot are worth, and what may be paid for them."""
 
     def __init__(self, limit: PriceLimit, now: Snapshot) -> None:
+        self._wall = limit.wall
         assert limit.times_ppm is not None
         self.times_ppm = limit.times_ppm
         self.runs = {run.id: run for run in now.runs}
@@ -267,7 +271,8 @@ class _Worths:
         if refused:
             first = min(refused, key=lambda it: (it.unavailable_until or 0, it.id))
             why = f": {first.why_unavailable}" if first.why_unavailable else ""
-            parts.append(f"{_names(refused)} (refused until {clock(_until(first))}{why})")
+            until = clock(self._wall.of(_until(first)))
+            parts.append(f"{_names(refused)} (refused until {until}{why})")
         if used_up:
             parts.append(f"{_names(used_up)} (all that the limit allows are there)")
         return f"waits for {' or '.join(parts)}; " if parts else ""

@@ -193,7 +193,7 @@ def test_what_was_kept_is_there_the_next_time(tmp_path: Path) -> None:
     again = Identity(tmp_path / "identity", "i-1").load()
     assert again == kept
     assert not kept.expired
-    # An hour, and five minutes for clocks that are behind.
+    # An hour, and half of one before, for clocks that are wrong.
     assert kept.expires - kept.renew == timedelta(minutes=90) / 3
 
 

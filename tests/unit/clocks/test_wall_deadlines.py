@@ -101,6 +101,8 @@ def test_users_are_told_times_of_day_and_that_the_clock_was_set() -> None:
     assert lines[0].startswith("due at 1970-01-01 04:00:00 UTC")
     assert "was set 2h 0m forward at 1970-01-01 02:30:00 UTC" in lines[1]
     assert not any("was set" in line for line in told(job, None, Millis(HOUR), wall=AS_LOOP))
+    restarted = list(told(job, None, Millis(HOUR), wall=WallClock(-2 * HOUR)))
+    assert "is 2h 0m behind the master's time" in restarted[1]
     shown = buying_of(job, Outlook(), Millis(HOUR), wall)
     assert shown is not None
     assert shown.due_ms == 2 * HOUR, "by the loop's time, as all times that clients get"

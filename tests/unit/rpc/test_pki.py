@@ -96,6 +96,23 @@ def test_a_master_killed_between_key_and_certificate_makes_the_certificate_later
     assert (tmp_path / "ca.key").read_bytes() == key
 
 
+@pytest.mark.parametrize("years", [-50, -6, 11, 60])
+def test_an_authority_that_was_made_by_a_wrong_clock_is_of_use_once_that_is_right(
+    authority: Authority, tmp_path: Path, clock: Clock, years: int
+) -> None:
+    made = clock.date
+    clock.time = Millis(clock.time + years * 365 * DAY_MS)
+    again = Authority.of(tmp_path / "pki", "lab", clock)
+    own = x509.load_pem_x509_certificate(again.certificates)
+    for moment in (made, clock.date):
+        assert own.not_valid_before_utc <= moment <= own.not_valid_after_utc
+    # Clients that have the earlier one know the key, and so what it has signed.
+    agent_certificate(again).verify_directly_issued_by(
+        x509.load_pem_x509_certificate(authority.certificates)
+    )
+    assert Authority.of(tmp_path / "pki", "lab", clock).certificates == again.certificates
+
+
 @pytest.mark.parametrize(
     ("damage", "told"),
     [

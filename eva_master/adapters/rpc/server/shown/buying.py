@@ -130,15 +130,19 @@ def told(
         yield _interval(job.spec.checkpoint_interval_ms, life_ms)
 
 
+_FOLLOWS = "deadlines at a time of day follow it, and nothing else does"
+
+
 def clock_was_set(wall: WallClock) -> Iterator[str]:
-    """That the wall clock was set while the master ran, if it was."""
+    """That the wall clock was set while the master ran or was away, if it was."""
+    apart_ms = wall.ahead_ms if wall.set_ms is None else wall.set_by_ms
+    by = span(abs(apart_ms) + 500)
     if wall.set_ms is not None:
-        way = "forward" if wall.set_by_ms > 0 else "back"
-        yield (
-            f"the clock of the master's machine was set {span(abs(wall.set_by_ms) + 500)} {way} at"
-            f" {_time(wall.of(wall.set_ms))}: deadlines at a time of day follow it, and nothing"
-            " else does"
-        )
+        way, at = "forward" if apart_ms > 0 else "back", _time(wall.of(wall.set_ms))
+        yield f"the clock of the master's machine was set {by} {way} at {at}: {_FOLLOWS}"
+    elif apart_ms:
+        way = "ahead of" if apart_ms > 0 else "behind"
+        yield f"the clock of the master's machine is {by} {way} the master's time: {_FOLLOWS}"
 
 
 def _interval(stated_ms: int, life_ms: int) -> str:
