@@ -41,7 +41,7 @@ class Attempt:
     ) -> None:
         self.objects = objects
         self.key = TaskKey(f"job-1/{rank}", number)
-        runs = [f"job-1/{it}" for it in range(members)]
+        runs = [f"job-1/{it}" for it in range(members)] if members > 1 else []
         self.gang = tuple(it for it in runs if it != self.key.run)
         self.home = root / f"{rank}-{number}"
         self.directory = self.home / "checkpoints"
