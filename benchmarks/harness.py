@@ -18,15 +18,18 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from rich.console import Console
-from rich.table import Table
 
 from eva_master.adapters.rpc.client.master import Client
+from eva_master.app.cli.session import console
+from eva_master.app.cli.views.grid import Grid
 from eva_master.app.config import LimitsSection
 
 ROOT = Path(__file__).parent.parent
 START_S = 240.0
 """Seconds within which a master must have started."""
+
+_WHOLE = 1_000
+"""From here on figures have no decimals."""
 
 Figures = dict[str, Any]
 """JSON-able; `missed` lists the goals that were not reached."""
@@ -186,11 +189,7 @@ class Rows:
     def show(self) -> None:
         """Print a table for all rows that have the same columns."""
         for columns in () if self._as_json else dict.fromkeys(map(tuple, self._rows)):
-            table = Table(*columns)
-            for row in self._rows:
-                if tuple(row) == columns:
-                    table.add_row(*map(str, row.values()))
-            Console().print(table)
+            console().print(_grid([row for row in self._rows if tuple(row) == columns]))
 
 
 def publish(figures: Figures, *, as_json: bool) -> int:
@@ -199,13 +198,55 @@ def publish(figures: Figures, *, as_json: bool) -> int:
         print(json.dumps(figures))
     else:
         for name, value in figures.items():
-            print(f"{name:28} {_shown(value)}")
+            _print(name, value)
     return int(bool(figures.get("missed")))
 
 
+def _print(name: str, value: object) -> None:
+    """Print a figure: a line, or a table of what is in it."""
+    rows: list[Figures] = []
+    if isinstance(value, list) and value and all(isinstance(one, dict) for one in value):
+        rows = value
+    elif isinstance(value, dict) and value and all(isinstance(v, dict) for v in value.values()):
+        rows = [{"": key, **inner} for key, inner in value.items()]
+    if not rows:
+        print(f"{name:28} {_shown(value)}")
+        return
+    print(name)
+    for columns in dict.fromkeys(map(tuple, rows)):
+        console().print(_grid([row for row in rows if tuple(row) == columns], indent=2))
+
+
+def _grid(rows: Sequence[Figures], indent: int = 0) -> Grid:
+    """A table of rows that have the same columns."""
+    names = [str(name) for name in rows[0]]
+    numbers = [
+        name
+        for name in rows[0]
+        if all(
+            isinstance(row[name], int | float) and not isinstance(row[name], bool) for row in rows
+        )
+    ]
+    table = Grid(*names, right=map(str, numbers), notes=(), indent=indent)
+    for row in rows:
+        table.add_row(*map(_shown, row.values()))
+    return table
+
+
 def _shown(value: object) -> str:
-    if isinstance(value, dict):
-        return "  ".join(f"{key} {_shown(inner)}" for key, inner in value.items())
-    if isinstance(value, list):
-        return ", ".join(map(_shown, value)) or "none"
-    return str(value)
+    """A figure as people read it: with thousands apart, and four digits that matter."""
+    match value:
+        case dict():
+            return ", ".join(f"{key} {_shown(inner)}" for key, inner in value.items())
+        case list():
+            return ", ".join(map(_shown, value)) or "none"
+        case bool():
+            return "yes" if value else "no"
+        case int():
+            return f"{value:,}"
+        case float():
+            return f"{value:,.0f}" if abs(value) >= _WHOLE else f"{value:.4g}"
+        case None:
+            return "-"
+        case _:
+            return str(value)

@@ -7,6 +7,7 @@ import io
 import pytest
 from rich.console import Console
 
+from benchmarks.harness import publish
 from eva_master.adapters.rpc._proto import api_pb2 as pb
 from eva_master.app.cli import simulate
 from eva_master.app.cli.views import explanation, tables
@@ -72,3 +73,40 @@ def test_alone_is_dollars_wherever_a_column_has_that_name() -> None:
     assert head.split() == ["TASK", "BY", "ITSELF", "THROUGHPUT", "WORTH", "SHARE"]
     assert "ALONE" not in simulate._COLUMNS
     assert "OF ALONE" in simulate._COLUMNS
+
+
+def test_tasks_of_an_array_that_wait_alike_are_one_line() -> None:
+    job = pb.Job(id="sweep-1", state="running")
+    for index in range(30):
+        job.tasks.add(index=index, state="waiting", waiting_for="no room on c7i.large")
+    job.tasks.add(index=30, state="waiting")
+    lines = text_of(pb.Explanation(kind="job", job=job)).splitlines()
+    assert lines == [
+        "sweep-1 is running",
+        "  sweep-1/0, and 29 others alike, waits: no room on c7i.large",
+        "  sweep-1/30 waits for the next round",
+    ]
+
+
+def test_figures_of_benchmarks_are_read_by_people(capsys: pytest.CaptureFixture[str]) -> None:
+    figures = {
+        "seconds": 0.123456789,
+        "calls": 1_234_567,
+        "sizes": [{"tasks": 100, "median": 1.23456}, {"tasks": 20_000, "median": 98_765.4}],
+        "by_kind": {"full": {"ms": 1.5, "ok": True}, "part": {"ms": 20.0, "ok": False}},
+        "missed": [],
+    }
+    assert publish(figures, as_json=False) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "seconds                      0.1235",
+        "calls                        1,234,567",
+        "sizes",
+        "   tasks  median",
+        "     100   1.235",
+        "  20,000  98,765",
+        "by_kind",
+        "         ms  ok",
+        "  full  1.5  yes",
+        "  part   20  no",
+        "missed                       none",
+    ]

@@ -335,35 +335,40 @@ def _job(explanation: Explanation) -> Iterator[str]:
 def _tasks(message: Job, hosted: Iterable[Hosting], now_ms: int) -> Iterator[str]:
     """What tasks wait for, and how those came to their places that no reason is kept of."""
     known = {occupant.task for one in hosted for occupant in one.occupants}
+    alike: dict[str, list[str]] = {}
     for task in message.tasks:
+        name = f"{message.id}/{number(task)}"
         if task.HasField("suspension") and not message.HasField("suspension"):
             told = _suspended(task.suspension, message.id, now_ms)
-            yield f"  {message.id}/{number(task)} was {told}"
+            alike.setdefault(f"was {told}", []).append(name)
         if message.HasField("suspension") and task.waiting_for == message.suspension.reason:
             continue
-        yield from _task(f"{message.id}/{number(task)}", task, known)
+        if told := _task(task, known=name in known):
+            alike.setdefault(told, []).append(name)
+    for told, names in alike.items():
+        others = f", and {count(len(names) - 1, 'other')} alike," if len(names) > 1 else ""
+        yield f"  {names[0]}{others} {told}"
 
 
-def _task(name: str, task: Task, known: set[str]) -> Iterator[str]:
+def _task(task: Task, *, known: bool) -> str:
+    """What to say after a task's name; `known` if reasons of its place are told elsewhere."""
     if task.replica:
-        told = f"  {name} is an extra run and {is_in(task.state)}"
         place = f" on {task.instance}" if task.instance else ""
-        yield f"{told}{place}: {plain(task.why)}" if task.why else f"{told}{place}"
-    elif task.why:
-        yield f"  {name} {is_in(task.state)}: {plain(task.why)}"
-    elif task.waiting_for.startswith("rests: "):
-        yield f"  {name} {plain(task.waiting_for)}"
-    elif task.waiting_for and task.state == "waiting" and not task.target:
-        yield f"  {name} waits: {plain(task.waiting_for)}"
-    elif task.state == "waiting" and not task.target:
-        yield f"  {name} waits for the next round"
-    elif task.pool and task.instance:
-        yield (
-            f"  {name} is on {task.instance}: it stood in line for room in "
+        told = f"is an extra run and {is_in(task.state)}{place}"
+        return f"{told}: {plain(task.why)}" if task.why else told
+    if task.why:
+        return f"{is_in(task.state)}: {plain(task.why)}"
+    if task.waiting_for.startswith("rests: "):
+        return plain(task.waiting_for)
+    if task.state == "waiting" and not task.target:
+        why = plain(task.waiting_for)
+        return f"waits: {why}" if why else "waits for the next round"
+    if task.pool and task.instance:
+        return (
+            f"is on {task.instance}: it stood in line for room in "
             f"the pool {plain(task.pool)}, and was next when there was some"
         )
-    elif name not in known and task.instance:
-        yield f"  {name} is on {task.instance}: no reasons are kept"
+    return f"is on {task.instance}: no reasons are kept" if not known and task.instance else ""
 
 
 def _suspended(message: Suspension, job: str, now_ms: int) -> str:
