@@ -358,7 +358,7 @@ class Attempt:
                 )
         plain = NOTHING
         if order.gang or order.resume is None:
-            gang = order.companions
+            gang = order.companions if order.gang else None
             plain = await restore(storage.objects, self.key, source, gang, self._checkpoints)
         for origin in order.origins:
             if plain == NOTHING:

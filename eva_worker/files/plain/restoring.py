@@ -26,7 +26,7 @@ _LAST_ATTEMPT = 2**31
 
 
 async def restore(
-    objects: Objects, key: TaskKey, source: str, gang: Sequence[str], target: Path
+    objects: Objects, key: TaskKey, source: str, gang: Sequence[str] | None, target: Path
 ) -> Origin:
     """Restore the copy that an attempt begins from, if there is one.
 
@@ -34,7 +34,7 @@ async def restore(
         objects: The store.
         key: The attempt.
         source: The task run whose copies a task on its own begins from.
-        gang: The other members of its gang, empty for none.
+        gang: The other members of its gang, `None` for a task on its own.
         target: ``$EVA_CHECKPOINT_DIR``. Plain files of an earlier try are replaced.
 
     Returns:
@@ -80,16 +80,17 @@ async def restore_earlier(objects: Objects, run: str, members: int, target: Path
         TooLarge, InstanceFailed: The disk has no room for it.
     """
     job = run.rpartition("/")[0]
-    ranks = range(members) if members > 1 else ()  # A task on its own may have any index.
-    gang = [name for rank in ranks if (name := f"{job}/{rank}") != run]
+    gang = None  # A task on its own may have any index.
+    if members > 1:
+        gang = [name for rank in range(members) if (name := f"{job}/{rank}") != run]
     key = TaskKey(run, _LAST_ATTEMPT)
     return replace(await restore(objects, key, run, gang, target), number=0, name="")
 
 
 async def _chosen(
-    objects: Objects, key: TaskKey, source: str, gang: Sequence[str]
+    objects: Objects, key: TaskKey, source: str, gang: Sequence[str] | None
 ) -> tuple[str, Copy] | None:
-    if not gang:
+    if gang is None:
         copy = copies.newest(await _stored(objects, source))
         return None if copy is None else (source, copy)
     job = key.run.rpartition("/")[0]

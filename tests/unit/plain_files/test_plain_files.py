@@ -37,11 +37,12 @@ class Attempt:
     """An attempt of a task run, from the restored checkpoint to its end."""
 
     def __init__(
-        self, objects: Objects, root: Path, number: int, rank: int = 0, members: int = 1
+        self, objects: Objects, root: Path, number: int, rank: int, members: int | None
     ) -> None:
         self.objects = objects
         self.key = TaskKey(f"job-1/{rank}", number)
-        runs = [f"job-1/{it}" for it in range(members)] if members > 1 else []
+        self.alone = members is None
+        runs = [f"job-1/{it}" for it in range(members or 0)]
         self.gang = tuple(it for it in runs if it != self.key.run)
         self.home = root / f"{rank}-{number}"
         self.directory = self.home / "checkpoints"
@@ -70,7 +71,8 @@ class Attempt:
         """Restore what the attempt begins from."""
         fetcher = Fetcher(self.objects, self.home / "cache")
         generation, _ = await fetcher.checkpoint(self.key.run, None, self.directory)
-        plain = await restore(self.objects, self.key, self.key.run, self.gang, self.directory)
+        gang = None if self.alone else self.gang
+        plain = await restore(self.objects, self.key, self.key.run, gang, self.directory)
         self.steps = plain.steps
         await self.uploader.began_from(generation, plain)
         return self
@@ -97,7 +99,7 @@ class Attempt:
 
 @pytest.fixture
 def attempt(objects: Objects, tmp_path: Path) -> Callable[..., Attempt]:
-    def make(number: int, rank: int = 0, members: int = 1) -> Attempt:
+    def make(number: int, rank: int = 0, members: int | None = None) -> Attempt:
         return Attempt(objects, tmp_path / "attempts", number, rank, members)
 
     return make
@@ -428,6 +430,18 @@ async def test_a_gang_that_writes_nothing_has_no_checkpoint(attempt: Make) -> No
     members = [await attempt(1, rank, 2).begin() for rank in range(2)]
     await stop(*members)
     assert [one.uploader.kept for one in members] == [0, 0]
+
+
+async def test_a_gang_of_another_size_goes_on_from_rank_0(attempt: Make) -> None:
+    members = [await attempt(1, rank, 2).begin() for rank in range(2)]
+    members[1].write("shard", "of rank 1")
+    await stop(*members)
+    alone = await attempt(2, 0, 1).begin()
+    assert alone.tree() == {"shard": "of rank 1"}, "the only one that wrote"
+    alone.write("shard", "of the gang of one")
+    await stop(alone)
+    members = [await attempt(3, rank, 3).begin() for rank in range(3)]
+    assert [one.tree() for one in members] == [{"shard": "of the gang of one"}] * 3
 
 
 async def test_a_member_that_starts_late_begins_from_what_the_others_did(attempt: Make) -> None:
