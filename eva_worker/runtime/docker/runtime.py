@@ -123,6 +123,7 @@ class DockerRuntime:
         self._killed: set[TaskKey] = set()
         self._away_ms = (0, 0)
         self._began_ms = now_ms()
+        self._adopted: set[TaskKey] = set()
         self._kills: dict[TaskKey, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._stopping = asyncio.Lock()
@@ -186,6 +187,7 @@ class DockerRuntime:
             raise RuntimeUnavailable(f"the Docker engine fails: {reason(error)}") from error
         for key in keys:
             if key not in self._watches:
+                self._adopted.add(key)
                 self._watch(key)
                 await self._resume_stop(key)
         return keys
@@ -204,6 +206,7 @@ class DockerRuntime:
             self._spawn(self._remove_later(key))
         self._hints.pop(key, None)
         self._killed.discard(key)
+        self._adopted.discard(key)
         await asyncio.to_thread(remove_tree, self._root / key.path)
 
     def close(self) -> None:
@@ -382,7 +385,7 @@ class DockerRuntime:
         if any(lost - _NOTICED_MS <= ended.at_ms <= back for lost, back in spans):
             message = "the Docker engine went away and ended the task"
             return replace(ended, message=message, blameless=True)
-        if ended.at_ms < self._began_ms:
+        if key in self._adopted and ended.at_ms < self._began_ms:
             message = "killed while its agent was away, perhaps along with the Docker engine"
             return replace(ended, message=message, blameless=True)
         if key in self._killed:
