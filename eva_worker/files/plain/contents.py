@@ -48,6 +48,11 @@ class Contents:
         return bool(self.files or self.directories or self.links)
 
     @property
+    def paths(self) -> list[str]:
+        """The paths of all that it holds."""
+        return [*(entry.path for entry in self.files), *self.directories, *self.links]
+
+    @property
     def digests(self) -> set[str]:
         """The digests of all files."""
         return {entry.sha256 for entry in self.files}
@@ -137,7 +142,7 @@ def read(data: bytes) -> Contents:
         times = {path: int(ns) for path, ns in _map(values, "times") if 0 <= ns <= _MOST_NS}
         links = {path: str(target) for path, target in _map(values, "links")}
         steps = values.get("steps", 0)
-    except (ValueError, TypeError, ArithmeticError) as error:
+    except (ValueError, TypeError, AttributeError, ArithmeticError) as error:
         raise BadOrder(f"not a list of plain files: {error!r}"[:500]) from error
     for path in (*directories, *links):
         if not relative(path) or "\0" in path:

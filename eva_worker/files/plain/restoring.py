@@ -51,12 +51,15 @@ async def restore(
     held = contents.read(await objects.get(copies.list_key(run, copy)))
     directory = await asyncio.to_thread(lambda: Directory.at(target, make=True))
     with directory:
-        with await asyncio.to_thread(lambda: directory.directory(_ASIDE, make=True)) as aside:
+        name = _name_aside(held)
+        with await asyncio.to_thread(lambda: directory.directory(name, make=True)) as aside:
             sizes = sum(entry.size for entry in held.files)
             await asyncio.to_thread(require_room, aside, sizes)
             await each(held.files, lambda entry: _fetch(objects, run, entry, aside))
             await asyncio.to_thread(_finish, aside, held)
             await asyncio.to_thread(_move, aside, directory)
+        os.rmdir(name, dir_fd=directory.fd)
+        await asyncio.to_thread(_set_modes, directory, held)
         listing = await asyncio.to_thread(contents.listed, directory)
     own = run == key.run
     number = copy.number if own else 0
@@ -127,8 +130,17 @@ def _digest(place: Place) -> str:
     return ""
 
 
+def _name_aside(held: Contents) -> str:
+    """The directory in which a copy is put together: nothing at the top of it has this name."""
+    name = _ASIDE
+    top = {path.partition("/")[0] for path in held.paths}
+    while name in top:
+        name += "-"
+    return name
+
+
 def _finish(aside: Directory, held: Contents) -> None:
-    """Make links and directories, and set modes and times, the innermost first."""
+    """Make links and directories, and set the modes and times of files."""
     wanted = {entry.path for entry in held.files}
     _remove_others(aside, wanted)
     for path in held.directories:
@@ -142,8 +154,15 @@ def _finish(aside: Directory, held: Contents) -> None:
             os.fchmod(file.fd, entry.mode & 0o777)
             if (ns := held.times.get(entry.path)) is not None:
                 os.utime(file.fd, ns=(ns, ns))
+
+
+def _set_modes(directory: Directory, held: Contents) -> None:
+    """Set the modes and times of directories, the innermost first.
+
+    They are in their places by then: one that cannot be written to cannot be moved to another.
+    """
     for path in sorted(held.directories, reverse=True):
-        with aside.directory(path) as below:
+        with directory.directory(path) as below:
             if (ns := held.times.get(path)) is not None:
                 os.utime(below.fd, ns=(ns, ns))
             os.fchmod(below.fd, held.directories[path])
@@ -164,4 +183,3 @@ def _move(aside: Directory, directory: Directory) -> None:
     for name in aside.names():
         remove_tree(directory.place(name))
         os.rename(name, name, src_dir_fd=aside.fd, dst_dir_fd=directory.fd)
-    os.rmdir(_ASIDE, dir_fd=directory.fd)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import socket
+import stat
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from eva_worker.errors import BadOrder
 from eva_worker.files.download import Fetcher
 from eva_worker.files.objects import Objects
 from eva_worker.files.plain import copies
@@ -372,6 +374,40 @@ async def test_a_torn_restore_is_begun_again(
     second.write("a/left by an earlier agent", "x")
     await second.begin()
     assert second.tree() == first.tree()
+
+
+async def test_a_program_may_have_the_agents_own_names(attempt: Make) -> None:
+    first = await attempt(1).begin()
+    for name in (".tmp-restore-plain", ".tmp-restore-plain-", "00000001.json"):
+        first.write(name, name)
+    await first.uploader.all(How.STOPPED)
+    for _ in range(2):
+        second = await attempt(2).begin()
+        assert second.tree() == first.tree()
+
+
+async def test_directories_that_cannot_be_written_to_are_restored_as_often_as_need_be(
+    attempt: Make,
+) -> None:
+    """A directory that its owner may not write to cannot be moved to another one, either."""
+    first = await attempt(1).begin()
+    first.write("model/layers/weights", "w")
+    for path in ("model/layers", "model"):
+        (first.directory / path).chmod(0o555)
+    await first.uploader.all(How.STOPPED)
+    for _ in range(2):
+        second = await attempt(2).begin()
+        assert second.tree() == first.tree()
+        assert stat.S_IMODE((second.directory / "model").stat().st_mode) == 0o555
+
+
+async def test_a_list_of_another_shape_is_refused_with_a_message(
+    attempt: Make, objects: Objects
+) -> None:
+    for values in ('{"files": [], "links": []}', '{"files": [], "times": {"a": null}}'):
+        await objects.put(copies.list_key(RUN, copies.Copy(1, 1, 1, How.QUIET)), values.encode())
+        with pytest.raises(BadOrder, match="not a list of plain files"):
+            await attempt(2).begin()
 
 
 async def stop(*attempts: Attempt) -> None:
