@@ -40,7 +40,9 @@ def hurry(state: PlanningRecords, seen: Snapshot, now: Millis, settings: Setting
     for name in dict.fromkeys(run.job for run in seen.runs if run.instance is None):
         job = state.jobs.get(name)
         deadline = None if job is None else job.spec.deadline
-        if job is None or deadline is None or now >= deadline.due_ms(job.submitted_ms):
+        if job is None or deadline is None:
+            continue
+        if now >= deadline.due_ms(job.submitted_ms, state.wall):
             continue
         stands = slack(state, job, now, settings)
         if stands is None or stands.slack_ms <= 0:

@@ -15,9 +15,10 @@ from eva_master.control.machine import Machine
 from eva_master.control.settings import Settings
 from eva_master.control.state.store import State
 from eva_master.model.actions import Action, RequestPlan
+from eva_master.model.arithmetic.loop_time import WallClock
 from eva_master.model.catalog import Catalog, Offering, Purchase, spot_family
 from eva_master.model.errors import InvalidConfig
-from eva_master.model.events import JobSubmitted, LaunchFailed, PlanReady
+from eva_master.model.events import ClocksMoved, JobSubmitted, LaunchFailed, PlanReady
 from eva_master.model.ids import Millis, Price, Workload
 from eva_master.model.job import Deadline, JobSpec
 from eva_master.model.planning.plan import Assign, NewInstance, Plan, PolicyMemory
@@ -276,6 +277,17 @@ def test_a_job_that_is_late_anyhow_pays_no_more_for_it() -> None:
     cluster.submit(spec)
     cluster.handle(at=61 * 60_000)
     assert cluster.bought == []
+
+
+def test_deadlines_and_reasons_are_by_the_wall_clock() -> None:
+    cluster = Cluster((*refused(SMALL, until=10**9), HUGE), eva())
+    cluster.submit(job("a", 2, minutes=10, deadline=Deadline(at_ms=60 * 60_000)))
+    cluster.handle(ClocksMoved(WallClock(ahead_ms=3 * 3_600_000)), at=60_000)
+    cluster.submit(job("b", 2), at=61_000)
+    # The wall clock shows 03:01, so it is late and pays no more for it.
+    assert cluster.bought == []
+    # The refusal ends 277 h 46 min 40 s after midnight by the loop, 3 hours later by the clock.
+    assert "refused until 16:46:40 UTC" in cluster.why("b-2/0")
 
 
 def test_a_restart_forgets_nothing_that_the_limit_goes_by() -> None:
