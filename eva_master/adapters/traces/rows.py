@@ -74,6 +74,8 @@ def parse_json(text: str, path: Path, *, first_line: int = 1) -> Any:
         problem = Problem(f"this is not JSON: {error.msg}", "", line, error.colno)
     except _RepeatedError as error:
         problem = Problem(f"the key {error.key!r} stands twice")
+    except ValueError:
+        problem = Problem("a number in it has more digits than can be read")
     except RecursionError:
         problem = Problem("it is nested too deeply")
     raise invalid(InvalidTrace, str(path), [problem])

@@ -83,7 +83,7 @@ def _table(path: Path) -> Form | None:
     names = columns_of(path)
     for name, columns in _TABLES.items():
         whole = set(columns.needed) <= set(names)
-        bare = len(names) == len(columns.positional) and names[3] in _STATES_OF_2020
+        bare = len(names) == len(columns.positional) > 3 and names[3] in _STATES_OF_2020
         if whole or bare:
             return Form(name, partial(read_table, form=columns))
     return None

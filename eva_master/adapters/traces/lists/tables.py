@@ -44,8 +44,11 @@ class Columns:
 
 
 def columns_of(path: Path) -> tuple[str, ...]:
-    """The names in the first line of a table, in lower case."""
-    first = next(csv.reader(line for line in read_lines(path)[:1]), [])
+    """The names in the first line of a table, in lower case; none if it is no line of CSV."""
+    try:
+        first = next(csv.reader(line for line in read_lines(path)[:1]), [])
+    except csv.Error:
+        return ()
     return tuple(name.strip().lower() for name in first)
 
 
