@@ -133,9 +133,22 @@ def resolved(
         index = tasks.index(reference.task)
         if index is None:
             problems.append(document.problem(path, *tasks.complaint(job, reference.task)))
+        elif not spec.has(index):
+            problems.append(document.problem(path, *_left_out(job, spec, reference.task)))
         else:
             found.append(JobOutputs(name, job, index, 0, reference.path))
     return tuple(sorted(found, key=lambda outputs: outputs.name)), tuple(problems)
+
+
+def _left_out(job: JobId, spec: JobSpec, task: str) -> tuple[str, str]:
+    """Tell that a retry does not do a task again, and what to do."""
+    assert spec.retry is not None
+    earlier = spec.retry.job
+    return (
+        f"job {job} has no task {task!r}: it does {spec.size:,} of the {len(spec.tasks):,} tasks"
+        f" of {earlier}",
+        f"read job:{earlier}/{task}/outputs, or those of a later job",
+    )
 
 
 def _has_several(spec: JobSpec) -> bool:

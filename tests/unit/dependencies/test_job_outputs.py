@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -11,7 +12,7 @@ from eva_master.adapters.jobfile import Several, check_job, in_order, parse_job,
 from eva_master.adapters.store import task_specs
 from eva_master.model.errors import InvalidJob, Problem
 from eva_master.model.ids import JobId
-from eva_master.model.job import JobOutputs, JobSpec
+from eva_master.model.job import JobOutputs, JobSpec, Retry
 from tests.unit.dependencies.test_job_after import CATALOG
 
 BASE = "name: me\nrun: x\nresources: {cpus: 1, memory: 1GiB}\n"
@@ -33,6 +34,7 @@ JOBS = {
     "fork-5": other("forks: 2\ntotal_steps: 100"),
     "named-6": other("kind: array\ntasks: [{name: small}, {name: large}]"),
     "elastic-7": other("tasks: {least: 1, most: 4}"),
+    "retry-8": replace(other("kind: array\ntasks: 3"), retry=Retry(JobId("sweep-2"), (1,), ())),
 }
 NAMES = {JobId(job).rpartition("-")[0]: JobId(job) for job in JOBS} | {
     job: JobId(job) for job in JOBS
@@ -153,6 +155,10 @@ def test_unknown_ambiguous_and_own_jobs_and_tasks_that_are_not_there() -> None:
     assert "a job cannot run after itself" in {it.message for it in own}
     (beyond,) = problems("job:sweep/3/outputs")
     assert beyond.message == "job sweep-2 has no task '3': it has 3 tasks, 0 to 2"
+    (left_out,) = problems("job:retry/2/outputs")
+    assert left_out.message == "job retry-8 has no task '2': it does 1 of the 3 tasks of sweep-2"
+    assert left_out.hint == "read job:sweep-2/2/outputs, or those of a later job"
+    assert reading("job:retry/1/outputs").tasks[0].program.outputs[0].index == 1
     (unnamed,) = problems("job:named/huge/outputs")
     assert "no task 'huge'" in unnamed.message
 

@@ -178,7 +178,11 @@ def test_pods_that_are_left_out_are_counted(tmp_path: Path) -> None:
         ("jobs.csv", "", "has no form that can be read"),
         ("jobs.csv", "\n1,2,3,4,5\n", "has no form that can be read"),
         ("jobs.csv", "x" * 200_000, "has no form that can be read"),
-        ("p.json", f'[{{"job": {"9" * 5_000}}}]', "a number in it has more digits than can be read"),
+        (
+            "p.json",
+            f'[{{"job": {"9" * 5_000}}}]',
+            "a number in it has more digits than can be read",
+        ),
         ("log.swf", "1 2 3\n", ":1:1: the row has 3 of 18 columns"),
         ("log.dat", "1 2 3\n", "the Standard Workload Format"),
         ("p.json", '[{"attempts": 5, "submitted_time": 1}]', "job 0: it has not the fields"),

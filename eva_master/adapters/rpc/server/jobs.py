@@ -141,15 +141,8 @@ class JobsService(JobsServicer):
             )
             if known is not None:
                 return pb.SubmitResponse(job_id=known)
-        for digest, what in (
-            (request.workdir, "working directory"),
-            (request.build, "build context"),
-        ):
-            if digest and await missing(self._store, [reference(caller().owner, digest)]):
-                raise InvalidJob(
-                    f"the {what} has not been uploaded by {caller().owner}",
-                    hint="submit the job again",
-                )
+        await self._check_uploaded(request.workdir, "working directory")
+        await self._check_uploaded(request.build, "build context")
         find = await self._finder(given=request.after_ids)
         async with self._parser.turn(caller().owner):
             spec = await self._parse(request, find)
@@ -188,8 +181,10 @@ class JobsService(JobsServicer):
             known = await asyncio.to_thread(self._archive.submitted, job.spec.owner, command)
         if known is None:
             finder = PredecessorFinder(await self._gateway.model(), self._archive, job.spec.owner)
-            spec, ended = await self._retrier.spec(job, finder, failed=request.failed)
             operator = caller().role is Role.OPERATOR
+            spec, ended = await self._retrier.spec(
+                job, finder, failed=request.failed, anywhere=operator
+            )
             reply = await self._gateway.command(JobSubmitted(command, spec, ended, operator))
             assert reply.job is not None
             return pb.RetryResponse(job_id=reply.job, retry_of=job.id, tasks=spec.size)

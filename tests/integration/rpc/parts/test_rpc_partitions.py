@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,10 +26,12 @@ from eva_master.model.fleet.partitions import (
     Partitions,
     Rule,
 )
-from eva_master.model.ids import Millis
+from eva_master.model.ids import JobId, Millis
+from eva_master.model.records import Outcome
+from eva_master.model.states import JobState
 from eva_master.model.users import Role
 from tests.fakes.rpc.authority import authority
-from tests.fakes.rpc.server import RpcMaster, add_instance, refusal, rpc_master
+from tests.fakes.rpc.server import RpcMaster, add_instance, add_job, refusal, rpc_master, spec
 from tests.integration.rpc.test_rpc_cluster import scrape
 
 PARTS = Partitions(
@@ -104,6 +106,32 @@ async def test_a_move_is_a_command_of_the_owner_or_of_an_operator(master: RpcMas
         ("ada", False, "quick"),
         ("ops", True, "quick"),
     ]
+
+
+def ended_in(partition: str, owner: str) -> Callable[[State], JobId]:
+    """A job of an owner that has ended in a partition, to which an operator had moved it."""
+
+    def end(state: State) -> JobId:
+        name = add_job(state, replace(spec("old"), owner=owner))
+        over = state.jobs[name].to(JobState.ENDING, Millis(1)).to(JobState.FAILED, Millis(2))
+        state.put_job(replace(over, outcome=Outcome.FAILED, moved_to=partition))
+        return name
+
+    return end
+
+
+async def test_a_retry_runs_where_its_owner_may_run_jobs(master: RpcMaster) -> None:
+    job = await master.loop.change(ended_in("quick", "bo"))
+    bo = JobsStub(master.channel_of("bo", Role.USER))
+    status, error = await refusal(bo.Retry(pb.RetryRequest(job=job)))
+    assert status is grpc.StatusCode.PERMISSION_DENIED
+    assert f"bo may not run jobs in partition quick, where {job} ran" in str(error)
+    assert not master.loop.commands
+    await JobsStub(master.channel_of("ops", Role.OPERATOR)).Retry(pb.RetryRequest(job=job))
+    gone = await master.loop.change(ended_in("gone", "bo"))
+    await bo.Retry(pb.RetryRequest(job=gone))
+    specs = [it.spec for it in master.loop.commands if isinstance(it, JobSubmitted)]
+    assert [(it.owner, it.partition) for it in specs] == [("bo", "quick"), ("bo", "main")]
 
 
 def one_instance_each(state: State) -> None:

@@ -11,7 +11,7 @@ from eva_master.adapters.objects.blobs import missing
 from eva_master.adapters.rpc.server.admission.retried_tasks import retry_of
 from eva_master.adapters.rpc.server.references import PredecessorFinder
 from eva_master.model.accounting.tenants import TenantRules
-from eva_master.model.errors import InvalidJob, InvalidRequest, JobActive
+from eva_master.model.errors import InvalidJob, InvalidRequest, JobActive, NotAuthorised
 from eva_master.model.ids import JobId
 from eva_master.model.job import JobSpec, TaskSpec
 from eva_master.model.records import Ended, Job, Outcome, TaskRun
@@ -39,7 +39,7 @@ class Retrier:
     tenants: TenantRules
 
     async def spec(
-        self, job: Job, finder: PredecessorFinder, *, failed: bool
+        self, job: Job, finder: PredecessorFinder, *, failed: bool, anywhere: bool
     ) -> tuple[JobSpec, tuple[Ended, ...]]:
         """The job that does an ended one again.
 
@@ -47,6 +47,7 @@ class Retrier:
             job: The ended one.
             finder: Finds jobs of its owner.
             failed: Whether only those tasks are done again that failed.
+            anywhere: Whether it may run in every partition, as an operator has it.
 
         Returns:
             The new job, and how those ended that it is to run after.
@@ -56,12 +57,14 @@ class Retrier:
             NothingToRetry: No task of it failed.
             InvalidRequest: A job that it is to run after did not succeed.
             InvalidJob: Its files are not stored any more.
+            NotAuthorised: Its owner may not run jobs in its partition, or not any more.
         """
         if job.state not in TERMINAL_JOB:
             raise JobActive(
                 f"job {job.id} is {job.state.value}, and only a job that has ended is retried",
                 hint=f"wait for its end, or end it first: eva cancel {job.id}",
             )
+        partition = await self._partition(job, anywhere=anywhere)
         runs = () if job.is_gang else await self._runs(job, failed=failed)
         retry = await asyncio.to_thread(retry_of, job, runs, failed=failed)
         await self._require_files(job)
@@ -75,11 +78,21 @@ class Retrier:
             tasks=_reading_from(job.spec.tasks, instead),
             depends_on=present(job.spec.depends_on),
             only_ended=present(job.spec.only_ended),
-            partition=job.partition,
+            partition=partition,
             tenant=self.tenants.of(job.spec.owner),
             retry=retry,
         )
         return spec, finder.ended(spec.depends_on)
+
+    async def _partition(self, job: Job, *, anywhere: bool) -> str:
+        """Where it ran last; a partition that is no more leads to the default one."""
+        home = (await self.gateway.model()).partitions.home(job.partition)
+        if not (anywhere or home.admits(job.spec.owner)):
+            raise NotAuthorised(
+                f"{job.spec.owner} may not run jobs in partition {home.name}, where {job.id} ran",
+                hint="ask an operator to retry it; see: eva partitions",
+            )
+        return home.name
 
     async def _runs(self, job: Job, *, failed: bool) -> Sequence[TaskRun]:
         """The runs of all tasks of an array, or of those that failed."""
