@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from eva_master.adapters.http.metrics import _figures
 from eva_master.adapters.rpc.server.shown.buying import buying_of, told
 from eva_master.control.machine import Machine
 from eva_master.control.state.store import State
@@ -106,3 +107,13 @@ def test_users_are_told_times_of_day_and_that_the_clock_was_set() -> None:
     shown = buying_of(job, Outlook(), Millis(HOUR), wall)
     assert shown is not None
     assert shown.due_ms == 2 * HOUR, "by the loop's time, as all times that clients get"
+
+
+def test_what_others_compare_with_their_clocks_is_by_the_wall_clock() -> None:
+    it = submitted(Deadline(at_ms=4 * HOUR))
+    it.handle([ClocksMoved(WallClock(2 * HOUR, Millis(5), 2 * HOUR))], Millis(HOUR))
+    figures = _figures(it.published(), Millis(HOUR))
+    assert figures.turned_ms == 3 * HOUR
+    assert figures.deadlines_at_risk == 0
+    it.handle([ClocksMoved(WallClock(4 * HOUR, Millis(HOUR), 2 * HOUR))], Millis(HOUR))
+    assert outcome(it) is Outcome.FAILED
