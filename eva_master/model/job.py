@@ -403,7 +403,9 @@ class JobSpec:
 
     def has(self, index: int) -> bool:
         """Whether it has a task of an index."""
-        return _holds(self.indices, index)
+        if self.retry is None or self.retry.tasks is None:
+            return 0 <= index < len(self.tasks)
+        return _holds(self.retry.tasks, index)
 
     def origins_of(self, index: int) -> tuple[RunId, ...]:
         """The task runs of ended jobs whose checkpoints a task may begin from, the latest first."""

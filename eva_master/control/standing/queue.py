@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from heapq import heappop, heappush
 
 from eva_master.model.ids import Family
-from eva_master.model.job import JobSpec
+from eva_master.model.job import TaskSpec
 from eva_master.model.resources import Resources
 
 Shape = tuple[tuple[Family, Resources], ...]
@@ -19,19 +19,26 @@ class Queue:
     It takes the memory of those to which something has happened.
 
     Args:
-        job: The job.
+        tasks: Of the job, by index.
         begun: The indexes of those that do not wait.
+        indices: Those of the tasks that there are; `None` for all.
 
     Attributes:
         shapes: The shapes of the tasks.
     """
 
-    def __init__(self, job: JobSpec, begun: Iterable[int]) -> None:
-        self._tasks = job.tasks
+    def __init__(
+        self,
+        tasks: Sequence[TaskSpec],
+        begun: Iterable[int],
+        indices: Sequence[int] | None = None,
+    ) -> None:
+        self._tasks = tasks
         self._begun = set(begun)
         self._resting: set[int] = set()
         """Those that wait, and may not start yet."""
-        self._alike = {shape: _Alike(indices) for shape, indices in _by_shape(job).items()}
+        by_shape = _by_shape(tasks, range(len(tasks)) if indices is None else indices)
+        self._alike = {shape: _Alike(indices) for shape, indices in by_shape.items()}
         self.shapes: tuple[Shape, ...] = tuple(self._alike)
 
     @property
@@ -104,11 +111,11 @@ class _Alike:
             self._at += 1
 
 
-def _by_shape(job: JobSpec) -> dict[Shape, Sequence[int]]:
-    first = job.tasks[0]
-    if all(task is first for task in job.tasks):
-        return {first.demand: job.indices}
+def _by_shape(tasks: Sequence[TaskSpec], indices: Sequence[int]) -> dict[Shape, Sequence[int]]:
+    first = tasks[0]
+    if all(task is first for task in tasks):
+        return {first.demand: indices}
     found: dict[Shape, list[int]] = {}
-    for index in job.indices:
-        found.setdefault(job.tasks[index].demand, []).append(index)
+    for index in indices:
+        found.setdefault(tasks[index].demand, []).append(index)
     return dict(found)

@@ -309,7 +309,8 @@ def queue_of(job: Job, touched: Iterable[TaskRun], now: Millis) -> Queue:
     waiting = {
         it.index: it for it in known if _waits(it) and not it.extra and it.index not in covered
     }
-    queue = Queue(job.spec, (it.index for it in known if it.index not in waiting))
+    begun = (it.index for it in known if it.index not in waiting)
+    queue = Queue(job.spec.tasks, begun, job.spec.indices)
     for run in waiting.values():
         queue.put(run.index, ready=run.not_before_ms <= now)
     return queue
