@@ -16,6 +16,7 @@ from eva_master.control.pools import filling
 from eva_master.control.readside.publisher import Publisher
 from eva_master.control.replicas import late, outputs
 from eva_master.control.rounds.cycle import Cycle
+from eva_master.control.rounds.pipeline import Recent
 from eva_master.control.settings import NEVER_MS, Settings
 from eva_master.control.state.store import State
 from eva_master.control.supply import draining, nodes, spot
@@ -130,8 +131,11 @@ class Machine:
         From the first call on the state keeps account of what changes from one to the next.
         """
         if self._publisher is None:
-            self._publisher = Publisher(self.state, self.settings)
+            self._publisher = Publisher(self.state, self.settings, self._recents)
         return self._publisher.publish(self._context.now)
+
+    def _recents(self) -> dict[str, Recent]:
+        return {cycle.partition.name: cycle.recent() for cycle in self._cycles}
 
     def take_changes(self) -> Changes:
         """What is to be written before the actions are handed out."""

@@ -9,7 +9,7 @@ from typing import Protocol
 from eva_master.model.accounting.pool_costs import PoolCost
 from eva_master.model.accounting.totals import CostTotals, PartitionTotals, TenantTotals, Totals
 from eva_master.model.arithmetic.loop_time import WallClock
-from eva_master.model.catalog import Catalog
+from eva_master.model.catalog import Catalog, Offering
 from eva_master.model.changes import InstanceAccount, JobAccount
 from eva_master.model.events import CloudTrouble
 from eva_master.model.fleet.partitions import Partitions
@@ -18,13 +18,13 @@ from eva_master.model.job import JobSpec
 from eva_master.model.planning.estimate import Estimate, Estimates, Evidence
 from eva_master.model.planning.plan import PolicyMemory
 from eva_master.model.planning.quotas import TenantLimits
-from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.planning.standing import LinePlace
-from eva_master.model.planning.suspension import Preemption, Suspension
+from eva_master.model.planning.suspension import Suspension
 from eva_master.model.planning.tenancy import Terms
 from eva_master.model.records import Ended, Instance, Job, TaskRun
 from eva_master.model.resources import Resources
 from eva_master.model.states import RunState
+from eva_master.ports.previews import JobPreview
 
 SMALL_JOB = 100
 """All tasks of a job of so many are shown at once; of a larger one those that matter, at most so
@@ -535,17 +535,19 @@ class ReadModel(Protocol):
         """What was learned of run times, of one owner or, if empty, of all; sorted."""
         ...
 
-    @property
-    def preemption(self) -> Preemption:
-        """What a job that waits may do to running jobs of lower priority."""
+    def unforked(self, job: JobId, now: Millis) -> str:
+        """Why a job gets no more forks; empty if it has all, or may have none."""
         ...
 
-    def lends(self, partition: str) -> bool:
-        """Whether a partition's policy sees to the quotas of tenants itself."""
+    def expected_price(self, offering: Offering) -> int:
+        """The price of an instance with what interruptions are expected to cost, per hour.
+
+        It is in micro-dollars; of one that is not taken back it is the offering's.
+        """
         ...
 
-    def preview(self, spec: JobSpec, now: Millis) -> Snapshot:
-        """What a policy would see if a job had just been submitted; takes time."""
+    def preview(self, spec: JobSpec, now: Millis) -> JobPreview:
+        """Follow the submission of a job on a copy; takes time."""
         ...
 
 

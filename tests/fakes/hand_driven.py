@@ -32,7 +32,7 @@ SIZE = Resources(0, 4_000, 8 * 1024)
 FAST = Offering(InstanceType("fast.1", Family("fast"), SIZE), Price(3_060_000))
 SLOW = Offering(InstanceType("slow.1", Family("slow"), SIZE), Price(357_000))
 CATALOG = (FAST, SLOW)
-SETTINGS = Settings(round_gap_ms=0, profile=False)
+SETTINGS = Settings(round_gap_ms=0, profile=False, price_limit_ppm=None)
 WINDOW_MS = SETTINGS.window_ms
 JOB = "run: train\nresources: {cpus: 1, memory: 1GiB}\n"
 PACED = JOB + "throughput: {fast: 300, slow: 10}\ntotal_steps: 300000\n"

@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+from eva_master.control.readside.publisher import Publisher
+from eva_master.control.settings import Settings
+from eva_master.control.state.store import State
+from eva_master.model.ids import Millis
+from eva_master.model.job import JobSpec
+from eva_master.model.planning.snapshot import Snapshot
+from eva_master.ports.previews import JobPreview
 from eva_master.testing.snapshots import (
     START,
     Amounts,
@@ -44,3 +51,15 @@ T2 = task("t2", any=(1, 4, 10))
 T3 = task("t3", any=(0, 6, 20))
 T4 = task("t4", any=(0, 4, 12))
 """Its four tasks."""
+
+
+def previewed(state: State, spec: JobSpec, now: Millis, settings: Settings) -> JobPreview:
+    """The preview of a job."""
+    return Publisher(state, settings).publish(now).preview(spec, now)
+
+
+def hypothetical(state: State, spec: JobSpec, now: Millis, settings: Settings) -> Snapshot:
+    """What the policy would be asked."""
+    question = previewed(state, spec, now, settings).question
+    assert question is not None
+    return question

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Any
 
@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 
 from eva_master.control.measure import ledger
 from eva_master.control.measure.throughput import normalised
-from eva_master.control.planning.preview import hypothetical
+from eva_master.control.planning.snapshot_builder import snapshot
 from eva_master.control.readside.model import ClusterModel
+from eva_master.control.readside.preview import copied
 from eva_master.control.state.store import State
 from eva_master.model.accounting.totals import CostTotals, PartitionTotals, TenantTotals, Totals
 from eva_master.model.changes import Changes, InstanceAccount, JobAccount
 from eva_master.model.ids import Exact, InstanceId, JobId, Millis
-from eva_master.model.job import JobSpec
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.records import Job, untouched
 from eva_master.model.states import TERMINAL_JOB
@@ -78,7 +78,7 @@ def seen(model: ClusterModel, now: Millis) -> dict[str, Any]:
         ),
         "types": _sums(model.of_types(now).values()),
         "owners": _sums(model.of_owners(now).values()),
-        "preview": without_times(model.preview(asked(model.jobs), now)) if model.jobs else None,
+        "seen": without_times(snapshot(copied(model), now, model.settings)),
     }
 
 
@@ -123,30 +123,20 @@ def from_scratch(world: ChaoticWorld, totals: Totals, now: Millis) -> dict[str, 
         "tenants": (charged - idle, alone),
         "types": (charged, idle, 0),
         "owners": (charged - idle, 0, alone),
-        "preview": without_times(previewed(world, now)) if jobs else None,
+        "seen": without_times(snapshot(state, now, world.machine.settings)),
     }
 
 
-def previewed(world: ChaoticWorld, now: Millis) -> Snapshot:
-    state = world.state
-    return hypothetical(state, asked(state.jobs), now, world.machine.settings)
-
-
-def without_times(snapshot: Snapshot) -> Snapshot:
+def without_times(seen: Snapshot) -> Snapshot:
     """The control loop's snapshots keep what they said of the work left until that is far off."""
-    runs = tuple(replace(run, remaining=None, ran=None) for run in snapshot.runs)
-    jobs = tuple(replace(job, steps_left=None) for job in snapshot.jobs)
-    return replace(snapshot, jobs=jobs, runs=runs)
+    runs = tuple(replace(run, remaining=None, ran=None) for run in seen.runs)
+    jobs = tuple(replace(job, steps_left=None) for job in seen.jobs)
+    return replace(seen, jobs=jobs, runs=runs)
 
 
 def worth(reservation: Reservation) -> tuple[int, object]:
     """What of a reservation does not depend on what is in stock."""
     return reservation.price, reservation.speeds
-
-
-def asked(jobs: Mapping[JobId, Job]) -> JobSpec:
-    """A job that somebody might submit, too."""
-    return next(iter(jobs.values())).spec
 
 
 def journalled(world: ChaoticWorld) -> Totals:

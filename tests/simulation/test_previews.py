@@ -7,7 +7,6 @@ from dataclasses import replace
 import pytest
 
 from eva_master.control.machine import Machine
-from eva_master.control.planning.preview import hypothetical
 from eva_master.control.settings import Settings
 from eva_master.control.state.store import State
 from eva_master.model.actions import RequestPlan
@@ -15,11 +14,11 @@ from eva_master.model.events import JobSubmitted, PlanReady
 from eva_master.model.ids import Millis
 from eva_master.model.job import JobSpec
 from eva_master.model.planning.plan import Assign, Hold, Plan, PolicyMemory
-from eva_master.model.planning.snapshot import PREVIEW
 from eva_master.policies.eva import POLICY
 from eva_master.policies.eva_published import POLICY as PUBLISHED
 from eva_master.ports import Policy
 from tests.fakes.jobs import CATALOG, MEDIUM, job
+from tests.fakes.snapshots import hypothetical
 
 SETTINGS = Settings(round_gap_ms=0)
 CHEAP_PAIR = (*CATALOG[:1], replace(MEDIUM, price=type(MEDIUM.price)(140_000)), *CATALOG[2:])
@@ -76,7 +75,7 @@ def test_a_preview_is_the_plan_that_a_submission_gets(variant: str, cpus: tuple[
     request = requested(machine, spec, 5_000)
     assert request.memory == memory
     plan, _ = policy.plan(request.snapshot, request.memory)
-    assert placed(preview, PREVIEW, "new-3") == placed(plan, "new-3", "new-3")
+    assert placed(preview, "new-3", "new-3") == placed(plan, "new-3", "new-3")
     assert preview.figures.keys() == plan.figures.keys()
     assert len(plan.entries) >= len(cpus)
 

@@ -14,7 +14,8 @@ from eva_master.model.fleet.partitions import month_of
 from eva_master.model.ids import Family, Millis, micro_usd
 from eva_master.model.planning.quotas import Tenancy, TenantLimits, fleet_of, scaled
 from eva_master.model.planning.tenancy import NOTHING_YET, Quota, Standing, TenantView
-from eva_master.packing.quotas import Share, Use
+from eva_master.model.records import Job
+from eva_master.packing.quotas import Share, Use, gpu_needs
 
 
 def views(state: PlanningRecords, tenancy: Tenancy, catalog: Catalog) -> tuple[TenantView, ...]:
@@ -53,6 +54,18 @@ def share(state: Records, tenancy: Tenancy, tenant: str) -> Share:
     """What a tenant with a quota has of it."""
     quota = present(state, tenancy)[tenant]
     return Share(tenant, quota, use(state, (tenant,))[tenant])
+
+
+def within_quota(state: Records, tenancy: Tenancy, partition: str, job: Job) -> bool:
+    """Whether a job's tenant may have one more of its tasks, on whatever family room is found."""
+    tenant = job.spec.tenant
+    if tenant not in tenancy.quotas or partition in tenancy.lending:
+        return True
+    needs = [gpu_needs(task) for task in state.kinds(job.id)]
+    if not any(needs):
+        return True
+    left = share(state, tenancy, tenant)
+    return all(left.allows({family: gpus}) for it in needs for family, gpus in it.items())
 
 
 def use(state: Records, tenants: Collection[str]) -> Use:

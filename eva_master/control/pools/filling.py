@@ -17,7 +17,6 @@ from eva_master.model.planning.standing import Line, Pool
 from eva_master.model.records import Drain, Instance, Job
 from eva_master.model.states import InstanceState, RunState
 from eva_master.model.values import replace
-from eva_master.packing.quotas import gpu_needs
 
 
 def adopt(
@@ -166,14 +165,7 @@ def _admitted(context: Context, partition: str, name: JobId) -> bool:
 
 def _within_quota(context: Context, partition: str, job: Job) -> bool:
     """Whether its tenant may have one more of its tasks, on whatever family room is found."""
-    tenancy, tenant = context.settings.tenancy, job.spec.tenant
-    if tenant not in tenancy.quotas or partition in tenancy.lending:
+    if tenants.within_quota(context.state, context.settings.tenancy, partition, job):
         return True
-    needs = [gpu_needs(task) for task in context.state.kinds(job.id)]
-    if not any(needs):
-        return True
-    share = tenants.share(context.state, tenancy, tenant)
-    if all(share.allows({family: gpus}) for it in needs for family, gpus in it.items()):
-        return True
-    context.over_quota.setdefault(tenant, set()).add(job.id)
+    context.over_quota.setdefault(job.spec.tenant, set()).add(job.id)
     return False

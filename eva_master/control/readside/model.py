@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from operator import itemgetter
 
 from eva_master.control.lending import payments
@@ -19,13 +19,13 @@ from eva_master.control.measure import (
 )
 from eva_master.control.measure.estimates import Contradicted
 from eva_master.control.planning import partitioning, tenants
-from eva_master.control.planning.parts import part_of
-from eva_master.control.planning.preview import hypothetical
 from eva_master.control.readside import shown_tasks
 from eva_master.control.readside.line_outlooks import LineOutlooks
 from eva_master.control.readside.persistent_map import PersistentMap
+from eva_master.control.readside.unforked import why_unforked
+from eva_master.control.rounds.pipeline import Recent
 from eva_master.control.settings import Settings
-from eva_master.control.standing.membership import Membership, Statement
+from eva_master.control.standing.membership import Statement
 from eva_master.control.state.counters import Counters
 from eva_master.control.state.derived.dags import Dag
 from eva_master.control.state.derived.task_counts import TaskCounts
@@ -34,7 +34,7 @@ from eva_master.control.state.job_tasks import JobTasks
 from eva_master.control.state.parts.lending import Agreement
 from eva_master.control.state.records import total_demand
 from eva_master.control.state.runs import Runs
-from eva_master.control.state.view_cache import ViewCache
+from eva_master.control.supply.spot import expected_price
 from eva_master.learning.colocation import Key, lookup
 from eva_master.learning.knowledge import Knowledge
 from eva_master.learning.market.pools import Pool
@@ -51,7 +51,7 @@ from eva_master.model.accounting.totals import (
 )
 from eva_master.model.arithmetic.fixed_point import exp_of_ppm
 from eva_master.model.arithmetic.loop_time import WallClock
-from eva_master.model.catalog import Catalog, Purchase
+from eva_master.model.catalog import Catalog, Offering, Purchase
 from eva_master.model.changes import InstanceAccount, JobAccount
 from eva_master.model.events import CloudTrouble
 from eva_master.model.fleet.partitions import Partitions
@@ -60,9 +60,8 @@ from eva_master.model.job import JobSpec, Stragglers, TaskSpec, different
 from eva_master.model.planning.estimate import Estimates, Evidence
 from eva_master.model.planning.plan import PolicyMemory
 from eva_master.model.planning.quotas import TenantLimits
-from eva_master.model.planning.snapshot import Snapshot, StandaloneRates, ThroughputTable
+from eva_master.model.planning.snapshot import StandaloneRates, ThroughputTable
 from eva_master.model.planning.standing import LinePlace
-from eva_master.model.planning.suspension import Preemption
 from eva_master.model.planning.tenancy import Terms
 from eva_master.model.records import Instance, Job, TaskRun, untouched
 from eva_master.model.resources import Resources
@@ -73,6 +72,7 @@ from eva_master.packing.valuation.job_valuation import (
     Rates,
     Reservation,
 )
+from eva_master.ports.previews import JobPreview
 from eva_master.ports.reading import (
     SHOWN,
     CostSums,
@@ -175,6 +175,10 @@ class ClusterModel:
     """Pools and lines by partition, see `Membership`."""
     dags: PersistentMap[JobId, Dag]
     """Those of the jobs that are stages of one and have not ended."""
+    recents: Mapping[str, Recent]
+    """What the rounds of each partition leave to the next one."""
+    previews: Callable[[ClusterModel, JobSpec, Millis], JobPreview]
+    """Follows the submission of a job."""
 
     # -- records ---------------------------------------------------------------------------------
 
@@ -219,12 +223,18 @@ class ClusterModel:
         return known
 
     def finished(self, job: Job) -> Mapping[Kind, Finished]:
-        """Those of them that are known here."""
-        return self.telling(job)
+        """The finished tasks of an array that has not ended, by kind."""
+        known = self.tasks.get(job.id)
+        return {} if known is None else known.finished
 
-    def pilots_left(self, job: JobId) -> int | None:  # noqa: ARG002
-        """None has pilots that is not planned here."""
-        return None
+    def pilots_left(self, job: JobId) -> int | None:
+        """How many pilots of a job have not succeeded; `None` if it has none."""
+        known = self.tasks.get(job)
+        return None if known is None else known.pilots_left
+
+    def placeable(self, job: JobId) -> int:
+        """How many tasks of a job may be given a place now."""
+        return self._tasks(job).placeable(self.jobs[job])
 
     def find(self, owner: str, reference: str) -> Job | None:
         """See `ReadModel.find`."""
@@ -567,32 +577,19 @@ class ClusterModel:
         found = LineOutlooks(self, self.tasks, statement, self.is_connected, now)
         return [found.of(record, place) for place in places]
 
-    @property
-    def preemption(self) -> Preemption:
-        """See `ReadModel.preemption`."""
-        return self.settings.preemption
+    def unforked(self, job: JobId, now: Millis) -> str:
+        """See `ReadModel.unforked`."""
 
-    def lends(self, partition: str) -> bool:
-        """See `ReadModel.lends`."""
-        return partition in self.settings.tenancy.lending
+        def waits(other: Job) -> bool:
+            states = self.tasks[other.id].states
+            return states.get(RunState.WAITING, 0) > 0
 
-    def preview(self, spec: JobSpec, now: Millis) -> Snapshot:
+        return why_unforked(self, self.partitions, self.jobs[job], waits, now)
+
+    def expected_price(self, offering: Offering) -> int:
+        """See `ReadModel.expected_price`."""
+        return expected_price(self, offering, self.settings, self.at_ms)
+
+    def preview(self, spec: JobSpec, now: Millis) -> JobPreview:
         """See `ReadModel.preview`."""
-        values = {each.name: getattr(self, each.name) for each in fields(ClusterModel)}
-        scratch = _Scratch(**values)
-        for job in self.active:
-            scratch.view_cache.job_changed(job)
-        for instance, record in self.live.items():
-            scratch.view_cache.instance_changed(instance)
-            scratch.membership.follow(record)
-        whole = hypothetical(scratch, spec, now, self.settings)
-        home = self.partitions.home(spec.partition)
-        return part_of(whole, home, self.partitions, self.totals.partitions)
-
-
-@dataclass(frozen=True, slots=True)
-class _Scratch(ClusterModel):
-    """A model with views of its own, for one snapshot."""
-
-    view_cache: ViewCache = field(default_factory=ViewCache)
-    membership: Membership = field(default_factory=Membership)
+        return self.previews(self, spec, now)

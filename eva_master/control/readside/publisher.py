@@ -8,7 +8,9 @@ from typing import Any, TypeVar
 
 from eva_master.control.readside.model import ActiveName, ClusterModel, ReadersValuation
 from eva_master.control.readside.persistent_map import PersistentMap
+from eva_master.control.readside.preview import JobPreview
 from eva_master.control.readside.shown_tasks import empty_index, followed
+from eva_master.control.rounds.pipeline import Recent
 from eva_master.control.settings import Settings
 from eva_master.control.state.derived.dags import Dag
 from eva_master.control.state.derived.task_counts import TaskCounts
@@ -29,10 +31,17 @@ class Publisher:
     Args:
         state: Keeps account of its changes from now on.
         settings: For previews.
+        recents: What the rounds of each partition leave to the next one.
     """
 
-    def __init__(self, state: State, settings: Settings) -> None:
+    def __init__(
+        self,
+        state: State,
+        settings: Settings,
+        recents: Callable[[], Mapping[str, Recent]] = dict,
+    ) -> None:
         self._state = state
+        self._recents = recents
         state.begin_publishing()
         self._model = _empty(state, settings)
 
@@ -69,6 +78,7 @@ class Publisher:
             pool_reasons=state.membership.reasons,
             queued=state.membership.queued,
             stated=state.membership.stated,
+            recents=self._recents(),
             **parts,
         )
         return self._model
@@ -114,7 +124,11 @@ class Publisher:
         names = dict.fromkeys(changed.jobs)
         names.update((touched[run].job, None) for run in changed.runs if run in touched)
         counts = {
-            name: state.tasks[name].counted(state.telling(state.jobs[name]))
+            name: state.tasks[name].counted(
+                state.telling(state.jobs[name]),
+                state.finished(state.jobs[name]),
+                state.pilots_left(name),
+            )
             for name in names
             if name in state.jobs
         }
@@ -188,6 +202,8 @@ def _empty(state: State, settings: Settings) -> ClusterModel:
         queued={},
         stated={},
         dags=PersistentMap(job_order),
+        recents={},
+        previews=JobPreview,
     )
 
 

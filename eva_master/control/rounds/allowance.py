@@ -6,8 +6,10 @@ from dataclasses import dataclass, replace
 
 from eva_master.control.limits import Unit, held_back, units
 from eva_master.control.measure import ledger
+from eva_master.control.planning.parts import Sums
 from eva_master.control.settings import NO_LIMIT, Limits
-from eva_master.control.state.store import State
+from eva_master.control.state.records import Records
+from eva_master.model.accounting.totals import PartitionTotals
 from eva_master.model.fleet.partitions import Budget, Partition, month_of
 from eva_master.model.ids import MILLION, Millis, RunId, micro_usd
 from eva_master.model.planning.plan import Plan, left, pooled
@@ -57,22 +59,30 @@ class Allowance:
         return ""
 
 
-def allowance(state: State, partition: Partition, now: Millis) -> Allowance:
-    """What a partition has at present."""
+def allowance(state: Records, sums: Sums, partition: Partition, now: Millis) -> Allowance:
+    """What a partition has at present.
+
+    Args:
+        state: The records.
+        sums: Sums over each partition, by the name on record.
+        partition: Which.
+        now: The time.
+    """
     ours = [it for it in map(state.instances.__getitem__, state.live) if _is_of(it, partition)]
     return Allowance(
         partition,
         instances=len(ours),
         per_hour=sum(it.offering.price for it in ours),
-        spent=spent_this_month(state, partition, now),
+        spent=spent_this_month(state, sums, partition, now),
     )
 
 
-def leeway(state: State, limits: Limits, partition: Partition, now: Millis) -> Leeway:
+def leeway(state: Records, sums: Sums, limits: Limits, partition: Partition, now: Millis) -> Leeway:
     """How much more may be launched in a partition.
 
     Args:
         state: Of the cluster.
+        sums: Sums over each partition, by the name on record.
         limits: Of the cluster.
         partition: Which; the whole of a cluster that is not divided.
         now: The time.
@@ -81,7 +91,7 @@ def leeway(state: State, limits: Limits, partition: Partition, now: Millis) -> L
     own, budget = partition.limits.instances, partition.budget
     if own is None and budget == Budget():
         return Leeway(max(0, left[0])) if left else UNLIMITED
-    allowed = allowance(state, partition, now)
+    allowed = allowance(state, sums, partition, now)
     if own is not None:
         left.append(own - allowed.instances)
     if budget.per_month is not None and allowed.spent >= budget.per_month:
@@ -90,7 +100,7 @@ def leeway(state: State, limits: Limits, partition: Partition, now: Millis) -> L
     return Leeway(max(0, min(left)) if left else None, rest)
 
 
-def spent_this_month(state: State, partition: Partition, now: Millis) -> int:
+def spent_this_month(state: Records, sums: Sums, partition: Partition, now: Millis) -> int:
     """What a partition has spent in this calendar month, UTC, in micro-dollars.
 
     What is not booked yet is counted.
@@ -98,8 +108,8 @@ def spent_this_month(state: State, partition: Partition, now: Millis) -> int:
     if partition.budget.per_month is None:
         return 0
     month, _ = month_of(now)
-    sums = state.partition_tally.of(partition.name)
-    exact: int = sums.month_charged if sums.month_ms == month else 0
+    own = sums.get(partition.name, PartitionTotals())
+    exact: int = own.month_charged if own.month_ms == month else 0
     for instance in map(state.instances.__getitem__, state.live):
         account = state.instance_accounts.get(instance.id)
         if account is not None and not account.closed and _is_of(instance, partition):

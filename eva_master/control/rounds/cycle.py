@@ -4,24 +4,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import replace
 from operator import is_not
 
-from eva_master.control import limits
 from eva_master.control.alarms import Alarm, Wake
 from eva_master.control.context import Context
 from eva_master.control.deadlines.hurry import hurry
 from eva_master.control.lending import payments
 from eva_master.control.planning import arriving
-from eva_master.control.planning.parts import events, part_of
+from eva_master.control.planning.parts import events
 from eva_master.control.planning.snapshot_builder import revision, snapshot
 from eva_master.control.planning.validate_plan import Decision
-from eva_master.control.planning.validate_sizes import lawful, reconciled, sizes_of
-from eva_master.control.planning.validate_standing import without
 from eva_master.control.pools import filling
 from eva_master.control.rounds.adoption import adopt
-from eva_master.control.rounds.allowance import afforded, allowance, leeway
-from eva_master.control.rounds.price_limit import Masked, PriceLimit
+from eva_master.control.rounds.pipeline import Answer, Asked, Pipeline, Recent
 from eva_master.control.rounds.quotas import TenantLimits
 from eva_master.control.rounds.withheld import withheld
 from eva_master.control.supply import availability
@@ -32,10 +27,8 @@ from eva_master.model.fleet.partitions import Partition, month_of
 from eva_master.model.ids import InstanceId, JobId, Millis, OfferingId, RunId, job_of
 from eva_master.model.planning.plan import Assign, Plan, PolicyMemory
 from eva_master.model.planning.reasons import Reasons
-from eva_master.model.planning.sizes import with_sizes
-from eva_master.model.planning.snapshot import UNLIMITED, InstanceView, JobView, Snapshot
-from eva_master.packing import forks, stragglers
-from eva_master.packing.reserving import Occasion, Reserved, reserve
+from eva_master.model.planning.snapshot import InstanceView, JobView
+from eva_master.packing.reserving import Occasion
 from eva_master.packing.valuation.on_demand import OnDemandPrices
 
 
@@ -77,17 +70,15 @@ class Cycle:
         """The revision of the snapshot that the last plan was requested with."""
         self._shown: frozenset[JobId] = frozenset()
         """Jobs that stand in lines already, and that policies see for the first time."""
-        self._reserved: Reserved | None = None
-        """What the policy that plans was shown."""
+        self._asked: Asked | None = None
+        """What the policy was asked last."""
         self._refused: dict[Occasion, Millis] = {}
         """Occasions on which the policy found no place for who seemed to fit, with the time."""
         self._withheld: dict[JobId, Millis] = {}
         """Jobs that limits kept from starting, with the time: no room is kept for them."""
-        self._tenants = TenantLimits(context, partition)
+        self._tenants = TenantLimits(self._state, context.settings.tenancy, partition)
         self._prices: tuple[tuple[object, object], OnDemandPrices] | None = None
         """What tasks are worth on demand, and what that was made of."""
-        self._masked: Masked | None = None
-        """What the policy that plans was not to buy, since it is too dear."""
         self._dear: frozenset[OfferingId] = frozenset()
         """What the last plan was to buy though it is too dear."""
 
@@ -152,17 +143,42 @@ class Cycle:
         since = context.now - period_ms
         self._refused = {what: at for what, at in self._refused.items() if at > since}
         self._withheld = {job: at for job, at in self._withheld.items() if at > since}
-        seen = self._part(snapshot(self._state, context.now, context.settings))
-        room = leeway(self._state, context.settings.limits, self.partition, context.now)
-        if self._shown or room is not UNLIMITED:
-            seen = replace(seen, joined=self._shown, leeway=room)
-        pools = self.partition.short is not None or self._has_members()
-        self._masked = self._price_limit(seen).shown(seen, pools=pools)
-        seen = self._tenants.admitted(self._masked.snapshot)
-        ignored = {*availability.paused_jobs(context), *self._withheld}
-        self._reserved = reserve(seen, self._refused, ignored, context.settings.preemption)
-        shown, memory = forks.hidden(self._reserved.snapshot), self._memory
+        whole = snapshot(self._state, context.now, context.settings)
+        self._asked = self._pipeline().ask(whole)
+        shown, memory = self._asked.shown, self._memory
         context.outbox.add(RequestPlan(self._in_flight, shown, memory, self.partition.name))
+
+    def _pipeline(self) -> Pipeline:
+        """The stages of a plan at this moment."""
+        context, state = self._context, self._state
+        sources = state.catalog, state.standalone.known
+        if self._prices is None or any(map(is_not, self._prices[0], sources)):
+            sold = tuple(filter(self.partition.sells, state.catalog))
+            self._prices = sources, OnDemandPrices(sold, state.standalone.known)
+        prices, recent = self._prices[1], self.recent()
+        return Pipeline(
+            state,
+            context.settings,
+            self.partition,
+            sums=state.partition_tally.totals(),
+            prices=prices,
+            now=context.now,
+            recent=recent,
+        )
+
+    def recent(self) -> Recent:
+        """What the rounds so far leave to the next one."""
+        context, admitted = self._context, None if self._asked is None else self._asked.admitted
+        return Recent(
+            refused=frozenset(self._refused),
+            withheld=frozenset(self._withheld),
+            dear=self._dear,
+            over_quota=frozenset() if admitted is None else frozenset(admitted.holds),
+            joined=self._shown,
+            pools=self._has_members(),
+            paused=frozenset(availability.paused_jobs(context)),
+            gate=availability.gate(context),
+        )
 
     def _next_request(self) -> Millis:
         """When the next plan may be requested."""
@@ -214,11 +230,6 @@ class Cycle:
     def _belongs(self, view: JobView | InstanceView) -> bool:
         return self._is_ours(view.partition)
 
-    def _part(self, whole: Snapshot) -> Snapshot:
-        """What of the cluster is the partition's."""
-        sums = self._state.partition_tally.totals()
-        return part_of(whole, self.partition, self._partitions, sums)
-
     def _revision(self) -> object:
         """What is the same as long as snapshots of the partition differ in their time alone."""
         context = self._context
@@ -238,7 +249,12 @@ class Cycle:
         counters, sums = self._state.counters, self._state.partition_tally.totals()
         come, gone = counters.arrivals, counters.completions
         coming = events(come, gone, self.partition, self._partitions, sums)
-        return views.common, ours, coming, taken, self._tenants.standing
+        return views.common, ours, coming, taken, self._quota_use()
+
+    def _quota_use(self) -> object:
+        """What decides whether those who were kept back by a quota may begin."""
+        admitted = None if self._asked is None else self._asked.admitted
+        return None if admitted is None or not admitted.holds else self._tenants.use()
 
     @property
     def _memory(self) -> PolicyMemory | None:
@@ -270,28 +286,14 @@ class Cycle:
         self._again_ms = event.plan.again_ms
         if self._again_ms is not None:
             context.alarms.at(Millis(max(context.now, self._again_ms)), self._again_alarm)
+        asked = self._asked
+        assert asked is not None, "a plan was requested"
         whole = snapshot(self._state, context.now, context.settings)
-        present = self._part(whole)
-        price_limit, masked = self._price_limit(present), self._masked or Masked(present)
-        plan = price_limit.explained(event.plan, present, masked)
-        plan = plan if self._reserved is None else self._reserved.completed(plan)
-        plan = self._tenants.completed(plan)
-        plan = asked = lawful(present, without(plan, self._standing.taken))
-        sizes = sizes_of(plan)
-        as_it_is, present, whole = present, with_sizes(present, sizes), with_sizes(whole, sizes)
-        plan, dear = price_limit.within(plan, present)
-        priced = plan
-        plan, put_off = availability.gate(context).passed(present, plan)
-        plan = self._within_limits(plan, present, whole)
-        cut = plan is not asked
-        plan = forks.completed(present, stragglers.completed(present, plan))
-        begun, plan = plan, self._tenants.within(plan, present)
-        decision, more = self._decision(price_limit, plan, priced, as_it_is, present)
-        self._note_dear(dear | more, masked, present)
-        if plan is not begun and decision.places:  # the next plan knows what is left
-            self.want(insists=True)
-        self._cut = cut or bool(decision.dropped or masked.offerings or more)
-        self._note_urgent(decision, put_off=put_off)
+        taken, ordered = self._standing.taken, self._ordered()
+        answer = self._pipeline().answer(asked, event.plan, whole, taken, ordered)
+        decision, put_off = answer.decision, answer.put_off
+        self._note_cuts(answer, asked)
+        self._note_urgent(asked, decision, put_off=put_off)
         names = adopt(context, decision, self.partition.name)
         ours = [it for it in self._state.lending.in_force() if self._has(it)]
         quotas = context.settings.tenancy.quotas
@@ -302,7 +304,7 @@ class Cycle:
             self.want(insists=True)
         self._set_memory(event.memory)
         self._state.write_learned()
-        dropped = set(decision.dropped) | _left_out(event.plan, plan)
+        dropped = set(decision.dropped) | _left_out(event.plan, answer.plan)
         reasons = event.plan.reasons.adopted(names, dropped)
         self._state.put_round(self._round(event.round, event.plan, decision, reasons))
         if decision.dropped and not put_off:  # else there is a plan once it is known who boots
@@ -313,8 +315,8 @@ class Cycle:
 
         Else one that states what it has seen would be asked again and again.
         """
-        there, reserved = self._state.tasks, self._reserved
-        seen = () if reserved is None else reserved.snapshot.jobs
+        there, asked = self._state.tasks, self._asked
+        seen = () if asked is None else asked.shown.jobs
         had = {view.id: view.over for view in seen}
         return {job: it for job, it in milestones if job in there and it > had.get(job, 0)}
 
@@ -337,66 +339,29 @@ class Cycle:
                 self._state.view_cache.job_changed(name)
         return more
 
-    def _within_limits(self, plan: Plan, present: Snapshot, whole: Snapshot) -> Plan:
-        """The part of a plan that neither the partition's limits nor the cluster's forbid."""
-        context, state, asked = self._context, self._state, plan
-        if self._partitions.divided and plan.launches:
-            allowed = allowance(state, self.partition, context.now)
-            plan = afforded(plan, present, allowed)
-            if plan is not asked and self.partition.budget.per_month is not None:
-                _, after = month_of(context.now)
-                context.alarms.at(after, Alarm(Wake.AVAILABILITY))
-        plan = limits.within(plan, whole, context.settings.limits, len(state.live), self._owner)
-        jobs = withheld(context, self.partition, asked, plan, whole)
-        self._withheld.update(dict.fromkeys(jobs, context.now))
-        return plan
-
-    def _price_limit(self, now: Snapshot) -> PriceLimit:
-        """How much may be paid for the tasks of the partition."""
-        state, settings = self._state, self._context.settings
-        sources = state.catalog, state.standalone.known
-        if self._prices is None or any(map(is_not, self._prices[0], sources)):
-            sold = tuple(filter(self.partition.sells, state.catalog))
-            self._prices = sources, OnDemandPrices(sold, state.standalone.known)
-        hasty = hurry(state, now, self._context.now, settings).jobs
-        wall = self._state.wall
-        return PriceLimit(settings.price_limit_ppm, self._prices[1], hasty, self._dear, wall)
-
-    def _decision(
-        self,
-        price_limit: PriceLimit,
-        plan: Plan,
-        priced: Plan,
-        as_it_is: Snapshot,
-        present: Snapshot,
-    ) -> tuple[Decision, frozenset[OfferingId]]:
-        """What of a plan can be carried out, and what is too dear without the rest of it."""
-        dropped, dear = dict[RunId, None](), frozenset[OfferingId]()
-        while True:
-            decision = reconciled(as_it_is, plan, self._ordered())
-            dropped.update(dict.fromkeys(decision.dropped))
-            if plan is priced and not decision.dropped:
-                return decision, dear
-            kept, more = price_limit.within(without(plan, decision.dropped), present)
-            if not more:
-                return replace(decision, dropped=tuple(dropped)), dear
-            plan, dear = kept, dear | more
-
-    def _note_dear(self, dear: frozenset[OfferingId], masked: Masked, now: Snapshot) -> None:
-        """Have the policy look for something cheaper, and look again when a deadline presses."""
-        self._dear = self._dear | dear if dear else frozenset()
-        if dear:
+    def _note_cuts(self, answer: Answer, asked: Asked) -> None:
+        """Remember what rules kept from being carried out, and when to look again."""
+        context, self._cut = self._context, answer.cut
+        if answer.over_quota and answer.decision.places:  # the next plan knows what is left
             self.want(insists=True)
-        if dear or masked.offerings:
-            context = self._context
-            next_ms = hurry(self._state, now, context.now, context.settings).next_ms
-            if next_ms is not None:
-                context.alarms.at(next_ms, Alarm(Wake.AVAILABILITY))
+        if answer.spent:
+            _, after = month_of(context.now)
+            context.alarms.at(after, Alarm(Wake.AVAILABILITY))
+        before, left = answer.before_limits, answer.after_limits
+        jobs = withheld(context, self.partition, before, left, answer.whole)
+        self._withheld.update(dict.fromkeys(jobs, context.now))
+        if answer.dear - self._dear:  # the policy is to look for something cheaper
+            self.want(insists=True)
+        self._dear = self._dear | answer.dear if answer.dear else frozenset()
+        if answer.dear or asked.masked.offerings:
+            hasty = hurry(self._state, answer.present, context.now, context.settings)
+            if hasty.next_ms is not None:
+                context.alarms.at(hasty.next_ms, Alarm(Wake.AVAILABILITY))
 
-    def _note_urgent(self, decision: Decision, *, put_off: bool) -> None:
+    def _note_urgent(self, asked: Asked, decision: Decision, *, put_off: bool) -> None:
         """Have those planned for who were kept back while the more urgent were."""
-        reserved, self._reserved = self._reserved, None
-        if reserved is None or not reserved.urgent:
+        reserved = asked.reserved
+        if not reserved.urgent:
             return
         if reserved.urgent.isdisjoint(run for run, _ in decision.places) and not put_off:
             self._refused[reserved.occasion] = self._context.now

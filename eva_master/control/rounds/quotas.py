@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 
-from eva_master.control.alarms import Alarm, Wake
-from eva_master.control.context import Context
 from eva_master.control.limits import held_back, units
 from eva_master.control.planning import tenants
-from eva_master.model.fleet.partitions import Partition, month_of
-from eva_master.model.ids import MILLION, RunId
+from eva_master.control.state.records import Records
+from eva_master.model.fleet.partitions import Partition
+from eva_master.model.ids import MILLION, Millis, RunId
 from eva_master.model.planning.plan import Assign, Duplicate, Plan, left, pooled
+from eva_master.model.planning.quotas import Tenancy
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.packing import quotas
 from eva_master.packing.quotas import Admitted
@@ -22,71 +23,71 @@ class TenantLimits:
     Quotas are the policy's own affair if it lends. Budgets hold under every policy.
 
     Args:
-        context: Of the control loop.
+        state: What tenants have.
+        tenancy: What they may have.
         partition: Whose rounds these are.
     """
 
-    def __init__(self, context: Context, partition: Partition) -> None:
-        self._context = context
-        tenancy = context.settings.tenancy
+    def __init__(self, state: Records, tenancy: Tenancy, partition: Partition) -> None:
+        self._state = state
         self._quotas = tenancy.quotas if partition.name not in tenancy.lending else {}
         self._budgets = tenancy.budgets
-        self._admitted: Admitted | None = None
 
-    def admitted(self, seen: Snapshot) -> Snapshot:
-        """What the policy gets to see: without those who wait beyond their tenant's quota."""
+    def admitted(self, seen: Snapshot, before: Collection[RunId]) -> Admitted | None:
+        """What the policy gets to see: without those who wait beyond their tenant's quota.
+
+        Args:
+            seen: The partition.
+            before: Task runs that waited for quotas in the last plan.
+
+        Returns:
+            `None` where there are no quotas.
+        """
         if not self._quotas:
-            return seen
-        before = self._admitted.holds if self._admitted is not None else {}
+            return None
         passed_over = {run.id for run in seen.runs if run.held and run.id not in before}
-        use = tenants.use(self._context.state, self._quotas)
-        self._admitted = quotas.admitted(seen, use, passed_over)
-        return self._admitted.snapshot
+        return quotas.admitted(seen, tenants.use(self._state, self._quotas), passed_over)
 
-    def completed(self, plan: Plan) -> Plan:
-        """A plan with why those wait whom the policy did not see."""
-        return plan if self._admitted is None else self._admitted.completed(plan)
-
-    def within(self, plan: Plan, now: Snapshot) -> Plan:
+    def within(self, plan: Plan, present: Snapshot, now: Millis) -> tuple[Plan, bool]:
         """The part of a plan that tenants may have.
 
         Args:
             plan: With the extra runs and forks that begin.
-            now: The partition as it is, with the sizes of the plan.
+            present: The partition as it is, with the sizes of the plan.
+            now: The time.
+
+        Returns:
+            That part, and whether a month's budget cut something.
         """
         if self._quotas:
-            plan = quotas.within(plan, now, tenants.use(self._context.state, self._quotas))
-        if self._budgets and plan.launches:
-            plan = self._afforded(plan, now)
-        return plan
+            plan = quotas.within(plan, present, tenants.use(self._state, self._quotas))
+        if not self._budgets or not plan.launches:
+            return plan, False
+        affordable = self._afforded(plan, present, now)
+        return affordable, affordable is not plan
 
-    @property
-    def standing(self) -> object:
+    def use(self) -> object:
         """What decides whether those who were kept back by a quota may begin."""
-        if self._admitted is None or not self._admitted.holds:
-            return None
-        return tenants.use(self._context.state, self._quotas)
+        return tenants.use(self._state, self._quotas)
 
-    def _afforded(self, plan: Plan, now: Snapshot) -> Plan:
+    def _afforded(self, plan: Plan, present: Snapshot, now: Millis) -> Plan:
         """A plan in which nothing is launched for tenants that have spent their budgets."""
         spent = {
             tenant: budget
             for tenant, budget in self._budgets.items()
-            if tenants.spent_this_month(self._context.state, tenant, self._context.now) >= budget
+            if tenants.spent_this_month(self._state, tenant, now) >= budget
         }
         if not spent:
             return plan
         held: dict[RunId, str] = {}
-        for unit in units(plan, now):
+        for unit in units(plan, present):
             budget = spent.get(unit.job.tenant)
             if budget is not None and any(isinstance(entry.on, int) for entry in unit.entries):
                 why = _spent(unit.job.tenant, budget)
                 held.update((entry.run, why) for entry in unit.entries)
         if not held:
             return plan
-        _, after = month_of(self._context.now)
-        self._context.alarms.at(after, Alarm(Wake.AVAILABILITY))
-        entries = tuple(held_back(plan.entries, held, {view.id: view for view in now.runs}))
+        entries = tuple(held_back(plan.entries, held, {view.id: view for view in present.runs}))
         used = {entry.on for entry in entries if isinstance(entry, Assign | Duplicate)}
         plan = replace(plan, entries=entries)
         return left(plan, {it.key for it in plan.launches} - used - {*pooled(plan)})

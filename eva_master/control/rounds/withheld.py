@@ -42,7 +42,7 @@ def withheld(
     stays = {instance.id: instance for instance in _staying(context, partition)}
     ours = [it for it in stays.values() if it.partition == partition.name]
     allowed = replace(
-        allowance(context.state, partition, context.now),
+        allowance(context.state, context.state.partition_tally.totals(), partition, context.now),
         instances=len(ours),
         per_hour=sum(it.offering.price for it in ours),
     )

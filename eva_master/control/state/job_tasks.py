@@ -88,11 +88,18 @@ class JobTasks:
         self._reasons[place] = reason
         return True
 
-    def counted(self, telling: Mapping[Kind, Finished]) -> TaskCounts:
+    def counted(
+        self,
+        telling: Mapping[Kind, Finished],
+        finished: Mapping[Kind, Finished] | None = None,
+        pilots_left: int | None = None,
+    ) -> TaskCounts:
         """What readers are told of all tasks together.
 
         Args:
             telling: What those finished ones took, by kind, that tell how long the others take.
+            finished: What all finished ones took.
+            pilots_left: How many pilots have not succeeded, if it has any.
         """
         return TaskCounts(
             self.by_kind,
@@ -102,6 +109,8 @@ class JobTasks:
             dict(self._reasons),
             tuple(index for _, index in reversed(self._ended)),
             telling,
+            telling if finished is None else finished,
+            pilots_left,
         )
 
     def job_changed(self, old: Job, new: Job) -> None:

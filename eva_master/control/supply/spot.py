@@ -10,6 +10,7 @@ from eva_master.control.measure import ledger
 from eva_master.control.settings import Settings
 from eva_master.control.state.records import Records
 from eva_master.control.supply import availability
+from eva_master.learning.delays import Delay
 from eva_master.learning.market.spot_market import pool_of
 from eva_master.model.catalog import Catalog, Offering, Purchase
 from eva_master.model.events import InstanceInterrupted
@@ -36,6 +37,25 @@ def valued(
         else _valued(it, state.market.rate_ppm(it, now, held=it.id in held), settings)
         for it in offerings
     )
+
+
+def expected_price(state: Records, offering: Offering, settings: Settings, now: Millis) -> int:
+    """The price of an instance as policies see it, in micro-dollars per hour.
+
+    Args:
+        state: What was learned.
+        offering: What the instance was bought as.
+        settings: Assumed delays.
+        now: The time.
+    """
+    lookup, kind = state.learned.delays.lookup, offering.type
+    machine = replace(
+        kind,
+        acquisition_ms=lookup(Delay.ACQUISITION, kind.name, hint=None, default=kind.acquisition_ms),
+        setup_ms=lookup(Delay.SETUP, kind.name, hint=None, default=kind.setup_ms),
+    )
+    (shown,) = valued((replace(offering, type=machine),), state, settings, now)
+    return shown.price
 
 
 def _valued(offering: Offering, rate: int, settings: Settings) -> Offering:

@@ -9,7 +9,6 @@ import pytest
 
 from eva_master.adapters.jobfile.parse import parse_job
 from eva_master.adapters.store.codec import INSTANCES, RUNS
-from eva_master.control.planning.preview import PREVIEW, hypothetical
 from eva_master.control.planning.snapshot_builder import revision
 from eva_master.control.state.store import State
 from eva_master.model.changes import Changes
@@ -28,6 +27,7 @@ from tests.fakes.hand_driven import (
     WINDOW_MS,
     Cluster,
 )
+from tests.fakes.snapshots import hypothetical
 
 
 def test_steps_and_rate_of_a_job_file_say_how_long_it_takes() -> None:
@@ -202,7 +202,7 @@ def test_a_preview_knows_what_its_job_states() -> None:
     cluster = Cluster()
     spec = parse_job(PACED, file_name="", owner="me", catalog=CATALOG, workdir=None, name="x")
     seen = hypothetical(cluster.state, spec, Millis(5), SETTINGS)
-    assert [run.remaining for run in seen.runs if run.job == PREVIEW] == [RemainingWork(1_000_000)]
+    assert [run.remaining for run in seen.runs if run.job == "x-1"] == [RemainingWork(1_000_000)]
 
 
 def test_progress_calls_for_no_plan_and_changes_no_view_while_it_is_as_expected() -> None:

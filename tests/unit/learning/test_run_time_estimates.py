@@ -9,7 +9,6 @@ import pytest
 
 from eva_master.adapters.store.codec import INSTANCES, RUNS
 from eva_master.control.measure import remaining
-from eva_master.control.planning.preview import PREVIEW, hypothetical
 from eva_master.control.planning.snapshot_builder import ESTIMATED_AT_ONCE, revision, snapshot
 from eva_master.control.settings import Settings
 from eva_master.control.state.store import State
@@ -23,6 +22,7 @@ from eva_master.model.ids import MILLION, JobId, Millis, RunId, Workload
 from eva_master.model.planning.estimate import Estimate, Estimates, Evidence, Source
 from eva_master.model.resources import Resources
 from tests.fakes.hand_driven import CATALOG, JOB, PACED, SETTINGS, SLOW, Cluster
+from tests.fakes.snapshots import hypothetical
 
 W = JOB + "workload: w\n"
 ARRAY = W + "kind: array\ntasks: 5\n"
@@ -433,7 +433,7 @@ def test_a_preview_has_an_estimate() -> None:
     ended(cluster, 600, 640, 700)
     spec = cluster.state.jobs[JobId("old0-1")].spec
     seen = hypothetical(cluster.state, spec, Millis(cluster.now), Settings())
-    (view,) = (job for job in seen.jobs if job.id == PREVIEW)
+    (view,) = (job for job in seen.jobs if job.id.startswith(f"{spec.name}-"))
     assert view.estimate is not None
     assert view.estimate.source is Source.HISTORY
 

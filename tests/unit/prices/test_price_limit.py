@@ -238,6 +238,21 @@ def test_a_policy_that_chose_what_is_too_dear_is_asked_again_without_it() -> Non
     assert Fraction(LARGE.price, SMALL.price) <= 4
 
 
+def test_a_policy_that_insists_on_what_is_too_dear_is_not_asked_for_ever() -> None:
+    class Insists(Stubborn):
+        def plan(
+            self, snapshot: Snapshot, memory: PolicyMemory | None
+        ) -> tuple[Plan, PolicyMemory | None]:
+            """Buy the same, whatever is on sale."""
+            waiting = [it.id for it in snapshot.runs if it.instance is None]
+            return Plan((NewInstance(0, HUGE),), tuple(Assign(it, 0) for it in waiting)), memory
+
+    cluster = Cluster((SMALL, HUGE), Insists())
+    cluster.submit(job("a", 2))
+    assert cluster.bought == []
+    assert "96 times its reservation price" in cluster.why("a-1/0")
+
+
 def due(name: str, *cpus: int, within_ms: int, minutes: float = 10) -> JobSpec:
     """A job with a deadline."""
     return job(name, *cpus, minutes=minutes, deadline=Deadline(within_ms=within_ms))

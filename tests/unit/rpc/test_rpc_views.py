@@ -18,7 +18,6 @@ from eva_master.adapters.rpc.errors import (
 from eva_master.adapters.rpc.server import views
 from eva_master.adapters.rpc.workers.messages import reports
 from eva_master.control.measure import ledger
-from eva_master.control.planning.preview import hypothetical
 from eva_master.control.settings import Settings
 from eva_master.control.state.store import State
 from eva_master.model.errors import (
@@ -36,12 +35,12 @@ from eva_master.model.errors import (
 )
 from eva_master.model.ids import InstanceId, JobId, Millis, RunId
 from eva_master.model.job import JobKind
-from eva_master.model.planning.estimate import Estimate
 from eva_master.model.planning.plan import Assign, Hold, NewInstance, Plan, Suspend
 from eva_master.model.records import Progress
 from eva_master.model.states import InstanceState, RunState
 from tests.fakes.models import model_of
 from tests.fakes.rpc.server import CATALOG, LARGE, SMALL, add_instance, add_job, spec
+from tests.fakes.snapshots import previewed
 
 HOUR = 3_600_000
 
@@ -157,7 +156,11 @@ def test_the_bill_has_exact_milliseconds_and_rounds_only_the_shown_amounts(state
 
 def preview(state: State, plan: Plan, *, tasks: int = 1) -> views.pb.PlanResponse:
     job = spec("new", tasks=tasks, kind=JobKind.ARRAY)
-    return views.plan(hypothetical(state, job, Millis(5000), Settings()), plan, 111)
+    preview = previewed(state, job, Millis(5000), replace(Settings(), price_limit_ppm=None))
+    entries = tuple(
+        replace(it, run=RunId(it.run.replace("new/", f"{preview.job}/"))) for it in plan.entries
+    )
+    return views.plan(preview.foreseen(replace(plan, entries=entries)), 111)
 
 
 def test_a_preview_counts_moves_of_others_and_names_the_company(state: State) -> None:
@@ -166,7 +169,7 @@ def test_a_preview_counts_moves_of_others_and_names_the_company(state: State) ->
     staying = run_on(state, add_job(state, spec("staying")), large)
     shown = preview(
         state,
-        Plan(entries=(Assign(moving, large), Assign(RunId("preview/0"), large))),
+        Plan(entries=(Assign(moving, large), Assign(RunId("new/0"), large))),
     )
     (placement,) = shown.placements
     assert (placement.instance, placement.instance_type) == ("i-2", "c7i.xlarge")
@@ -179,7 +182,7 @@ def test_a_preview_counts_moves_of_others_and_names_the_company(state: State) ->
 
 def test_a_preview_tells_why_a_task_would_wait(state: State) -> None:
     resident = run_on(state, add_job(state, spec("old")), add_instance(state))
-    entries = (Hold(RunId("preview/0"), "no room"), Suspend(resident, "less urgent"))
+    entries = (Hold(RunId("new/0"), "no room"), Suspend(resident, "less urgent"))
     shown = preview(state, Plan(entries=entries))
     assert shown.placements[0].waiting_for == "no room"
     assert shown.placements[0].instance_type == ""
@@ -189,14 +192,14 @@ def test_a_preview_tells_why_a_task_would_wait(state: State) -> None:
 
 def test_a_preview_has_the_estimate_of_a_task(state: State) -> None:
     assert not preview(state, Plan()).HasField("estimate")
-    whole = hypothetical(state, spec("new", kind=JobKind.ARRAY), Millis(5000), Settings())
-    jobs = tuple(replace(it, estimate=Estimate.stated(60_000)) for it in whole.jobs)
-    known = views.plan(replace(whole, jobs=jobs), Plan(), 111).estimate
+    job = replace(spec("new", kind=JobKind.ARRAY), duration_ms=60_000)
+    foreseen = previewed(state, job, Millis(5000), Settings()).foreseen(Plan())
+    known = views.plan(foreseen, 111).estimate
     assert (known.mean_ms, known.source) == (60_000, "stated")
 
 
 def test_placements_are_numbered_by_task_beyond_ten(state: State) -> None:
-    entries = tuple(Assign(RunId(f"preview/{index}"), index) for index in range(12))
+    entries = tuple(Assign(RunId(f"new/{index}"), index) for index in range(12))
     launches = tuple(NewInstance(index, LARGE if index == 2 else SMALL) for index in range(12))
     shown = preview(state, Plan(launches, entries), tasks=12)
     types = {placement.task: placement.instance_type for placement in shown.placements}

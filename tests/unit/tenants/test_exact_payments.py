@@ -6,7 +6,6 @@ from dataclasses import replace
 
 from eva_master.adapters.rpc.server import explain
 from eva_master.adapters.rpc.tenant_payments import worth_of
-from eva_master.control.planning.preview import hypothetical
 from eva_master.control.settings import Settings
 from eva_master.control.state.parts.lending import Lending
 from eva_master.control.state.parts.tenant_tally import TenantTally
@@ -26,6 +25,7 @@ from eva_master.simulation.cluster.journal import MemoryJournal
 from tests.fakes.archive import LoadedArchive
 from tests.fakes.hand_driven import Cluster
 from tests.fakes.models import model_of
+from tests.fakes.snapshots import hypothetical
 
 MINUTE = 60_000
 GPU = Family("g")

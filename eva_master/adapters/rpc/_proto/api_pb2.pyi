@@ -1726,6 +1726,7 @@ class Instance(google.protobuf.message.Message):
     DRAIN_MOVES_FIELD_NUMBER: builtins.int
     CONFINEMENT_FIELD_NUMBER: builtins.int
     PARTITION_FIELD_NUMBER: builtins.int
+    EXPECTED_MICRO_USD_PER_HOUR_FIELD_NUMBER: builtins.int
     id: builtins.str
     type: builtins.str
     zone: builtins.str
@@ -1750,6 +1751,8 @@ class Instance(google.protobuf.message.Message):
     """What keeps its tasks from what is none of their business; empty until its worker has said so."""
     partition: builtins.str
     """Whose it is, if the cluster is divided."""
+    expected_micro_usd_per_hour: builtins.int
+    """Of a spot instance: its price with what interruptions are expected to cost, which plans go by."""
     @property
     def capacity(self) -> global___Resources: ...
     @property
@@ -1780,9 +1783,11 @@ class Instance(google.protobuf.message.Message):
         drain_moves: builtins.bool = ...,
         confinement: builtins.str = ...,
         partition: builtins.str = ...,
+        expected_micro_usd_per_hour: builtins.int | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["capacity", b"capacity", "used", b"used"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["capacity", b"capacity", "confinement", b"confinement", "connected", b"connected", "drain_moves", b"drain_moves", "draining", b"draining", "gone_ms", b"gone_ms", "id", b"id", "partition", b"partition", "pool", b"pool", "price_micro_usd_per_hour", b"price_micro_usd_per_hour", "purchase", b"purchase", "reason", b"reason", "requested_ms", b"requested_ms", "state", b"state", "tasks", b"tasks", "type", b"type", "up_ms", b"up_ms", "used", b"used", "zone", b"zone"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_expected_micro_usd_per_hour", b"_expected_micro_usd_per_hour", "capacity", b"capacity", "expected_micro_usd_per_hour", b"expected_micro_usd_per_hour", "used", b"used"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_expected_micro_usd_per_hour", b"_expected_micro_usd_per_hour", "capacity", b"capacity", "confinement", b"confinement", "connected", b"connected", "drain_moves", b"drain_moves", "draining", b"draining", "expected_micro_usd_per_hour", b"expected_micro_usd_per_hour", "gone_ms", b"gone_ms", "id", b"id", "partition", b"partition", "pool", b"pool", "price_micro_usd_per_hour", b"price_micro_usd_per_hour", "purchase", b"purchase", "reason", b"reason", "requested_ms", b"requested_ms", "state", b"state", "tasks", b"tasks", "type", b"type", "up_ms", b"up_ms", "used", b"used", "zone", b"zone"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_expected_micro_usd_per_hour", b"_expected_micro_usd_per_hour"]) -> typing.Literal["expected_micro_usd_per_hour"] | None: ...
 
 global___Instance = Instance
 
@@ -2408,6 +2413,7 @@ class PlanResponse(google.protobuf.message.Message):
     SUSPENDED_FIELD_NUMBER: builtins.int
     ESTIMATE_FIELD_NUMBER: builtins.int
     WORTH_FIELD_NUMBER: builtins.int
+    STANDING_FIELD_NUMBER: builtins.int
     price_before_micro_usd_per_hour: builtins.int
     price_after_micro_usd_per_hour: builtins.int
     alone_micro_usd_per_hour: builtins.int
@@ -2434,6 +2440,10 @@ class PlanResponse(google.protobuf.message.Message):
     def worth(self) -> global___JobWorth:
         """Absent if neither its user nor its length tells."""
 
+    @property
+    def standing(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """The types of new instances that would stand in pools, and stay though they are empty."""
+
     def __init__(
         self,
         *,
@@ -2447,9 +2457,10 @@ class PlanResponse(google.protobuf.message.Message):
         suspended: collections.abc.Iterable[global___Preempted] | None = ...,
         estimate: global___RunTimeEstimate | None = ...,
         worth: global___JobWorth | None = ...,
+        standing: collections.abc.Iterable[builtins.str] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["estimate", b"estimate", "worth", b"worth"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["alone_micro_usd_per_hour", b"alone_micro_usd_per_hour", "estimate", b"estimate", "exchanges", b"exchanges", "hostings", b"hostings", "moves", b"moves", "placements", b"placements", "price_after_micro_usd_per_hour", b"price_after_micro_usd_per_hour", "price_before_micro_usd_per_hour", b"price_before_micro_usd_per_hour", "suspended", b"suspended", "worth", b"worth"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["alone_micro_usd_per_hour", b"alone_micro_usd_per_hour", "estimate", b"estimate", "exchanges", b"exchanges", "hostings", b"hostings", "moves", b"moves", "placements", b"placements", "price_after_micro_usd_per_hour", b"price_after_micro_usd_per_hour", "price_before_micro_usd_per_hour", b"price_before_micro_usd_per_hour", "standing", b"standing", "suspended", b"suspended", "worth", b"worth"]) -> None: ...
 
 global___PlanResponse = PlanResponse
 
@@ -2944,11 +2955,14 @@ class Hosting(google.protobuf.message.Message):
     PRICE_MICRO_USD_PER_HOUR_FIELD_NUMBER: builtins.int
     VALUE_MICRO_USD_PER_HOUR_FIELD_NUMBER: builtins.int
     OCCUPANTS_FIELD_NUMBER: builtins.int
+    BILLED_MICRO_USD_PER_HOUR_FIELD_NUMBER: builtins.int
     instance: builtins.str
     """Empty for one that would be launched."""
     type: builtins.str
     price_micro_usd_per_hour: builtins.int
     value_micro_usd_per_hour: builtins.int
+    billed_micro_usd_per_hour: builtins.int
+    """Of a spot instance: what is billed. `price` has in it what interruptions are expected to cost."""
     @property
     def occupants(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Occupant]: ...
     def __init__(
@@ -2959,8 +2973,11 @@ class Hosting(google.protobuf.message.Message):
         price_micro_usd_per_hour: builtins.int = ...,
         value_micro_usd_per_hour: builtins.int = ...,
         occupants: collections.abc.Iterable[global___Occupant] | None = ...,
+        billed_micro_usd_per_hour: builtins.int | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["instance", b"instance", "occupants", b"occupants", "price_micro_usd_per_hour", b"price_micro_usd_per_hour", "type", b"type", "value_micro_usd_per_hour", b"value_micro_usd_per_hour"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_billed_micro_usd_per_hour", b"_billed_micro_usd_per_hour", "billed_micro_usd_per_hour", b"billed_micro_usd_per_hour"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_billed_micro_usd_per_hour", b"_billed_micro_usd_per_hour", "billed_micro_usd_per_hour", b"billed_micro_usd_per_hour", "instance", b"instance", "occupants", b"occupants", "price_micro_usd_per_hour", b"price_micro_usd_per_hour", "type", b"type", "value_micro_usd_per_hour", b"value_micro_usd_per_hour"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_billed_micro_usd_per_hour", b"_billed_micro_usd_per_hour"]) -> typing.Literal["billed_micro_usd_per_hour"] | None: ...
 
 global___Hosting = Hosting
 

@@ -177,6 +177,11 @@ class ClusterService(ClusterServicer):
         def explained(model: ReadModel) -> pb.Explanation:
             subject = explain.find(model, self._archive, owner, request.subject, now)
             message = explain.explain(self._history, subject, now, reasons.machines(model))
+            for hosting in message.hostings:
+                instance = model.instances.get(InstanceId(hosting.instance))
+                price = reasons.billed(None if instance is None else instance.offering)
+                if price is not None:
+                    hosting.billed_micro_usd_per_hour = price
             if subject is None or message.kind == explain.POOLS:
                 message.pools.extend(explain.standing(model))
             return message

@@ -176,6 +176,7 @@ def _job(model: ReadModel, record: JobRecord, now: Millis) -> Subject:
                 lambda fork: run_id(job.id, 0, fork),
             ),
             *([why] if why else []),
+            *filter(None, [_short_of_forks(model, record, now)]),
         ),
         market=(
             *buying.told(job, _ends_ms(shown, now), now, model.spot_life_ms(job), model.wall),
@@ -185,6 +186,11 @@ def _job(model: ReadModel, record: JobRecord, now: Millis) -> Subject:
         dag=_dag(model.dag_outlook(job)) if job.spec.dag else None,
         borrowing=borrowing_of(model.terms_of(job.id)),
     )
+
+
+def _short_of_forks(model: ReadModel, record: JobRecord, now: Millis) -> str:
+    known = record.job.id in model.active
+    return model.unforked(record.job.id, now) if known else ""
 
 
 def _purchases(model: ReadModel, record: JobRecord) -> Iterator[str]:

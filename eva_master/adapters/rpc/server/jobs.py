@@ -49,8 +49,6 @@ from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.records import Job
 from eva_master.model.states import TERMINAL_JOB, RunState
 from eva_master.model.users import Role
-from eva_master.packing.quotas import Admitted, admitted
-from eva_master.packing.reserving import reserve
 from eva_master.ports import Clock, ObjectStore
 from eva_master.ports.reading import SHOWN, Archive, JobRecord, ReadModel, TaskPage
 
@@ -395,18 +393,13 @@ class JobsService(JobsServicer):
         async with self._parser.turn(caller().owner):
             spec = await self._parse(request)
             model, now = await self._gateway.model(), self._clock.now()
-            snapshot = await self._gateway.read(lambda _: model.preview(spec, now))
-            partition = model.partitions.home(spec.partition)
-            quotas = Admitted(snapshot)
-            if snapshot.tenants and not model.lends(partition.name):
-                limits = model.tenant_limits(now)
-                use = {name: dict(it.use) for name, it in limits.items()}
-                quotas = admitted(snapshot, use)
-            shown = reserve(quotas.snapshot, preemption=model.preemption)
-            memory = model.memory if partition.default else model.memories.get(partition.name)
-            plan = await self._planner.preview(shown.snapshot, memory, partition.name)
-            decided = quotas.completed(shown.completed(plan))
-        return views.plan(snapshot, decided, sum(model.reservation_prices(spec)))
+            preview = await self._gateway.read(lambda _: model.preview(spec, now))
+            plan = None
+            if preview.question is not None:
+                asked = preview.question, preview.memory, preview.partition
+                plan = await self._planner.preview(*asked)
+            foreseen = await self._gateway.read(lambda _: preview.foreseen(plan))
+        return views.plan(foreseen, sum(model.reservation_prices(spec)))
 
     async def _find(
         self, reference: str, page: TaskPage = SHOWN, *, to_change: bool = False

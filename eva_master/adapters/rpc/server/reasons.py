@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from eva_master.adapters.rpc._proto import api_pb2 as pb
 from eva_master.model.arithmetic.money import split
+from eva_master.model.catalog import Offering, Purchase
 from eva_master.model.changes import Round
 from eva_master.model.ids import Family, RunId
 from eva_master.model.planning.fleet_outlook import FleetOutlook
@@ -68,8 +69,19 @@ def fleet(record: Round, machines: Mapping[Family, Machines]) -> pb.FleetOutlook
     )
 
 
-def hosting(one: Hosting) -> pb.Hosting:
-    """An instance, its price split as the bill splits it."""
+def billed(offering: Offering | None) -> int | None:
+    """What is billed for a spot instance, in micro-dollars per hour; of others the price is."""
+    spot = offering is not None and offering.purchase is Purchase.SPOT
+    return offering.price if offering is not None and spot else None
+
+
+def hosting(one: Hosting, billed_price: int | None = None) -> pb.Hosting:
+    """An instance, its price split as the bill splits it.
+
+    Args:
+        one: The instance as a plan has it.
+        billed_price: What is billed for it if it is a spot instance.
+    """
     price = one.price_micro_usd_per_hour
     shares = split(price, [occupant.reservation_micro_usd_per_hour for occupant in one.occupants])
     return pb.Hosting(
@@ -77,6 +89,7 @@ def hosting(one: Hosting) -> pb.Hosting:
         type=one.type,
         price_micro_usd_per_hour=price,
         value_micro_usd_per_hour=one.value_micro_usd_per_hour,
+        billed_micro_usd_per_hour=billed_price,
         occupants=[
             pb.Occupant(
                 task=occupant.run,

@@ -19,15 +19,12 @@ from eva_master.adapters.rpc.server.shown.run_times import contradicted_of, esti
 from eva_master.adapters.rpc.tenant_payments import payments_of, worth_of
 from eva_master.model.accounting.tenants import TenantRules
 from eva_master.model.accounting.totals import TenantTotals
-from eva_master.model.catalog import Offering
+from eva_master.model.catalog import Purchase
 from eva_master.model.changes import InstanceAccount
 from eva_master.model.forks.telling import reason
-from eva_master.model.ids import InstanceId, JobId, Millis, RunId, micro_usd, run_id
+from eva_master.model.ids import JobId, Millis, RunId, micro_usd, run_id, run_order
 from eva_master.model.job import TaskSpec
-from eva_master.model.planning.plan import Assign, Hold, Plan, Suspend
 from eva_master.model.planning.quotas import TenantLimits
-from eva_master.model.planning.sizes import with_sizes
-from eva_master.model.planning.snapshot import PREVIEW, Snapshot
 from eva_master.model.planning.standing import full_name
 from eva_master.model.planning.suspension import Suspension
 from eva_master.model.records import Instance, Job, TaskRun, rests
@@ -40,6 +37,7 @@ from eva_master.model.states import (
     RunState,
     shell_code,
 )
+from eva_master.ports.previews import Foreseen
 from eva_master.ports.reading import SMALL_JOB, JobRecord, Outlook, Pause, ReadModel
 
 SUSPENDED = "suspended"
@@ -382,6 +380,9 @@ def instance(model: ReadModel, record: Instance) -> pb.Instance:
         drain_moves=drain is not None and drain.moves,
         confinement=record.confinement,
         partition=partition_of(model, record.partition),
+        expected_micro_usd_per_hour=model.expected_price(offering)
+        if known and offering.purchase is Purchase.SPOT
+        else None,
     )
 
 
@@ -515,54 +516,43 @@ def instance_cost(record: Instance, account: InstanceAccount) -> pb.InstanceCost
     )
 
 
-def plan(snapshot: Snapshot, decided: Plan, alone: int) -> pb.PlanResponse:
-    """The effect of a plan on the job `PREVIEW`.
+def plan(foreseen: Foreseen, alone: int) -> pb.PlanResponse:
+    """What would become of a job that is not submitted.
 
     Args:
-        snapshot: The snapshot that was planned for.
-        decided: The plan.
+        foreseen: The whole of it.
         alone: Price of one instance per task of the job, in micro-dollars per hour.
     """
-    snapshot = with_sizes(snapshot, {entry.job: entry.members for entry in decided.sizes})
-    places: dict[RunId, InstanceId | int] = {
-        view.id: view.instance for view in snapshot.runs if view.instance is not None
-    }
-    before = dict(places)
-    waiting: dict[RunId, str] = {}
-    for entry in decided.entries:
-        match entry:
-            case Assign(run=run, on=on):
-                places[run] = on
-            case Hold(run=run, reason=reason) | Suspend(run=run, reason=reason):
-                places.pop(run, None)
-                waiting[run] = reason
-    offerings: dict[InstanceId | int, Offering] = {
-        **{view.id: view.offering for view in snapshot.instances},
-        **{new.key: new.offering for new in decided.launches},
-    }
-    kept = set(places.values())
-    job = next(view for view in snapshot.jobs if view.id == PREVIEW)
-    runs = job.runs
+    places, job = foreseen.places, foreseen.job
+    offerings = foreseen.offerings
+    kept = set(places.values()) | foreseen.stays
+    kept |= {key for key, it in offerings.items() if it.purchase is Purchase.OWNED}
+    before = foreseen.before
     return pb.PlanResponse(
-        estimate=estimate_of(job.estimate),
-        worth=worth_of(job),
-        placements=[
-            _placement(index, run, places, waiting, offerings) for index, run in enumerate(runs)
-        ],
-        price_before_micro_usd_per_hour=sum(it.offering.price for it in snapshot.instances),
+        estimate=None if job is None else estimate_of(job.estimate),
+        worth=None if job is None else worth_of(job),
+        placements=[_placement(run_order(run)[2], run, foreseen) for run in foreseen.runs],
+        price_before_micro_usd_per_hour=sum(
+            it.price for key, it in offerings.items() if isinstance(key, str)
+        ),
         price_after_micro_usd_per_hour=sum(
             it.price for key, it in offerings.items() if key in kept
         ),
         alone_micro_usd_per_hour=alone,
         moves=sum(key in places and places[key] != place for key, place in before.items()),
         hostings=[
-            reasons.hosting(one) for one in decided.reasons.hostings if reasons.hosts(one, runs)
+            reasons.hosting(one, reasons.billed(offerings.get(one.on)))
+            for one in foreseen.reasons.hostings
+            if any(places.get(run) == one.on for run in foreseen.runs)
         ],
-        exchanges=map(reasons.exchange, decided.reasons.exchanges),
+        exchanges=map(reasons.exchange, foreseen.reasons.exchanges),
         suspended=[
-            pb.Preempted(task=it.run, instance=str(before.get(it.run, "")), reason=it.reason)
-            for it in decided.entries
-            if isinstance(it, Suspend)
+            pb.Preempted(task=it.run, instance=before.get(it.run, ""), reason=it.reason)
+            for it in foreseen.suspends
+        ],
+        standing=[
+            offerings[key].type.name
+            for key in sorted(it for it in foreseen.stays if isinstance(it, int))
         ],
     )
 
@@ -570,13 +560,13 @@ def plan(snapshot: Snapshot, decided: Plan, alone: int) -> pb.PlanResponse:
 def _placement(
     index: int,
     run: RunId,
-    places: Mapping[RunId, InstanceId | int],
-    waiting: Mapping[RunId, str],
-    offerings: Mapping[InstanceId | int, Offering],
+    foreseen: Foreseen,
 ) -> pb.Placement:
+    places, offerings = foreseen.places, foreseen.offerings
     place = places.get(run)
-    if place is None:
-        return pb.Placement(task=index, waiting_for=waiting.get(run, "the next round"))
+    if place is None or place not in offerings:
+        waits = foreseen.waiting.get(run) or "the next round"
+        return pb.Placement(task=index, waiting_for=waits)
     return pb.Placement(
         task=index,
         instance_type=offerings[place].type.name,

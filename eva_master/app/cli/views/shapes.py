@@ -243,6 +243,12 @@ def instance(message: Instance) -> Shape:
         "up_ms": message.up_ms or None,
         "gone_ms": message.gone_ms or None,
         **hourly("price", message.price_micro_usd_per_hour),
+        **hourly(
+            "expected_price",
+            message.expected_micro_usd_per_hour
+            if message.HasField("expected_micro_usd_per_hour")
+            else message.price_micro_usd_per_hour,
+        ),
         "capacity": _resources(message.capacity),
         "used": _resources(message.used),
         "tasks": list(message.tasks),
@@ -344,6 +350,7 @@ def plan(message: PlanResponse) -> Shape:
     return {
         "placements": [_placement(one) for one in message.placements],
         "moves": message.moves,
+        "standing": list(message.standing),
         "suspended": [
             {"task": one.task, "instance": one.instance or None, "reason": one.reason}
             for one in message.suspended

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -418,11 +419,22 @@ def nodes(
     # Most clusters have no pools, and are not divided.
     pooled = any(one.pool for one in listed)
     parts = any(one.partition for one in listed) or any(node.partition for node in away)
+    # A spot instance costs more than is billed: interruptions lose work.
+    spot = any(one.HasField("expected_micro_usd_per_hour") for one in listed)
     table = Grid(
         *("NODE", "TYPE", *(["PARTITION"] if parts else []), "STATE"),
         *(["POOL"] if pooled else []),
-        *("PRICE", "UPTIME", "CPUS", "GPUS", "MEMORY", "TASKS", "NOTE"),
-        right=("PRICE", "UPTIME", "CPUS", "GPUS", "MEMORY"),
+        *(
+            "PRICE",
+            *(["EXPECTED"] if spot else []),
+            "UPTIME",
+            "CPUS",
+            "GPUS",
+            "MEMORY",
+            "TASKS",
+            "NOTE",
+        ),
+        right=("PRICE", "EXPECTED", "UPTIME", "CPUS", "GPUS", "MEMORY"),
         notes=("TASKS", "NOTE"),
         drop=("GPUS", "MEMORY", "UPTIME", "PARTITION", "POOL", "CPUS"),
     )
@@ -435,6 +447,7 @@ def nodes(
             state(one.state),
             *([plain(one.pool) or "-"] if pooled else []),
             price(one.price_micro_usd_per_hour),
+            *([_expected(one)] if spot else []),
             uptime(one, message.now_ms),
             f"{used.milli_cpus / 1000:g}/{room.milli_cpus / 1000:g}",
             f"{used.gpus}/{room.gpus}",
@@ -443,29 +456,41 @@ def nodes(
             _instance_note(one),
         )
     for node in away:
-        room = node.capacity
-        table.add_row(
-            node.name,
-            node.type,
-            *([plain(node.partition)] if parts else []),
-            "away" if node.joined else "declared",
-            *(["-"] if pooled else []),
-            price(node.price_micro_usd_per_hour),
-            "-",
-            f"0/{room.milli_cpus / 1000:g}",
-            f"0/{room.gpus}",
-            f"0/{room.memory_mib / 1024:.3g} GiB",
-            "-",
-            "its worker is away" if node.joined else f"join it: eva node token {node.name}",
-        )
+        table.add_row(*_away(node, parts=parts, pooled=pooled, spot=spot))
     told = [pause(message, message.now_ms), Text()] if message.HasField("pause") else []
     return Group(
         table,
         Text(),
         *told,
+        *(["PRICE is billed; EXPECTED has expected interruptions in it"] if spot else []),
         f"{price(message.price_micro_usd_per_hour)} now; one instance per task would be "
         f"{price(message.no_packing_micro_usd_per_hour)}",
         *map(Text, isolation.confinements(listed)),
+    )
+
+
+def _away(node: Node, *, parts: bool, pooled: bool, spot: bool) -> Iterator[str]:
+    """The cells of an owned node that is not here."""
+    room = node.capacity
+    yield from (node.name, node.type)
+    if parts:
+        yield plain(node.partition)
+    yield "away" if node.joined else "declared"
+    if pooled:
+        yield "-"
+    yield price(node.price_micro_usd_per_hour)
+    if spot:
+        yield "-"
+    sizes = f"0/{room.milli_cpus / 1000:g}", f"0/{room.gpus}", f"0/{room.memory_mib / 1024:.3g} GiB"
+    yield from ("-", *sizes, "-")
+    yield "its worker is away" if node.joined else f"join it: eva node token {node.name}"
+
+
+def _expected(instance: Instance) -> str:
+    """What plans take an instance to cost."""
+    known = instance.HasField("expected_micro_usd_per_hour")
+    return price(
+        instance.expected_micro_usd_per_hour if known else instance.price_micro_usd_per_hour
     )
 
 
@@ -505,6 +530,7 @@ def plan(message: PlanResponse) -> RenderableType:
         table,
         Text(),
         *preempted,
+        *_standing(message.standing),
         *([f"run time: {estimated(known)}"] if told else []),
         *([lending.worth(message.worth)] if message.HasField("worth") else []),
         f"the cluster would go from {price(message.price_before_micro_usd_per_hour)} to "
@@ -513,6 +539,14 @@ def plan(message: PlanResponse) -> RenderableType:
         f"{price(message.alone_micro_usd_per_hour)}; "
         f"{count(message.moves, 'task')} would move",
     )
+
+
+def _standing(types: Sequence[str]) -> list[str]:
+    """What is bought to stay, be a task on it or not."""
+    return [
+        f"{count(number, 'new instance')} of {name} would be bought for a pool, and stay"
+        for name, number in Counter(types).items()
+    ]
 
 
 def tokens(messages: Iterable[Token], now: int) -> Grid:

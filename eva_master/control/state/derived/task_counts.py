@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from eva_master.control.state.derived.kinds import Kinds
 from eva_master.control.state.finished import Kind
@@ -25,6 +25,8 @@ class TaskCounts:
         ended: Indices of some that ended last, the last one first.
         telling: What finished ones of an array that has not ended took, by kind, that tell how long
             the others take.
+        finished: What all finished ones took, by kind.
+        pilots_left: How many of its pilots have not succeeded; `None` if it has none.
     """
 
     kinds: Kinds
@@ -34,6 +36,8 @@ class TaskCounts:
     reasons: Mapping[int, str]
     ended: tuple[int, ...]
     telling: Mapping[Kind, Finished]
+    finished: Mapping[Kind, Finished] = field(default_factory=dict)
+    pilots_left: int | None = None
 
     def why(self, task: TaskSpec) -> str:
         """Why a task waits to which nothing has happened."""

@@ -1,0 +1,387 @@
+"""What the submission of a job would lead to: the same snapshot, stages and lines, on a copy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields
+
+from eva_master.control.measure import remaining
+from eva_master.control.planning import partitioning, scope, tenants
+from eva_master.control.planning.snapshot_builder import snapshot
+from eva_master.control.planning.validate_plan import Decision
+from eva_master.control.readside import shown_tasks
+from eva_master.control.readside.model import ClusterModel
+from eva_master.control.rounds.pipeline import Asked, Pipeline, Recent
+from eva_master.control.settings import Settings
+from eva_master.control.standing.membership import Membership
+from eva_master.control.standing.queue import Queue
+from eva_master.control.standing.rooms import Room
+from eva_master.control.standing.standing import Standing, queue_of
+from eva_master.control.state.job_tasks import JobTasks
+from eva_master.control.state.records import PlanningRecords
+from eva_master.control.state.view_cache import ViewCache
+from eva_master.model.accounting.totals import PartitionTotals
+from eva_master.model.catalog import Offering
+from eva_master.model.fleet.partitions import Partition
+from eva_master.model.ids import InstanceId, JobId, Millis, RunId, run_id, run_order
+from eva_master.model.job import JobSpec
+from eva_master.model.planning.plan import Plan, PolicyMemory
+from eva_master.model.planning.sizes import with_sizes
+from eva_master.model.planning.snapshot import JobView, Snapshot
+from eva_master.model.planning.standing import Line, Newcomers, Pool
+from eva_master.model.records import Job, TaskRun
+from eva_master.model.resources import NOTHING, Resources
+from eva_master.model.states import JobState, RunState
+from eva_master.model.values import replace
+from eva_master.packing.valuation.on_demand import OnDemandPrices
+from eva_master.ports.previews import Foreseen, Where
+
+_FILLED_AT_ONCE = 1_000
+"""So many tasks are given room from lines at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Scratch(ClusterModel):
+    """A model with views of its own, for one snapshot."""
+
+    view_cache: ViewCache = field(default_factory=ViewCache)
+    membership: Membership = field(default_factory=Membership)
+
+    def runs_of(self, job: JobId) -> Iterator[TaskRun]:
+        """The task runs of a job to which something has happened."""
+        return (run for run in self.members(job) if run.id in self.touched)
+
+
+class JobPreview:
+    """The submission of a job, followed on a copy of the records; see `ports.reading.JobPreview`.
+
+    Args:
+        model: The cluster as it is.
+        spec: The job.
+        now: When it would be submitted.
+
+    Attributes:
+        job: The id that it would get.
+        partition: Where it would run.
+        question: What the policy would be asked; `None` if no plan is needed.
+    """
+
+    def __init__(self, model: ClusterModel, spec: JobSpec, now: Millis) -> None:
+        self._now, self._settings = now, model.settings
+        record = _submitted(model, spec, now)
+        self.job = record.id
+        self._home = model.partitions.home(record.partition)
+        self.partition = self._home.name
+        self._recent = model.recents.get(self.partition, Recent())
+        self._records = _with(model, record)
+        self._waits = record.waits
+        self._joined: dict[RunId, InstanceId] = {}
+        if not record.waits:
+            self._join(model, record)
+        self.question: Snapshot | None = None
+        self._asked: Asked | None = None
+        rest = self._records.tasks[self.job].states.get(RunState.WAITING, 0) - len(self._joined)
+        if not record.waits and rest > 0:
+            whole = snapshot(self._records, now, model.settings)
+            self._pipeline = self._stages(model)
+            self._asked = self._pipeline.ask(whole)
+            self.question = self._asked.shown
+
+    @property
+    def memory(self) -> PolicyMemory | None:
+        """What the policy remembers of earlier rounds."""
+        if self._home.default:
+            return self._records.memory
+        return self._records.memories.get(self.partition)
+
+    def _stages(self, model: ClusterModel) -> Pipeline:
+        sold = tuple(filter(self._home.sells, model.catalog))
+        recent = replace(self._recent, gate=replace(self._recent.gate, now=self._now))
+        return Pipeline(
+            self._records,
+            self._settings,
+            self._home,
+            sums=self._records.totals.partitions,
+            prices=OnDemandPrices(sold, model.standalone.known),
+            now=self._now,
+            recent=recent,
+        )
+
+    def _join(self, model: ClusterModel, record: Job) -> None:
+        """Have the job stand in the lines that are open to it, and take the room that is free."""
+        statement = model.stated.get(self.partition)
+        spec = record.spec
+        if statement is None or not spec.stands_in_line:
+            return
+        lines = _Lines(self._records, self._settings, self._home, self._now)
+        task_ms = remaining.usual_ms(self._records, record)
+
+        def takes(newcomers: Newcomers) -> bool:
+            return newcomers.take(spec.latency, task_ms)
+
+        if not lines.state(statement.pools, statement.lines).join(
+            record.id, lines.queue(record.id), takes
+        ):
+            return
+        self._recent = replace(self._recent, joined=self._recent.joined | {record.id})
+        self._joined = {run: it for run, it in lines.filled({}) if run.startswith(f"{self.job}/")}
+        self._records = _placed(self._records, self._joined, self._now)
+
+    def foreseen(self, plan: Plan | None) -> Foreseen:
+        """What would become of the job.
+
+        Args:
+            plan: The policy's answer; `None` if it was not asked.
+        """
+        if self._waits:
+            jobs = ", ".join(self._records.jobs[self.job].spec.depends_on)
+            return self._outcome(Decision((), (), (), (), ()), f"waits for {jobs} to end")
+        if plan is None or self._asked is None:
+            statement = self._records.stated.get(self.partition)
+            pools = () if statement is None else statement.pools
+            return self._outcome(Decision((), (), (), (), (), pools=pools))
+        whole = snapshot(self._records, self._now, self._settings)
+        ordered = {
+            it.id
+            for it in self._records.live.values()
+            if it.drain is not None and (it.owned or it.drain.ordered)
+        }
+        answer = self._pipeline.answer(self._asked, plan, whole, (), ordered)
+        found = self._outcome(answer.decision)
+        return replace(found, reasons=plan.reasons)
+
+    def _outcome(self, decision: Decision, waits: str = "") -> Foreseen:
+        seen = snapshot(self._records, self._now, self._settings)
+        seen = with_sizes(seen, {it.job: it.members for it in decision.sizes})
+        before: dict[RunId, Where] = {
+            run.id: run.instance for run in seen.runs if run.instance is not None
+        }
+        places = {**before, **dict(decision.places)}
+        for suspend in decision.suspends:
+            places.pop(suspend.run, None)
+        waiting = dict(decision.holds)
+        view = next((it for it in seen.jobs if it.id == self.job), None)
+        if not waits:
+            lines = _Lines(self._records, self._settings, self._home, self._now)
+            lines.state(decision.pools, decision.lines)
+            for run, place in lines.filled(dict(decision.places)):
+                places.setdefault(run, place)
+            for run, why in lines.told(view).items() if view is not None else ():
+                waiting[run] = f"{why}; {waiting[run]}" if waiting.get(run) else why
+        ours = {run for run in places if run.startswith(f"{self.job}/")}
+        ours.update(() if view is None else view.runs)
+        runs = tuple(sorted(ours, key=run_order))
+        if waits:
+            count = len(self._records.jobs[self.job].spec.tasks)
+            runs = tuple(run_id(self.job, index) for index in range(min(count, 64)))
+            waiting.update(dict.fromkeys(runs, waits))
+        stays: set[Where] = {it for pool in decision.pools if not pool.lent for it in pool.members}
+        return Foreseen(
+            snapshot=seen,
+            job=view,
+            runs=runs,
+            before={run: str(it) for run, it in before.items()},
+            places=places,
+            waiting=waiting,
+            offerings=self._offerings(seen, decision),
+            stays=frozenset(stays),
+            suspends=decision.suspends,
+        )
+
+    def _offerings(self, seen: Snapshot, decision: Decision) -> dict[Where, Offering]:
+        """Offerings at the prices that are billed."""
+        records = self._records
+        listed = {it.id: it for it in records.catalog}
+        found: dict[Where, Offering] = {
+            view.id: records.instances[view.id].offering for view in seen.instances
+        }
+        found.update((it.key, listed[it.offering.id]) for it in decision.launches)
+        return found
+
+
+class _Lines:
+    """Lines of a partition, filled with the room that is free."""
+
+    def __init__(
+        self, records: _Scratch, settings: Settings, partition: Partition, now: Millis
+    ) -> None:
+        self._records = records
+        self._settings = settings
+        self._home = partition
+        self._now = now
+        self._standing = Standing()
+        self._used: dict[InstanceId, Resources] = {}
+        self._room: dict[JobId, int] = {}
+        self._filled: dict[RunId, InstanceId] = {}
+        for job in records.active:
+            for run in records.in_hand(job):
+                for place in {run.instance, run.target} - {None}:
+                    self._take(run, InstanceId(str(place)))
+
+    def _take(self, run: TaskRun, place: InstanceId) -> None:
+        there = self._records.instances[place].offering.type.family
+        need = self._records.task(run).demand_on(there)
+        self._used[place] = self._used.get(place, NOTHING) + (need or NOTHING)
+
+    def queue(self, job: JobId) -> Queue:
+        """The waiting tasks of a job."""
+        return queue_of(self._records.jobs[job], self._records.runs_of(job), self._now)
+
+    def state(self, pools: tuple[Pool, ...], lines: tuple[Line, ...]) -> Standing:
+        """Take over what a plan states."""
+        self._standing.state(pools, lines, self.queue, self._records.in_hand)
+        return self._standing
+
+    def filled(self, places: Mapping[RunId, Where]) -> Iterator[tuple[RunId, InstanceId]]:
+        """Give tasks that wait in the lines the room that is free.
+
+        Args:
+            places: Those that a plan places.
+
+        Yields:
+            Each with its instance.
+        """
+        for name, where in places.items():
+            run = self._records.runs[name]
+            if isinstance(where, str):
+                self._take(run, where)
+            self._standing.follow(replace(run, target=InstanceId(str(where))), self._now)
+        for _ in range(_FILLED_AT_ONCE):
+            head = self._standing.next(self._free, self._admitted, self._now)
+            if head is None:
+                return
+            run = self._records.runs[run_id(head.job, head.index)]
+            self._take(run, head.instance)
+            self._room[head.job] -= 1
+            self._standing.follow(replace(run, target=head.instance), self._now)
+            self._standing.touch_instance(head.instance)
+            self._filled[run.id] = head.instance
+            yield run.id, head.instance
+
+    def _free(self, name: InstanceId) -> Room | None:
+        instance = self._records.live.get(name)
+        if instance is None or instance.ready_ms is None or not self._records.is_connected(name):
+            return None
+        if not self._records.can_stay(name):
+            return None
+        kind = instance.offering.type
+        free = kind.capacity - self._used.get(name, NOTHING)
+        return Room(self._standing.pool_of[name], kind.family, free)
+
+    def _admitted(self, name: JobId) -> bool:
+        records = self._records
+        job = records.jobs.get(name)
+        if job is None or not scope.plans_job(records, job) or not job.spec.stands_in_line:
+            return False
+        if records.partitions.home(job.partition) is not self._home:
+            return False
+        if self._now < job.not_before_ms:
+            return False
+        if name not in self._room:
+            self._room[name] = records.placeable(name)
+        return self._room[name] > 0 and tenants.within_quota(
+            records, self._settings.tenancy, self._home.name, job
+        )
+
+    def told(self, view: JobView) -> dict[RunId, str]:
+        """Where the tasks of a job stand in line that have no room."""
+        found: dict[RunId, str] = {}
+        job = view.id
+        lines = [line for line in self._standing.lines if job in line.jobs]
+        if not lines:
+            return found
+        first = min(lines, key=lambda line: (line.rank, line.jobs.index(job)))
+        ahead = 0
+        for other in first.jobs[: first.jobs.index(job)]:
+            counts = self._records.tasks.get(other)
+            ahead += 0 if counts is None else counts.states.get(RunState.WAITING, 0)
+        ahead -= sum(not run.startswith(f"{job}/") for run in self._filled)
+        names = ", ".join(dict.fromkeys(pool for line in lines for pool in line.pools))
+        pools = "pools" if "," in names else "pool"
+        before = f", behind {max(0, ahead):,} other tasks" if ahead > 0 else ", first of all"
+        for run in view.runs:
+            if run not in self._filled:
+                found[run] = f"in line for room in {pools} {names}{before}"
+        return found
+
+
+def _submitted(model: ClusterModel, spec: JobSpec, now: Millis) -> Job:
+    """The record that a submission would make."""
+    partitions = model.partitions
+    if partitions.divided and not spec.partition:
+        spec = replace(spec, partition=partitioning.chosen(model, partitions, spec, now))
+    home = partitions.home(spec.partition)
+    if home.forking is not None:
+        nodes = sum(partitions.of_node(it) is home for it in model.settings.nodes)
+        spec = home.forking.applied(spec, nodes)
+    return Job(
+        id=JobId(f"{spec.name}-{model.counters.jobs + 1}"),
+        spec=spec,
+        submitted_ms=now,
+        history=((JobState.PENDING.value, int(now)),),
+        command="",
+    )
+
+
+def _with(model: ClusterModel, job: Job) -> _Scratch:
+    """A copy of a model that has a job, too."""
+    values = {each.name: getattr(model, each.name) for each in fields(ClusterModel)}
+    put = {job.id: job}
+    counters = model.counters
+    values.update(
+        jobs=model.jobs.updated(put, []),
+        active=model.active.updated(put, []),
+        tasks=model.tasks.updated({job.id: JobTasks(job).counted({})}, []),
+        counters=replace(counters, jobs=counters.jobs + 1, arrivals=counters.arrivals + 1),
+        totals=replace(model.totals, partitions=_arrived(model, job)),
+    )
+    return _viewed(_Scratch(**values))
+
+
+def _arrived(model: ClusterModel, job: Job) -> Mapping[str, PartitionTotals]:
+    """The sums over partitions with one more job that has arrived."""
+    home, sums = model.partitions.home(job.partition), model.totals.partitions
+    if home.default:
+        return sums
+    known = sums.get(home.name, PartitionTotals())
+    return {**sums, home.name: replace(known, arrivals=known.arrivals + 1)}
+
+
+def _placed(scratch: _Scratch, places: Mapping[RunId, InstanceId], now: Millis) -> _Scratch:
+    """A copy in which waiting task runs were given room."""
+    if not places:
+        return scratch
+    put = {
+        run: replace(
+            scratch.runs[run],
+            target=place,
+            instance=place,
+            history=((RunState.STARTING.value, int(now)),),
+        )
+        for run, place in places.items()
+    }
+    touched = scratch.touched.updated(put, [])
+    changed = dict.fromkeys(put)
+    index = shown_tasks.followed(scratch.index, changed, scratch.touched, touched)
+    values = {each.name: getattr(scratch, each.name) for each in fields(ClusterModel)}
+    there: dict[InstanceId, tuple[RunId, ...]] = {}
+    for run, place in places.items():
+        there[place] = (*there.get(place, scratch.residents.get(place, ())), run)
+    values.update(touched=touched, index=index, residents=scratch.residents.updated(there, []))
+    return _viewed(_Scratch(**values))
+
+
+def copied(model: ClusterModel) -> PlanningRecords:
+    """A copy of a model of which snapshots can be made."""
+    values = {each.name: getattr(model, each.name) for each in fields(ClusterModel)}
+    return _viewed(_Scratch(**values))
+
+
+def _viewed(scratch: _Scratch) -> _Scratch:
+    """A copy of which all views are to be made."""
+    for job in scratch.active:
+        scratch.view_cache.job_changed(job)
+    for instance, record in scratch.live.items():
+        scratch.view_cache.instance_changed(instance)
+        scratch.membership.follow(record)
+    return scratch

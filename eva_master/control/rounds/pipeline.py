@@ -1,0 +1,259 @@
+"""The way of a plan: what a policy is shown of a partition, and what of its answer is carried out.
+
+The control loop plans so for the jobs that are there, and `eva plan` for one that might be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field, replace
+
+from eva_master.control import limits
+from eva_master.control.deadlines.hurry import hurry
+from eva_master.control.planning.parts import Sums, part_of
+from eva_master.control.planning.validate_plan import Decision
+from eva_master.control.planning.validate_sizes import lawful, reconciled, sizes_of
+from eva_master.control.planning.validate_standing import without
+from eva_master.control.rounds.allowance import afforded, allowance, leeway
+from eva_master.control.rounds.price_limit import Masked, PriceLimit
+from eva_master.control.rounds.quotas import TenantLimits
+from eva_master.control.settings import Settings
+from eva_master.control.state.records import PlanningRecords
+from eva_master.control.supply.boot_gate import BootGate
+from eva_master.learning.boots import Boots
+from eva_master.model.fleet.partitions import Partition
+from eva_master.model.ids import InstanceId, JobId, Millis, OfferingId, RunId
+from eva_master.model.planning.plan import Plan
+from eva_master.model.planning.sizes import with_sizes
+from eva_master.model.planning.snapshot import UNLIMITED, Snapshot
+from eva_master.packing import forks, stragglers
+from eva_master.packing.quotas import Admitted
+from eva_master.packing.reserving import Occasion, Reserved, reserve
+from eva_master.packing.valuation.on_demand import OnDemandPrices
+
+_NO_GATE = BootGate(Boots(), frozenset(), Millis(0))
+
+
+@dataclass(frozen=True, slots=True)
+class Recent:
+    """What earlier rounds of a partition leave to the next one; a restart forgets it.
+
+    Attributes:
+        refused: Occasions on which the policy found no place for tasks that seemed to fit.
+        withheld: Jobs that limits kept from starting: no room is kept for them.
+        dear: Offerings that the last plan chose and were too dear.
+        over_quota: Task runs that waited for their tenants' quotas in the last plan.
+        joined: Jobs that stand in lines already, and that the policy sees for the first time.
+        pools: Whether instances stand in pools.
+        paused: Jobs for which nothing is bought now, since their boots have failed.
+        gate: What may be bought now where boots have failed.
+    """
+
+    refused: Collection[Occasion] = ()
+    withheld: Collection[JobId] = ()
+    dear: frozenset[OfferingId] = frozenset()
+    over_quota: Collection[RunId] = ()
+    joined: frozenset[JobId] = frozenset()
+    pools: bool = False
+    paused: Collection[JobId] = ()
+    gate: BootGate = _NO_GATE
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a policy was asked.
+
+    Attributes:
+        shown: The snapshot that it plans with.
+        masked: What was hidden since it is too dear.
+        admitted: What was hidden since tenants may not have it; `None` if there are no quotas.
+        reserved: What was hidden so that room is kept for urgent jobs.
+    """
+
+    shown: Snapshot
+    masked: Masked
+    admitted: Admitted | None
+    reserved: Reserved
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What becomes of a plan.
+
+    Attributes:
+        plan: What is left of it before it is checked against the present.
+        decision: What can be carried out.
+        present: The partition as it is, with the sizes of the plan.
+        before_limits: The plan before limits cut it; `after_limits` afterwards.
+        put_off: Whether purchases were put off since boots have failed.
+        cut: Whether something was cut that a later plan may have.
+        over_quota: Whether quotas or budgets of tenants cut something.
+        spent: Whether the budget of a month did: the partition's, or that of a tenant.
+        dear: Offerings that it chose and are too dear.
+    """
+
+    plan: Plan
+    decision: Decision
+    present: Snapshot
+    whole: Snapshot
+    before_limits: Plan
+    after_limits: Plan
+    put_off: bool = False
+    cut: bool = False
+    over_quota: bool = False
+    spent: bool = False
+    dear: frozenset[OfferingId] = field(default_factory=frozenset)
+
+
+class Pipeline:
+    """The stages of one partition at one moment; nothing is changed by them.
+
+    Args:
+        state: The records.
+        sums: Sums over each partition, by the name on record.
+        settings: Those of the control loop.
+        partition: Whose plans these are; the whole of a cluster that is not divided.
+        prices: What tasks are worth on demand, of what the partition sells.
+        now: The time.
+        recent: What earlier rounds leave.
+    """
+
+    def __init__(
+        self,
+        state: PlanningRecords,
+        settings: Settings,
+        partition: Partition,
+        *,
+        sums: Sums,
+        prices: OnDemandPrices,
+        now: Millis,
+        recent: Recent,
+    ) -> None:
+        self._state = state
+        self._sums = sums
+        self._settings = settings
+        self._partition = partition
+        self._prices = prices
+        self._now = now
+        self._recent = recent
+        self._tenants = TenantLimits(state, settings.tenancy, partition)
+
+    def ask(self, whole: Snapshot) -> Asked:
+        """What the policy is shown.
+
+        Args:
+            whole: The cluster.
+        """
+        recent = self._recent
+        seen = self._part(whole)
+        room = leeway(self._state, self._sums, self._settings.limits, self._partition, self._now)
+        if recent.joined or room is not UNLIMITED:
+            seen = replace(seen, joined=recent.joined, leeway=room)
+        pools = self._partition.short is not None or recent.pools
+        masked = self._price_limit(seen).shown(seen, pools=pools)
+        seen = masked.snapshot
+        admitted = self._tenants.admitted(seen, recent.over_quota)
+        if admitted is not None:
+            seen = admitted.snapshot
+        ignored = {*recent.paused, *recent.withheld}
+        reserved = reserve(seen, recent.refused, ignored, self._settings.preemption)
+        return Asked(forks.hidden(reserved.snapshot), masked, admitted, reserved)
+
+    def answer(
+        self,
+        asked: Asked,
+        answered: Plan,
+        whole: Snapshot,
+        taken: Collection[RunId] = (),
+        ordered: Collection[InstanceId] = (),
+    ) -> Answer:
+        """What becomes of the policy's plan.
+
+        Args:
+            asked: What the policy was asked.
+            answered: Its plan.
+            whole: The cluster as it is.
+            taken: Task runs that took room from a line meanwhile.
+            ordered: Instances that no plan may take back.
+        """
+        present = self._part(whole)
+        price_limit = self._price_limit(present)
+        plan = price_limit.explained(answered, present, asked.masked)
+        plan = asked.reserved.completed(plan)
+        plan = plan if asked.admitted is None else asked.admitted.completed(plan)
+        plan = before = lawful(present, without(plan, taken))
+        sizes = sizes_of(plan)
+        as_it_is, present, whole = present, with_sizes(present, sizes), with_sizes(whole, sizes)
+        plan, dear = price_limit.within(plan, present)
+        priced = plan
+        plan, put_off = self._recent.gate.passed(present, plan)
+        gated, (plan, spent) = plan, self._within_limits(plan, present, whole)
+        limited, cut = plan, plan is not before
+        plan = begun = forks.completed(present, stragglers.completed(present, plan))
+        plan, of_tenants = self._tenants.within(plan, present, self._now)
+        over_quota = plan is not begun
+        plan, decision, more = _decision(
+            price_limit, plan, priced, as_it_is=as_it_is, present=present, ordered=ordered
+        )
+        cut = cut or bool(decision.dropped or asked.masked.offerings or more)
+        return Answer(
+            plan,
+            decision,
+            present,
+            whole,
+            gated,
+            limited,
+            put_off,
+            cut,
+            over_quota,
+            spent or of_tenants,
+            dear | more,
+        )
+
+    def _part(self, whole: Snapshot) -> Snapshot:
+        """What of the cluster is the partition's."""
+        return part_of(whole, self._partition, self._settings.partitions, self._sums)
+
+    def _price_limit(self, now: Snapshot) -> PriceLimit:
+        """How much may be paid for the tasks of the partition."""
+        urgent = hurry(self._state, now, self._now, self._settings).jobs
+        times_ppm, dear = self._settings.price_limit_ppm, self._recent.dear
+        return PriceLimit(times_ppm, self._prices, urgent, dear, self._state.wall)
+
+    def _within_limits(self, plan: Plan, present: Snapshot, whole: Snapshot) -> tuple[Plan, bool]:
+        """The part that neither the partition's limits nor the cluster's forbid.
+
+        Returns:
+            That part, and whether the partition has a month's budget that cut something.
+        """
+        state, partition, asked, spent = self._state, self._partition, plan, False
+        if self._settings.partitions.divided and plan.launches:
+            plan = afforded(plan, present, allowance(state, self._sums, partition, self._now))
+            spent = plan is not asked and partition.budget.per_month is not None
+        limit = self._settings.limits
+        return limits.within(plan, whole, limit, len(state.live), self._owner), spent
+
+    def _owner(self, job: JobId) -> str:
+        return self._state.jobs[job].spec.owner
+
+
+def _decision(
+    price_limit: PriceLimit,
+    plan: Plan,
+    priced: Plan,
+    *,
+    as_it_is: Snapshot,
+    present: Snapshot,
+    ordered: Collection[InstanceId],
+) -> tuple[Plan, Decision, frozenset[OfferingId]]:
+    """What of a plan can be carried out, and what is too dear without the rest of it."""
+    dropped, dear = dict[RunId, None](), frozenset[OfferingId]()
+    while True:
+        decision = reconciled(as_it_is, plan, ordered)
+        dropped.update(dict.fromkeys(decision.dropped))
+        if plan is priced and not decision.dropped:
+            return plan, decision, dear
+        kept, more = price_limit.within(without(plan, decision.dropped), present)
+        if not more:
+            return plan, replace(decision, dropped=tuple(dropped)), dear
+        plan, dear = kept, dear | more

@@ -1,0 +1,198 @@
+"""`eva plan` foresees what `eva submit` does: under every policy, with whatever a job file says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from eva_master.app.policy_registry import policies
+from eva_master.control.machine import Machine
+from eva_master.control.settings import Limits, Settings
+from eva_master.control.state.store import State
+from eva_master.model.actions import Action, RequestPlan
+from eva_master.model.catalog import Catalog, Purchase
+from eva_master.model.events import (
+    InstanceUp,
+    JobSubmitted,
+    PlanReady,
+    WorkerRegistered,
+)
+from eva_master.model.fleet.nodes import NODE_ZONE, OwnedNode
+from eva_master.model.fleet.partitions import (
+    Budget,
+    Partition,
+    PartitionLimits,
+    Partitions,
+    ShortJobs,
+)
+from eva_master.model.ids import InstanceId, Millis
+from eva_master.model.job import JobSpec, Latency
+from eva_master.model.planning.suspension import Preemption
+from eva_master.ports import Policy
+from tests.fakes.jobs import LARGE, MEDIUM, SMALL, job
+
+NODE = replace(MEDIUM, purchase=Purchase.OWNED, zone=NODE_ZONE)
+CATALOG = (SMALL, MEDIUM, LARGE)
+
+
+class Cluster:
+    """A master whose planner answers at once, and whose workers are there as soon as asked."""
+
+    def __init__(self, catalog: Catalog, policy: Policy, settings: Settings) -> None:
+        self.machine = Machine(State(catalog), settings)
+        self.policy = policy
+        self.now = 0
+        self.up: set[InstanceId] = set()
+
+    def handle(self, *events: object) -> list[Action]:
+        """One turn."""
+        self.now += 1_000
+        return self.machine.handle(list(events), Millis(self.now))  # type: ignore[arg-type]
+
+    def settle(self, actions: list[Action]) -> None:
+        """Have all plans made that are asked for, and all instances come up."""
+        for _ in range(40):
+            asked = [it for it in actions if isinstance(it, RequestPlan)]
+            if asked:
+                plan, memory = self.policy.plan(asked[0].snapshot, asked[0].memory)
+                actions = self.handle(PlanReady(asked[0].round, plan, memory))
+                continue
+            fresh = sorted(set(self.machine.state.live) - self.up)
+            if not fresh:
+                return
+            self.up.add(fresh[0])
+            size = self.machine.state.instances[fresh[0]].offering.type.capacity
+            actions = self.handle(
+                InstanceUp(fresh[0], Millis(self.now)), WorkerRegistered(fresh[0], 1, size, ())
+            )
+
+    def register(self, *nodes: InstanceId) -> None:
+        """Have owned nodes join."""
+        for name in nodes:
+            self.up.add(name)
+            self.settle(self.handle(WorkerRegistered(name, 1, NODE.type.capacity, ())))
+
+
+Seen = tuple[Mapping[str, object], Mapping[str, str]]
+
+
+def outcome(cluster: Cluster, name: str) -> Seen:
+    """Where a job's tasks are to be, by instance or by the type of a new one, and why not."""
+    state = cluster.machine.state
+    places: dict[str, object] = {}
+    waits: dict[str, str] = {}
+    for run in state.members(state.jobs[name].id):  # type: ignore[index]
+        if run.target is None:
+            if run.waiting_for:
+                waits[run.id] = run.waiting_for
+            continue
+        places[run.id] = _place(state, run.target)
+    return places, waits
+
+
+def _place(state: State, name: InstanceId) -> object:
+    instance = state.instances[name]
+    return name if instance.ready_ms is not None else f"new {instance.offering.id}"
+
+
+def foreseen(cluster: Cluster, spec: JobSpec) -> tuple[str, Seen]:
+    """The same as `eva plan` has it, and the job's id."""
+    model = cluster.machine.published()
+    preview = model.preview(spec, Millis(cluster.now + 1_000))
+    plan = None
+    if preview.question is not None:
+        plan, _ = cluster.policy.plan(preview.question, preview.memory)
+    told = preview.foreseen(plan)
+    places: dict[str, object] = {}
+    for run in told.runs:
+        place = told.places.get(run)
+        if isinstance(place, int):
+            places[run] = f"new {told.offerings[place].id}"
+        elif place is not None:
+            places[run] = _place(cluster.machine.state, place)
+    waits = {run: told.waiting[run] for run in told.runs if run not in places and told.waiting}
+    return preview.job, (places, waits)
+
+
+@st.composite
+def specs(draw: st.DrawFn, name: str) -> JobSpec:
+    """A job file as a user may write it."""
+    array = draw(st.booleans())
+    cpus = draw(st.lists(st.sampled_from([1, 2, 4, 8]), min_size=1, max_size=4))
+    spec = job(
+        name,
+        *(cpus if array else cpus[:2]),
+        array=array,
+        minutes=draw(st.sampled_from([0.1, 1, 30])),
+        priority=draw(st.sampled_from([0, 0, 5])),
+        latency=draw(st.sampled_from([Latency.AUTO, Latency.SHORT, Latency.LONG])),
+        pilots=draw(st.sampled_from([None, 1])) if array else None,
+        concurrency=draw(st.sampled_from([None, 1, 2])) if array else None,
+    )
+    if draw(st.integers(0, 3)) == 0:
+        spec = replace(spec, duration_ms=None)
+    return spec
+
+
+@st.composite
+def worlds(draw: st.DrawFn) -> Settings:
+    """Limits, quotas and rules of an operator."""
+    limits = Limits(
+        instances=draw(st.sampled_from([10**9, 2, 4])),
+        instances_per_job=draw(st.sampled_from([10**9, 1])),
+        instances_per_user=draw(st.sampled_from([10**9, 2])),
+    )
+    known = Settings(round_gap_ms=0, profile=draw(st.booleans()), limits=limits)
+    if draw(st.booleans()):
+        part = Partition(
+            "all",
+            default=True,
+            limits=PartitionLimits(instances=draw(st.sampled_from([None, 2]))),
+            budget=Budget(per_hour=draw(st.sampled_from([None, 300_000]))),
+            short=draw(st.sampled_from([None, ShortJobs(60_000)])),
+        )
+        known = replace(known, partitions=Partitions((part,)))
+    return replace(known, preemption=draw(st.sampled_from(list(Preemption))))
+
+
+@pytest.mark.parametrize("name", sorted(policies()))
+@pytest.mark.parametrize("nodes", [0, 2])
+@settings(max_examples=15, deadline=None, derandomize=True)
+@given(data=st.data())
+def test_a_preview_is_the_first_plan_of_the_submission(
+    name: str, nodes: int, data: st.DataObject
+) -> None:
+    kind, rules = policies()[name], data.draw(worlds())
+    owned = {
+        InstanceId(f"n{number}"): OwnedNode(InstanceId(f"n{number}"), NODE, 60_000)
+        for number in range(nodes)
+    }
+    rules = replace(rules, nodes=owned)
+    catalog = (*CATALOG, NODE) if nodes else CATALOG
+    cluster = Cluster(catalog, kind.build(kind.config()), rules)
+    cluster.settle(cluster.machine.recover(Millis(0)))
+    cluster.register(*owned)
+    for number in range(data.draw(st.integers(0, 2))):
+        spec = data.draw(specs(f"old{number}"))
+        cluster.settle(cluster.handle(JobSubmitted(spec.name, spec)))
+    spec = data.draw(specs("new"))
+    told, (places, waits) = foreseen(cluster, spec)
+    actions = cluster.handle(JobSubmitted("new", spec))
+    known = {str(it) for it in cluster.machine.state.jobs}
+    if told not in known:
+        return  # refused: a preview tells nothing of that
+    asked = [it for it in actions if isinstance(it, RequestPlan)]
+    if asked:
+        plan, memory = cluster.policy.plan(asked[0].snapshot, asked[0].memory)
+        now = Millis(cluster.now)
+        cluster.machine.handle([PlanReady(asked[0].round, plan, memory)], now)
+    then, why = outcome(cluster, told)
+    assert places == {run: it for run, it in then.items() if run in places or run in waits}
+    assert then.keys() <= places.keys()
+    for run, reason in why.items():
+        if run in waits:
+            assert reason in waits[run]
