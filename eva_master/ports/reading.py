@@ -540,10 +540,7 @@ class ReadModel(Protocol):
         ...
 
     def expected_price(self, offering: Offering) -> int:
-        """The price of an instance with what interruptions are expected to cost, per hour.
-
-        It is in micro-dollars; of one that is not taken back it is the offering's.
-        """
+        """The hourly price with expected interruptions, in micro-dollars."""
         ...
 
     def preview(self, spec: JobSpec, now: Millis) -> JobPreview:

@@ -1,13 +1,15 @@
-"""The two prices of a spot instance: what is billed, and that with expected interruptions."""
+"""What instances cost: of a spot instance what is billed, and that with interruptions."""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from eva_master.app.cli.views.words import price
+from eva_master.app.cli.views.words import count, price
 
 if TYPE_CHECKING:
-    from eva_master.adapters.rpc.messages import Hosting
+    from eva_master.adapters.rpc.messages import Hosting, Instance
 
 
 def costs(message: Hosting) -> str:
@@ -25,3 +27,19 @@ def billed(message: Hosting) -> int:
     """What is billed for an instance, in micro-dollars per hour."""
     known = message.HasField("billed_micro_usd_per_hour")
     return message.billed_micro_usd_per_hour if known else message.price_micro_usd_per_hour
+
+
+def expected(instance: Instance) -> str:
+    """What plans take an instance to cost."""
+    known = instance.HasField("expected_micro_usd_per_hour")
+    return price(
+        instance.expected_micro_usd_per_hour if known else instance.price_micro_usd_per_hour
+    )
+
+
+def standing(types: Sequence[str]) -> list[str]:
+    """What is bought to stay, be a task on it or not."""
+    return [
+        f"{count(number, 'new instance')} of {name} would be bought for a pool, and stay"
+        for name, number in Counter(types).items()
+    ]

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from eva_master.app.cli.views import isolation, job_tasks, lending
+from eva_master.app.cli.views import hosting_prices, isolation, job_tasks, lending
 from eva_master.app.cli.views.grid import Grid, facts
 from eva_master.app.cli.views.words import ago, count, money, plain, price, share
 from eva_master.model import states
@@ -447,7 +446,7 @@ def nodes(
             state(one.state),
             *([plain(one.pool) or "-"] if pooled else []),
             price(one.price_micro_usd_per_hour),
-            *([_expected(one)] if spot else []),
+            *([hosting_prices.expected(one)] if spot else []),
             uptime(one, message.now_ms),
             f"{used.milli_cpus / 1000:g}/{room.milli_cpus / 1000:g}",
             f"{used.gpus}/{room.gpus}",
@@ -486,14 +485,6 @@ def _away(node: Node, *, parts: bool, pooled: bool, spot: bool) -> Iterator[str]
     yield "its worker is away" if node.joined else f"join it: eva node token {node.name}"
 
 
-def _expected(instance: Instance) -> str:
-    """What plans take an instance to cost."""
-    known = instance.HasField("expected_micro_usd_per_hour")
-    return price(
-        instance.expected_micro_usd_per_hour if known else instance.price_micro_usd_per_hour
-    )
-
-
 def uptime(instance: Instance, now: int) -> str:
     """How long an instance has run, and so was billed."""
     return span((instance.gone_ms or now) - instance.up_ms) if instance.up_ms else "-"
@@ -530,7 +521,7 @@ def plan(message: PlanResponse) -> RenderableType:
         table,
         Text(),
         *preempted,
-        *_standing(message.standing),
+        *hosting_prices.standing(message.standing),
         *([f"run time: {estimated(known)}"] if told else []),
         *([lending.worth(message.worth)] if message.HasField("worth") else []),
         f"the cluster would go from {price(message.price_before_micro_usd_per_hour)} to "
@@ -539,14 +530,6 @@ def plan(message: PlanResponse) -> RenderableType:
         f"{price(message.alone_micro_usd_per_hour)}; "
         f"{count(message.moves, 'task')} would move",
     )
-
-
-def _standing(types: Sequence[str]) -> list[str]:
-    """What is bought to stay, be a task on it or not."""
-    return [
-        f"{count(number, 'new instance')} of {name} would be bought for a pool, and stay"
-        for name, number in Counter(types).items()
-    ]
 
 
 def tokens(messages: Iterable[Token], now: int) -> Grid:
