@@ -142,8 +142,7 @@ class ProcessRuntime:
             self._measures.groups.remove(group)
         elif group:
             group.remove()
-        if spec and spec.get("short"):
-            remove_link(Path(spec["short"]))
+        _remove_short_name(spec)
         remove_tree(directory)
 
     def _watch(self, key: TaskKey, child: int | None) -> None:
@@ -157,7 +156,9 @@ class ProcessRuntime:
                 await _readable(fd)
         if child is not None:
             _reap(child)
-        return await asyncio.to_thread(_exit_record, directory, key)
+        ended = await asyncio.to_thread(_exit_record, directory, key)
+        await asyncio.to_thread(_remove_short_name, read_json(directory / "spec.json"))
+        return ended
 
     @staticmethod
     async def _shim(directory: Path) -> tuple[int, int] | None:
@@ -206,7 +207,7 @@ def _write_spec(directory: Path, spec: TaskSpec, measures: Measures | None) -> N
     script.write(spec.command, temporary)
     link, place = None, TEMPORARY
     if not measures or not measures.own_tmp:
-        link = make_link(temporary.parent)
+        link = make_link(temporary.parent) if spec.temporary else None
         place = str((link or temporary.parent.absolute()) / temporary.name)
     confined = measures.document(spec, temporary, _entrances(spec, measures)) if measures else None
     named = {"TMPDIR": place} if spec.temporary else {}
@@ -298,6 +299,12 @@ def _exit_record(directory: Path, key: TaskKey) -> Exit:
         time.sleep(_POLL_S)
     message = _memory_message(directory) if record["code"] else ""
     return Exit(**record, message=message)
+
+
+def _remove_short_name(spec: Mapping[str, Any] | None) -> None:
+    """Remove the short name of an attempt's files, now that no process of it uses it."""
+    if spec and spec.get("short"):
+        remove_link(Path(spec["short"]))
 
 
 def _memory_message(directory: Path) -> str:

@@ -17,7 +17,7 @@ from eva_worker.isolation import Isolation
 from eva_worker.runtime.process import confinement
 from eva_worker.runtime.process.measures import Measures, measures
 from tests.fakes.paths import PYTHON
-from tests.integration.isolation.test_worker_confinement import KEY, Bench, works
+from tests.integration.isolation.test_worker_confinement import Bench, works
 
 HOME = Path(confinement.__file__).parent
 
@@ -139,11 +139,11 @@ async def test_what_python_prints_is_in_the_log_at_once(bench: Bench) -> None:
     assert bench.log == "1\n"
 
 
-async def test_nothing_short_is_left(bench: Bench) -> None:
-    before = set(Path("/tmp").glob("eva-*"))
-    await bench.run("[ -d $TMPDIR ]")
-    await bench.runtime.cleanup(KEY)
-    assert set(Path("/tmp").glob("eva-*")) <= before
+async def test_short_names_go_with_the_processes_of_a_task(bench: Bench) -> None:
+    await bench.run('echo "$TMPDIR"; [ -d "$TMPDIR" ]')
+    name = Path(bench.log.strip())
+    assert name.parents[2] == Path("/tmp")
+    assert not name.parents[1].exists()
 
 
 def test_namespaces_are_tried_out_though_files_are_hidden(tmp_path: Path) -> None:
