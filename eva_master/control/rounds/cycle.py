@@ -81,6 +81,8 @@ class Cycle:
         """What tasks are worth on demand, and what that was made of."""
         self._dear: frozenset[OfferingId] = frozenset()
         """What the last plan was to buy though it is too dear."""
+        self._judged: frozenset[RunId] = frozenset()
+        """The task runs that plan was about."""
 
     def want(self, *, insists: bool = False, overdue: bool = False, at_once: bool = False) -> None:
         """Have a plan made; unless it insists, not if the policy would see what it has seen.
@@ -173,6 +175,7 @@ class Cycle:
             refused=frozenset(self._refused),
             withheld=frozenset(self._withheld),
             dear=self._dear,
+            judged=self._judged,
             over_quota=frozenset() if admitted is None else frozenset(admitted.holds),
             joined=self._shown,
             pools=self._has_members(),
@@ -353,6 +356,8 @@ class Cycle:
         if answer.dear - self._dear:  # the policy is to look for something cheaper
             self.want(insists=True)
         self._dear = self._dear | answer.dear if answer.dear else frozenset()
+        runs = asked.masked.snapshot.runs if answer.dear else ()
+        self._judged = frozenset(run.id for run in runs)
         if answer.dear or asked.masked.offerings:
             hasty = hurry(self._state, answer.present, context.now, context.settings)
             if hasty.next_ms is not None:

@@ -42,6 +42,7 @@ class Recent:
         refused: Occasions on which the policy found no place for tasks that seemed to fit.
         withheld: Jobs that limits kept from starting: no room is kept for them.
         dear: Offerings that the last plan chose and were too dear.
+        judged: The task runs that plan was about.
         over_quota: Task runs that waited for their tenants' quotas in the last plan.
         joined: Jobs that stand in lines already, and that the policy sees for the first time.
         pools: Whether instances stand in pools.
@@ -52,6 +53,7 @@ class Recent:
     refused: Collection[Occasion] = ()
     withheld: Collection[JobId] = ()
     dear: frozenset[OfferingId] = frozenset()
+    judged: frozenset[RunId] = frozenset()
     over_quota: Collection[RunId] = ()
     joined: frozenset[JobId] = frozenset()
     pools: bool = False
@@ -217,8 +219,10 @@ class Pipeline:
     def _price_limit(self, now: Snapshot) -> PriceLimit:
         """How much may be paid for the tasks of the partition."""
         urgent = hurry(self._state, now, self._now, self._settings).jobs
-        times_ppm, dear = self._settings.price_limit_ppm, self._recent.dear
-        return PriceLimit(times_ppm, self._prices, urgent, dear, self._state.wall)
+        times_ppm, recent = self._settings.price_limit_ppm, self._recent
+        return PriceLimit(
+            times_ppm, self._prices, urgent, recent.dear, recent.judged, self._state.wall
+        )
 
     def _within_limits(self, plan: Plan, present: Snapshot, whole: Snapshot) -> tuple[Plan, bool]:
         """The part that neither the partition's limits nor the cluster's forbid.

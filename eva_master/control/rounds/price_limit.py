@@ -52,6 +52,7 @@ class PriceLimit:
         urgent: Jobs whose deadlines leave no time to wait.
         dear: Offerings that the last plan chose and were too dear: hidden from the next one, so
             that the policy finds another.
+        judged: The task runs that plan was about.
         wall: The wall clock, which users read.
     """
 
@@ -59,6 +60,7 @@ class PriceLimit:
     prices: OnDemandPrices
     urgent: Collection[JobId] = frozenset()
     dear: Collection[OfferingId] = frozenset()
+    judged: Collection[RunId] = frozenset()
     wall: WallClock = AS_LOOP
 
     # -- before a policy plans -------------------------------------------------------------------
@@ -75,6 +77,8 @@ class PriceLimit:
         if self.times_ppm is None or not candidates or not (scarce or self.dear):
             return Masked(seen)
         dear = {it.id: it for it in candidates if it.id in self.dear}
+        if dear and self._are_needed(seen, dear):
+            dear = {}
         if scarce and not pools:
             dear.update((it.id, it) for it in self._out_of_reach(seen, candidates))
         if not dear:
@@ -86,6 +90,18 @@ class PriceLimit:
             for it in seen.catalog
         )
         return Masked(replace(seen, catalog=catalog), dear)
+
+    def _are_needed(self, seen: Snapshot, dear: Mapping[OfferingId, Offering]) -> bool:
+        """Whether a task run has come since that nothing else can host, and that is worth one."""
+        worths = _Worths(self, seen)
+        fresh = [run for run in seen.runs if run.instance is None and run.id not in self.judged]
+        others = [it for it in seen.catalog if it.id not in dear and worths.on_sale(it)]
+        return any(
+            can_host(it, run) and not worths.is_too_dear(worths.mates(run), it)
+            for run in fresh
+            if not any(can_host(other, run) for other in others)
+            for it in dear.values()
+        )
 
     def _out_of_reach(self, seen: Snapshot, candidates: Iterable[Offering]) -> Iterator[Offering]:
         """The offerings that all tasks together are not worth that might run there."""

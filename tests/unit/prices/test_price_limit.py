@@ -19,7 +19,7 @@ from eva_master.model.arithmetic.loop_time import WallClock
 from eva_master.model.catalog import Catalog, Offering, Purchase, spot_family
 from eva_master.model.errors import InvalidConfig
 from eva_master.model.events import ClocksMoved, JobSubmitted, LaunchFailed, PlanReady
-from eva_master.model.ids import Millis, Price, Workload
+from eva_master.model.ids import JobId, Millis, Price, Workload, run_id
 from eva_master.model.job import Deadline, JobSpec
 from eva_master.model.planning.plan import Assign, NewInstance, Plan, PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
@@ -292,6 +292,23 @@ def test_a_job_that_is_late_anyhow_pays_no_more_for_it() -> None:
     cluster.submit(spec)
     cluster.handle(at=61 * 60_000)
     assert cluster.bought == []
+
+
+@pytest.mark.parametrize("policy", ["eva", "fifo", "no_packing"])
+def test_what_one_job_is_not_worth_is_not_withheld_from_another_that_comes_meanwhile(
+    policy: str,
+) -> None:
+    entry = policies()[policy]
+    cluster = Cluster((*refused(SMALL, until=10**9), HUGE), entry.build(entry.config()))
+    machine = cluster.machine
+    # The gang's small member is not worth an instance of the large type, so the gang waits.
+    actions = machine.handle([JobSubmitted("g", job("g", 192, 2))], Millis(0))
+    (request,) = [it for it in actions if isinstance(it, RequestPlan)]
+    plan, memory = cluster.policy.plan(request.snapshot, request.memory)
+    assert len(plan.launches) == 2
+    cluster.handle(JobSubmitted("m", job("m", 192)), PlanReady(request.round, plan, memory), at=1)
+    assert [it.offering.id for it in cluster.bought] == [HUGE.id]
+    assert machine.state.runs[run_id(JobId("m-2"), 0)].target is not None
 
 
 def test_deadlines_and_reasons_are_by_the_wall_clock() -> None:
