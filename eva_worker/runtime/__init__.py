@@ -50,7 +50,7 @@ class TaskSpec:
         lease: The file of the lease that it runs under and the epoch, see
             `eva_worker.process.lease`; `None` but on owned nodes.
         temporary: Directory of its temporary files, which TMPDIR names unless that is stated;
-            `None` for one among the runtime's records, which nothing names.
+            `None` for one beside the log, which nothing names.
         defaults: Variables that count where neither `env` nor the image states them.
     """
 

@@ -227,7 +227,7 @@ class DockerRuntime:
             raise failure(f"cannot start {spec.key}: {error}") from error
         try:
             spec.log.touch()
-            temporary = _temporary(spec, directory)
+            temporary = _temporary(spec)
             confined = self._confinement(spec)
             if confined.owner:
                 _hand_over(spec, temporary, *confined.owner)
@@ -506,9 +506,9 @@ def _hand_over(spec: TaskSpec, temporary: Path, uid: int, gid: int) -> None:
         let_in(Path(spec.env["EVA_SOCKET"]).parent, gid)
 
 
-def _temporary(spec: TaskSpec, directory: Path) -> Path:
+def _temporary(spec: TaskSpec) -> Path:
     """The directory of a task's temporary files, with its script; raises `OSError`."""
-    temporary = spec.temporary or directory / "tmp"
+    temporary = spec.temporary or spec.log.with_name("tmp")
     temporary.mkdir(exist_ok=True)
     script.write(spec.command, temporary)
     return temporary.absolute()

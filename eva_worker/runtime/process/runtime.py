@@ -202,7 +202,7 @@ def _link(spec: TaskSpec) -> None:
 
 def _write_spec(directory: Path, spec: TaskSpec, measures: Measures | None) -> None:
     """Write down for a shim what it is to run, and the script of it."""
-    temporary = spec.temporary or directory / "tmp"
+    temporary = spec.temporary or spec.log.with_name("tmp")
     temporary.mkdir(exist_ok=True)
     script.write(spec.command, temporary)
     link, place = None, TEMPORARY
