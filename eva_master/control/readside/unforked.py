@@ -86,22 +86,22 @@ def _obstacle(
     kind = instance.offering.type
     need = task.demand_on(kind.family)
     if job.id in {run.job for run in records.occupants(instance.id)}:
-        return "has a fork of it already"
+        return "with a fork of it already"
     if instance.state is not InstanceState.READY:
-        return "is not ready"
+        return "not ready"
     if not instance.takes_tasks:
-        return "takes no new task"
+        return "that takes no new task"
     if need is None or not need.fits(kind.capacity):
-        return "cannot hold a fork"
+        return "too small for a fork"
     free = kind.capacity - _taken(records, instance.id)
     if not need.fits(free):
-        return "has no room left"
+        return "without room left"
     for name in records.active:
         other = records.jobs[name]
         mine = partitions.home(other.partition) is partitions.home(job.partition)
         waits = mine and name != job.id and scope.plans_job(records, other) and waiting(other)
         if waits and any(_fits(it, instance, free) for it in records.kinds(name)):
-            return f"has room that {name} waits for"
+            return f"with room that {name} waits for"
     return ""
 
 

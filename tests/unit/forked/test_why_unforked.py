@@ -71,7 +71,7 @@ def test_a_job_without_forks_is_told_nothing() -> None:
 @pytest.mark.parametrize(
     ("nodes", "says"),
     [
-        (["n1"], "others begin only on machines that stay; one machine stays: 1 has a fork of it"),
+        (["n1"], "others begin only on machines that stay; one machine stays: 1 with a fork of it"),
         (["n1", "n2"], ""),
     ],
 )

@@ -200,7 +200,7 @@ def _purchases(model: ReadModel, record: JobRecord) -> Iterator[str]:
     places = dict.fromkeys(it for run in record.runs for it in (run.instance, run.target) if it)
     for name in places:
         instance = model.live.get(name)
-        if instance is not None and instance.reason and not instance.stands:
+        if instance is not None and instance.reason and not (instance.stands or instance.owned):
             yield f"{name}: {instance.reason}"
 
 
