@@ -154,7 +154,7 @@ def test_status_json_has_the_documented_shape(eva: Run) -> None:
     job = read(eva("status", "resnet18", "--json"))
     assert job.keys() == {
         *("id", "name", "owner", "state", "reason", "priority", "submitted_ms", "started_ms"),
-        *("task_count", "tasks_by_state", "waiting_for"),
+        *("task_count", "tasks_by_state", "waiting_for", "retry_of", "after_ended"),
         *("tenant", "partition", "after", "waits_for", "unmet", "unmet_origin", "dag", "markets"),
         *("finished_ms", "exit_code", "failures", "tasks", "cost_usd", "cost_micro_usd"),
         *("no_packing_usd", "no_packing_micro_usd", "replicas_usd", "replicas_micro_usd"),
