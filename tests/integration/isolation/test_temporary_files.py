@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from eva_master.adapters.local.processes import remove_disk
 from eva_worker.isolation import Isolation
 from eva_worker.runtime.process import confinement
 from eva_worker.runtime.process.measures import Measures, measures
@@ -225,3 +226,20 @@ def test_files_are_made_beside_the_sockets_of_services(how: str, tmp_path: Path)
         pytest.skip(f"{how} do not work here")
     (tmp_path / f"tmux-{os.geteuid()}").mkdir()
     confined_run(how, BESIDE_A_SERVICE, tmp_path)
+
+
+def test_the_disk_of_an_instance_is_removed_whatever_tasks_have_left(tmp_path: Path) -> None:
+    """Directories deeper than Python recurses, or that nobody may read; links are not followed."""
+    disk, outside = tmp_path / "disk", tmp_path / "outside"
+    disk.mkdir()
+    outside.mkdir()
+    (outside / "kept").touch()
+    (disk / "link").symlink_to(outside)
+    (disk / "locked").mkdir()
+    (disk / "locked" / "file").touch()
+    (disk / "locked").chmod(0)
+    deep = "i=0; while [ $i -lt 1500 ]; do mkdir d && cd d || exit; i=$((i+1)); done"
+    subprocess.run(["/bin/sh", "-c", deep], cwd=disk, check=True)
+    remove_disk(disk)
+    assert not disk.exists()
+    assert (outside / "kept").exists()
