@@ -317,6 +317,7 @@ class Order:
                 "build": Build(**build) if build else None,
                 "gang": Gang(**gang) if gang else None,
                 "fork": Fork(**fork) if fork else None,
+                "origins": tuple(document.get("origins", ())),
                 "outputs": {
                     name: JobOutputs(**it) for name, it in document.get("outputs", {}).items()
                 },
