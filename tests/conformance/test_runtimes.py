@@ -247,7 +247,7 @@ async def test_the_length_of_a_script_is_no_matter(bench: Bench) -> None:
 
 
 async def test_temporary_files_are_the_tasks_own_and_output_is_not_buffered(bench: Bench) -> None:
-    code, log = await ended(bench, "echo $PYTHONUNBUFFERED; cd $TMPDIR && basename $(mktemp)")
+    code, log = await ended(bench, 'echo $PYTHONUNBUFFERED; cd "$TMPDIR" && basename "$(mktemp)"')
     value, name = log.split()
     assert (code, value) == (0, "1")
     assert (bench.home / "tmp" / KEY.path / name).is_file()

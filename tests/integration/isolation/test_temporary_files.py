@@ -93,7 +93,8 @@ async def test_files_are_moved_from_one_directory_to_another(confined: Bench) ->
     """As programs do that write a checkpoint aside and put it in its place."""
     program = 'import os; os.rename("aside/new", "00000001")'
     ended = await confined.run(
-        f"cd $EVA_CHECKPOINT_DIR; mkdir -p aside/new; echo x >aside/new/x; {PYTHON} -c '{program}'"
+        'cd "$EVA_CHECKPOINT_DIR"; mkdir -p aside/new; echo x >aside/new/x;'
+        f" {PYTHON} -c '{program}'"
     )
     assert (ended.code, confined.log) == (0, "")
     assert (confined.task / "checkpoints" / "00000001" / "x").read_text() == "x\n"
@@ -126,7 +127,7 @@ async def test_what_the_agent_has_in_tmp_is_reached(
         bench.socket = run / "eva.sock"
         with socket.socket(socket.AF_UNIX) as server:
             server.bind(str(bench.socket))
-            ended = await bench.run(f"[ -S $EVA_SOCKET ]; echo $?; cat {home}/own; ls {place}")
+            ended = await bench.run(f'[ -S "$EVA_SOCKET" ]; echo $?; cat {home}/own; ls {place}')
     assert (ended.code, bench.log.split()) == (0, ["0", "own", "home", "run"])
 
 

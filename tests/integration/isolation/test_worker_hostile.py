@@ -165,7 +165,7 @@ async def test_temporary_files_go_with_their_task(worker: Worker, master: FakeMa
     outside.mkdir()
     (outside / "kept").write_text("kept")
     worker.order(
-        f"cd $TMPDIR; ln -s {shlex.quote(str(outside))} link; mkdir locked; touch locked/a;"
+        f'cd "$TMPDIR"; ln -s {shlex.quote(str(outside))} link; mkdir locked; touch locked/a;'
         " i=0; while [ $i -lt 300 ]; do mkdir d; touch a b c; cd d; i=$((i+1)); done;"
         " chmod 0 $TMPDIR/locked $TMPDIR; exit 3"
     )

@@ -200,7 +200,7 @@ async def test_stop_lets_the_task_checkpoint(worker: Worker, master: FakeMaster)
     assert (worker.path(attempt=3) / "work" / "had").read_text() == "00000001\n"
     # A job that does it again begins from the newest one, as long as it has none of its own.
     again, never = "again-2/0", "never-1/0"
-    worker.order("ls $EVA_CHECKPOINT_DIR > had", run=again, origins=[never, RUN])
+    worker.order('ls "$EVA_CHECKPOINT_DIR" > had', run=again, origins=[never, RUN])
     await master.phase(again, 1, pb.PHASE_EXITED)
     assert (worker.path(again) / "work" / "had").read_text() == "00000002\n"
     assert not (master.store / "jobs" / again / "checkpoints").exists(), "nothing is copied"
@@ -334,7 +334,7 @@ async def test_a_list_opens_the_files_of_its_own_user_alone(
             path = master.store / "uploads" / owner / name[:2] / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(data)
-    worker.order("cat w > $EVA_STORAGE/outputs/w", workdir=f"ada/{listed}")
+    worker.order('cat w > "$EVA_STORAGE/outputs/w"', workdir=f"ada/{listed}")
     assert (await master.phase(RUN, 1, pb.PHASE_EXITED)).exit_code == 0
     order = pb.TaskOrder(run_id=RUN, attempt=2, workdir=f"ben/{listed}")
     master.send(fetch=pb.FetchFiles(order=order))
@@ -544,7 +544,7 @@ async def test_program_without_the_sdk(worker: Worker, master: FakeMaster) -> No
     """It goes on from its files as a stop left them, and after a kill from a quiet copy of them."""
     seen = master.store / "jobs" / RUN / "outputs" / "seen"
     last = "$EVA_CHECKPOINT_DIR/last.ckpt"
-    note = f"cat {last} > $EVA_STORAGE/outputs/seen; echo 2 > {last}"
+    note = f'cat {last} > "$EVA_STORAGE/outputs/seen"; echo 2 > {last}'
     worker.order(f"trap 'echo 1 > {last}; exit 3' TERM; touch ready; sleep 1000 & wait")
     async with asyncio.timeout(DEADLINE_S):
         while not (worker.path() / "work" / "ready").exists():
