@@ -100,7 +100,10 @@ async def everything(master: RpcMaster, name: str) -> dict[str, object]:
             assert not bill.next_instances_page_token
             break
     explained = await master.cluster.Explain(pb.ExplainRequest(subject=name))
-    explained.now_ms = 0
+    job = await master.jobs.Get(pb.GetJobRequest(job=name))
+    named = await master.jobs.Get(pb.GetJobRequest(job=name.rpartition("-")[0]))
+    for told in (explained, explained.job, job, named, *jobs):
+        told.now_ms = 0
     return {
         "jobs": jobs,
         "instances": instances,
@@ -108,8 +111,8 @@ async def everything(master: RpcMaster, name: str) -> dict[str, object]:
         "sums": (bill.cost_micro_usd, bill.idle_micro_usd, bill.no_packing_micro_usd),
         "migrations": bill.migrations,
         "counts": (dict(cluster.jobs_by_state), dict(cluster.tasks_by_state)),
-        "job": await master.jobs.Get(pb.GetJobRequest(job=name)),
-        "named": await master.jobs.Get(pb.GetJobRequest(job=name.rpartition("-")[0])),
+        "job": job,
+        "named": named,
         "explained": explained,
         "instance": await master.cluster.Explain(pb.ExplainRequest(subject="i00001")),
     }

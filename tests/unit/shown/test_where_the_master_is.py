@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from pathlib import Path
 
 import pytest
@@ -46,7 +47,7 @@ def test_a_cluster_with_a_state_directory_of_its_own_is_named(home: Path) -> Non
     remember_client_file(file)
     with pytest.raises(InvalidConfig) as told:
         load_client_config().authorities()
-    assert f"export EVA_CONFIG={file}" in str(told.value.hint)
+    assert f"export EVA_CONFIG={shlex.quote(str(file))}" in str(told.value.hint)
     file.unlink()
     with pytest.raises(InvalidConfig) as gone:
         load_client_config().authorities()
