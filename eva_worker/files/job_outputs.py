@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 from pathlib import Path
 
 from eva_worker.errors import BadOrder, Missing, TooLarge
-from eva_worker.files.beneath import Directory
+from eva_worker.files.beneath import CHANGED, Directory
 from eva_worker.files.download import each, fetch_read_only, require_room_for
 from eva_worker.files.objects import Objects
 from eva_worker.orders import JobOutputs
@@ -96,8 +96,10 @@ class OutputsFetcher:
             for run, place in _places(name, wanted):
                 try:
                     outputs = mount.directory(f"jobs/{run}/outputs")
-                except FileNotFoundError:
-                    continue
+                except OSError as error:
+                    if error.errno not in CHANGED:
+                        raise
+                    continue  # The task wrote nothing, or made something else of its directory.
                 with outputs:
                     copied += _copy(outputs, wanted.path, target, place)
                 if copied > _MOST_FILES:

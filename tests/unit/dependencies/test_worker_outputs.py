@@ -142,3 +142,18 @@ def test_an_object_store_that_is_the_shared_directory_is_read_once(tmp_path: Pat
     assert shared.beside(tmp_path.as_uri()) is None
     assert shared.beside((tmp_path / "objects").as_uri()) == tmp_path
     assert shared.beside("s3://bucket/prefix") == tmp_path
+
+
+async def test_outputs_that_a_task_made_a_link_of_are_told_and_not_followed(
+    tmp_path: Path,
+) -> None:
+    place = tmp_path / "mount" / "jobs" / "prep-1" / "0"
+    place.mkdir(parents=True)
+    (tmp_path / "others").mkdir()
+    (tmp_path / "others" / "secret").write_text("secret")
+    (place / "outputs").symlink_to(tmp_path / "others")
+    fetcher = OutputsFetcher(Objects((tmp_path / "objects").as_uri()), tmp_path / "mount")
+    target = tmp_path / "inputs"
+    with pytest.raises(Missing, match="there is nothing in job:prep-1/0/outputs"):
+        await fetcher.fetch({"data": JobOutputs("prep-1")}, target)
+    assert list(target.iterdir()) == []
