@@ -45,6 +45,7 @@ class Stage:
         self.world = SimulatedCluster(
             (QUICK, LAME),
             self.script,
+            settings=Settings(price_limit_ppm=None),
             delays=DELAYS,
             work_of=lambda _run: Work(3_600_000.0, steps_per_s=1_000),
             speed_of=lambda _run, family: SPEEDS[family],
