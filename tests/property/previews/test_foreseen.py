@@ -14,7 +14,7 @@ from eva_master.control.machine import Machine
 from eva_master.control.settings import Limits, Settings
 from eva_master.control.state.store import State
 from eva_master.model.actions import Action, RequestPlan
-from eva_master.model.catalog import Catalog, Purchase
+from eva_master.model.catalog import Catalog, InstanceType, Offering, Purchase
 from eva_master.model.events import (
     InstanceUp,
     JobSubmitted,
@@ -29,14 +29,21 @@ from eva_master.model.fleet.partitions import (
     Partitions,
     ShortJobs,
 )
-from eva_master.model.ids import InstanceId, Millis
+from eva_master.model.ids import Family, InstanceId, Millis, Price
 from eva_master.model.job import JobSpec, Latency
+from eva_master.model.planning.quotas import Tenancy
 from eva_master.model.planning.suspension import Preemption
+from eva_master.model.resources import Resources
+from eva_master.packing.parts.splitter import Splitter
 from eva_master.ports import Policy
 from tests.fakes.jobs import LARGE, MEDIUM, SMALL, job
 
 NODE = replace(MEDIUM, purchase=Purchase.OWNED, zone=NODE_ZONE)
 CATALOG = (SMALL, MEDIUM, LARGE)
+GPUS = Family("v100")
+GPU_NODE = Offering(
+    InstanceType("v100.x2", GPUS, Resources(2, 16_000, 65_536)), Price(0), Purchase.OWNED, NODE_ZONE
+)
 
 
 class Cluster:
@@ -74,7 +81,8 @@ class Cluster:
         """Have owned nodes join."""
         for name in nodes:
             self.up.add(name)
-            self.settle(self.handle(WorkerRegistered(name, 1, NODE.type.capacity, ())))
+            size = self.machine.state.catalog[-1].type.capacity
+            self.settle(self.handle(WorkerRegistered(name, 1, size, ())))
 
 
 Seen = tuple[Mapping[str, object], Mapping[str, str]]
@@ -166,20 +174,80 @@ def worlds(draw: st.DrawFn) -> Settings:
 def test_a_preview_is_the_first_plan_of_the_submission(
     name: str, nodes: int, data: st.DataObject
 ) -> None:
-    kind, rules = policies()[name], data.draw(worlds())
+    kind = policies()[name]
+    _foreseen_as_it_comes(kind.build(kind.config()), data.draw(worlds()), nodes, data)
+
+
+@pytest.mark.parametrize("front", ["cloudcoaster", "no_packing", "stratus"])
+@pytest.mark.parametrize("back", ["eva", "fifo", "eva_published"])
+@settings(max_examples=20, deadline=None, derandomize=True)
+@given(data=st.data())
+def test_a_preview_is_the_first_plan_behind_a_splitter(
+    front: str, back: str, data: st.DataObject
+) -> None:
+    short, others = (policies()[it] for it in (front, back))
+    policy = Splitter.of_short(
+        short.build(short.config()),
+        others.build(others.config()),
+        60_000,
+        shares=bool(getattr(short, "shares", False)),
+    )
+    rules = data.draw(worlds())
+    whole = next((it for it in rules.partitions.all if it.default), None)
+    part = replace(whole or Partition("all", default=True), short=ShortJobs(60_000))
+    _foreseen_as_it_comes(policy, replace(rules, partitions=Partitions((part,))), 0, data)
+
+
+@pytest.mark.parametrize("name", ["eva", "no_packing", "hadar", "fifo", "astraea"])
+@settings(max_examples=20, deadline=None, derandomize=True)
+@given(data=st.data())
+def test_a_preview_keeps_to_quotas_and_budgets(name: str, data: st.DataObject) -> None:
+    kind, owners = policies()[name], ("vision", "speech")
+    quotas = {it: ((GPUS, data.draw(st.sampled_from([1, 2, 4]))),) for it in owners}
+    budgets = {it: data.draw(st.sampled_from([1, 10**12])) for it in owners}
+    budget = Budget(per_month=data.draw(st.sampled_from([None, 1])))
+    rules = replace(
+        Settings(round_gap_ms=0, profile=False),
+        partitions=Partitions((Partition("all", default=True, budget=budget),)),
+        tenancy=Tenancy(
+            quotas,
+            data.draw(st.sampled_from([{}, budgets])),
+            lending=frozenset({"all"} if name == "astraea" else ()),
+        ),
+        nodes={it: OwnedNode(it, GPU_NODE, 60_000) for it in map(InstanceId, ("n0", "n1"))},
+    )
+
+    def spec(name: str) -> JobSpec:
+        made = job(name, *[1] * data.draw(st.integers(1, 3)), array=data.draw(st.booleans()))
+        need = ((GPUS, Resources(1, 1_000, 1_024)),)
+        tasks = tuple(replace(it, demand=need) for it in made.tasks)
+        return replace(made, tasks=tasks, tenant=data.draw(st.sampled_from(owners)))
+
+    cluster = Cluster((GPU_NODE,), kind.build(kind.config()), rules)
+    cluster.settle(cluster.machine.recover(Millis(0)))
+    cluster.register(*rules.nodes)
+    before = [spec(f"old{number}") for number in range(data.draw(st.integers(0, 3)))]
+    _compared(cluster, before, spec("new"))
+
+
+def _foreseen_as_it_comes(policy: Policy, rules: Settings, nodes: int, data: st.DataObject) -> None:
     owned = {
         InstanceId(f"n{number}"): OwnedNode(InstanceId(f"n{number}"), NODE, 60_000)
         for number in range(nodes)
     }
     rules = replace(rules, nodes=owned)
     catalog = (*CATALOG, NODE) if nodes else CATALOG
-    cluster = Cluster(catalog, kind.build(kind.config()), rules)
+    cluster = Cluster(catalog, policy, rules)
     cluster.settle(cluster.machine.recover(Millis(0)))
     cluster.register(*owned)
-    for number in range(data.draw(st.integers(0, 2))):
-        spec = data.draw(specs(f"old{number}"))
-        cluster.settle(cluster.handle(JobSubmitted(spec.name, spec)))
-    spec = data.draw(specs("new"))
+    before = [data.draw(specs(f"old{it}")) for it in range(data.draw(st.integers(0, 2)))]
+    _compared(cluster, before, data.draw(specs("new")))
+
+
+def _compared(cluster: Cluster, before: list[JobSpec], spec: JobSpec) -> None:
+    """What is foreseen of a job, beside what then happens."""
+    for old in before:
+        cluster.settle(cluster.handle(JobSubmitted(old.name, old)))
     told, (places, waits) = foreseen(cluster, spec)
     actions = cluster.handle(JobSubmitted("new", spec))
     known = {str(it) for it in cluster.machine.state.jobs}
