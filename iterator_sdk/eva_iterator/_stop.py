@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import threading
@@ -54,31 +53,30 @@ class Stop:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
     def _handle(self, signum: int, _frame: FrameType | None) -> None:
+        # PyTorch watches its loader's workers with a SIGCHLD handler that raises wherever the main
+        # thread happens to be. A SIGTERM to the whole process group ends the workers, too: SIGTERM
+        # is the lower number, so this runs first, unless a worker ends just now. Then that handler
+        # raises in here, and what is done here is done again.
+        while True:
+            try:
+                self._take(signum)
+                return
+            except RuntimeError:
+                pass
+
+    def _take(self, signum: int) -> None:
         if os.getpid() != self._pid:
             # A child forked by native code, which runs no fork hooks of Python.
             signal.signal(signum, signal.SIG_DFL)
             os.kill(os.getpid(), signum)
             return
         self.requested = True
-        _ignore_ended_loader_workers()
-
-
-def _ignore_ended_loader_workers() -> None:
-    """Keeps PyTorch from failing the current step because its loader's workers were stopped too.
-
-    A SIGTERM to the whole process group ends them at once. PyTorch watches for that with a SIGCHLD
-    handler which raises wherever the main thread happens to be. SIGTERM is the lower number, so
-    this runs before it, unless a worker ends just now: then it raises here, and this is tried
-    again. A function replaces it, not SIG_DFL: Python reports a signal that has arrived and has
-    no function to handle it any more as an error.
-    """
-    replaced = False
-    while not replaced:
-        with contextlib.suppress(RuntimeError):
-            handler = signal.getsignal(signal.SIGCHLD)
-            if getattr(handler, "__module__", "").startswith("torch."):
-                signal.signal(signal.SIGCHLD, _expected)
-            replaced = True
+        # The step that is under way goes on although its loader's workers were stopped. A function
+        # replaces PyTorch's, not SIG_DFL: Python reports a signal that has arrived and has no
+        # function to handle it any more as an error.
+        handler = signal.getsignal(signal.SIGCHLD)
+        if getattr(handler, "__module__", "").startswith("torch."):
+            signal.signal(signal.SIGCHLD, _expected)
 
 
 def _expected(_signum: int, _frame: FrameType | None) -> None:

@@ -29,8 +29,8 @@ class OnDemandPrices:
         rented = (it for it in catalog if it.purchase is not Purchase.OWNED)
         self._steady = JobValuation(steady, standalone)
         self._rented = JobValuation(rented, standalone)
-        self._single: dict[int, tuple[TaskSpec, Reservation]] = {}
-        """Of tasks in no gang; tasks of an array are mostly one object."""
+        self._single: dict[TaskSpec, Reservation] = {}
+        """Of tasks in no gang."""
 
     def of_job(self, job: JobView, runs: Sequence[RunView]) -> Mapping[RunId, Reservation]:
         """The reservations of a job's task runs.
@@ -45,11 +45,11 @@ class OnDemandPrices:
         return dict(zip((run.id for run in runs), self._of(tasks, job.split_batch), strict=True))
 
     def _of_task(self, task: TaskSpec) -> Reservation:
-        known = self._single.get(id(task))
+        known = self._single.get(task)
         if known is None:
-            (reservation,) = self._of([task], split=False)
-            known = self._single[id(task)] = task, reservation
-        return known[1]
+            (known,) = self._of([task], split=False)
+            self._single[task] = known
+        return known
 
     def _of(self, tasks: Sequence[TaskSpec], split: bool) -> tuple[Reservation, ...]:
         found = self._steady.of_tasks([_steady(it) for it in tasks], gang=True, split=split)

@@ -33,7 +33,7 @@ seeds: [1, 2, 3, 4]
 """
 
 FIGURES = (
-    *("cost", "jct", "throughput", "allocation", "tasks", "moves", "full", "instances"),
+    *("cost", "jct", "throughput", "allocation", "tasks", "moves", "instances"),
     *("uptime", "interference"),
 )
 

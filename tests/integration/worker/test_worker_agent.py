@@ -543,7 +543,7 @@ async def test_program_with_the_sdk(worker: Worker, master: FakeMaster) -> None:
 async def test_program_without_the_sdk(worker: Worker, master: FakeMaster) -> None:
     """It goes on from its files as a stop left them, and after a kill from a quiet copy of them."""
     seen = master.store / "jobs" / RUN / "outputs" / "seen"
-    last = "$EVA_CHECKPOINT_DIR/last.ckpt"
+    last = '"$EVA_CHECKPOINT_DIR/last.ckpt"'
     note = f'cat {last} > "$EVA_STORAGE/outputs/seen"; echo 2 > {last}'
     worker.order(f"trap 'echo 1 > {last}; exit 3' TERM; touch ready; sleep 1000 & wait")
     async with asyncio.timeout(DEADLINE_S):

@@ -45,10 +45,16 @@ class Stage:
     """One instance, on which all tasks of one job are placed; time is told."""
 
     def __init__(
-        self, *, tasks: int = 1, gang: bool = False, retries: int = 3, **codes: tuple[int, ...]
+        self,
+        *,
+        tasks: int = 1,
+        gang: bool = False,
+        retries: int = 3,
+        settings: Settings = Settings(round_gap_ms=0),  # noqa: B008
+        **codes: tuple[int, ...],
     ) -> None:
         self.now = 0
-        self.machine = Machine(State((OFFERING,)), Settings(round_gap_ms=0))
+        self.machine = Machine(State((OFFERING,)), settings)
         self._answer(self.machine.recover(Millis(0)))
         task = TaskSpec(Workload("w"), Program("true"), ((C, SIZE),))
         kind = JobKind.GANG if gang else JobKind.ARRAY

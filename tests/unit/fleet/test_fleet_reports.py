@@ -102,14 +102,14 @@ def test_the_page_shows_how_a_fleet_was_used(tmp_path: Path) -> None:
     assert (total, changes[:2]) == ("2.01h", ["0.00", "4.8%"])
     page = (tmp_path / "out" / "report.html").read_text()
     sections = re.findall(r'<section id="([^"]+)">', page)
-    wanted = ["total", "mean-jct", "median-jct", "job-moves", "changed", "gpus", "completion"]
+    wanted = ["total", "mean-jct", "median-jct", "changed", "gpus", "completion"]
     assert sections == wanted
     assert page.count("<svg ") == len(wanted)
     assert {it.stem for it in (tmp_path / "out" / "figures").glob("*.png")} == set(wanted)
     # The V100s were in use for half of the time. Letters are drawn; their text is beside them.
     assert "<!-- fifo: k80 100 %, v100 50 % -->" in page
     assert "<!-- fifo (mean 1.51 h, median 1.51 h) -->" in page
-    assert "<th>over least</th>" in page
+    assert '<th class="more">over least</th>' in page
     assert "rounds that change, %" in page
     (row,) = json.loads((tmp_path / "out" / "summary.json").read_text())["rows"]
     assert row["figures"]["changed_rounds"]["mean"] == pytest.approx(1 / 21)

@@ -64,7 +64,7 @@ def test_settings_are_shown_as_they_are_written(file: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "line", "key", "words"),
     [
-        ("  spot: {discount: 0.67}\n", 2, "local.spot.discount", "write 28%"),
+        ("  spot: {discount: 0.67}\n", 2, "local.spot.discount", "write 67%"),
         ("  spot: {discount: 100%}\n", 2, "local.spot.discount", "not a discount"),
         ("  spot:\n    discout: 50%\n", 3, "local.spot.discout", "did you mean 'discount'?"),
         ("  spot:\n    expected_life: 10s\n", 3, "local.spot.expected_life", "between 1m and 30d"),

@@ -154,7 +154,7 @@ RACK = "  rack1: {type: own.4, capacity: {cpus: 4, memory: 8GiB}}\n"
             "  a: {default: true}\n" + "".join(f"  p{n}: {{}}\n" for n in range(16)),
             2,
             "partitions",
-            "at most 16 items",
+            "at most 16 entries",
         ),
         (
             "  a: {default: true, policy: {name: eva, short: {name: evan}}}\n",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from eva_master.control.settings import Settings
 from eva_master.model.events import Phase, RunReport
 from eva_master.model.records import StopReason
 from eva_master.model.states import JobState, RunState
@@ -15,7 +16,8 @@ WHY = "task job-1/0 had not begun to run 3600 s after its start on i00001"
 
 
 def late(**more: object) -> Stage:
-    return Stage(start_timeout_ms=HOUR_MS, **more)  # type: ignore[arg-type]
+    settings = Settings(round_gap_ms=0, start_timeout_ms=HOUR_MS)
+    return Stage(settings=settings, **more)  # type: ignore[arg-type]
 
 
 def stopped(stage: Stage, index: int = 0) -> None:

@@ -87,7 +87,6 @@ def test_it_may_be_compressed_and_cut_short(tmp_path: Path) -> None:
         (f"H {'a' * 41} 2 3 4 5 6 7", "is not the name of a job: at most 40"),
         ("H 1 2 web[1] 4 5 6 7", "'web[1]' is not an application"),
         ("H 1 .. 3 4 5 6 7", "'..' is not a user"),
-        ("", "'' is neither H, a past job, nor J, a job to run"),
         ("h 1 2 3 4 5 6 7", "'h' is neither H"),
         ("J 1 1 2 3 4 5 6", "it lacks arrival, one of six features or number of tasks"),
         ("J 1 1 2 3 4 5 6 2 7", "it has 1 durations, and its number of tasks is 2"),
