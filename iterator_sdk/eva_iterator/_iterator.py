@@ -122,6 +122,8 @@ class EvaIterator(Generic[T]):
             while not exhausted:
                 try:
                     for item in items:
+                        if not loop.steps:
+                            stop.guard()
                         yield item
                         loop.steps += 1
                         if stop.requested or loop.due:
@@ -164,6 +166,8 @@ class EvaIterator(Generic[T]):
                 except Exception as error:
                     self._failed(session, loop, error)
                     break
+                if not loop.steps:
+                    stop.guard()
                 yield item
                 loop.steps += 1
                 fork.stepped()

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from types import FrameType
+from types import FrameType, FunctionType
+from typing import cast
 
 STOPPED_CODE = 128 + signal.SIGTERM
 """Exit code of a program that SIGTERM has stopped, as shells have it."""
@@ -47,16 +48,33 @@ class Stop:
         self._installed = True
         signal.signal(signal.SIGTERM, self._handle)
 
+    def guard(self) -> None:
+        """Keeps PyTorch from failing the step in which the program is stopped.
+
+        To be called once a loader has begun. PyTorch watches its workers with a SIGCHLD handler
+        that raises wherever the main thread happens to be, and a SIGTERM to the whole process
+        group ends the workers, too. From now on it hears of no worker that ends with the program.
+        """
+        watch = signal.getsignal(signal.SIGCHLD)
+        main = threading.current_thread() is threading.main_thread()
+        if not (self._installed and main and callable(watch) and _is_of_torch(watch)):
+            return
+
+        def watch_unless_stopping(signum: int, frame: FrameType | None) -> None:
+            if not (self.requested or _is_within(frame, _HANDLE)):
+                watch(signum, frame)
+
+        signal.signal(signal.SIGCHLD, watch_unless_stopping)
+
     def abandon(self) -> None:
         """Restores the default action of SIGTERM in a forked child: to end the process."""
         if signal.getsignal(signal.SIGTERM) == self._handle:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
     def _handle(self, signum: int, _frame: FrameType | None) -> None:
-        # PyTorch watches its loader's workers with a SIGCHLD handler that raises wherever the main
-        # thread happens to be. A SIGTERM to the whole process group ends the workers, too: SIGTERM
-        # is the lower number, so this runs first, unless a worker ends just now. Then that handler
-        # raises in here, and what is done here is done again.
+        # A loader that began after `guard` has PyTorch's own handler. SIGTERM is the lower number,
+        # so this runs first, unless a worker ends just now. Then that handler raises in here, and
+        # what is done here is done again.
         while True:
             try:
                 self._take(signum)
@@ -74,9 +92,24 @@ class Stop:
         # The step that is under way goes on although its loader's workers were stopped. A function
         # replaces PyTorch's, not SIG_DFL: Python reports a signal that has arrived and has no
         # function to handle it any more as an error.
-        handler = signal.getsignal(signal.SIGCHLD)
-        if getattr(handler, "__module__", "").startswith("torch."):
+        if _is_of_torch(signal.getsignal(signal.SIGCHLD)):
             signal.signal(signal.SIGCHLD, _expected)
+
+
+_HANDLE = cast("FunctionType", Stop._handle)
+
+
+def _is_of_torch(handler: object) -> bool:
+    return str(getattr(handler, "__module__", "")).startswith("torch.")
+
+
+def _is_within(frame: FrameType | None, function: FunctionType) -> bool:
+    """Whether a frame is of a function, or of what it has called."""
+    while frame is not None:
+        if frame.f_code is function.__code__:
+            return True
+        frame = frame.f_back
+    return False
 
 
 def _expected(_signum: int, _frame: FrameType | None) -> None:

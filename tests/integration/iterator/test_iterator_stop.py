@@ -192,15 +192,26 @@ if pid:
     assert program.generations() == ["00000001"]
 
 
-@pytest.mark.parametrize("when", ["with it", "while it is handled", "after it"])
-def test_workers_of_a_loader_may_end_at_any_moment_of_a_stop(start: Start, when: str) -> None:
+@pytest.mark.parametrize(
+    ("began", "when"),
+    [
+        ("before the loop", "with it"),
+        ("before the loop", "after it"),
+        ("within it", "while it is handled"),
+        ("within it", "after it"),
+    ],
+)
+def test_workers_of_a_loader_may_end_at_any_moment_of_a_stop(
+    start: Start, when: str, began: str
+) -> None:
     """Python runs handlers by number; PyTorch's for a worker that ended raises."""
     program = start(
         f"""
 def failed(signum, frame):
     raise RuntimeError("DataLoader worker is killed by signal: Terminated.")
 failed.__module__ = "torch.utils.data._utils.signal_handling"
-signal.signal(signal.SIGCHLD, failed)
+if {began!r} == "before the loop":
+    signal.signal(signal.SIGCHLD, failed)
 
 when, look, workers = {when!r}, signal.getsignal, [1, 2]
 def look_and_lose_a_worker(number):
@@ -211,6 +222,8 @@ def look_and_lose_a_worker(number):
     return found
 
 for i in EvaIterator(range(3), checkpoint=save):
+    if {began!r} == "within it":
+        signal.signal(signal.SIGCHLD, failed)
     if when == "while it is handled":
         signal.getsignal = look_and_lose_a_worker
     both = {{signal.SIGTERM, signal.SIGCHLD}}
