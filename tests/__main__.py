@@ -1,7 +1,7 @@
 """Runs the tests: those that compute, and beside them those that mostly wait.
 
-What takes long is left out, unless it alone is asked for (`--long`). What needs root is left out of
-both, unless it alone is asked for, long or not (`--root`).
+Tests that take long are left out, unless they alone are asked for (`--long`). Tests that need root
+are left out of both, unless they alone are asked for, long or not (`--root`).
 
 The output of the former is shown as it comes, that of the latter when they are over. Each part ends
 with pytest's closing line, and both lines are repeated at the end, with the tests that failed.

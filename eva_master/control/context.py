@@ -73,7 +73,7 @@ class FailureMemory:
 
 @dataclass(slots=True)
 class StandstillMemory:
-    """What is remembered of machines that stand still; a restart of the master forgets it.
+    """Memory of machines that stand still; a restart of the master forgets it.
 
     Attributes:
         heard: When the agent last told for how long a task run that runs has run.

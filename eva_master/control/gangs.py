@@ -136,7 +136,7 @@ def _origins(job: Job) -> tuple[RunId, ...]:
 def begin(
     context: Context, job: Job, members: Sequence[RunId], stored: Mapping[RunId, tuple[int, ...]]
 ) -> dict[RunId, Origin]:
-    """What each member of the attempt begins from, see `origins`.
+    """Origin of each member of the attempt, see `origins`.
 
     A job that does an ended one again begins from that one's checkpoint while it has none.
     """

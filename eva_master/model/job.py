@@ -36,7 +36,7 @@ class Stragglers(StrEnum):
 
 
 class OnFailure(StrEnum):
-    """What an array does about a task that failed for good."""
+    """Reaction of an array to a task that failed for good."""
 
     STOP = "stop"
     """The array fails with it: its other tasks are stopped. Jobs other than arrays have this."""
@@ -412,7 +412,7 @@ class JobSpec:
         return () if self.retry is None else self.retry.origins_of(index)
 
     def of_tasks(self, tasks: tuple[TaskSpec, ...]) -> JobSpec:
-        """The same with other tasks, each under its place in the list."""
+        """This job with other tasks, each under its place in the list."""
         return replace(self, tasks=tasks, retry=None)
 
     @property

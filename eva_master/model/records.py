@@ -94,7 +94,7 @@ class Progress:
         return Progress(self.steps, self.total_steps, self.metrics, rate, self.at_ms, self.first)
 
     def resumed(self) -> Progress:
-        """The same at the start of an attempt, of which nothing was measured yet."""
+        """This progress at the start of an attempt, of which nothing was measured yet."""
         return Progress(self.steps, self.total_steps, self.metrics, at_ms=self.at_ms)
 
     def heard(self, at: Millis, earlier: Progress) -> Progress:

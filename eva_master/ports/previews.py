@@ -1,4 +1,4 @@
-"""What would become of a job that is not submitted."""
+"""Outlook of a job that is not submitted."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Where = InstanceId | int
 
 @dataclass(frozen=True, slots=True)
 class Foreseen:
-    """What would become of a job that is not submitted.
+    """Outlook of a job that is not submitted.
 
     Attributes:
         snapshot: The cluster once it is.
@@ -61,14 +61,14 @@ class JobPreview(Protocol):
 
     @property
     def question(self) -> Snapshot | None:
-        """What the policy would be asked; `None` if no plan is needed."""
+        """Snapshot that the policy would be asked about; `None` if no plan is needed."""
         ...
 
     @property
     def memory(self) -> PolicyMemory | None:
-        """What the policy remembers of earlier rounds."""
+        """Memory that the policy has of earlier rounds."""
         ...
 
     def foreseen(self, plan: Plan | None) -> Foreseen:
-        """What would become of the job, once the policy has answered; takes time."""
+        """Outlook of the job, once the policy has answered; takes time."""
         ...

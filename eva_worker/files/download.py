@@ -284,7 +284,7 @@ class Fetcher:
 
     def _cached(self, name: str) -> Path:
         owner, _, digest = name.rpartition("/")
-        # What one user has uploaded is nothing that another one's list may name.
+        # Files that one user has uploaded are nothing that another one's list may name.
         return self._cache / (f"of-{owner}" if owner else "") / digest[:2] / digest
 
     def _lay_out(self, manifest: str, entries: Collection[FileEntry], target: Path) -> None:

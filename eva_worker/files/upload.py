@@ -161,7 +161,7 @@ class Uploader:
 
     @property
     def not_stored(self) -> str:
-        """What the user was told of what is not stored, in short; empty if nothing was."""
+        """Notice to the user of what is not stored, in short; empty if there was none."""
         first = next(iter(self._notices), "")
         more = len(self._notices) - 1
         return f"{first[:_LONGEST_NOTICE]}; its log tells of {more} more" if more > 0 else first

@@ -102,7 +102,7 @@ class Runtime(Protocol):
 
     @property
     def confinement(self) -> str:
-        """What keeps tasks from what is none of their business, for users."""
+        """Means that keep tasks from what is none of their business, for users."""
         ...
 
     async def prepare(self, image: Image, tell: Tell) -> str:

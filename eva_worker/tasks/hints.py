@@ -1,4 +1,4 @@
-"""What the end of a failed task's log tells of a cause that its own words do not name."""
+"""Causes that a failed task's own words do not name, by the end of its log."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _BASH = re.compile(
     r"|\btrap: (?:ERR|DEBUG|RETURN): bad trap$",
     re.MULTILINE,
 )
-"""What dash and the sh of BusyBox say of bash's language."""
+"""Complaints of dash and the sh of BusyBox about bash's language."""
 _LINE_ENDINGS = re.compile(
     r"\^M: bad interpreter"
     r"|\\r['\u2019]: (?:command not found|No such file)"
@@ -26,11 +26,11 @@ _LINE_ENDINGS = re.compile(
     r"|numeric argument required)"
     r"|[Ii]llegal option -o? ?\w*\r"
 )
-"""What shells and `env` say of a script whose lines end in carriage returns."""
+"""Complaints of shells and `env` about a script whose lines end in carriage returns."""
 
 
 def hint(tail: str) -> str:
-    """What to do about a failure.
+    """Advice on a failure.
 
     Args:
         tail: The end of the task's log.

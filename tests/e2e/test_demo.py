@@ -196,7 +196,7 @@ def test_an_interrupted_demo_leaves_nothing_behind(
 
 
 def commands() -> tuple[list[str], list[str]]:
-    """What the last line says to type in two terminals."""
+    """Commands that the last line says to type in two terminals."""
     told = re.fullmatch(r"Next: (.*), and in another terminal (.*)", next_steps())
     assert told
     return shlex.split(told[1]), shlex.split(told[2])

@@ -59,7 +59,7 @@ def previewed(state: State, spec: JobSpec, now: Millis, settings: Settings) -> J
 
 
 def hypothetical(state: State, spec: JobSpec, now: Millis, settings: Settings) -> Snapshot:
-    """What the policy would be asked."""
+    """Snapshot that the policy would be asked about."""
     question = previewed(state, spec, now, settings).question
     assert question is not None
     return question

@@ -61,7 +61,7 @@ _DENIED = frozenset(
 )
 
 _UNSIGNED = frozenset({"AuthFailure", "RequestExpired", "SignatureDoesNotMatch"})
-"""What a request is refused with whose signature is dated by a wrong clock, or wrong otherwise."""
+"""Codes of refusals of a request whose signature is dated by a wrong clock, or wrong otherwise."""
 
 _TERMINATED = "IdempotentInstanceTerminated"
 

@@ -48,7 +48,7 @@ class Sighting:
     reclaimed: bool = False
 
     def dated(self, carried: Callable[[int], Millis]) -> Sighting:
-        """The same with its times carried over from one clock to another."""
+        """This sighting with its times carried over from one clock to another."""
         ended_ms = None if self.ended_ms is None else carried(self.ended_ms)
         return replace(self, launched_ms=carried(self.launched_ms), ended_ms=ended_ms)
 

@@ -188,7 +188,7 @@ def found(
 
 
 def _complaint(reference: str, job: JobId | Several | None) -> tuple[str, str] | None:
-    """What is wrong with a reference to a job, and what to do; `None` if it stands for one job."""
+    """Problem with a reference to a job, and what to do; `None` if it stands for one job."""
     if isinstance(job, Several):
         return (
             f"{reference!r} is the name of several active jobs of yours: {job}",

@@ -1,4 +1,4 @@
-"""What follows a failure, in job files: `on_failure`, `retry_on`, `fail_on`."""
+"""Consequences of a failure, in job files: `on_failure`, `retry_on`, `fail_on`."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from eva_master.model.job import ASKS_FOR_RETRY, OnFailure
 
 
 def on_failure_of(job: JobFile) -> OnFailure:
-    """What a job does about a task that failed for good: what its file says, of an array."""
+    """Reaction of a job to a task that failed for good: for an array, the one in its file."""
     if job.kind != "array":
         return OnFailure.STOP
     return OnFailure.CAUTIOUS if job.on_failure is None else OnFailure(job.on_failure)
 
 
 def problems(document: Document, job: JobFile) -> Iterator[Problem]:
-    """What is wrong between keys that are right one by one."""
+    """Problems between keys that are right one by one."""
     if job.on_failure is not None and job.kind == "gang":
         message = "all tasks of a gang run or none does, so none goes on without one that failed"
         yield document.problem(("on_failure",), message, "write `kind: array`, or remove it")

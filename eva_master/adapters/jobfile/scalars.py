@@ -286,7 +286,7 @@ def environment_problems(
     tasks: Sequence[tuple[Path, Mapping[str, str]]],
     envs: Mapping[str, str],
 ) -> Iterator[Problem]:
-    """What is too large of the variables of tasks, before these are made.
+    """Problems with variables of tasks that are too large, before the tasks are made.
 
     Args:
         document: The job file.

@@ -23,7 +23,7 @@ DOCUMENT = "clock"
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _MILLION = 1_000_000
 _SLEEP_MS = 1_000
-"""What is less is no sleep, and no difference that anybody has to know of."""
+"""A shorter time is no sleep, and no difference that users have to know of."""
 
 log = structlog.get_logger(__name__)
 
@@ -87,7 +87,7 @@ class LoopClock:
         """Compare the clocks with each other; for the loop's thread only.
 
         Returns:
-            What happened since the look before; `None` if all went on alike.
+            Changes since the look before; `None` if all went on alike.
         """
         clocks = self._read()
         seen = self.wall.seen(self._time.ahead_ms(clocks), self._time.at(clocks))
@@ -109,7 +109,7 @@ class LoopClock:
         return ClocksMoved(seen, slept_ms)
 
     def document(self) -> dict[str, int | str]:
-        """What is to be journalled with everything that happens now; for one thread only."""
+        """Readings to be journalled with everything that happens now; for one thread only."""
         self._time = self._time.noted(self.now())
         return self._time.to_json()
 

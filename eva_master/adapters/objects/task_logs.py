@@ -1,4 +1,4 @@
-"""What the object store has of the logs of tasks."""
+"""Listings of the logs of tasks in the object store."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class StoredLogs:
         """
         listing = self._next.get(run)
         if listing is None:
-            # Whoever asks while one is under way shares the next one, which has all up to now.
+            # A caller that asks while one is under way shares the next, which has all up to now.
             listing = asyncio.create_task(self._list(run, self._present.get(run)))
             # A failure is that of whoever still waits, if anybody does.
             listing.add_done_callback(lambda it: it.cancelled() or it.exception())

@@ -91,7 +91,7 @@ class Scanned(NamedTuple):
 
 @dataclass(slots=True)
 class _Walk:
-    """What was found so far below a root.
+    """Findings so far below a root.
 
     Attributes:
         root: The root, without links.

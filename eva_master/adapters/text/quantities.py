@@ -250,7 +250,7 @@ def _plain_number(value: object) -> Decimal | None:
 
 
 def _cut(value: object) -> str:
-    """What a user wrote, as it is quoted in a message."""
+    """Value that a user wrote, as it is quoted in a message."""
     return (
         repr(value)
         if len(str(value)) <= _LONGEST_QUOTED

@@ -198,7 +198,7 @@ def problems_of(
 def _key_hint(
     model: type[BaseModel], path: Path, advice: Callable[[Path], str], listed: set[Path]
 ) -> str:
-    """What to write instead of an unknown key. The known keys are listed once."""
+    """Advice on what to write instead of an unknown key. The known keys are listed once."""
     known = sorted(_keys_at(model, path[:-1]))
     # Keys of other tools are no slips, however much they are like one of ours.
     if hint := advice(path) or suggestion(str(path[-1]), known):

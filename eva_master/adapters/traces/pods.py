@@ -25,7 +25,7 @@ _LARGEST_NUMBER = 10**12
 
 @dataclass(frozen=True, slots=True)
 class Pods:
-    """What can be run of a pod list.
+    """Pods of a pod list that can be run.
 
     Attributes:
         shapes: Demands and durations of pods, in their order.

@@ -16,7 +16,7 @@ from eva_master.adapters.text.yamlfile import dotted, invalid, wording
 from eva_master.model.errors import InvalidTrace, Problem
 
 _MOST_BYTES = 2 << 30
-"""Of a file as it is when it is unpacked."""
+"""Size of a file as it is when it is unpacked."""
 _MOST_PROBLEMS = 20
 """Number of problems shown: a file of the wrong kind has one in each row."""
 

@@ -32,7 +32,7 @@ class Writer(Protocol):
     """Gets the log of one task."""
 
     def begin(self, attempt: LogAttempt) -> None:
-        """What follows is of another attempt."""
+        """Output from here on is of another attempt."""
 
     def write(self, data: bytes) -> None:
         """Take the next bytes of it."""

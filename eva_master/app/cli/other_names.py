@@ -1,4 +1,4 @@
-"""What commands of other tools are called here, and slips of the pen."""
+"""Names that commands of other tools have here, and slips of the pen."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ _ALIKE = 0.6
 
 
 def advice(word: str, commands: Sequence[str]) -> str:
-    """What to write in place of a command that there is not; empty if nothing is known.
+    """Advice on what to write in place of an unknown command; empty if nothing is known.
 
     Args:
         word: What was written.

@@ -67,7 +67,7 @@ def _watched() -> _Output | None:
 
 
 def _give_up(output: _Output, error: OSError) -> None:
-    # What is left goes nowhere, so that no second error follows at the end.
+    # Output that is left goes nowhere, so that no second error follows at the end.
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, output.fileno())
     os.close(nowhere)

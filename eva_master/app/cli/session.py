@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
 _PIPE_COLUMNS = 1_000_000
-"""Of a file or pipe, in which no line is wrapped."""
+"""Width of a file or pipe, in which no line is wrapped."""
 
 
 @dataclass

@@ -26,7 +26,7 @@ ASKED_ABOVE = 100 * 1000 * 1000
 _NAMED = 5
 """Names in a line."""
 _BEFORE, _AFTER = r"(?:^|[\s\"'`=(:;|&<>{]|/)", r"(?=$|[\s\"'`;|&)/<>:,}])"
-"""What stands around a path in a command."""
+"""Text around a path in a command."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +115,7 @@ def can_ask() -> bool:
 
 
 def told(directory: Path, left_out: Sequence[LeftOut]) -> str:
-    """What Eva leaves out of a directory by itself, in a line."""
+    """Line about the files that Eva leaves out of a directory by itself."""
     shown = ", ".join(it.path for it in sorted(left_out, key=_secrets_first)[:_NAMED])
     if len(left_out) > _NAMED:
         shown += f" and {len(left_out) - _NAMED:,} more"

@@ -122,7 +122,7 @@ class Display:
             self._tell(f"{job.id}: {state}, {self._after_failure(job)}: {plain(job.reason)}")
 
     def _after_failure(self, job: Job) -> str:
-        """What follows a failure while the job runs on."""
+        """Consequence of a failure while the job runs on."""
         before, failed = self._failed.get(job.id, 0), job_tasks.counted(job).get("failed", 0)
         self._failed[job.id] = max(before, failed)
         if failed <= before:

@@ -1,4 +1,4 @@
-"""What an experiment came to, in sentences."""
+"""Results of an experiment, in sentences."""
 
 from __future__ import annotations
 

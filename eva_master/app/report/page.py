@@ -186,7 +186,7 @@ def _notes(summary: Summary) -> str:
 
 
 def _results(summary: Summary) -> str:
-    """What the experiment came to, in a list."""
+    """Results of the experiment, in a list."""
     said = verdict(summary)
     if not said:
         return ""

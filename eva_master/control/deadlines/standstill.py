@@ -17,7 +17,7 @@ from eva_master.model.states import RunState
 from eva_master.model.values import replace
 
 _WORTH_NOTING_MS = 5_000
-"""What is less may be the way of a report."""
+"""A shorter time may be the way of a report."""
 _ANSWER_MS = 10_000
 """How long an agent is given to answer before its job counts as having run all the time."""
 _PATIENCE_MS = 60_000

@@ -1,1 +1,1 @@
-"""What failures lead to: which of them end the retries, and what becomes of arrays."""
+"""Consequences of failures: which of them end the retries, and what becomes of arrays."""

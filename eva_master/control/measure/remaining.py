@@ -394,7 +394,7 @@ def _outlook(state: Records, run: TaskRun, measured: _Measured | None, now: Mill
 
 
 def _shown(outlook: Outlook) -> Outlook:
-    """What users see of an outlook: no figures that are but a guess by jobs that differ widely."""
+    """Outlook for users: no figures that are but a guess by jobs that differ widely."""
     if outlook.estimated and outlook.estimate is not None and outlook.estimate.vague:
         return Outlook(estimate=outlook.estimate)
     return outlook

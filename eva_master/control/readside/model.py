@@ -176,7 +176,7 @@ class ClusterModel:
     dags: PersistentMap[JobId, Dag]
     """Those of the jobs that are stages of one and have not ended."""
     recents: Mapping[str, Recent]
-    """What the rounds of each partition leave to the next one."""
+    """State that the rounds of each partition leave to the next one."""
     previews: Callable[[ClusterModel, JobSpec, Millis], JobPreview]
     """Follows the submission of a job."""
 

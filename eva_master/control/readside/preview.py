@@ -1,4 +1,4 @@
-"""What the submission of a job would lead to: the same snapshot, stages and lines, on a copy."""
+"""Outcome of a job's submission: the same snapshot, stages and lines, on a copy."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class JobPreview:
 
     @property
     def memory(self) -> PolicyMemory | None:
-        """What the policy remembers of earlier rounds."""
+        """Memory that the policy has of earlier rounds."""
         if self._home.default:
             return self._records.memory
         return self._records.memories.get(self.partition)
@@ -128,7 +128,7 @@ class JobPreview:
         self._records = _placed(self._records, self._joined, self._now)
 
     def foreseen(self, plan: Plan | None) -> Foreseen:
-        """What would become of the job.
+        """Outlook of the job.
 
         Args:
             plan: The policy's answer; `None` if it was not asked.

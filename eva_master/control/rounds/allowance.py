@@ -60,7 +60,7 @@ class Allowance:
 
 
 def allowance(state: Records, sums: Sums, partition: Partition, now: Millis) -> Allowance:
-    """What a partition has at present.
+    """Allowance of a partition at present.
 
     Args:
         state: The records.

@@ -71,16 +71,16 @@ class Cycle:
         self._shown: frozenset[JobId] = frozenset()
         """Jobs that stand in lines already, and that policies see for the first time."""
         self._asked: Asked | None = None
-        """What the policy was asked last."""
+        """Question that the policy was asked last."""
         self._refused: dict[Occasion, Millis] = {}
         """Occasions on which the policy found no place for who seemed to fit, with the time."""
         self._withheld: dict[JobId, Millis] = {}
         """Jobs that limits kept from starting, with the time: no room is kept for them."""
         self._tenants = TenantLimits(self._state, context.settings.tenancy, partition)
         self._prices: tuple[tuple[object, object], OnDemandPrices] | None = None
-        """What tasks are worth on demand, and what that was made of."""
+        """Worth of tasks on demand, and what that was made of."""
         self._dear: frozenset[OfferingId] = frozenset()
-        """What the last plan was to buy though it is too dear."""
+        """Offerings that the last plan was to buy though they are too dear."""
         self._judged: frozenset[RunId] = frozenset()
         """The task runs that plan was about."""
 
@@ -169,7 +169,7 @@ class Cycle:
         )
 
     def recent(self) -> Recent:
-        """What the rounds so far leave to the next one."""
+        """State that the rounds so far leave to the next one."""
         context, admitted = self._context, None if self._asked is None else self._asked.admitted
         return Recent(
             refused=frozenset(self._refused),
@@ -255,7 +255,7 @@ class Cycle:
         return views.common, ours, coming, taken, self._quota_use()
 
     def _quota_use(self) -> object:
-        """What decides whether those who were kept back by a quota may begin."""
+        """Use that decides whether tasks that were kept back by a quota may begin."""
         admitted = None if self._asked is None else self._asked.admitted
         return None if admitted is None or not admitted.holds else self._tenants.use()
 

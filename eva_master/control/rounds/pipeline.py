@@ -36,7 +36,7 @@ _NO_GATE = BootGate(Boots(), frozenset(), Millis(0))
 
 @dataclass(frozen=True, slots=True)
 class Recent:
-    """What earlier rounds of a partition leave to the next one; a restart forgets it.
+    """State that earlier rounds of a partition leave to the next one; a restart forgets it.
 
     Attributes:
         refused: Occasions on which the policy found no place for tasks that seemed to fit.
@@ -63,7 +63,7 @@ class Recent:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a policy was asked.
+    """Question that a policy was asked.
 
     Attributes:
         shown: The snapshot that it plans with.
@@ -80,7 +80,7 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What becomes of a plan.
+    """Outcome of a plan.
 
     Attributes:
         plan: What is left of it before it is checked against the present.
@@ -141,7 +141,7 @@ class Pipeline:
         self._tenants = TenantLimits(state, settings.tenancy, partition)
 
     def ask(self, whole: Snapshot) -> Asked:
-        """What the policy is shown.
+        """Question for the policy.
 
         Args:
             whole: The cluster.
@@ -169,7 +169,7 @@ class Pipeline:
         taken: Collection[RunId] = (),
         ordered: Collection[InstanceId] = (),
     ) -> Answer:
-        """What becomes of the policy's plan.
+        """Outcome of the policy's plan.
 
         Args:
             asked: What the policy was asked.
@@ -213,7 +213,7 @@ class Pipeline:
         )
 
     def _part(self, whole: Snapshot) -> Snapshot:
-        """What of the cluster is the partition's."""
+        """Part of the cluster that is the partition's."""
         return part_of(whole, self._partition, self._settings.partitions, self._sums)
 
     def _price_limit(self, now: Snapshot) -> PriceLimit:
@@ -250,7 +250,7 @@ def _decision(
     present: Snapshot,
     ordered: Collection[InstanceId],
 ) -> tuple[Plan, Decision, frozenset[OfferingId]]:
-    """What of a plan can be carried out, and what is too dear without the rest of it."""
+    """Part of a plan that can be carried out, and what is too dear without the rest of it."""
     dropped, dear = dict[RunId, None](), frozenset[OfferingId]()
     while True:
         decision = reconciled(as_it_is, plan, ordered)

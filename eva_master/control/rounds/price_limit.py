@@ -30,7 +30,7 @@ _NAMED = 3
 
 @dataclass(frozen=True, slots=True)
 class Masked:
-    """What a policy gets to see of a snapshot.
+    """Part of a snapshot that a policy gets to see.
 
     Attributes:
         snapshot: To be planned with.
@@ -175,7 +175,7 @@ class PriceLimit:
 
 
 class _Worths:
-    """What the task runs of a snapshot are worth, and what may be paid for them."""
+    """Worth of the task runs of a snapshot, and what may be paid for them."""
 
     def __init__(self, limit: PriceLimit, now: Snapshot) -> None:
         self._wall = limit.wall
@@ -195,17 +195,17 @@ class _Worths:
         return self.of_job[run.job] if self.jobs[run.job].kind is JobKind.GANG else [run]
 
     def reservation(self, run: RunView) -> Reservation:
-        """What a task run is worth on demand."""
+        """Worth of a task run on demand."""
         if run.id not in self._known:
             self._known |= self._prices.of_job(self.jobs[run.job], self.of_job[run.job])
         return self._known[run.id]
 
     def value(self, run: RunView, offering: Offering) -> int:
-        """What it is worth on an offering, in micro-dollars per hour."""
+        """Worth of a task run on an offering, in micro-dollars per hour."""
         return value_on(self.reservation(run), offering)
 
     def allowed(self, run: RunView, offering: Offering, *, hasty: bool = True) -> int:
-        """What may be paid for it there, in millionths of micro-dollars per hour.
+        """Price that may be paid for a task run there, in millionths of micro-dollars per hour.
 
         Args:
             run: The task run.
@@ -309,7 +309,7 @@ class _Check:
         self._dear: set[OfferingId] = set()
 
     def outcome(self) -> tuple[Plan, frozenset[OfferingId]]:
-        """What is left of the plan, and what was too dear."""
+        """Rest of the plan, and the offerings that were too dear."""
         kept = units(self._plan, self._now)
         while True:
             dear = self._too_dear(kept)
@@ -360,7 +360,7 @@ class _Check:
         return found
 
     def _tasks(self, kept: Sequence[Unit]) -> defaultdict[int, list[RunView]]:
-        """Who is to be on each new instance."""
+        """Task runs that are to be on each new instance."""
         found: defaultdict[int, list[RunView]] = defaultdict(list)
         for unit in kept:
             for entry in unit.entries:
@@ -385,7 +385,7 @@ class _Check:
         return found
 
     def _for_pool(self, pool: Pool, offering: Offering) -> int | None:
-        """What may be paid for a member of a pool beside those who are placed on it.
+        """Price that may be paid for a member of a pool beside the task runs placed on it.
 
         It is bought for those who wait in its lines, or for as many tasks like these as the
         operator has it hold. `None` for any price: nobody waits for it, so the operator has it.

@@ -34,7 +34,7 @@ class TenantLimits:
         self._budgets = tenancy.budgets
 
     def admitted(self, seen: Snapshot, before: Collection[RunId]) -> Admitted | None:
-        """What the policy gets to see: without those who wait beyond their tenant's quota.
+        """Snapshot for the policy: without the tasks that wait beyond their tenant's quota.
 
         Args:
             seen: The partition.

@@ -23,9 +23,9 @@ class Dependencies:
         self._followers: dict[JobId, dict[JobId, None]] = {}
         """Of each job that has not ended, those that wait for it."""
         self._unmet: dict[JobId, Ended] = {}
-        """Of a job that waits, the first that did not succeed and had to."""
+        """First job that did not succeed and had to, by the job that waits for it."""
         self._only_ended: dict[JobId, frozenset[JobId]] = {}
-        """Of a job that waits, those that only have to end; a job without any is left out."""
+        """Jobs that only have to end, by the job that waits for them; no entry without any."""
         self._decided: dict[JobId, None] = {}
 
     def __contains__(self, job: JobId) -> bool:

@@ -116,7 +116,7 @@ class WallClock:
     set_by_ms: int = 0
 
     def of(self, at_ms: int) -> Millis:
-        """What the wall clock shows at a moment of the loop's time."""
+        """Time that the wall clock shows at a moment of the loop's time."""
         return Millis(at_ms + self.ahead_ms)
 
     def loop_ms(self, wall_ms: int) -> Millis:
@@ -124,7 +124,7 @@ class WallClock:
         return Millis(wall_ms - self.ahead_ms)
 
     def seen(self, ahead_ms: int, now: Millis) -> WallClock:
-        """The same after another look; it is this very value unless the wall clock was set."""
+        """This clock after another look; it is this very value unless the wall clock was set."""
         moved = ahead_ms - self.ahead_ms
         return self if abs(moved) < _JITTER_MS else WallClock(ahead_ms, now, moved)
 

@@ -1,4 +1,4 @@
-"""What tasks are worth at on-demand prices, whatever the cloud refuses at present."""
+"""Worth of tasks at on-demand prices, whatever the cloud refuses at present."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class OnDemandPrices:
 
 
 def value_on(reservation: Reservation, offering: Offering) -> int:
-    """What a task is worth on an offering's family, in micro-dollars per hour.
+    """Worth of a task on an offering's family, in micro-dollars per hour.
 
     That is its reservation price; on a family on which it is faster, so many times as much.
     """

@@ -216,7 +216,7 @@ class _Stated:
         self.members = [*members, *((it.key, it.offering) for it in fresh)]
 
     def pools(self, backlog: str, rule: str, slots: int) -> tuple[Pool, ...]:
-        """Those that have members; with what waits, and the rule on transient ones, in words.
+        """Pools that have members; with the backlog, and the rule on transient ones, in words.
 
         Args:
             backlog: What waits.

@@ -22,7 +22,7 @@ _ROOTS = ("storage/outputs", "checkpoints", "work")
 
 @dataclass(slots=True)
 class Outputs:
-    """What is to be stored.
+    """Outputs that are to be stored.
 
     Attributes:
         files: By name below ``outputs``: the file, by its path in the attempt's directory.
@@ -101,7 +101,7 @@ def _listing(home: Directory, path: str) -> Listing:
 
 
 def _resolved(home: Directory, place: str, target: str) -> tuple[str | None, os.stat_result | None]:
-    """What a link leads to: its real path in the attempt's directory, and its status.
+    """Target of a link: its real path in the attempt's directory, and its status.
 
     Returns:
         No path for what lies outside the task's directories, no status for what does not exist.

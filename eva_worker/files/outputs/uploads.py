@@ -25,8 +25,8 @@ _REMEMBER_S = 1.0
 class OutputUploads:
     """Stores outputs that are new or have changed, and removes those that the program removes.
 
-    What an earlier attempt has stored stays, since the next one begins with no outputs, unless a
-    file of this one takes its place.
+    A file that an earlier attempt has stored stays, since the next one begins with no outputs,
+    unless a file of this one takes its place.
 
     Args:
         objects: The store.

@@ -26,7 +26,7 @@ _MOST_NS = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """What a copy holds.
+    """Contents of a copy.
 
     Attributes:
         files: Path, mode, digest and size of each file.

@@ -38,7 +38,7 @@ async def restore(
         target: ``$EVA_CHECKPOINT_DIR``. Plain files of an earlier try are replaced.
 
     Returns:
-        What was restored.
+        Origin of what was restored.
 
     Raises:
         Missing, Corrupt, StoreUnavailable, BadOrder: The download failed.
@@ -76,7 +76,7 @@ async def restore_earlier(objects: Objects, run: str, members: int, target: Path
         target: ``$EVA_CHECKPOINT_DIR``.
 
     Returns:
-        What was restored. Copies are counted anew.
+        Origin of what was restored. Copies are counted anew.
 
     Raises:
         Missing, Corrupt, StoreUnavailable, BadOrder: The download failed.

@@ -119,7 +119,7 @@ class PlainUploads:
         self._stored = ""
 
     def remembered(self) -> dict[str, Any]:
-        """What the next agent must know."""
+        """State that the next agent must know."""
         return {
             "kept": self.kept,
             "number": self._number,

@@ -377,7 +377,7 @@ def main() -> None:
 
 
 def _seen(top: str, kept: Iterable[str]) -> str:
-    """What is seen of something that is hidden, besides what is kept; empty for nothing."""
+    """Path of what is seen of something hidden, besides what is kept; empty for nothing."""
     if not os.path.isdir(top):  # noqa: PTH112
         # A file is hidden by the null device, or with the directory that it is in.
         return top if os.path.exists(top) and not os.path.samefile(top, "/dev/null") else ""  # noqa: PTH110, PTH121

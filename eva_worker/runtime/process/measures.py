@@ -133,7 +133,7 @@ def _programs(hidden: Sequence[str]) -> list[str]:
 def _inherited(hidden: Sequence[str]) -> list[str]:
     """Directories below /tmp that tasks find where each has a /tmp of its own.
 
-    What a user who tries things out has there is beside the state.
+    A user who tries things out has them there beside the state.
     """
     named = (os.environ.get(name, "").split(os.pathsep) for name in _PLACES)
     beside = map(os.path.dirname, hidden)
@@ -143,7 +143,7 @@ def _inherited(hidden: Sequence[str]) -> list[str]:
 
 
 def _below(places: Iterable[str], tops: Sequence[str]) -> list[str]:
-    """Those of some places that exist and lie below one of others; relative ones are left out."""
+    """Places that exist and lie below one of the tops; relative ones are left out."""
     above = [f"{os.path.realpath(top)}/" for top in tops]
     found = {os.path.realpath(place) for place in places if place.startswith("/")}
     return sorted(

@@ -24,7 +24,7 @@ HOME = Path(confinement.__file__).parent
 
 
 def confined_run(how: str, code: str, *arguments: object) -> str:
-    """What code says that runs in a process of its own, beside the module `confinement`."""
+    """Output of code that runs in a process of its own, beside the module `confinement`."""
     begin = f"import os, sys; sys.path.insert(0, {str(HOME)!r}); import confinement\n"
     done = subprocess.run(
         [sys.executable, "-c", begin + code, how, *map(str, arguments)],
@@ -75,7 +75,7 @@ async def test_compilers_have_room(confined: Bench) -> None:
 
 
 async def test_names_are_short_enough_for_sockets(confined: Bench) -> None:
-    """Those of Ray have 70 bytes below the directory, and a socket's name has at most 107."""
+    """Names of Ray's sockets take 70 bytes below the directory, and a name has at most 107."""
     ended = await confined.run(
         f"{PYTHON} -c 'import os, socket, tempfile as t;"
         ' socket.socket(socket.AF_UNIX).bind(os.path.join(t.gettempdir(), "s" * 70))\''

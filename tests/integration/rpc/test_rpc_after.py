@@ -101,7 +101,7 @@ async def test_a_name_that_several_active_jobs_have_is_refused_with_their_ids(
     # The only active one is meant, though one that ended is newer; and ids tell them apart.
     await scripted.jobs.Submit(submission("train", "one", "prep-1"))
     assert scripted.loop.commands[-1].spec.depends_on == ("one-4", "prep-1")
-    # What was just submitted is known by its id, whatever else has its name.
+    # A job that was just submitted is known by its id, whatever else has its name.
     await scripted.jobs.Submit(submission("train", "prep", after_ids={"prep": "prep-2"}))
     assert scripted.loop.commands[-1].spec.depends_on == ("prep-2",)
 

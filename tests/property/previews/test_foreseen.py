@@ -108,7 +108,7 @@ def _place(state: State, name: InstanceId) -> object:
 
 
 def foreseen(cluster: Cluster, spec: JobSpec) -> tuple[str, Seen]:
-    """The same as `eva plan` has it, and the job's id."""
+    """Outlook of the job as `eva plan` has it, and the job's id."""
     model = cluster.machine.published()
     preview = model.preview(spec, Millis(cluster.now + 1_000))
     plan = None
@@ -245,7 +245,7 @@ def _foreseen_as_it_comes(policy: Policy, rules: Settings, nodes: int, data: st.
 
 
 def _compared(cluster: Cluster, before: list[JobSpec], spec: JobSpec) -> None:
-    """What is foreseen of a job, beside what then happens."""
+    """Outlook of a job, beside what then happens."""
     for old in before:
         cluster.settle(cluster.handle(JobSubmitted(old.name, old)))
     told, (places, waits) = foreseen(cluster, spec)

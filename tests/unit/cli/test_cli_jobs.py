@@ -432,7 +432,7 @@ def test_a_name_that_several_jobs_have_holds_up_no_other(
     assert "a-2, a-1" in result.stderr
     assert [call.request.to_change for call in api.of("Get")] == [True, True]
     assert [call.request.job for call in api.of("Get")] == ["a", "bert"]
-    # What is changed is named by its id, so that a repeated call means the same job.
+    # A job to be changed is named by its id, so that a repeated call means the same job.
     assert {call.request.job for call in api.of(method)} <= {"bert-1"}
 
 

@@ -15,7 +15,7 @@ from eva_worker.link.identity import Credentials, Identity
 
 HOUR_S = 3_600.0
 ISSUED = datetime(2027, 1, 15, 8, tzinfo=UTC)
-# Of a life of 24 hours: it is valid from 12 hours before, and renewed after half of its life.
+# Credentials of 24 hours: valid from 12 hours before, and renewed after half of their life.
 HELD = Credentials(b"", b"", b"", ISSUED + timedelta(hours=12), ISSUED + timedelta(hours=24))
 
 

@@ -206,7 +206,7 @@ MODULE = "ModuleNotFoundError: No module named 'nope'"
         (127, "its log ends: bash: line 1: trian: command not found"),
         (1, f'its log ends: File "a.py", line 3, in <module> | import nope | {MODULE}'),
         (1, f"out of memory; its log ends: {MODULE}"),
-        (1, "its log ends: ImportError: cannot import name 'x' from 'y' (/work/y.py)"),
+        (1, "its log ends: ImportError: cannot import name 'x' from 'y' (/home/me/y.py)"),
         (1, f"its log ends: {MODULE} | E0000 launch: worker 0 failed"),
         (2, "its log ends: python: can't open file '/w/trian.py': [Errno 2] No such file or dir"),
         (1, "its log ends: /usr/bin/python: No module named trian"),

@@ -1,4 +1,4 @@
-"""What EC2 dates, in the master's time, whatever the clocks of its machine say."""
+"""Dates of EC2 in the master's time, whatever the clocks of its machine say."""
 
 from __future__ import annotations
 

@@ -191,7 +191,7 @@ def test_a_master_that_restarts_goes_on_with_the_same_tasks(tmp_path: Path) -> N
     assert [run.id for run in again.members(NEW)] == ["job-2/4", "job-2/17"]
     assert again.jobs[NEW].spec.retry == cluster.retried()
     assert again.active_load.tasks == 2
-    # What the control loop has forgotten is retried as well.
+    # A job that the control loop has forgotten is retried as well.
     assert failed is not None
     assert retry_of(failed.job, failed.runs, failed=True) == cluster.retried()
 

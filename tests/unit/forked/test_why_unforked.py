@@ -25,7 +25,7 @@ NODE = replace(FAST, purchase=Purchase.OWNED, zone=NODE_ZONE)
 
 
 def told(cluster: Cluster, job: str = "job-1") -> str:
-    """What is said of a job's forks."""
+    """Words about a job's forks."""
     return cluster.machine.published().unforked(JobId(job), Millis(cluster.now))
 
 

@@ -124,7 +124,7 @@ def test_time_on_a_slow_family_counts_as_standalone_time() -> None:
 
 
 def beside_each_other(cluster: Cluster) -> list[int]:
-    """What two tasks took that ran for 1,000 s each, half of it beside each other."""
+    """Times that two tasks took that ran for 1,000 s each, half of it beside each other."""
     cluster.start(W, name="a")
     cluster.start(W, name="b", at=500_000, beside=RunId("a-1/0"))
     exited(cluster, "a-1/0", at=1_000_000)

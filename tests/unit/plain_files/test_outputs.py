@@ -41,7 +41,7 @@ class Attempt:
         self.uploader = self.agent()
 
     def agent(self) -> Uploader:
-        """What stores its files: the first agent, or the next one."""
+        """Uploader of its files, of the first agent or of the next one."""
         self.uploader = Uploader(
             self.objects,
             TaskKey("job-1/0", self.number),

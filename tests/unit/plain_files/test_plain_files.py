@@ -54,7 +54,7 @@ class Attempt:
         self.uploader = self.agent()
 
     def agent(self) -> Uploader:
-        """What stores its files: the first agent, or the next one."""
+        """Uploader of its files, of the first agent or of the next one."""
         self.uploader = Uploader(
             self.objects,
             self.key,
@@ -88,7 +88,7 @@ class Attempt:
         aside.rename(place)
 
     def tree(self) -> dict[str, str | None]:
-        """What is there: the text of files, the target of links, `None` for directories."""
+        """Contents: the text of files, the target of links, `None` for directories."""
         found: dict[str, str | None] = {}
         for path in sorted(self.directory.rglob("*")):
             name = str(path.relative_to(self.directory))

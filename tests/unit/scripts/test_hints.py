@@ -1,4 +1,4 @@
-"""What a failed task's log says, as real shells word it, and the hint that its reason gets."""
+"""Words of a failed task's log, from real shells, and the hint that its reason gets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an experiment came to, in a sentence, and a page that fits."""
+"""Results of an experiment, in a sentence, and a page that fits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the command says when the master's settings are not there, or the token's file is empty."""
+"""Messages when the master's settings are not there, or the token's file is empty."""
 
 from __future__ import annotations
 

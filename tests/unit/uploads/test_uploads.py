@@ -1,4 +1,4 @@
-"""What `eva submit` sends of a working directory, what it asks first, and what it refuses."""
+"""Uploads of `eva submit`: what it sends of a working directory, asks first, and refuses."""
 
 from __future__ import annotations
 

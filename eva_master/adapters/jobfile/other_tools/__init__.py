@@ -1,4 +1,4 @@
-"""What job files of other tools call things, and what Eva has in place of it."""
+"""Names of things in job files of other tools, and what Eva has in place of these things."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ _UNDER_RESOURCES: Mapping[str, str] = {
 
 
 def advice(path: Path) -> str:
-    """What Eva has in place of a key of another tool's job file; empty if nothing is known.
+    """Eva's counterpart of a key of another tool's job file; empty if nothing is known.
 
     Args:
         path: Of the key, which job files do not have.

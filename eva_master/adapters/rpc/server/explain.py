@@ -194,7 +194,7 @@ def _short_of_forks(model: ReadModel, record: JobRecord, now: Millis) -> str:
 
 
 def _purchases(model: ReadModel, record: JobRecord) -> Iterator[str]:
-    """What is unusual about the instances that a job's tasks are on, or are about to be on."""
+    """Unusual facts about the instances that a job's tasks are on, or are about to be on."""
     if record.job.state in TERMINAL_JOB:
         return
     places = dict.fromkeys(it for run in record.runs for it in (run.instance, run.target) if it)

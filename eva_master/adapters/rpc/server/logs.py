@@ -61,7 +61,7 @@ class _Source:
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """What is wanted of a log.
+    """Part of a log that is wanted.
 
     Attributes:
         tail: So many last lines of what there is; `None` for all.
@@ -141,7 +141,7 @@ class LogReader:
             await _next_change(changes)
 
     def about(self, attempt: int) -> pb.LogAttempt:
-        """What is on record of an attempt, and of the one before it."""
+        """Facts on record of an attempt, and of the one before it."""
         message = pb.LogAttempt(number=attempt)
         if (run := self._record) is None:
             return message
@@ -164,7 +164,7 @@ class LogReader:
         return start
 
     async def _present(self) -> AsyncIterator[LogPiece]:
-        """What there is from the position on."""
+        """Pieces that there are from the position on."""
         source = self._source(await self._gateway.model())
         async for piece in self._stored():
             yield piece

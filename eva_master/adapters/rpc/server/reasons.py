@@ -70,7 +70,7 @@ def fleet(record: Round, machines: Mapping[Family, Machines]) -> pb.FleetOutlook
 
 
 def billed(offering: Offering | None) -> int | None:
-    """What is billed for a spot instance, in micro-dollars per hour; of others the price is."""
+    """Price billed for a spot instance, in micro-dollars per hour; `None` for others."""
     spot = offering is not None and offering.purchase is Purchase.SPOT
     return offering.price if offering is not None and spot else None
 

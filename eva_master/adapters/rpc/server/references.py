@@ -1,4 +1,4 @@
-"""What users call a job: its id, or its name.
+"""Names by which users call a job: its id, or its name.
 
 The id comes first. A name stands for the caller's newest active job of that name, else for the
 newest one. Where a job is to be changed, or waited for, a name that several active jobs have is
@@ -126,7 +126,7 @@ class PredecessorFinder:
         }
 
     def spec_of(self, job: JobId) -> JobSpec | None:
-        """What a job that was found is; `None` if it is still to come."""
+        """Spec of a job that was found; `None` if it is still to come."""
         known = self._model.jobs.get(job)
         if known is not None:
             return known.spec

@@ -517,7 +517,7 @@ def instance_cost(record: Instance, account: InstanceAccount) -> pb.InstanceCost
 
 
 def plan(foreseen: Foreseen, alone: int) -> pb.PlanResponse:
-    """What would become of a job that is not submitted.
+    """Outlook of a job that is not submitted.
 
     Args:
         foreseen: The whole of it.

@@ -83,7 +83,7 @@ class Listing:
 
 
 def told_of(left_out: Counter[str], total: int, what: str) -> str:
-    """What was left out of a list, for people: how many of how many, and why."""
+    """Note for users on what was left out of a list: how many of how many, and why."""
     reasons = ", ".join(f"{why} {count:,}" for why, count in sorted(left_out.items()))
     return f"left out {left_out.total():,} of {total:,} {what}: {reasons}"
 
@@ -142,6 +142,6 @@ def owner_of(user: str) -> str:
 
 
 def workload_of(word: str, form: str) -> str:
-    """What a job runs, by its name in the list; by the list's form if it has none."""
+    """Workload of a job, by its name in the list; by the list's form if it has none."""
     name = "".join(it for it in word.strip() if it.isprintable())[:_LONGEST_NAME]
     return name if not is_nothing(name) else form

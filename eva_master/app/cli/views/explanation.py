@@ -351,7 +351,7 @@ def _tasks(message: Job, hosted: Iterable[Hosting], now_ms: int) -> Iterator[str
 
 
 def _task(task: Task, *, known: bool) -> str:
-    """What to say after a task's name; `known` if reasons of its place are told elsewhere."""
+    """Words after a task's name; `known` if reasons of its place are told elsewhere."""
     if task.replica:
         place = f" on {task.instance}" if task.instance else ""
         told = f"is an extra run and {is_in(task.state)}{place}"

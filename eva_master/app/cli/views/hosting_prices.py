@@ -1,4 +1,4 @@
-"""What instances cost: of a spot instance what is billed, and that with interruptions."""
+"""Prices of instances: of a spot instance the one that is billed, and that with interruptions."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ def costs(message: Hosting) -> str:
 
 
 def billed(message: Hosting) -> int:
-    """What is billed for an instance, in micro-dollars per hour."""
+    """Price billed for an instance, in micro-dollars per hour."""
     known = message.HasField("billed_micro_usd_per_hour")
     return message.billed_micro_usd_per_hour if known else message.price_micro_usd_per_hour
 
 
 def expected(instance: Instance) -> str:
-    """What plans take an instance to cost."""
+    """Price that plans take an instance to have."""
     known = instance.HasField("expected_micro_usd_per_hour")
     return price(
         instance.expected_micro_usd_per_hour if known else instance.price_micro_usd_per_hour
@@ -38,7 +38,7 @@ def expected(instance: Instance) -> str:
 
 
 def standing(types: Sequence[str]) -> list[str]:
-    """What is bought to stay, be a task on it or not."""
+    """Instances that are bought to stay, be a task on them or not."""
     return [
         f"{count(number, 'new instance')} of {name} would be bought for a pool, and stay"
         for name, number in Counter(types).items()

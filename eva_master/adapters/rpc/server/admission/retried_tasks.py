@@ -15,7 +15,7 @@ _MOST_ORIGINS = 8
 
 
 def retry_of(job: Job, runs: Iterable[TaskRun], *, failed: bool) -> Retry:
-    """What a job does that does an ended one again.
+    """Tasks of an ended job that a new job does again.
 
     Tasks that had succeeded begin anew; all others go on from their checkpoints. The members of a
     gang are done again together. Forks begin anew, since the steps of their job are counted anew.

@@ -1,4 +1,4 @@
-"""What users should know of the storage and the devices that their jobs name."""
+"""Notes for users on the storage and the devices that their jobs name."""
 
 from __future__ import annotations
 
