@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shlex
 
 import pytest
 import yaml
@@ -48,7 +49,7 @@ def test_the_second_run_of_a_late_task_wins(make_cluster: Clusters) -> None:
         settings={"policy": {"name": "no_packing"}}, catalog={"types": BOX, "only": ["e2e"]}
     )
     released = cluster.home / "released"
-    wait = f"while [ ! -e {released} ]; do sleep 0.1; done"
+    wait = f"while [ ! -e {shlex.quote(str(released))} ]; do sleep 0.1; done"
     busy = _submit(cluster, "busy", run=wait)
     until(lambda: cluster.task(busy).state == "running", "the other job runs")
     job = _submit(

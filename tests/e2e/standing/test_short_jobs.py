@@ -87,7 +87,7 @@ class Short:
         """What tasks wrote down so far, all or one kind."""
         file = self._record / "events"
         lines = file.read_text().splitlines() if file.exists() else []
-        split = (line.split() for line in lines)
+        split = (line.split(maxsplit=2) for line in lines)
         found = [Event(kind, int(index), host.partition("@")[0]) for kind, index, host in split]
         return [it for it in found if kind in ("", it.kind)]
 
