@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import importlib.util
 import os
@@ -170,7 +171,19 @@ def iterator_agent() -> Iterator[RecordingAgent]:
 
 
 @pytest.fixture(scope="session")
-def docker_engine() -> Iterator[str]:
-    """URL of a Docker engine of this test run's own, which has `dockerd.IMAGE`."""
+def _shared_engine() -> Iterator[str]:
     with dockerd.running() as url:
         yield url
+
+
+@pytest.fixture
+def docker_engine(_shared_engine: str) -> Iterator[str]:
+    """URL of a Docker engine of this test run's own, which has `dockerd.IMAGE` and no container."""
+    yield _shared_engine
+    import docker
+
+    with contextlib.closing(docker.DockerClient(base_url=_shared_engine)) as client:
+        for container in client.containers.list(all=True):
+            # An agent that ended just now may be removing it.
+            with contextlib.suppress(docker.errors.APIError):
+                container.remove(force=True)
