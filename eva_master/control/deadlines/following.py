@@ -13,7 +13,8 @@ from eva_master.control.deadlines.choosing import (
     what_is_expected,
 )
 from eva_master.control.deadlines.slack import Slack, has_a_choice, slack, slack_alone_ms
-from eva_master.control.state.records import crew
+from eva_master.control.settings import Settings
+from eva_master.control.state.records import PlanningRecords, crew
 from eva_master.model.arithmetic.loop_time import WallClock
 from eva_master.model.catalog import Purchase
 from eva_master.model.ids import MILLION, Millis
@@ -145,6 +146,27 @@ class _Found(NamedTuple):
     buys: Buys
     look_ms: int | None = None
     wait_ms: int | None = None
+
+
+def at_submission(state: PlanningRecords, job: Job, now: Millis, settings: Settings) -> Buys:
+    """What is bought for a job that is submitted now, while no part of it has a place.
+
+    A job with time to lose may still choose to wait for spot instances that are away, which the
+    table of the control loop decides; until then it buys what any job does.
+    """
+    spec = job.spec
+    if job.waits or not has_a_choice(state, job):
+        return Buys.ANY
+    if spec.deadline is None:
+        return Buys.SPOT if spec.spot_wait_ms else Buys.ANY
+    if now >= spec.deadline.due_ms(job.submitted_ms, state.wall):
+        return Buys.ANY
+    stands = slack(state, job, now, settings)
+    if stands is None:
+        return Buys.ON_DEMAND
+    if stands.slack_ms <= 0:
+        return Buys.STAYS
+    return Buys.ON_DEMAND if stands.slack_ms <= _SHORTEST_MS else Buys.ANY
 
 
 def _patient(context: Context, job: Job) -> _Found:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
 
+from eva_master.control.deadlines.following import at_submission
 from eva_master.control.measure import remaining
 from eva_master.control.planning import partitioning, scope, tenants
 from eva_master.control.planning.snapshot_builder import snapshot
@@ -74,6 +75,8 @@ class JobPreview:
         self.partition = self._home.name
         self._recent = model.recents.get(self.partition, Recent())
         self._records = _with(model, record)
+        if (buys := at_submission(self._records, record, now, self._settings)) is not record.buys:
+            self._records = _with(model, replace(record, buys=buys, buys_ms=now))
         self._waits = record.waits
         self._joined: dict[RunId, InstanceId] = {}
         if not record.waits:

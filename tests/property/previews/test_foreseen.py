@@ -14,7 +14,7 @@ from eva_master.control.machine import Machine
 from eva_master.control.settings import Limits, Settings
 from eva_master.control.state.store import State
 from eva_master.model.actions import Action, RequestPlan
-from eva_master.model.catalog import Catalog, InstanceType, Offering, Purchase
+from eva_master.model.catalog import Catalog, InstanceType, Offering, Purchase, spot_family
 from eva_master.model.events import (
     InstanceUp,
     JobSubmitted,
@@ -30,7 +30,7 @@ from eva_master.model.fleet.partitions import (
     ShortJobs,
 )
 from eva_master.model.ids import Family, InstanceId, Millis, Price
-from eva_master.model.job import JobKind, JobSpec, Latency
+from eva_master.model.job import Deadline, JobKind, JobSpec, Latency
 from eva_master.model.planning.quotas import Tenancy
 from eva_master.model.planning.suspension import Preemption
 from eva_master.model.resources import Resources
@@ -228,6 +228,40 @@ def test_a_preview_keeps_to_quotas_and_budgets(name: str, data: st.DataObject) -
     cluster.register(*rules.nodes)
     before = [spec(f"old{number}") for number in range(data.draw(st.integers(0, 3)))]
     _compared(cluster, before, spec("new"))
+
+
+SPOT = Offering(
+    InstanceType("spot.1", spot_family(SMALL.type.family), SMALL.type.capacity),
+    Price(SMALL.price // 3),
+    purchase=Purchase.SPOT,
+)
+
+
+@pytest.mark.parametrize("away", [False, True], ids=["spot there", "spot away"])
+@pytest.mark.parametrize("name", ["eva", "no_packing", "stratus"])
+@pytest.mark.parametrize(
+    ("minutes", "more"),
+    [
+        (10, {"spot_wait_ms": 600_000}),
+        (10, {}),
+        (None, {"deadline": Deadline(within_ms=36_000_000)}),
+        (600, {"deadline": Deadline(within_ms=36_000_000)}),
+        (600, {"deadline": Deadline(within_ms=60_000)}),
+    ],
+    ids=["waits", "free", "unknown", "no time", "too late"],
+)
+def test_a_preview_buys_on_the_market_of_the_submission(
+    minutes: int | None, more: dict[str, object], name: str, away: bool
+) -> None:
+    kind = policies()[name]
+    spot = replace(SPOT, unavailable_until=Millis(10**9)) if away else SPOT
+    cluster = Cluster((SMALL, spot), kind.build(kind.config()), Settings(round_gap_ms=0))
+    cluster.settle(cluster.machine.recover(Millis(0)))
+    made = job("new", 1, minutes=minutes or 1, **more)
+    need = made.tasks[0].demand[0][1]
+    families = tuple(sorted((it.type.family, need) for it in (SMALL, spot)))
+    made = replace(made, tasks=(replace(made.tasks[0], demand=families),))
+    _compared(cluster, [], replace(made, duration_ms=None) if minutes is None else made)
 
 
 def _foreseen_as_it_comes(policy: Policy, rules: Settings, nodes: int, data: st.DataObject) -> None:
