@@ -141,17 +141,28 @@ def what_is_expected(context: Context, job: Job) -> Outlook:
 
     It changes slowly, and tables that are made of it take long: so it is as of the last hour.
     """
-    usable = _usable(context.state, job)
-    spot = [it for it in usable if it.purchase is Purchase.SPOT]
-    others = [it.price for it in usable if it.purchase is not Purchase.SPOT]
-    cheapest = min(others, default=0)
-    price_ppm = MILLION * min(it.price for it in spot) // max(1, cheapest) if spot else MILLION
-    pools = tuple(dict.fromkeys(map(pool_of, spot)))
+    pools, price_ppm = _spot_market(context.state, job)
     until, known = context.deadlines.outlooks.get(pools, (0, None))
     if known is None or context.now >= until:
         known = outlook(context.state.market.pools, pools, price_ppm)
         context.deadlines.outlooks[pools] = Millis(context.now + MILLIS_PER_HOUR), known
     return known
+
+
+def expected_afresh(state: PlanningRecords, job: Job) -> Outlook:
+    """Like `what_is_expected`, worked out anew."""
+    pools, price_ppm = _spot_market(state, job)
+    return outlook(state.market.pools, pools, price_ppm)
+
+
+def _spot_market(state: PlanningRecords, job: Job) -> tuple[tuple[Pool, ...], int]:
+    """The spot pools that a job may use, and their least price against the least on demand."""
+    usable = _usable(state, job)
+    spot = [it for it in usable if it.purchase is Purchase.SPOT]
+    others = [it.price for it in usable if it.purchase is not Purchase.SPOT]
+    cheapest = min(others, default=0)
+    price_ppm = MILLION * min(it.price for it in spot) // max(1, cheapest) if spot else MILLION
+    return tuple(dict.fromkeys(map(pool_of, spot))), price_ppm
 
 
 def _usable(state: PlanningRecords, job: Job) -> list[Offering]:

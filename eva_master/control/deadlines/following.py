@@ -7,6 +7,7 @@ from typing import NamedTuple
 from eva_master.control.alarms import Alarm
 from eva_master.control.context import Context
 from eva_master.control.deadlines.choosing import (
+    expected_afresh,
     has_room,
     is_crowded,
     situation_of,
@@ -22,6 +23,7 @@ from eva_master.model.planning.spot_choice import SpotChoice
 from eva_master.model.records import Job, Outcome
 from eva_master.model.states import Buys, JobState, RunState
 from eva_master.model.values import replace
+from eva_master.packing.deadlines.choice import Chooser
 from eva_master.packing.deadlines.table import UNKNOWN, Choice
 
 _LATE_EXIT_CODE = 124
@@ -151,8 +153,7 @@ class _Found(NamedTuple):
 def at_submission(state: PlanningRecords, job: Job, now: Millis, settings: Settings) -> Buys:
     """What is bought for a job that is submitted now, while no part of it has a place.
 
-    A job with time to lose may still choose to wait for spot instances that are away, which the
-    table of the control loop decides; until then it buys what any job does.
+    Room that is free on demand, and pools that are crowded, are left aside.
     """
     spec = job.spec
     if job.waits or not has_a_choice(state, job):
@@ -166,7 +167,14 @@ def at_submission(state: PlanningRecords, job: Job, now: Millis, settings: Setti
         return Buys.ON_DEMAND
     if stands.slack_ms <= 0:
         return Buys.STAYS
-    return Buys.ON_DEMAND if stands.slack_ms <= _SHORTEST_MS else Buys.ANY
+    if stands.slack_ms <= _SHORTEST_MS:
+        return Buys.ON_DEMAND
+    rule, learned = settings.spot_choice, settings.spot_choice is SpotChoice.LEARNED
+    expected = expected_afresh(state, job) if learned else UNKNOWN
+    choice = Chooser().choose(rule, expected, situation_of(state, job, stands, now))
+    if choice is Choice.WAIT:
+        return Buys.SPOT
+    return Buys.ON_DEMAND if choice is Choice.ON_DEMAND and not learned else Buys.ANY
 
 
 def _patient(context: Context, job: Job) -> _Found:

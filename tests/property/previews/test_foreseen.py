@@ -32,6 +32,7 @@ from eva_master.model.fleet.partitions import (
 from eva_master.model.ids import Family, InstanceId, Millis, Price
 from eva_master.model.job import Deadline, JobKind, JobSpec, Latency
 from eva_master.model.planning.quotas import Tenancy
+from eva_master.model.planning.spot_choice import SpotChoice
 from eva_master.model.planning.suspension import Preemption
 from eva_master.model.resources import Resources
 from eva_master.packing.parts.splitter import Splitter
@@ -238,7 +239,13 @@ SPOT = Offering(
 
 
 @pytest.mark.parametrize("away", [False, True], ids=["spot there", "spot away"])
-@pytest.mark.parametrize("name", ["eva", "no_packing", "stratus"])
+@pytest.mark.parametrize(
+    ("name", "rule"),
+    [
+        *((it, SpotChoice.LEARNED) for it in ("eva", "no_packing", "stratus")),
+        *(("eva", it) for it in SpotChoice if it is not SpotChoice.LEARNED),
+    ],
+)
 @pytest.mark.parametrize(
     ("minutes", "more"),
     [
@@ -247,15 +254,17 @@ SPOT = Offering(
         (None, {"deadline": Deadline(within_ms=36_000_000)}),
         (600, {"deadline": Deadline(within_ms=36_000_000)}),
         (600, {"deadline": Deadline(within_ms=60_000)}),
+        (10, {"deadline": Deadline(within_ms=36_000_000)}),
     ],
-    ids=["waits", "free", "unknown", "no time", "too late"],
+    ids=["waits", "free", "unknown", "no time", "too late", "time to lose"],
 )
 def test_a_preview_buys_on_the_market_of_the_submission(
-    minutes: int | None, more: dict[str, object], name: str, away: bool
+    minutes: int | None, more: dict[str, object], name: str, rule: SpotChoice, away: bool
 ) -> None:
     kind = policies()[name]
     spot = replace(SPOT, unavailable_until=Millis(10**9)) if away else SPOT
-    cluster = Cluster((SMALL, spot), kind.build(kind.config()), Settings(round_gap_ms=0))
+    rules = Settings(round_gap_ms=0, spot_choice=rule)
+    cluster = Cluster((SMALL, spot), kind.build(kind.config()), rules)
     cluster.settle(cluster.machine.recover(Millis(0)))
     made = job("new", 1, minutes=minutes or 1, **more)
     need = made.tasks[0].demand[0][1]
