@@ -151,7 +151,7 @@ class _Found(NamedTuple):
 
 
 def at_submission(state: PlanningRecords, job: Job, now: Millis, settings: Settings) -> Buys:
-    """What is bought for a job that is submitted now, while no part of it has a place.
+    """Market for a job that is submitted now, while no part of it has a place.
 
     Room that is free on demand, and pools that are crowded, are left aside.
     """
