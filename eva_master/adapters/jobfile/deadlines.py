@@ -1,10 +1,13 @@
-"""When a job is to be done, in job files: `deadline`."""
+"""When a job is to be done, and for how long it may run: `deadline`, `max_duration`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from fractions import Fraction
 
-from eva_master.adapters.jobfile.schema import JobFile
+from eva_master.adapters.jobfile import elastic
+from eva_master.adapters.jobfile.schema import ElasticSection, JobFile
+from eva_master.adapters.text.quantities import write_duration
 from eva_master.adapters.text.yamlfile import Document
 from eva_master.model.errors import Problem
 from eva_master.model.job import Deadline
@@ -18,6 +21,7 @@ def problems(document: Document, job: JobFile) -> Iterator[Problem]:
     if job.deadline is None and job.deadline_miss == "fail":
         hint = "write a `deadline`, or remove it"
         yield document.problem(("deadline_miss",), "the job has no deadline to miss", hint)
+    yield from _limit_problems(document, job)
     said = job.deadline
     if said is None:
         return
@@ -36,3 +40,53 @@ def deadline_of(job: JobFile) -> Deadline | None:
         return None
     at_ms = None if said.at is None else round(said.at.timestamp() * 1_000)
     return Deadline(at_ms, said.within, fails=job.deadline_miss == "fail")
+
+
+def _limit_problems(document: Document, job: JobFile) -> Iterator[Problem]:
+    """Refuse a `max_duration` that the stated `duration` exceeds wherever the job runs."""
+    if job.duration is None or job.max_duration is None:
+        return
+    least_ms, why = _least_ms(job, job.duration)
+    if least_ms <= job.max_duration:
+        return
+    shown, limit = write_duration(least_ms), write_duration(job.max_duration)
+    yield document.problem(
+        ("max_duration",),
+        f"the job would be failed after {limit}, and it takes {shown} at least{why}",
+        f"write {shown} or more; or correct `duration`, or leave it out",
+    )
+
+
+def _least_ms(job: JobFile, duration_ms: int) -> tuple[int, str]:
+    """How long a job runs at least if its stated duration is right, and why, for its user.
+
+    The duration is that of one task alone on the family that sets its reservation price. Where
+    rates are stated by family, that may be the slowest one, and the job may run on the fastest.
+    """
+    faster, rounds, why = Fraction(1), 1, ""
+    if isinstance(job.throughput, dict) and job.throughput:
+        rates = [Fraction(rate) for rate in job.throughput.values()]
+        faster *= max(rates) / min(rates)
+    if isinstance(job.tasks, ElasticSection):
+        faster *= _speed_up(job.tasks)
+    elif job.kind == "array":
+        tasks = len(job.tasks) if isinstance(job.tasks, list) else elastic.most_of(job)
+        rounds = -(-tasks // min(tasks, job.concurrency or tasks))
+        if rounds > 1:
+            why = (
+                f": `max_duration` counts the whole array, {tasks:,} tasks with a `concurrency` of"
+                f" {job.concurrency:,}"
+            )
+    faster *= job.forks
+    return int(duration_ms * rounds / faster), why
+
+
+def _speed_up(sizes: ElasticSection) -> Fraction:
+    """How much faster than one task by itself an elastic gang may be at most."""
+    at_most = Fraction(sizes.most)
+    for stated in (sizes.throughput, sizes.throughput_apart):
+        if stated:
+            members = min(stated)
+            gain = Fraction(max(stated.values())) / Fraction(stated[members])
+            at_most = max(at_most, members * gain)
+    return at_most

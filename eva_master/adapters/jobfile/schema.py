@@ -450,7 +450,8 @@ class JobFile(_Section):
         default=[], description="Exit codes, likewise, that are never followed by another attempt."
     )
     max_duration: PositiveDuration | None = Field(
-        default=None, description="Running time after which the job is failed."
+        default=None,
+        description="Running time after which the job is failed; an array's from its first start.",
     )
     priority: Annotated[Count, Field(ge=0, le=1_000_000)] = Field(
         default=0, description="Larger is more urgent."
