@@ -1,0 +1,117 @@
+"""What a world may cost: each task alone, on the cheapest type that it may have then."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tests.worlds.oracles.waiting import Task, Waits
+from tests.worlds.records import HOUR_MS, Attempt, Finding, Launch, Story, objection
+from tests.worlds.running import ENDING_MS, START_MS, STOP_MS
+from tests.worlds.world import Job, Kind
+
+MOST = 1.05
+_SPOT = 0.4
+"""Of the price on demand: what worlds say of the spot market."""
+
+
+def costs(story: Story, waits: Waits) -> Iterator[Finding]:
+    """The whole costs at most a twentieth more than each task alone, with a boot each."""
+    if story.pools:
+        return
+    bound = apart(story, waits)
+    if story.cost() > MOST * bound + 1e-9:
+        yield objection(
+            story,
+            "cost",
+            f"${story.cost():.4f} is {story.cost() / bound:.3f} times what each task alone costs"
+            f" (${bound:.4f})"
+            if bound
+            else f"${story.cost():.4f} though nothing was to be paid",
+        )
+
+
+def apart(story: Story, waits: Waits) -> float:
+    """What each task alone would cost, in dollars."""
+    return sum(_alone(story, waits, task) for task in waits.tasks)
+
+
+def _alone(story: Story, waits: Waits, task: Task) -> float:
+    attempts = waits.attempts(task)
+    if not attempts:
+        return 0.0
+    first = min(attempts, key=lambda it: it.from_ms)
+    options = list(_options(story, task.job, story.launches[first.instance]))
+    if not options:
+        return 0.0
+    job, minimum = task.job, story.world.minimum_s
+    ended = all(it.to_ms is not None for it in attempts)
+
+    def cost(kind: Kind, price: float) -> float:
+        seconds = job.work_s(task.index) / job.speeds.get(kind.family, 1.0)
+        if not any(_well(it) for it in attempts):
+            # What was cancelled, or has not ended, counts for as long as it was there.
+            seconds = sum((it.to_ms or story.end_ms) - it.from_ms for it in attempts) / 1000
+            seconds /= max(1, task.members)
+        elif job.elastic:
+            held = sum((it.to_ms or story.end_ms) - it.from_ms for it in attempts) / 1000
+            seconds = max(seconds, held)
+        return price * max(seconds + kind.boot_s, minimum) / 3600
+
+    members = 1 if job.elastic else job.size if not job.array else 1
+    kind, price = min(options, key=lambda it: cost(*it))
+    total = members * cost(kind, price)
+    boots = sum(
+        it.verb in ("suspend", "drain", "interrupt", "move", "restart")
+        and (it.subject == job.name or it.verb in ("drain", "interrupt", "restart"))
+        for it in story.orders
+    )
+    failures = sum(not _well(it) and not it.stopped for it in attempts)
+    total += (boots + failures) * members * price * max(kind.boot_s, minimum) / 3600
+    for attempt in attempts:
+        held = story.launches[attempt.instance]
+        total += held.price / 1e6 * (START_MS + STOP_MS + ENDING_MS) / HOUR_MS
+        total += price * _lost_ms(attempt, attempts) / HOUR_MS if ended else 0.0
+    extra = [it for it in story.of(job.name) if it.extra]
+    return total + sum(price * ((it.to_ms or 0) - it.from_ms) / HOUR_MS for it in extra)
+
+
+def _well(attempt: Attempt) -> bool:
+    return attempt.code == 0 and not attempt.stopped
+
+
+def _lost_ms(attempt: Attempt, attempts: list[Attempt]) -> float:
+    """The work of an attempt that the next one had to do again."""
+    later = [it for it in attempts if it.index == attempt.index and it.number > attempt.number]
+    if not later:
+        return 0.0
+    return max(0.0, attempt.done_ms - min(later, key=lambda it: it.number).resumed_ms)
+
+
+def _options(story: Story, job: Job, had: Launch) -> Iterator[tuple[Kind, float]]:
+    """The types that fit a job and that it could have, each with its price in dollars per hour."""
+    needs, spot = job.keys["resources"], job.keys.get("spot", "never")
+    market = "spot" in story.world.settings.get("local", {})
+    for kind in story.world.kinds:
+        fits = (
+            needs["cpus"] <= kind.cpus
+            and int(str(needs["memory"]).removesuffix("GiB")) <= kind.memory_gib
+            and needs.get("gpus", 0) <= kind.gpus
+        )
+        if not fits:
+            continue
+        at = had.asked_ms
+        there = [
+            it
+            for it in story.bought()
+            if it.kind.name == kind.name
+            and not it.spot
+            and it is not had
+            and it.asked_ms <= at
+            and (it.gone_ms is None or it.gone_ms >= at)
+        ]
+        if kind.limit is not None and len(there) >= kind.limit and had.kind.name != kind.name:
+            continue
+        if spot != "only":
+            yield kind, kind.price / 1e6
+        if had.spot or (market and spot == "only"):
+            yield kind, kind.price / 1e6 * _SPOT

@@ -1,0 +1,197 @@
+"""What holds of instances: given back and bought again, empty beside who waits, never used."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tests.worlds.oracles.waiting import Task, Waits, both, empties
+from tests.worlds.records import Finding, Launch, Story, objection
+
+_SLACK_MS = 2_000
+
+
+def bought_again(story: Story, waits: Waits) -> Iterator[Finding]:
+    """Nothing is given back and bought again within its boot while a task that fits it waits."""
+    for launch in story.bought():
+        ending = launch.ending_ms
+        if ending is None or launch.drained or launch.taken or launch.failed:
+            continue
+        again = next(
+            (
+                it
+                for it in story.bought()
+                if it.offering == launch.offering
+                and it.partition == launch.partition
+                and ending <= it.asked_ms <= ending + launch.kind.boot_s * 1000
+            ),
+            None,
+        )
+        if again is None:
+            continue
+        for task in waits.tasks:
+            if waits.fits(task, launch, ending) and waits.waits(task, ending, again.asked_ms):
+                yield objection(
+                    story,
+                    "bought-again",
+                    f"{launch.id} ({launch.offering}) is given back while {task.name} waits, and"
+                    f" {again.id} of the same offering is bought"
+                    f" {(again.asked_ms - ending) / 1000:.1f} s later, within its boot of"
+                    f" {launch.kind.boot_s} s; the reason given: {launch.why_gone!r}",
+                    ending,
+                    again.asked_ms,
+                )
+                break
+
+
+def beside_boot(story: Story, waits: Waits) -> Iterator[Finding]:
+    """Nothing is given back while a task waits for another of its offering that still boots."""
+    for launch in story.bought():
+        ending = launch.ending_ms
+        if ending is None or launch.ready_ms is None or launch.drained or launch.taken:
+            continue
+        for other in story.bought():
+            users = [it.job for it in story.on(other.id)[:1]]
+            task = next((it for it in waits.tasks if it.job.name in users), None)
+            if (
+                task is not None
+                and other.offering == launch.offering
+                and other.partition == launch.partition
+                and other.asked_ms < ending
+                and (other.ready_ms or 0) > ending + story.gap_ms + _SLACK_MS
+                and waits.fits(task, launch, ending)
+                and waits.waits(task, ending, ending + story.gap_ms)
+            ):
+                left = ((other.ready_ms or 0) - ending) / 1000
+                yield objection(
+                    story,
+                    "beside-boot",
+                    f"{launch.id} ({launch.offering}) is given back while {task.job.name} waits for"
+                    f" {other.id} of the same offering, which boots for another {left:.1f} s",
+                    ending,
+                )
+
+
+def idle(story: Story, waits: Waits) -> Iterator[Finding]:
+    """No task waits beside an empty instance that fits it for more than a round."""
+    room = {it.id: empties(story, it) for it in story.launches.values()}
+    limit = story.gap_ms + _SLACK_MS
+    for launch in story.launches.values():
+        if launch.pool and launch.kind.limit is None:
+            continue
+        for task in waits.tasks:
+            for start, end in both(room[launch.id], waits.spans(task)):
+                # A gang, quotas and spot_wait are looked at when the time is over.
+                at = start + limit
+                if (
+                    at < end
+                    and waits.fits(task, launch, at)
+                    and _whole(story, waits, task, room, at)
+                    and not _headed(story, waits, task, at)
+                    and not _kept(waits, task, launch, start, at)
+                ):
+                    yield objection(
+                        story,
+                        "idle",
+                        f"{task.name} waits while {launch.id} ({launch.kind.name}) is empty",
+                        start,
+                        end,
+                    )
+
+
+def _whole(
+    story: Story, waits: Waits, task: Task, room: dict[str, list[tuple[int, int]]], at: int
+) -> bool:
+    """Whether all members of a gang would find a place on what is empty."""
+    cpus, places = task.job.keys["resources"]["cpus"], 0
+    for launch in story.launches.values():
+        if any(a <= at < b for a, b in room[launch.id]) and waits.fits(task, launch, at):
+            places += launch.kind.cpus // cpus
+    return places >= task.members
+
+
+def _headed(story: Story, waits: Waits, task: Task, at: int) -> bool:
+    """Whether the task has a place on an instance that boots, where it then starts."""
+    after = [it for it in waits.attempts(task) if it.from_ms >= at]
+    first = min(after, key=lambda it: it.from_ms, default=None)
+    return (
+        first is not None
+        and story.launches[first.instance].asked_ms in range(1, at + 1)
+        and (story.launches[first.instance].ready_ms or 0) >= at
+    )
+
+
+def _kept(waits: Waits, task: Task, launch: Launch, start: int, at: int) -> bool:
+    """Whether it is kept for something more urgent, or a gang, which can use it."""
+    return any(
+        other is not task
+        and (other.job.priority > task.job.priority or other.members > task.members)
+        and other.job.priority >= task.job.priority
+        and any(a <= at < b for a, b in waits.spans(other))
+        and waits.fits(other, launch, at)
+        for other in waits.tasks
+    )
+
+
+def unused(story: Story, waits: Waits) -> Iterator[Finding]:
+    """Nothing is billed and never used."""
+    used = {it.instance for it in story.attempts}
+    for launch in story.bought():
+        if launch.id in used or launch.up_ms is None or launch.failed or launch.pool:
+            continue
+        end = launch.end_ms
+        if launch.drained or launch.taken or _excused(story, waits, launch.asked_ms, end):
+            continue
+        yield objection(
+            story,
+            "unused",
+            f"{launch.id} ({launch.offering}) is billed and never used",
+            launch.asked_ms,
+            end,
+        )
+
+
+def _excused(story: Story, waits: Waits, asked: int, end: int) -> bool:
+    """Whether something happened meanwhile that nobody could know when it was bought."""
+    if any(asked - _SLACK_MS <= it.at_ms <= end for it in story.orders):
+        return True
+    for attempt in story.attempts:
+        to = attempt.to_ms
+        if to is None or not asked <= to <= end + _SLACK_MS:
+            continue
+        if attempt.code != 0 or attempt.stopped or not _known(story, attempt.job):
+            return True
+    # A task that has waited since then went to an instance that had emptied meanwhile.
+    for task in waits.tasks:
+        for attempt in waits.attempts(task):
+            other = story.launches[attempt.instance]
+            if (
+                asked <= attempt.from_ms <= end + story.gap_ms + _SLACK_MS
+                and other.asked_ms < asked
+                and any(asked <= (it.to_ms or 0) <= attempt.from_ms for it in story.on(other.id))
+                and any(a <= asked + _SLACK_MS and b >= asked for a, b in waits.spans(task))
+            ):
+                return True
+    return False
+
+
+def _known(story: Story, name: str) -> bool:
+    """Whether it was stated right how long the tasks of a job take."""
+    job = story.world.job(name)
+    if len(set(job.seconds)) > 1 or job.failures or story.world.shared < 1:
+        return False
+    if "total_steps" in job.keys:
+        return True
+    stated = str(job.keys.get("duration", "0ms"))
+    mean = job.seconds[0] * 1000
+    return bool(job.speeds) or abs(float(stated.removesuffix("ms")) - mean) < 0.05 * mean
+
+
+def launches(story: Story, waits: Waits) -> Iterator[Finding]:
+    """There are at most as many launches as attempts, moves and failed boots."""
+    bought = list(story.bought())
+    failed = sum(1 for it in bought if it.failed or it.taken)
+    most = len(story.attempts) + failed + sum(it.verb == "move" for it in story.orders)
+    if len(bought) > most:
+        yield objection(
+            story, "launches", f"{len(bought)} launches for {len(story.attempts)} attempts"
+        )
