@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from eva_master.control import limits, waiting
 from eva_master.control.context import Context
-from eva_master.control.deadlines import slack
+from eva_master.control.deadlines import refusing
 from eva_master.control.forks import forking
 from eva_master.control.planning import arriving, gang_room, partitioning, tenancy_room
 from eva_master.model.actions import Reply
@@ -47,7 +47,7 @@ def submit(context: Context, event: JobSubmitted) -> None:
     if (unknown := waiting.refusal(context, spec, event.ended)) is not None:
         context.outbox.add(Reply(event.command, None, unknown, spec.owner))
         return
-    if (too_late := slack.refusal(state, spec, context.now, context.settings)) is not None:
+    if (too_late := refusing.refusal(state, spec, context.now, context.settings)) is not None:
         context.outbox.add(Reply(event.command, None, too_late, spec.owner))
         return
     number = state.count(jobs=1).jobs

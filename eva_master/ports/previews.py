@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from eva_master.model.catalog import Offering
+from eva_master.model.errors import EvaError
 from eva_master.model.ids import InstanceId, JobId, RunId
 from eva_master.model.planning.plan import Plan, PolicyMemory, Suspend
 from eva_master.model.planning.reasons import Reasons
@@ -57,6 +58,11 @@ class JobPreview(Protocol):
     @property
     def partition(self) -> str:
         """Where it would run; empty if the cluster is not divided."""
+        ...
+
+    @property
+    def refused(self) -> EvaError | None:
+        """Why its submission would be refused; `None` if it would not."""
         ...
 
     @property

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from eva_master.control.deadlines.slack import refusal
+from eva_master.control.deadlines.refusing import refusal
 from eva_master.control.measure.partition_sums import of_partitions
 from eva_master.control.planning import tenants
 from eva_master.control.settings import NEVER_MS, Settings

@@ -10,9 +10,7 @@ from eva_master.control.planning.snapshot_builder import checkpoint_ms, launch_m
 from eva_master.control.settings import Settings
 from eva_master.control.state.records import PlanningRecords, crew
 from eva_master.learning.delays import Delay
-from eva_master.model.arithmetic.durations import span
 from eva_master.model.catalog import Purchase, is_spot
-from eva_master.model.errors import InvalidJob
 from eva_master.model.ids import Family, Millis
 from eva_master.model.job import JobSpec, TaskSpec
 from eva_master.model.planning.estimate import LONGEST_MS
@@ -39,28 +37,6 @@ class Slack:
     slack_ms: int
     reserve_ms: int
     change_ms: int
-
-
-def refusal(
-    state: PlanningRecords, spec: JobSpec, now: Millis, settings: Settings
-) -> InvalidJob | None:
-    """Why a deadline cannot be kept, `None` if it can be as far as is known."""
-    if spec.deadline is None:
-        return None
-    left = spec.deadline.due_ms(now, state.wall) - now
-    if left <= 0:
-        return InvalidJob("the deadline has passed", hint="write a later one, or remove it")
-    takes = remaining.of_spec(state, spec, now).longest_ms
-    if takes is None:
-        return None
-    needs = takes + _start_ms(state, spec, spec.tasks, settings)
-    if left >= needs:
-        return None
-    minutes = -(-needs // 60_000)
-    return InvalidJob(
-        f"the deadline is in {span(left)}, and on demand the job takes {span(minutes * 60_000)}",
-        hint=f"write `deadline: {{within: {minutes}m}}` or a later one",
-    )
 
 
 def has_a_choice(state: PlanningRecords, job: Job) -> bool:

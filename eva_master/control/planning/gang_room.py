@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 
 from eva_master.control.context import Context
+from eva_master.control.settings import Settings
+from eva_master.control.state.records import Records
 from eva_master.model.catalog import Catalog, Purchase
 from eva_master.model.errors import Unplaceable
 from eva_master.model.fleet.partitions import Partition
@@ -28,7 +30,7 @@ def refusal(context: Context, spec: JobSpec, partition: Partition | None) -> Unp
     """
     if spec.kind is not JobKind.GANG:
         return None
-    catalog = _sold(context, partition)
+    catalog = sold(context.state, context.settings, partition)
     where = f"partition {partition.name}" if partition else "the cluster"
     for demand, count in Counter(it.demand for it in spec.tasks[: spec.least]).items():
         task = next(it for it in spec.tasks if it.demand == demand)
@@ -45,19 +47,24 @@ def refusal(context: Context, spec: JobSpec, partition: Partition | None) -> Unp
     return None
 
 
-def _sold(context: Context, partition: Partition | None) -> Catalog:
-    """What may be had: of owned nodes those that are the partition's."""
+def sold(state: Records, settings: Settings, partition: Partition | None) -> Catalog:
+    """Offerings that a partition may have: of owned nodes those that are its own.
+
+    Args:
+        state: With the catalog.
+        settings: With the nodes.
+        partition: Which; `None` if the cluster is not divided.
+    """
     if partition is None:
-        return context.state.catalog
-    partitions = context.settings.partitions
+        return state.catalog
     nodes = Counter(
         node.offering.id
-        for name, node in context.settings.nodes.items()
-        if partitions.of_node(name) is partition
+        for name, node in settings.nodes.items()
+        if settings.partitions.of_node(name) is partition
     )
     return tuple(
         replace(it, limit=nodes[it.id]) if it.purchase is Purchase.OWNED else it
-        for it in partition.sold(context.state.catalog)
+        for it in partition.sold(state.catalog)
     )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
 
 from eva_master.control.deadlines.following import at_submission
+from eva_master.control.deadlines.refusing import refusal
 from eva_master.control.measure import remaining
 from eva_master.control.planning import partitioning, scope, tenants
 from eva_master.control.planning.snapshot_builder import snapshot
@@ -64,6 +65,7 @@ class JobPreview:
     Attributes:
         job: The id that it would get.
         partition: Where it would run.
+        refused: Why the submission would be refused for its deadline; `None` if it would not.
         question: What the policy would be asked; `None` if no plan is needed.
     """
 
@@ -75,6 +77,7 @@ class JobPreview:
         self.partition = self._home.name
         self._recent = model.recents.get(self.partition, Recent())
         self._records = _with(model, record)
+        self.refused = refusal(self._records, record.spec, now, self._settings)
         if (buys := at_submission(self._records, record, now, self._settings)) is not record.buys:
             self._records = _with(model, replace(record, buys=buys, buys_ms=now))
         self._waits = record.waits

@@ -156,9 +156,14 @@ class JobsService(JobsServicer):
         operator = caller().role is Role.OPERATOR
         event = JobSubmitted(command, spec, ended, operator)
         reply = await self._gateway.command(event)
-        short = (await self._gateway.model()).partitions.home(spec.partition).short
-        doubts = () if short is None else short.doubts(spec)
-        notes = (*doubts, *notes_on(spec), *notes_on_storage(spec, shared=self._shared))
+        model = await self._gateway.model()
+        home = model.partitions.home(spec.partition)
+        doubts = () if home.short is None else home.short.doubts(spec)
+        notes = (
+            *doubts,
+            *notes_on(spec, home.sold(model.catalog)),
+            *notes_on_storage(spec, shared=self._shared),
+        )
         notes += notes_on_gpus(spec, nominal=self._nominal_gpus)
         return pb.SubmitResponse(job_id=reply.job or "", notes=notes)
 
@@ -394,6 +399,8 @@ class JobsService(JobsServicer):
             spec = await self._parse(request)
             model, now = await self._gateway.model(), self._clock.now()
             preview = await self._gateway.read(lambda _: model.preview(spec, now))
+            if preview.refused is not None:
+                raise preview.refused
             plan = None
             if preview.question is not None:
                 asked = preview.question, preview.memory, preview.partition

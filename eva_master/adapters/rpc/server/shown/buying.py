@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from datetime import UTC, datetime
 from math import erfc, log, sqrt
 
 from eva_master.adapters.rpc._proto import api_pb2 as pb
 from eva_master.model.arithmetic.durations import span
 from eva_master.model.arithmetic.loop_time import AS_LOOP, WallClock
-from eva_master.model.catalog import is_spot
+from eva_master.model.catalog import Catalog, is_spot
 from eva_master.model.changes import JobAccount
-from eva_master.model.ids import MILLION, Millis, micro_usd
+from eva_master.model.ids import MILLION, Family, Millis, micro_usd
 from eva_master.model.job import JobSpec, different
 from eva_master.model.records import Job
 from eva_master.model.states import TERMINAL_JOB, Buys, JobState
@@ -155,15 +155,31 @@ def _interval(stated_ms: int, life_ms: int) -> str:
     )
 
 
-def notes_on(spec: JobSpec) -> tuple[str, ...]:
-    """What a user should know who submits such a job."""
-    if spec.deadline is None or not _on_spot_alone(spec):
+def notes_on(spec: JobSpec, sold: Catalog | None = None) -> tuple[str, ...]:
+    """What a user should know who submits such a job.
+
+    Args:
+        spec: The job.
+        sold: The offerings of its partition; `None` where these are not known.
+    """
+    if spec.deadline is None:
         return ()
-    return ("`spot: only`: when there are no spot instances, nothing keeps the deadline",)
+    if _on_spot_alone(spec):
+        return ("`spot: only`: when there are no spot instances, nothing keeps the deadline",)
+    families = None if sold is None else {it.type.family for it in sold if it.limit != 0}
+    if families is None or not _on_spot_alone(spec, families):
+        return ()
+    return (
+        "the job can run on spot instances alone here: when there are none, nothing keeps the"
+        " deadline",
+    )
 
 
-def _on_spot_alone(spec: JobSpec) -> bool:
-    return any(all(is_spot(family) for family, _ in it.demand) for it in different(spec.tasks))
+def _on_spot_alone(spec: JobSpec, families: Collection[Family] | None = None) -> bool:
+    """Whether a task of a job can run on spot instances alone, of the families that are sold."""
+    kinds = ([family for family, _ in it.demand] for it in different(spec.tasks))
+    sold = ([it for it in kind if families is None or it in families] for kind in kinds)
+    return any(kind and all(map(is_spot, kind)) for kind in sold)
 
 
 def _cheaper(job: Job) -> str:
