@@ -294,6 +294,7 @@ class Context:
         self.state.put_job(job)
         self.touch_job(job.id)
         self._jobs.update(dict.fromkeys(self.state.dependencies.take_decided()))
+        self.plan_wanted |= self.state.dependencies.take_priority_change()
 
     def put_run(self, run: TaskRun) -> None:
         """Replace a task run, booking what its instances cost so far."""

@@ -16,6 +16,7 @@ from eva_master.model.fleet.partitions import Partitions
 from eva_master.model.ids import Exact, Family, InstanceId, JobId, Millis, RunId, Workload
 from eva_master.model.job import JobSpec
 from eva_master.model.planning.estimate import Estimate, Estimates, Evidence
+from eva_master.model.planning.handed import Handed
 from eva_master.model.planning.plan import PolicyMemory
 from eva_master.model.planning.quotas import TenantLimits
 from eva_master.model.planning.standing import LinePlace
@@ -64,6 +65,7 @@ class JobRecord:
         telling: The task runs that tell how long the job still takes; none once it has ended.
         suspension: Why it rests, if plans have suspended all of its tasks that are not over.
         reasons: One task run for each reason for which tasks of an array wait that never began.
+        handed: The priority above its own that it has from a job which waits for it.
     """
 
     job: Job
@@ -74,6 +76,7 @@ class JobRecord:
     telling: tuple[TaskRun, ...] = ()
     suspension: Suspension | None = None
     reasons: tuple[TaskRun, ...] = ()
+    handed: Handed | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,15 +271,13 @@ class LearnedTime:
     """How long the jobs of an owner took that have one value of a feature.
 
     Attributes:
-        owner: Whose.
-        feature: What they have in common, such as ``workload``.
+        owner: Whose. feature: What they have in common, such as ``workload``.
         value: Its value, empty for all jobs of the owner.
         median_ms: What one of their tasks takes.
         between_ppm: Variance of the logarithm over jobs, in millionths.
         within_ppm: Variance of the logarithm over the tasks of a job, likewise.
         error_ppm: Mean squared error as a prediction of the next job, likewise.
-        jobs: How many jobs it comes from.
-        tasks: How many tasks these had.
+        jobs: How many jobs it comes from. tasks: How many tasks these had.
         at_ms: When the last of them ended.
     """
 

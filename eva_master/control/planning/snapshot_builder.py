@@ -343,12 +343,13 @@ def _job_view(
     dag: DagView | None,
 ) -> JobView:
     spec, kinds = job.spec, () if job.is_gang else state.by_kind(job.id)
+    handed = state.handed.get(job.id)
     return JobView(
         id=job.id,
         kind=spec.kind,
         runs=runs,
         submitted_ms=job.arrived_ms,
-        priority=spec.priority,
+        priority=spec.priority if handed is None else handed.priority,
         checkpoint_ms=checkpoint_ms(state, spec, state.kinds(job.id), settings),
         launch_ms=launch_ms(state, spec, state.kinds(job.id), settings),
         owner=spec.owner,

@@ -58,6 +58,7 @@ from eva_master.model.fleet.partitions import Partitions
 from eva_master.model.ids import MILLION, MILLIS_PER_HOUR, Exact, InstanceId, JobId, Millis, RunId
 from eva_master.model.job import JobSpec, Stragglers, TaskSpec, different
 from eva_master.model.planning.estimate import Estimates, Evidence
+from eva_master.model.planning.handed import Handed
 from eva_master.model.planning.plan import PolicyMemory
 from eva_master.model.planning.quotas import TenantLimits
 from eva_master.model.planning.snapshot import StandaloneRates, ThroughputTable
@@ -175,6 +176,8 @@ class ClusterModel:
     """Pools and lines by partition, see `Membership`."""
     dags: PersistentMap[JobId, Dag]
     """Those of the jobs that are stages of one and have not ended."""
+    handed: PersistentMap[JobId, Handed]
+    """See `PlanningRecords.handed`."""
     recents: Mapping[str, Recent]
     """State that the rounds of each partition leave to the next one."""
     previews: Callable[[ClusterModel, JobSpec, Millis], JobPreview]
@@ -388,6 +391,7 @@ class ClusterModel:
             telling=telling,
             suspension=None if whole is None else whole.suspension,
             reasons=shown_tasks.reasons(known, counts),
+            handed=self.handed.get(known.id),
         )
 
     def billed(self, instance: InstanceId, now: Millis) -> InstanceRecord:

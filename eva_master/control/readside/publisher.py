@@ -100,6 +100,7 @@ class Publisher:
             "active": _updated(before.active, names, state.jobs, state.active.__contains__),
             "job_accounts": _updated(before.job_accounts, names, state.job_accounts),
             "dags": _updated(before.dags, names, self._dags(names)),
+            "handed": _updated(before.handed, names, state.handed),
             "names": before.names.updated(newest, [key for key in dropped if key not in newest]),
             "active_names": self._active_names(names),
         }
@@ -202,6 +203,7 @@ def _empty(state: State, settings: Settings) -> ClusterModel:
         queued={},
         stated={},
         dags=PersistentMap(job_order),
+        handed=PersistentMap(job_order),
         recents={},
         previews=JobPreview,
     )

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 
+from eva_master.control.state.derived.priorities import Priorities
 from eva_master.model.ids import JobId
 from eva_master.model.records import Ended, Job, Outcome
 from eva_master.model.states import TERMINAL_JOB, JobState
@@ -15,9 +16,12 @@ class Dependencies:
     It follows the records. Of jobs that are over it holds nothing, and the end of a job costs as
     much as there are jobs that wait for it. A job that is not known has ended long ago as
     those that wait for it want: one that does not takes them along in the same commit.
+
+    Args:
+        changed: Is told each job whose priority becomes another one by those that wait for it.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, changed: Callable[[JobId], None]) -> None:
         self._left: dict[JobId, dict[JobId, None]] = {}
         """Of each job that waits, those that have not ended."""
         self._followers: dict[JobId, dict[JobId, None]] = {}
@@ -27,6 +31,10 @@ class Dependencies:
         self._only_ended: dict[JobId, frozenset[JobId]] = {}
         """Jobs that only have to end, by the job that waits for them; no entry without any."""
         self._decided: dict[JobId, None] = {}
+        self._told_of_change = changed
+        self._priorities_changed = False
+        self._priorities = Priorities(self.left, self._priority_changed)
+        self.handed = self._priorities.handed
 
     def __contains__(self, job: JobId) -> bool:
         return job in self._left
@@ -48,6 +56,15 @@ class Dependencies:
         taken, self._decided = self._decided, {}
         return taken
 
+    def take_priority_change(self) -> bool:
+        """Whether the priority of some job became another one since this was called last."""
+        taken, self._priorities_changed = self._priorities_changed, False
+        return taken
+
+    def _priority_changed(self, job: JobId) -> None:
+        self._priorities_changed = True
+        self._told_of_change(job)
+
     def follow(self, job: Job, jobs: Mapping[JobId, Job]) -> None:
         """Take in the record of a job that was added or replaced.
 
@@ -58,9 +75,14 @@ class Dependencies:
         over = job.state in TERMINAL_JOB
         if job.id in self._left:
             if over or not job.waits:
+                self._priorities.stop(job.id)
                 self._forget(job.id)
         elif job.waits and not over:
             self._add(job, jobs)
+        if over:
+            self._priorities.end(job.id)
+        else:
+            self._priorities.follow(job, waits=job.id in self._left)
         if over and job.id in self._followers:
             self._ended(Ended.of(job))
 

@@ -24,6 +24,7 @@ from eva_master.model.changes import InstanceAccount, JobAccount
 from eva_master.model.ids import InstanceId, JobId, RunId
 from eva_master.model.job import JobSpec, TaskSpec
 from eva_master.model.planning.estimate import Estimates
+from eva_master.model.planning.handed import Handed
 from eva_master.model.planning.snapshot import ThroughputTable
 from eva_master.model.records import Instance, Job, TaskRun
 from eva_master.model.resources import NOTHING, Resources
@@ -196,6 +197,11 @@ class PlanningRecords(Records, Protocol):
     @property
     def membership(self) -> Membership:
         """Which instances stand in pools or are being drained."""
+        ...
+
+    @property
+    def handed(self) -> Mapping[JobId, Handed]:
+        """The priorities above their own that jobs have from others, which wait for them."""
         ...
 
     @property

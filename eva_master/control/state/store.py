@@ -111,8 +111,8 @@ class State:
         self.trouble, self.wall = CloudTrouble(None), AS_LOOP
         self.view_cache, self._tally = ViewCache(), Tally()
         self.partition_tally, self.lending = self._tally.partitions, self._tally.lending
-        self.active_load, self.dependencies = ActiveLoad(), Dependencies()
-        self.dags = Dags(self._job_changed)
+        self.active_load, self.dependencies = ActiveLoad(), Dependencies(self._job_changed)
+        self.handed, self.dags = self.dependencies.handed, Dags(self._job_changed)
         self.dag = self.dags.of
         self.estimates = Estimates.POSTERIOR
         self.company = Company(self._touched, self._occupants, self.instances, self.task)

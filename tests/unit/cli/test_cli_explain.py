@@ -119,7 +119,7 @@ def test_json_has_the_documented_shape(eva: Run, api: FakeApi) -> None:
     assert shown.keys() == {
         *("kind", "subject", "now_ms", "round", "at_ms", "partition", "job", "instances"),
         *("moved_in_round", "moved_ms", "exchanges", "weighing", "instance", "lines", "pools"),
-        *("latency", "more_lines", "evidence", "dag", "fleet", "borrowing"),
+        *("latency", "more_lines", "evidence", "dag", "fleet", "borrowing", "notes"),
     }
     assert len(shown["instances"]) == 23
     assert shown["instances"][0]["tasks"][0] == {

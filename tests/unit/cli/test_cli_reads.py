@@ -158,9 +158,9 @@ def test_status_json_has_the_documented_shape(eva: Run) -> None:
         *("tenant", "partition", "after", "waits_for", "unmet", "unmet_origin", "dag", "markets"),
         *("finished_ms", "exit_code", "failures", "tasks", "cost_usd", "cost_micro_usd"),
         *("no_packing_usd", "no_packing_micro_usd", "replicas_usd", "replicas_micro_usd"),
-        *("remaining_ms", "remaining_estimated", "eta_ms", "pause"),
         *("eta_earliest_ms", "eta_latest_ms", "estimate", "contradicted_duration", "buying"),
         *("remaining_ms", "remaining_estimated", "eta_ms", "pause", "suspension"),
+        *("handed_priority", "handed_by"),
     }
     assert (job["cost_usd"], job["cost_micro_usd"]) == (1.234567, 1_234_567)
     assert (job["finished_ms"], job["exit_code"], job["reason"]) == (None, None, None)

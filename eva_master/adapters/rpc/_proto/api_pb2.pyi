@@ -1004,6 +1004,8 @@ class Job(google.protobuf.message.Message):
     MARKETS_FIELD_NUMBER: builtins.int
     ONLY_ENDED_FIELD_NUMBER: builtins.int
     RETRY_OF_FIELD_NUMBER: builtins.int
+    HANDED_PRIORITY_FIELD_NUMBER: builtins.int
+    HANDED_BY_FIELD_NUMBER: builtins.int
     id: builtins.str
     name: builtins.str
     owner: builtins.str
@@ -1026,6 +1028,7 @@ class Job(google.protobuf.message.Message):
     cost_micro_usd: builtins.int
     no_packing_micro_usd: builtins.int
     priority: builtins.int
+    """As its job file states it."""
     remaining_ms: builtins.int
     """Standalone time that the task with the most work left still needs; absent if unknown."""
     remaining_estimated: builtins.bool
@@ -1048,6 +1051,9 @@ class Job(google.protobuf.message.Message):
     """The label of the DAG of which it is a stage; empty if it is none."""
     retry_of: builtins.str
     """The job of which it does some tasks again; empty if there is none."""
+    handed_priority: builtins.int
+    """The higher priority that it has while a job waits for it, and that job; 0 and empty if none does."""
+    handed_by: builtins.str
     @property
     def tasks(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Task]:
         """All of them, those that were asked for, or those that matter: failed, ended last, with a place,
@@ -1138,9 +1144,11 @@ class Job(google.protobuf.message.Message):
         markets: global___Markets | None = ...,
         only_ended: collections.abc.Iterable[builtins.str] | None = ...,
         retry_of: builtins.str = ...,
+        handed_priority: builtins.int = ...,
+        handed_by: builtins.str = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_eta_earliest_ms", b"_eta_earliest_ms", "_eta_latest_ms", b"_eta_latest_ms", "_eta_ms", b"_eta_ms", "_exit_code", b"_exit_code", "_remaining_ms", b"_remaining_ms", "buying", b"buying", "contradicted", b"contradicted", "estimate", b"estimate", "eta_earliest_ms", b"eta_earliest_ms", "eta_latest_ms", b"eta_latest_ms", "eta_ms", b"eta_ms", "exit_code", b"exit_code", "markets", b"markets", "pause", b"pause", "remaining_ms", b"remaining_ms", "suspension", b"suspension"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_eta_earliest_ms", b"_eta_earliest_ms", "_eta_latest_ms", b"_eta_latest_ms", "_eta_ms", b"_eta_ms", "_exit_code", b"_exit_code", "_remaining_ms", b"_remaining_ms", "after", b"after", "buying", b"buying", "contradicted", b"contradicted", "cost_micro_usd", b"cost_micro_usd", "dag", b"dag", "estimate", b"estimate", "eta_earliest_ms", b"eta_earliest_ms", "eta_latest_ms", b"eta_latest_ms", "eta_ms", b"eta_ms", "exit_code", b"exit_code", "failures", b"failures", "finished_ms", b"finished_ms", "id", b"id", "markets", b"markets", "name", b"name", "no_packing_micro_usd", b"no_packing_micro_usd", "now_ms", b"now_ms", "only_ended", b"only_ended", "owner", b"owner", "partition", b"partition", "pause", b"pause", "priority", b"priority", "reason", b"reason", "remaining_estimated", b"remaining_estimated", "remaining_ms", b"remaining_ms", "replicas_micro_usd", b"replicas_micro_usd", "retry_of", b"retry_of", "started_ms", b"started_ms", "state", b"state", "submitted_ms", b"submitted_ms", "suspension", b"suspension", "task_count", b"task_count", "tasks", b"tasks", "tasks_by_state", b"tasks_by_state", "tenant", b"tenant", "unmet", b"unmet", "unmet_origin", b"unmet_origin", "waiting_for", b"waiting_for", "waits_for", b"waits_for"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_eta_earliest_ms", b"_eta_earliest_ms", "_eta_latest_ms", b"_eta_latest_ms", "_eta_ms", b"_eta_ms", "_exit_code", b"_exit_code", "_remaining_ms", b"_remaining_ms", "after", b"after", "buying", b"buying", "contradicted", b"contradicted", "cost_micro_usd", b"cost_micro_usd", "dag", b"dag", "estimate", b"estimate", "eta_earliest_ms", b"eta_earliest_ms", "eta_latest_ms", b"eta_latest_ms", "eta_ms", b"eta_ms", "exit_code", b"exit_code", "failures", b"failures", "finished_ms", b"finished_ms", "handed_by", b"handed_by", "handed_priority", b"handed_priority", "id", b"id", "markets", b"markets", "name", b"name", "no_packing_micro_usd", b"no_packing_micro_usd", "now_ms", b"now_ms", "only_ended", b"only_ended", "owner", b"owner", "partition", b"partition", "pause", b"pause", "priority", b"priority", "reason", b"reason", "remaining_estimated", b"remaining_estimated", "remaining_ms", b"remaining_ms", "replicas_micro_usd", b"replicas_micro_usd", "retry_of", b"retry_of", "started_ms", b"started_ms", "state", b"state", "submitted_ms", b"submitted_ms", "suspension", b"suspension", "task_count", b"task_count", "tasks", b"tasks", "tasks_by_state", b"tasks_by_state", "tenant", b"tenant", "unmet", b"unmet", "unmet_origin", b"unmet_origin", "waiting_for", b"waiting_for", "waits_for", b"waits_for"]) -> None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_eta_earliest_ms", b"_eta_earliest_ms"]) -> typing.Literal["eta_earliest_ms"] | None: ...
     @typing.overload
@@ -2414,6 +2422,7 @@ class PlanResponse(google.protobuf.message.Message):
     ESTIMATE_FIELD_NUMBER: builtins.int
     WORTH_FIELD_NUMBER: builtins.int
     STANDING_FIELD_NUMBER: builtins.int
+    NOTES_FIELD_NUMBER: builtins.int
     price_before_micro_usd_per_hour: builtins.int
     price_after_micro_usd_per_hour: builtins.int
     alone_micro_usd_per_hour: builtins.int
@@ -2444,6 +2453,10 @@ class PlanResponse(google.protobuf.message.Message):
     def standing(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """The types of new instances that would stand in pools, and stay though they are empty."""
 
+    @property
+    def notes(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """As of a submission."""
+
     def __init__(
         self,
         *,
@@ -2458,9 +2471,10 @@ class PlanResponse(google.protobuf.message.Message):
         estimate: global___RunTimeEstimate | None = ...,
         worth: global___JobWorth | None = ...,
         standing: collections.abc.Iterable[builtins.str] | None = ...,
+        notes: collections.abc.Iterable[builtins.str] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["estimate", b"estimate", "worth", b"worth"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["alone_micro_usd_per_hour", b"alone_micro_usd_per_hour", "estimate", b"estimate", "exchanges", b"exchanges", "hostings", b"hostings", "moves", b"moves", "placements", b"placements", "price_after_micro_usd_per_hour", b"price_after_micro_usd_per_hour", "price_before_micro_usd_per_hour", b"price_before_micro_usd_per_hour", "standing", b"standing", "suspended", b"suspended", "worth", b"worth"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["alone_micro_usd_per_hour", b"alone_micro_usd_per_hour", "estimate", b"estimate", "exchanges", b"exchanges", "hostings", b"hostings", "moves", b"moves", "notes", b"notes", "placements", b"placements", "price_after_micro_usd_per_hour", b"price_after_micro_usd_per_hour", "price_before_micro_usd_per_hour", b"price_before_micro_usd_per_hour", "standing", b"standing", "suspended", b"suspended", "worth", b"worth"]) -> None: ...
 
 global___PlanResponse = PlanResponse
 
@@ -2620,6 +2634,7 @@ class Explanation(google.protobuf.message.Message):
     DAG_FIELD_NUMBER: builtins.int
     FLEET_FIELD_NUMBER: builtins.int
     BORROWING_FIELD_NUMBER: builtins.int
+    NOTES_FIELD_NUMBER: builtins.int
     kind: builtins.str
     """job, instance, round or pools"""
     subject: builtins.str
@@ -2690,6 +2705,10 @@ class Explanation(google.protobuf.message.Message):
     def borrowing(self) -> global___Borrowing:
         """Of a job alone: on what terms it has room of others; absent if it borrows none."""
 
+    @property
+    def notes(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Of a job alone: what its user should know of it beside."""
+
     def __init__(
         self,
         *,
@@ -2716,9 +2735,10 @@ class Explanation(google.protobuf.message.Message):
         dag: global___DagOutlook | None = ...,
         fleet: global___FleetOutlook | None = ...,
         borrowing: global___Borrowing | None = ...,
+        notes: collections.abc.Iterable[builtins.str] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["borrowing", b"borrowing", "dag", b"dag", "evidence", b"evidence", "fleet", b"fleet", "instance", b"instance", "job", b"job", "weighing", b"weighing"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["at_ms", b"at_ms", "borrowing", b"borrowing", "dag", b"dag", "evidence", b"evidence", "exchanges", b"exchanges", "fleet", b"fleet", "forks", b"forks", "hostings", b"hostings", "instance", b"instance", "job", b"job", "kind", b"kind", "latency", b"latency", "lines", b"lines", "market", b"market", "more_lines", b"more_lines", "moved_in_round", b"moved_in_round", "moved_ms", b"moved_ms", "now_ms", b"now_ms", "partition", b"partition", "pools", b"pools", "round", b"round", "subject", b"subject", "weighing", b"weighing"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["at_ms", b"at_ms", "borrowing", b"borrowing", "dag", b"dag", "evidence", b"evidence", "exchanges", b"exchanges", "fleet", b"fleet", "forks", b"forks", "hostings", b"hostings", "instance", b"instance", "job", b"job", "kind", b"kind", "latency", b"latency", "lines", b"lines", "market", b"market", "more_lines", b"more_lines", "moved_in_round", b"moved_in_round", "moved_ms", b"moved_ms", "notes", b"notes", "now_ms", b"now_ms", "partition", b"partition", "pools", b"pools", "round", b"round", "subject", b"subject", "weighing", b"weighing"]) -> None: ...
 
 global___Explanation = Explanation
 

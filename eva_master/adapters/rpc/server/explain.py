@@ -69,6 +69,7 @@ class Subject:
         evidence: What a job's estimate has behind it.
         dag: What is expected of the DAG of which a job is a stage.
         borrowing: On what terms a job has room of other tenants.
+        notes: What a job's user should know beside.
     """
 
     kind: str
@@ -87,6 +88,7 @@ class Subject:
     evidence: pb.RunTimeEvidence | None = None
     dag: pb.DagOutlook | None = None
     borrowing: pb.Borrowing | None = None
+    notes: tuple[str, ...] = ()
 
 
 def find(
@@ -185,7 +187,13 @@ def _job(model: ReadModel, record: JobRecord, now: Millis) -> Subject:
         evidence=_evidence(model.evidence(job)) if _estimated(shown) else None,
         dag=_dag(model.dag_outlook(job)) if job.spec.dag else None,
         borrowing=borrowing_of(model.terms_of(job.id)),
+        notes=() if job.state in TERMINAL_JOB else tuple(_notes(record)),
     )
+
+
+def _notes(record: JobRecord) -> Iterator[str]:
+    if record.handed is not None:
+        yield record.handed.words
 
 
 def _short_of_forks(model: ReadModel, record: JobRecord, now: Millis) -> str:
@@ -365,6 +373,7 @@ def _subject(
         evidence=subject.evidence,
         dag=subject.dag,
         borrowing=subject.borrowing,
+        notes=subject.notes,
     )
     hosted, moved = subject.hosted, subject.moved
     asks = subject.job is not None and subject.job.state not in _ENDED

@@ -87,7 +87,7 @@ def _of_job(message: Explanation) -> Iterator[RenderableType]:
     yield from _job(message)
     if message.latency:
         yield f"  {plain(message.latency)}"
-    yield from (f"  {plain(line)}" for line in (*message.market, *message.forks))
+    yield from (f"  {plain(line)}" for line in (*message.notes, *message.market, *message.forks))
     if message.HasField("borrowing"):
         yield from lending.borrowing(message.borrowing)
     yield from _lines(message)
@@ -445,6 +445,7 @@ def shape(message: Explanation) -> dict[str, Any]:
         "moved_ms": message.moved_ms or None,
         "exchanges": [exchange_shape(one) for one in message.exchanges],
         "latency": message.latency or None,
+        "notes": list(message.notes),
         **({"forks": list(message.forks)} if message.forks else {}),
         **({"market": list(message.market)} if message.market else {}),
         "evidence": _evidence_shape(message.evidence) if message.HasField("evidence") else None,

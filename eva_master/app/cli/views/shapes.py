@@ -59,6 +59,8 @@ def job(message: Job) -> Shape:
         "state": message.state,
         "reason": message.reason or None,
         "priority": message.priority,
+        "handed_priority": message.handed_priority or None,
+        "handed_by": message.handed_by or None,
         "after": list(message.after),
         "after_ended": list(message.only_ended),
         "waits_for": list(message.waits_for),

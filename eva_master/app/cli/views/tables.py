@@ -92,6 +92,13 @@ def jobs(messages: Iterable[Job], now: int) -> RenderableType:
     return table if paused is None else Group(table, Text(), pause(paused, now))
 
 
+def priority(message: Job) -> str:
+    """The priority that a job has at present, and the job from which it has that."""
+    if not message.handed_by:
+        return f"{message.priority:,}"
+    return f"{message.handed_priority:,}, handed on by {message.handed_by}"
+
+
 def job(message: Job, now: int) -> RenderableType:
     """All details of one job as a table."""
     rows: list[tuple[str, str | Text]] = [
@@ -105,6 +112,7 @@ def job(message: Job, now: int) -> RenderableType:
         *((("partition", plain(message.partition)),) if message.partition else ()),
         *((("dag", plain(message.dag)),) if message.dag else ()),
         ("state", state(message.state)),
+        *((("priority", priority(message)),) if message.priority or message.handed_by else ()),
         ("submitted", ago(message.submitted_ms, now)),
         ("started", ago(message.started_ms, now)),
     ]

@@ -1,0 +1,26 @@
+"""Priorities that waiting jobs hand to the jobs that they wait for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from eva_master.model.ids import JobId
+
+
+@dataclass(frozen=True, slots=True)
+class Handed:
+    """A priority that a job has from another one.
+
+    Attributes:
+        priority: It.
+        by: The job whose own priority that is, which waits for this one, be it for others between
+            the two.
+    """
+
+    priority: int
+    by: JobId
+
+    @property
+    def words(self) -> str:
+        """The priority for users, and its origin."""
+        return f"priority {self.priority:,}, handed on by {self.by}"
