@@ -163,6 +163,9 @@ class Context:
         self.rooms_left: Counter[InstanceId] = Counter()
         """How many tasks have ended on a member of a pool in this turn, less those that lines have
         placed there."""
+        self.claimed: dict[str, set[InstanceId]] = {}
+        """Instances of which room is kept for task runs that wait, by partition, as of its last
+        plan; a restart forgets them, and plans."""
         self.ended_in_pools: set[JobId] = set()
         self.came_to_lines: set[JobId] = set()
         """Jobs of these tasks."""
@@ -181,7 +184,8 @@ class Context:
     def vacated(self, run: TaskRun) -> None:
         """A task run has ended: there is to be a plan, unless its room is that of a pool.
 
-        Then there is one if others wait, and a line gives it to none of them.
+        Then there is one if others wait, and a line gives it to none of them; or if the room is
+        kept for somebody.
         """
         if self.over_quota:
             tenant = self.state.jobs[run.job].spec.tenant
@@ -191,7 +195,13 @@ class Context:
         if place is not None and (run.pool or self.state.instances[place].stands):
             self.rooms_left[place] += 1
             self.ended_in_pools.add(run.job)
+            self.plan_if_claimed(place)
         else:
+            self.plan_wanted = True
+
+    def plan_if_claimed(self, instance: InstanceId) -> None:
+        """Have a plan made if room on an instance is kept for task runs that wait."""
+        if any(instance in kept for kept in self.claimed.values()):
             self.plan_wanted = True
 
     # -- touching --------------------------------------------------------------------------------

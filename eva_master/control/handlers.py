@@ -166,6 +166,8 @@ def worker_registered(context: Context, event: WorkerRegistered) -> None:
     context.outbox.forget(event.instance)
     if instance.ready_ms is None and not owned:
         availability.registered(context, instance)
+    if instance.ready_ms is None:
+        context.plan_if_claimed(instance.id)
     address, confinement = event.address, event.confinement
     context.put_instance(replace(instance, address=address, confinement=confinement))
     if not owned and memory.heard(context.state, instance.id, event.measured_mib, context.now):

@@ -16,6 +16,7 @@ from eva_master.model.events import JobSubmitted, PlanReady
 from eva_master.model.fleet.nodes import offerings
 from eva_master.model.ids import Family, JobId, Millis, RunId
 from eva_master.model.job import JobSpec
+from eva_master.packing.claims.asking import ask
 from eva_master.ports import Inbox, Journal, Policy
 from eva_master.ports.reading import ReadModel
 from eva_master.simulation.cluster.attempt_log import AttemptLog, History
@@ -62,7 +63,7 @@ class SimulatedPlanner:
         """See `eva_master.ports.Planner.request`."""
         asked = self._policy
         policy = asked[request.partition] if isinstance(asked, Mapping) else asked
-        plan, memory = policy.plan(request.snapshot, request.memory)
+        plan, memory = ask(policy, request.snapshot, request.memory)
         ready = PlanReady(request.round, plan, memory)
         now = self._timeline.now()
         recorded = self._recorded.get(request.round, (now, now + self._latency_ms))

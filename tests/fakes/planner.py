@@ -7,6 +7,7 @@ from eva_master.model.errors import InvalidPlan
 from eva_master.model.events import PlanFailed, PlanReady
 from eva_master.model.planning.plan import Plan, PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
+from eva_master.packing.claims.asking import ask
 from eva_master.ports import Inbox, Policy
 
 
@@ -25,7 +26,7 @@ class InlinePlanner:
     def request(self, request: RequestPlan) -> None:
         """Make a plan and post `PlanReady` or `PlanFailed`."""
         try:
-            plan, memory = self._policy.plan(request.snapshot, request.memory)
+            plan, memory = ask(self._policy, request.snapshot, request.memory)
         except Exception as error:
             self._inbox.post(PlanFailed(request.round, repr(error)))
         else:
@@ -43,6 +44,6 @@ class InlinePlanner:
             InvalidPlan: The policy broke down.
         """
         try:
-            return self._policy.plan(snapshot, memory)[0]
+            return ask(self._policy, snapshot, memory)[0]
         except Exception as error:
             raise InvalidPlan(repr(error)) from error

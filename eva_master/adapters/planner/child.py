@@ -16,6 +16,7 @@ from eva_master.adapters.loop.collector import spare_lasting_values
 from eva_master.adapters.planner.fast_pickle import FastPickle
 from eva_master.adapters.planner.snapshot_diff import Receiver, SnapshotDiff
 from eva_master.model.planning.plan import Plan, PolicyMemory
+from eva_master.packing.claims.asking import ask
 from eva_master.ports import Policy
 
 _NICENESS = 5
@@ -104,6 +105,6 @@ def planned(source: PolicySource, question: FastPickle[Question]) -> FastPickle[
     asked = question.content
     try:
         seen = (Receiver() if asked.apart else _snapshots()).snapshot(asked.snapshot)
-        return FastPickle(Planned(*_policy(source).plan(seen, asked.memory)))
+        return FastPickle(Planned(*ask(_policy(source), seen, asked.memory)))
     except Exception as error:
         return Failed(described(error), traceback.format_exc())

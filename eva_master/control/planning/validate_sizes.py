@@ -36,7 +36,7 @@ def lawful(now: Snapshot, plan: Plan) -> Plan:
     suspended = {entry.run for entry in plan.entries if isinstance(entry, Suspend)}
     jobs = {job.id: job for job in now.jobs}
     refused |= {job for job in sizes_of(plan).keys() & jobs if suspended & {*jobs[job].runs}}
-    return _without_sizes(now, plan, refused) if refused else plan
+    return without_sizes(now, plan, refused) if refused else plan
 
 
 def reconciled(now: Snapshot, plan: Plan, ordered: Collection[InstanceId] = ()) -> Decision:
@@ -64,7 +64,7 @@ def reconciled(now: Snapshot, plan: Plan, ordered: Collection[InstanceId] = ()) 
             for entry in plan.entries
             if isinstance(entry, Assign) and _job_of(entry.run) in failed
         }
-        plan = _without_sizes(now, plan, failed)
+        plan = without_sizes(now, plan, failed)
 
 
 def _failed(now: Snapshot, resized: Snapshot, plan: Plan, decision: Decision) -> set[JobId]:
@@ -82,7 +82,7 @@ def _failed(now: Snapshot, resized: Snapshot, plan: Plan, decision: Decision) ->
     }
 
 
-def _without_sizes(now: Snapshot, plan: Plan, jobs: Collection[JobId]) -> Plan:
+def without_sizes(now: Snapshot, plan: Plan, jobs: Collection[JobId]) -> Plan:
     """A plan in which some gangs keep their sizes and their places."""
     known: dict[JobId, JobView] = {job.id: job for job in now.jobs}
     sizes = tuple(entry for entry in plan.sizes if entry.job not in jobs)

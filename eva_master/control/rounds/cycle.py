@@ -16,6 +16,7 @@ from eva_master.control.planning.snapshot_builder import revision, snapshot
 from eva_master.control.planning.validate_plan import Decision
 from eva_master.control.pools import filling
 from eva_master.control.rounds.adoption import adopt
+from eva_master.control.rounds.claimed_room import used as claimed_room_used
 from eva_master.control.rounds.pipeline import Answer, Asked, Pipeline, Recent
 from eva_master.control.rounds.quotas import TenantLimits
 from eva_master.control.rounds.withheld import withheld
@@ -28,7 +29,6 @@ from eva_master.model.ids import InstanceId, JobId, Millis, OfferingId, RunId, j
 from eva_master.model.planning.plan import Assign, Plan, PolicyMemory
 from eva_master.model.planning.reasons import Reasons
 from eva_master.model.planning.snapshot import InstanceView, JobView
-from eva_master.packing.reserving import Occasion
 from eva_master.packing.valuation.on_demand import OnDemandPrices
 
 
@@ -72,8 +72,6 @@ class Cycle:
         """Jobs that stand in lines already, and that policies see for the first time."""
         self._asked: Asked | None = None
         """Question that the policy was asked last."""
-        self._refused: dict[Occasion, Millis] = {}
-        """Occasions on which the policy found no place for who seemed to fit, with the time."""
         self._withheld: dict[JobId, Millis] = {}
         """Jobs that limits kept from starting, with the time: no room is kept for them."""
         self._tenants = TenantLimits(self._state, context.settings.tenancy, partition)
@@ -143,7 +141,6 @@ class Cycle:
         self._standing.taken.clear()
         self._in_flight = self._state.count(rounds=1).rounds
         since = context.now - period_ms
-        self._refused = {what: at for what, at in self._refused.items() if at > since}
         self._withheld = {job: at for job, at in self._withheld.items() if at > since}
         whole = snapshot(self._state, context.now, context.settings)
         self._asked = self._pipeline().ask(whole)
@@ -172,7 +169,6 @@ class Cycle:
         """State that the rounds so far leave to the next one."""
         context, admitted = self._context, None if self._asked is None else self._asked.admitted
         return Recent(
-            refused=frozenset(self._refused),
             withheld=frozenset(self._withheld),
             dear=self._dear,
             judged=self._judged,
@@ -296,11 +292,12 @@ class Cycle:
         answer = self._pipeline().answer(asked, event.plan, whole, taken, ordered)
         decision, put_off = answer.decision, answer.put_off
         self._note_cuts(answer, asked)
-        self._note_urgent(asked, decision, put_off=put_off)
         names = adopt(context, decision, self.partition.name)
         ours = [it for it in self._state.lending.in_force() if self._has(it)]
         quotas = context.settings.tenancy.quotas
         payments.adopt(self._state, event.plan, ours, quotas, context.now)
+        claims = asked.shown.claims
+        context.claimed[self.partition.name] = {it for claim in claims for it in claim.instances}
         self._shown = frozenset()
         arriving.rejoin(context, tuple(self._standing.joined))
         if self._more_are_ready(decision):
@@ -310,8 +307,9 @@ class Cycle:
         dropped = set(decision.dropped) | _left_out(event.plan, answer.plan)
         reasons = event.plan.reasons.adopted(names, dropped)
         self._state.put_round(self._round(event.round, event.plan, decision, reasons))
-        if decision.dropped and not put_off:  # else there is a plan once it is known who boots
-            self.want(insists=True)
+        behind = claimed_room_used(decision.places, claims)
+        if (decision.dropped or behind) and not put_off:
+            self.want(insists=True)  # else there is a plan once it is known who boots
 
     def _ahead(self, milestones: Iterable[tuple[JobId, int]]) -> dict[JobId, int]:
         """Those of jobs that are there, and that the policy did not see reached when it planned.
@@ -362,16 +360,6 @@ class Cycle:
             hasty = hurry(self._state, answer.present, context.now, context.settings)
             if hasty.next_ms is not None:
                 context.alarms.at(hasty.next_ms, Alarm(Wake.AVAILABILITY))
-
-    def _note_urgent(self, asked: Asked, decision: Decision, *, put_off: bool) -> None:
-        """Have those planned for who were kept back while the more urgent were."""
-        reserved = asked.reserved
-        if not reserved.urgent:
-            return
-        if reserved.urgent.isdisjoint(run for run, _ in decision.places) and not put_off:
-            self._refused[reserved.occasion] = self._context.now
-        if not put_off:
-            self.want(insists=True)
 
     def _ordered(self) -> set[InstanceId]:
         """The instances that no plan may take back: operators drained them, or have them."""

@@ -15,6 +15,7 @@ from eva_master.control.planning.validate_plan import Decision
 from eva_master.control.planning.validate_sizes import lawful, reconciled, sizes_of
 from eva_master.control.planning.validate_standing import without
 from eva_master.control.rounds.allowance import afforded, allowance, leeway
+from eva_master.control.rounds.claimed_room import kept_off
 from eva_master.control.rounds.price_limit import Masked, PriceLimit
 from eva_master.control.rounds.quotas import TenantLimits
 from eva_master.control.settings import Settings
@@ -27,8 +28,8 @@ from eva_master.model.planning.plan import Plan
 from eva_master.model.planning.sizes import with_sizes
 from eva_master.model.planning.snapshot import UNLIMITED, Snapshot
 from eva_master.packing import forks, stragglers
+from eva_master.packing.claims.making import with_claims
 from eva_master.packing.quotas import Admitted
-from eva_master.packing.reserving import Occasion, Reserved, reserve
 from eva_master.packing.valuation.on_demand import OnDemandPrices
 
 _NO_GATE = BootGate(Boots(), frozenset(), Millis(0))
@@ -39,7 +40,6 @@ class Recent:
     """State that earlier rounds of a partition leave to the next one; a restart forgets it.
 
     Attributes:
-        refused: Occasions on which the policy found no place for tasks that seemed to fit.
         withheld: Jobs that limits kept from starting: no room is kept for them.
         dear: Offerings that the last plan chose and were too dear.
         judged: The task runs that plan was about.
@@ -50,7 +50,6 @@ class Recent:
         gate: What may be bought now where boots have failed.
     """
 
-    refused: Collection[Occasion] = ()
     withheld: Collection[JobId] = ()
     dear: frozenset[OfferingId] = frozenset()
     judged: frozenset[RunId] = frozenset()
@@ -69,13 +68,11 @@ class Asked:
         shown: The snapshot that it plans with.
         masked: What was hidden since it is too dear.
         admitted: What was hidden since tenants may not have it; `None` if there are no quotas.
-        reserved: What was hidden so that room is kept for urgent jobs.
     """
 
     shown: Snapshot
     masked: Masked
     admitted: Admitted | None
-    reserved: Reserved
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,8 +155,8 @@ class Pipeline:
         if admitted is not None:
             seen = admitted.snapshot
         ignored = {*recent.paused, *recent.withheld}
-        reserved = reserve(seen, recent.refused, ignored, self._settings.preemption)
-        return Asked(forks.hidden(reserved.snapshot), masked, admitted, reserved)
+        shown = with_claims(forks.hidden(seen), ignored, self._settings.preemption)
+        return Asked(shown, masked, admitted)
 
     def answer(
         self,
@@ -181,7 +178,6 @@ class Pipeline:
         present = self._part(whole)
         price_limit = self._price_limit(present)
         plan = price_limit.explained(answered, present, asked.masked)
-        plan = asked.reserved.completed(plan)
         plan = plan if asked.admitted is None else asked.admitted.completed(plan)
         plan = before = lawful(present, without(plan, taken))
         sizes = sizes_of(plan)
@@ -194,10 +190,11 @@ class Pipeline:
         plan = begun = forks.completed(present, stragglers.completed(present, plan))
         plan, of_tenants = self._tenants.within(plan, present, self._now)
         over_quota = plan is not begun
+        plan, uncut = kept_off(plan, present, asked.shown.claims), plan
         plan, decision, more = _decision(
             price_limit, plan, priced, as_it_is=as_it_is, present=present, ordered=ordered
         )
-        cut = cut or bool(decision.dropped or asked.masked.offerings or more)
+        cut = cut or plan is not uncut or bool(decision.dropped or asked.masked.offerings or more)
         return Answer(
             plan,
             decision,

@@ -10,6 +10,7 @@ from eva_master.model.accounting.worth import Worth
 from eva_master.model.catalog import Catalog, Offering
 from eva_master.model.ids import MILLION, Family, InstanceId, JobId, Millis, RunId, Workload
 from eva_master.model.job import JobKind, Latency, ParameterServers, TaskSpec, Training
+from eva_master.model.planning.claims import Claim
 from eva_master.model.planning.elastic import Elastic
 from eva_master.model.planning.estimate import Estimate
 from eva_master.model.planning.tenancy import TenantView
@@ -393,6 +394,9 @@ class Snapshot:
         leeway: What limits and budgets leave. What a plan launches beyond that is cut, so a policy
             need not look at it unless it matters to it who goes first.
         tenants: The tenants with quotas, sorted by name; empty where there are none.
+        claims: Room that is kept for task runs which wait, those first that come first.
+            `packing.claims.asking` shows policies what is left; what a plan gives to others all the
+            same is cut.
     """
 
     now_ms: Millis
@@ -410,3 +414,4 @@ class Snapshot:
     joined: frozenset[JobId] = frozenset()
     leeway: Leeway = UNLIMITED
     tenants: tuple[TenantView, ...] = ()
+    claims: tuple[Claim, ...] = ()

@@ -1,4 +1,4 @@
-"""What is kept for the most urgent, and what policies get to see meanwhile."""
+"""Room that is kept for the most urgent task runs, and what policies see meanwhile."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from eva_master.model.job import JobKind
 from eva_master.model.planning.plan import Assign, Hold, Plan, Suspend
 from eva_master.model.planning.snapshot import RemainingWork, Snapshot
 from eva_master.model.planning.suspension import Preemption
-from eva_master.packing import reserving
-from eva_master.packing.reserving import reserve
+from eva_master.packing.claims import making
+from eva_master.packing.claims.making import with_claims
+from eva_master.packing.claims.views import View
+from eva_master.packing.claims.walk import Way
 from tests.fakes.snapshots import START, Cluster, offer, task
 
 FOUR, ONE = task("w", any=(0, 4, 8)), task("w", any=(0, 1, 2))
@@ -47,37 +49,61 @@ def shown(snapshot: Snapshot) -> tuple[set[str], set[str]]:
     return {job.id for job in snapshot.jobs}, {view.id for view in snapshot.instances}
 
 
-def test_who_is_equal_or_can_buy_is_kept_nothing():
+def view(
+    snapshot: Snapshot,
+    *refused: Way,
+    ignored: tuple[JobId, ...] = (),
+    preemption: Preemption = Preemption.NEVER,
+    alone: int = -1,
+) -> View:
+    """What a policy sees, where the first claim is refused some ways."""
+    claimed = with_claims(snapshot, ignored, preemption)
+    return View.of(claimed, frozenset((0, way) for way in refused), alone)
+
+
+def holds(seen: View) -> dict[RunId, str]:
+    """Why task runs wait that a policy does not see."""
+    return {it.run: it.reason for it in seen.completed(Plan()).entries if isinstance(it, Hold)}
+
+
+def ways(seen: View) -> list[Way]:
+    return [step.way for step in seen.walk.steps]
+
+
+def test_equal_jobs_and_those_that_can_buy_are_kept_nothing():
     same = prioritised(full("u", "v"))
-    assert reserve(same).snapshot is same
+    assert with_claims(same) is same
     anyway = Cluster(replace(BOX, limit=None)).instance("i", "box")
     anyway.job("a", ONE, on=["i"]).job("u", FOUR).job("v", ONE)
     endless = prioritised(anyway, u=5)
-    assert reserve(endless).snapshot is endless
+    assert with_claims(endless) is endless
 
 
-def test_all_that_could_be_free_first_is_hidden_with_who_waits_for_it():
-    found = reserve(prioritised(full("u", "v"), u=5))
-    assert shown(found.snapshot) == ({"v"}, set())
-    assert found.snapshot.catalog[0].limit == 0
-    assert found.holds == {
-        "u/0": "limit of box@local/on-demand reached; kept for it once there is room: i, k"
-    }
-    plan = found.completed(Plan(entries=(Hold("v/0", "whatever"),)))
+def test_all_that_could_be_free_first_is_hidden_with_the_job_that_waits_for_it():
+    snapshot = with_claims(prioritised(full("u", "v"), u=5))
+    (claim,) = snapshot.claims
+    assert (claim.job, claim.runs, claim.priority) == ("u", ("u/0",), 5)
+    assert (claim.instances, claim.slots) == (("i", "k"), ())
+    seen = View.of(snapshot)
+    assert shown(seen.shown) == ({"v"}, set())
+    assert seen.shown.catalog[0].limit == 0
+    told = "limit of box@local/on-demand reached; kept for it once there is room: i, k"
+    assert holds(seen) == {"u/0": told}
+    plan = seen.completed(Plan(entries=(Hold(RunId("v/0"), "whatever"),)))
     assert plan.entries == (
         Hold("v/0", "room is kept for u, which has a higher priority"),
-        Hold("u/0", found.holds["u/0"]),
+        Hold("u/0", told),
     )
 
 
-def test_what_is_known_to_be_free_first_is_kept_alone():
+def test_room_that_is_known_to_be_free_first_is_kept_alone():
     known = left(prioritised(full("u", "v"), u=5), a=5, b=20, c=9, d=10)
-    assert shown(reserve(known).snapshot) == ({"a", "b", "v"}, {"i"})
+    assert shown(view(known).shown) == ({"a", "b", "v"}, {"i"})
     # A task that should be over by now may end at any time.
     late = left(known, a=0)
-    assert shown(reserve(late).snapshot)[1] == {"i"}
+    assert shown(view(late).shown)[1] == {"i"}
     late = left(known, a=0, b=0)
-    assert shown(reserve(late).snapshot)[1] == set()
+    assert shown(view(late).shown)[1] == set()
     # And an estimate is none.
     runs = tuple(
         replace(run, remaining=RemainingWork(1_200_000, START, estimated=True))
@@ -85,31 +111,50 @@ def test_what_is_known_to_be_free_first_is_kept_alone():
         else run
         for run in known.runs
     )
-    assert shown(reserve(replace(known, runs=runs)).snapshot)[1] == set()
+    assert shown(view(replace(known, runs=runs)).shown)[1] == set()
 
 
-def test_who_fits_is_planned_for_before_the_less_urgent_once():
+def test_an_urgent_job_that_fits_is_planned_for_with_those_that_fit_beside_it():
     cluster = Cluster(BOX).instance("i", "box").job("a", ONE, on=["i"]).job("u", FOUR)
     cluster.job("v", ONE)
     snapshot = prioritised(cluster, u=5)
-    found = reserve(snapshot)
-    assert shown(found.snapshot) == ({"a", "u"}, {"i"})
-    assert found.urgent == {"u/0"}
-    assert found.completed(Plan(entries=(Assign("u/0", 0),))).entries == (Assign("u/0", 0),)
-    # A policy that finds no place for it is not asked again, and what is free is kept.
-    again = reserve(snapshot, {found.occasion})
-    assert again.urgent == frozenset()
-    assert shown(again.snapshot)[0] >= {"v"}
-    assert "u/0" in again.holds
-    assert again.snapshot.catalog[0].limit in (0, 1)
+    seen = view(snapshot)
+    assert ways(seen) == [Way.READY]
+    assert shown(seen.shown) == ({"a", "u", "v"}, {"i"})
+    assert seen.missed(Plan(entries=(Assign(RunId("u/0"), 0),))) is None
+    # If it gets no place, the others are to come after it; then its room is kept.
+    missed = seen.missed(Plan(entries=(Assign(RunId("v/0"), 0),)))
+    assert missed is not None
+    assert missed.number == 0
+    assert shown(view(snapshot, alone=0).shown) == ({"a", "u"}, {"i"})
+    again = view(snapshot, Way.READY)
+    assert ways(again) == [Way.OPEN]
+    assert "u/0" in holds(again)
+    assert "v" in shown(again.shown)[0]
+    assert again.shown.catalog[0].limit == 0
+
+
+def test_several_priorities_are_planned_for_at_once_as_far_as_there_is_room():
+    cluster = Cluster(replace(BOX, limit=3)).instance("i", "box").job("a", FOUR, on=["i"])
+    priorities = {"u": 9, "v": 7, "w": 5, "x": 3}
+    for name in (*priorities, "y"):
+        cluster.job(name, FOUR)
+    seen = view(prioritised(cluster, **priorities))
+    assert shown(seen.shown)[0] == {"a", "u", "v"}
+    told = "room is kept for w, which has a higher priority"
+    assert holds(seen) == {
+        "w/0": "limit of box@local/on-demand reached; kept for it once there is room: i",
+        "x/0": told,
+        "y/0": told,
+    }
 
 
 def test_what_fits_into_no_cluster_keeps_nothing():
     cluster = full("v").job("u", FOUR, FOUR, FOUR)
     snapshot = prioritised(cluster, u=5)
-    assert reserve(snapshot).snapshot == snapshot
+    assert with_claims(snapshot) is snapshot
     snapshot = prioritised(full("v", "u"), u=5)
-    assert reserve(snapshot, ignored=[JobId("u")]).snapshot == snapshot
+    assert with_claims(snapshot, [JobId("u")]) is snapshot
 
 
 def test_a_gang_on_both_sides_stays_where_it_is():
@@ -117,19 +162,19 @@ def test_a_gang_on_both_sides_stays_where_it_is():
     cluster = Cluster(BOX, other).instance("i", "box").instance("o", "other")
     cluster.job("g", ONE, ONE, on=["i", "o"], kind=JobKind.GANG).job("u", FOUR).job("v", ONE)
     cluster.instance("k", "box").job("full", FOUR, on=["k"])
-    found = reserve(prioritised(cluster, u=5)).snapshot
-    (mate,) = (run for run in found.runs if run.job == "g")
+    seen = view(prioritised(cluster, u=5)).shown
+    (mate,) = (run for run in seen.runs if run.job == "g")
     assert (mate.id, mate.pinned, mate.instance) == ("g/1", True, "o")
-    (job,) = (job for job in found.jobs if job.id == "g")
+    (job,) = (job for job in seen.jobs if job.id == "g")
     assert job.runs == ("g/1",)
 
 
-def test_who_cannot_use_it_is_no_rival():
+def test_jobs_that_cannot_use_it_are_no_rivals():
     cluster = full("u", "v").job("x", task("w", other=(0, 1, 2)))
     cluster.catalog = (*cluster.catalog, offer("o", (0, 4, 8), 1.0, family="other", limit=1))
-    found = reserve(prioritised(cluster, u=5))
-    assert set(found.rivals) == {"v/0"}
-    assert shown(found.snapshot)[0] == {"v", "x"}
+    seen = view(prioritised(cluster, u=5))
+    assert set(seen.walk.rivals) == {"v/0"}
+    assert shown(seen.shown)[0] == {"v", "x"}
 
 
 def test_below_the_most_urgent_the_next_one_comes():
@@ -138,12 +183,12 @@ def test_below_the_most_urgent_the_next_one_comes():
     cluster.catalog = (BOX, small)
     tiny = task("w", s=(0, 1, 2))
     cluster.instance("s", "small").job("busy", tiny, on=["s"]).job("m", tiny)
-    found = reserve(prioritised(cluster, u=9, m=5))
-    assert set(found.holds) == {"u/0", "m/0"}
-    assert shown(found.snapshot) == ({"v"}, set())
+    seen = view(prioritised(cluster, u=9, m=5))
+    assert set(holds(seen)) == {"u/0", "m/0"}
+    assert shown(seen.shown) == ({"v"}, set())
 
 
-def test_a_thousand_priorities_are_no_thousand_times_the_work(monkeypatch):
+def test_a_thousand_priorities_are_no_thousand_times_the_work():
     # Each of them may keep one box for itself, as it is known when it is free.
     cluster = Cluster(replace(BOX, limit=200))
     ends = {}
@@ -152,13 +197,11 @@ def test_a_thousand_priorities_are_no_thousand_times_the_work(monkeypatch):
         cluster.job(f"u{number:03}", FOUR)
         ends[f"a{number:03}"] = 10.0 + number
     priorities = {f"u{number:03}": number + 1 for number in range(200)}
-    looked, index = [], reserving._Cluster
-    monkeypatch.setattr(reserving, "_Cluster", lambda seen: looked.append(1) or index(seen))
-    found = reserve(left(prioritised(cluster, **priorities), **ends))
-    assert len(looked) == len(found.holds) == reserving._MOST_DEMANDS
-    urgent = {f"u{number:03}/0" for number in range(200 - reserving._MOST_DEMANDS, 200)}
-    assert found.holds.keys() == urgent, "the most urgent come first"
-    assert len(found.snapshot.instances) == 200 - reserving._MOST_DEMANDS
+    seen = view(left(prioritised(cluster, **priorities), **ends))
+    assert len(seen.whole.claims) == making._MOST_DEMANDS
+    urgent = {f"u{number:03}/0" for number in range(200 - making._MOST_DEMANDS, 200)}
+    assert holds(seen).keys() == urgent, "the most urgent come first"
+    assert len(seen.shown.instances) == 200 - making._MOST_DEMANDS
 
 
 def test_of_one_priority_only_so_many_sizes_are_kept_room_for():
@@ -167,38 +210,39 @@ def test_of_one_priority_only_so_many_sizes_are_kept_room_for():
     for number in range(100):
         cluster.job(f"u{number:03}", task("w", any=(0, 4, 4 + number / 100)))
         sizes[f"u{number:03}"] = 5
-    found = reserve(prioritised(cluster, **sizes))
-    assert len(found.holds) == reserving._MOST_DEMANDS
+    assert len(holds(view(prioritised(cluster, **sizes)))) == making._MOST_DEMANDS
     alike = full(*(f"u{number:03}" for number in range(100)))
-    assert len(reserve(prioritised(alike, **sizes)).holds) == 100, "equal ones count once"
+    assert len(holds(view(prioritised(alike, **sizes)))) == 100, "equal ones count once"
 
 
-def test_whoever_is_suspended_is_hidden_and_no_more_than_need_be():
-    found = reserve(prioritised(full("u", "v"), u=5), preemption=Preemption.SUSPEND)
-    jobs, instances = shown(found.snapshot)
+def test_as_many_are_suspended_as_need_be():
+    snapshot = prioritised(full("u", "v"), u=5)
+    seen = view(snapshot, preemption=Preemption.SUSPEND)
+    jobs, instances = shown(seen.shown)
     assert "v" not in jobs
     assert (len(jobs & set("abcd")), instances) == (2, {"i", "k"})
-    room = next(view for view in found.snapshot.instances if not view.residents)
+    room = next(it for it in seen.shown.instances if not it.residents)
     gone = {"i": {"a/0", "b/0"}, "k": {"c/0", "d/0"}}[room.id]
-    placed = found.completed(Plan(entries=(Assign("u/0", room.id),)))
+    placed = seen.completed(Plan(entries=(Assign("u/0", room.id),)))
     suspends = {it.run: it.job for it in placed.entries if isinstance(it, Suspend)}
     assert suspends == dict.fromkeys(gone, "u")
     # It need not, as the policy has found room elsewhere; and it is in vain if it has found none.
     elsewhere = Plan(entries=(Assign("u/0", 0),))
-    assert not any(isinstance(it, Suspend) for it in found.completed(elsewhere).entries)
+    assert not any(isinstance(it, Suspend) for it in seen.completed(elsewhere).entries)
     held = Plan(entries=(Hold("u/0", "no"),))
-    assert not any(isinstance(it, Suspend) for it in found.completed(held).entries)
-    again = reserve(prioritised(full("u", "v"), u=5), {found.occasion}, (), Preemption.SUSPEND)
-    assert again.urgent == frozenset()
-    assert "u/0" in again.holds
+    assert not any(isinstance(it, Suspend) for it in seen.completed(held).entries)
+    again = view(snapshot, Way.YIELDED, preemption=Preemption.SUSPEND)
+    assert ways(again) == [Way.OPEN]
+    assert "u/0" in holds(again)
 
 
 def test_equals_and_those_that_move_are_no_victims():
     same = prioritised(full("u"), u=5, a=5, b=5, c=5, d=5, v=0)
-    assert not reserve(same, preemption=Preemption.SUSPEND).victims
+    assert not view(same, preemption=Preemption.SUSPEND).walk.victims
     snapshot = prioritised(full("u"), u=5)
     runs = tuple(replace(run, pinned=run.job in ("a", "c")) for run in snapshot.runs)
-    assert not reserve(replace(snapshot, runs=runs), preemption=Preemption.SUSPEND).victims
+    moving = replace(snapshot, runs=runs)
+    assert not view(moving, preemption=Preemption.SUSPEND).walk.victims
 
 
 def gathering(*jobs: str, **priorities: int) -> Snapshot:
@@ -215,12 +259,12 @@ def gathering(*jobs: str, **priorities: int) -> Snapshot:
 @pytest.mark.parametrize("preemption", Preemption)
 def test_a_gang_that_waits_for_a_place_is_not_in_the_way_of_the_urgent(preemption: Preemption):
     snapshot = gathering("g", "h", h=5)
-    found = reserve(snapshot, preemption=preemption)
-    assert found.urgent == {"h/2"}
-    assert shown(found.snapshot)[0] == {"h"}
-    plan = found.completed(Plan(entries=(Assign("h/2", InstanceId("g1")),)))
+    seen = view(snapshot, preemption=preemption)
+    assert seen.walk.steps[0].placed == {"h/2"}
+    assert shown(seen.shown)[0] == {"h"}
+    plan = seen.completed(Plan(entries=(Assign("h/2", InstanceId("g1")),)))
     told = "makes room for h, which has a higher priority"
-    assert set(plan.entries) == {
+    assert {it for it in plan.entries if not isinstance(it, Hold)} == {
         Assign("h/2", InstanceId("g1")),
         *(Suspend(RunId(f"g/{member}"), told, JobId("h")) for member in range(3)),
     }
@@ -230,8 +274,8 @@ def test_of_two_gangs_that_wait_for_each_other_the_first_comes_first():
     snapshot = gathering("g", "h", g=5, h=5)
     low = Cluster(BOX).job("v", ONE).snapshot()
     snapshot = replace(snapshot, jobs=(*snapshot.jobs, *low.jobs), runs=(*snapshot.runs, *low.runs))
-    found = reserve(snapshot)
-    assert found.urgent == {"g/2"}
-    entries = found.completed(Plan(entries=(Assign("g/2", InstanceId("h1")),))).entries
+    seen = view(snapshot)
+    assert seen.walk.steps[0].placed == {"g/2"}
+    entries = seen.completed(Plan(entries=(Assign("g/2", InstanceId("h1")),))).entries
     reasons = {entry.reason for entry in entries if isinstance(entry, Suspend)}
     assert reasons == {"makes room for g, which was submitted before"}

@@ -1,0 +1,157 @@
+"""Stage that keeps a plan off claimed room, whatever its policy makes of claims."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
+
+from eva_master.control.limits import Unit, held_back, units
+from eva_master.control.planning.validate_sizes import without_sizes
+from eva_master.model.ids import InstanceId, OfferingId, RunId, job_of
+from eva_master.model.planning.claims import Claim
+from eva_master.model.planning.plan import Assign, Duplicate, Plan, left, pooled
+from eva_master.model.planning.snapshot import Snapshot
+from eva_master.packing.claims.walk import ends_before
+
+
+def kept_off(plan: Plan, present: Snapshot, claims: Collection[Claim]) -> Plan:
+    """The part of a plan that leaves claimed room to the claimants.
+
+    Claims whose task runs all get a place by the plan, or stand in a line, keep nothing. Task runs
+    that are known to end before the room of a claim is complete may use it.
+
+    Args:
+        plan: With all that is to begin.
+        present: The cluster as it is, with the sizes of the plan.
+        claims: As the policy was shown them.
+    """
+    there = {view.id for view in present.runs}
+    pending = [claim for claim in claims if not _satisfied(claim, plan, there)]
+    if not pending:
+        return plan
+    check = _Check(plan, present, pending)
+    held: dict[RunId, str] = {}
+    for unit in units(plan, present):
+        if reason := check.refusal(unit):
+            held.update((entry.run, reason) for entry in unit.entries)
+        else:
+            check.take(unit)
+    entries = tuple(
+        entry
+        for entry in plan.entries
+        if not (isinstance(entry, Duplicate) and check.claimed(entry.run, entry.on))
+    )
+    plan = left(plan, check.too_many())
+    if not held and len(entries) == len(plan.entries):
+        return plan
+    runs = {view.id: view for view in present.runs}
+    staying = {job_of(run) for run in held if runs[run].instance is not None}
+    plan = replace(plan, entries=tuple(held_back(entries, held, runs)))
+    resized = {entry.job for entry in plan.sizes}
+    return without_sizes(present, plan, staying & resized)
+
+
+def used(places: Iterable[tuple[RunId, InstanceId | int]], claims: Iterable[Claim]) -> bool:
+    """Whether task runs come to claimed room, so that there is to be a plan for those behind.
+
+    Args:
+        places: Task runs, and where a plan has them come.
+        claims: Those of the snapshot that the plan was made for.
+    """
+    kept = {name for claim in claims for name in claim.instances}
+    runs = {run for claim in claims for run in claim.runs}
+    return any(run in runs or where in kept for run, where in places)
+
+
+class _Check:
+    """Counts launches while the units of a plan are placed one after the other.
+
+    Args:
+        plan: The plan.
+        present: The cluster as it is.
+        pending: Claims that the plan leaves waiting, those first that come first.
+    """
+
+    def __init__(self, plan: Plan, present: Snapshot, pending: Sequence[Claim]) -> None:
+        self._present = present
+        self._plan = plan
+        self._runs = {view.id: view for view in present.runs}
+        self._claim_of: dict[InstanceId | int, Claim] = {}
+        self._slots: Counter[OfferingId] = Counter()
+        self._claimants: set[RunId] = set()
+        for claim in pending:
+            for name in claim.instances:
+                self._claim_of.setdefault(name, claim)
+            self._slots.update(dict(claim.slots))
+            self._claimants.update(claim.runs)
+        self._told = {name: claim.told for claim in reversed(pending) for name, _ in claim.slots}
+        self._offerings = {launch.key: launch.offering.id for launch in plan.launches}
+        used = Counter(view.offering.id for view in present.instances)
+        self._room = {
+            offering.id: offering.limit - used[offering.id] - self._slots[offering.id]
+            for offering in present.catalog
+            if offering.limit is not None and self._slots[offering.id]
+        }
+        self._free = {
+            entry.on
+            for entry in plan.entries
+            if isinstance(entry, Assign) and entry.run in self._claimants
+        }
+        """New instances of claimants, and those that are counted already."""
+
+    def refusal(self, unit: Unit) -> str:
+        """Why a unit would take claimed room; empty if it would not."""
+        for entry in unit.entries:
+            claim = self.claimed(entry.run, entry.on)
+            if claim is not None:
+                return claim.told
+        new = Counter(self._offerings[key] for key in self._new(unit))
+        for name, number in new.items():
+            if name in self._room and number > self._room[name]:
+                return self._told[name]
+        return ""
+
+    def claimed(self, run: RunId, where: InstanceId | int) -> Claim | None:
+        """The claim on an instance to which a task run would come; `None` if there is none."""
+        claim, view = self._claim_of.get(where), self._runs[run]
+        if claim is None or view.instance == where or run in claim.runs:
+            return None
+        return None if ends_before(claim, self._present, [view]) else claim
+
+    def take(self, unit: Unit) -> None:
+        """Place a unit."""
+        for key in self._new(unit):
+            self._count(key)
+
+    def too_many(self) -> set[int]:
+        """New members of pools, with no task run of the plan on them, in claimed slots."""
+        extra = [key for key in pooled(self._plan) if key not in self._free]
+        gone = set()
+        for key in extra:
+            if self._room.get(self._offerings[key], 1) > 0:
+                self._count(key)
+            else:
+                gone.add(key)
+        return gone
+
+    def _count(self, key: int) -> None:
+        name = self._offerings[key]
+        if name in self._room:
+            self._room[name] -= 1
+        self._free.add(key)
+
+    def _new(self, unit: Unit) -> list[int]:
+        """New instances that a unit is the first to use; none if it has a claim."""
+        if any(entry.run in self._claimants for entry in unit.entries):
+            return []
+        keys = dict.fromkeys(entry.on for entry in unit.entries if isinstance(entry.on, int))
+        return [key for key in keys if key not in self._free and key in self._offerings]
+
+
+def _satisfied(claim: Claim, plan: Plan, there: Collection[RunId]) -> bool:
+    """Whether all task runs of a claim that are still there get a place, or stand in a line."""
+    lined = {job for line in plan.lines for job in line.jobs}
+    placed = {entry.run for entry in plan.entries if isinstance(entry, Assign)}
+    waiting = [run for run in claim.runs if run in there and run not in placed]
+    return all(job_of(run) in lined for run in waiting)

@@ -1,0 +1,57 @@
+"""Asks a policy for a plan that keeps to the claims of a snapshot."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from eva_master.model.planning.plan import Plan, PolicyMemory
+from eva_master.model.planning.snapshot import Snapshot
+from eva_master.packing.claims.views import Refused, View
+from eva_master.packing.claims.walk import Way
+
+_MOST_ASKED = 4
+"""So often a policy is asked in a round at most; mostly once."""
+
+
+class Planner(Protocol):
+    """What makes plans; see `eva_master.ports.Policy`."""
+
+    def plan(
+        self, snapshot: Snapshot, memory: PolicyMemory | None
+    ) -> tuple[Plan, PolicyMemory | None]:
+        """Decide on one round's plan."""
+        ...
+
+
+def ask(
+    policy: Planner, snapshot: Snapshot, memory: PolicyMemory | None
+) -> tuple[Plan, PolicyMemory | None]:
+    """Decide on one round's plan, for a snapshot with claims or without.
+
+    All claims for which there is room are planned for at once, with those that come after them and
+    find room besides. If the policy places one of them nowhere, it is asked again without those
+    that come after, and then as for a claim for which there is no room.
+
+    Args:
+        policy: Knows nothing of claims.
+        snapshot: The cluster.
+        memory: The policy's.
+    """
+    if not snapshot.claims:
+        return policy.plan(snapshot, memory)
+    refused: Refused = frozenset()
+    alone = -1
+    for asked in range(1, _MOST_ASKED + 1):
+        view = View.of(snapshot, refused, alone)
+        plan, after = policy.plan(view.shown, memory)
+        step = view.missed(plan)
+        if step is None:
+            break
+        if step.way is Way.READY and view.contended and alone < 0:
+            alone = step.number
+        else:
+            refused, alone = refused | {(step.number, step.way)}, -1
+        if asked == _MOST_ASKED - 1:
+            every = range(len(snapshot.claims))
+            refused, alone = frozenset((it, way) for it in every for way in Way), -1
+    return view.completed(plan), after

@@ -1,0 +1,130 @@
+"""A snapshot with claims as policies see it that know nothing of them, and the whole plan.
+
+Task runs and instances that a policy must leave alone are not in what it sees. Room that can be
+made, by resizing a gang or by suspending task runs, is there as if it had been made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from eva_master.model.ids import JobId, RunId, job_of
+from eva_master.model.planning.plan import Hold, Plan, Suspend
+from eva_master.model.planning.sizes import with_sizes
+from eva_master.model.planning.snapshot import Snapshot
+from eva_master.packing.claims.hidden_members import hidden_members, with_hidden
+from eva_master.packing.claims.rooms import without
+from eva_master.packing.claims.walk import Step, Walk, Way
+from eva_master.packing.configuration.unplaced_reason import why_unplaced
+from eva_master.packing.preempting import Load, assigned
+
+Refused = frozenset[tuple[int, Way]]
+_SHOWN = 3
+"""So many instances are named where several are kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What a policy sees of a snapshot with claims.
+
+    Attributes:
+        whole: The snapshot.
+        shown: What the policy sees.
+        walk: What became of the claims.
+        contended: Whether task runs that come later are seen beside claims that have room.
+    """
+
+    whole: Snapshot
+    shown: Snapshot
+    walk: Walk
+    contended: bool
+
+    @classmethod
+    def of(cls, snapshot: Snapshot, refused: Refused = frozenset(), alone: int = -1) -> View:
+        """Look at a snapshot.
+
+        Args:
+            snapshot: With claims.
+            refused: Claims with the ways by which the policy has found no place for them.
+            alone: The claim after which none comes in this plan; -1 for none.
+        """
+        walk = Walk(snapshot, refused)
+        for number, claim in enumerate(snapshot.claims):
+            level = walk.level(claim)
+            if level:
+                walk.add(number, claim, level)
+            if walk.over or number == alone:
+                break
+        walk.finish(alone=alone >= 0)
+        shown = without(snapshot, walk.hidden, walk.instances, walk.slots)
+        yielding = {run for victim, _ in walk.victims for run in victim.runs}
+        if yielding:
+            shown = _left(without(shown, yielding), yielding)
+        ready = sum(step.way is Way.READY for step in walk.steps)
+        return cls(snapshot, shown, walk, ready > 1 or bool(walk.comers))
+
+    def missed(self, plan: Plan) -> Step | None:
+        """The first claim for which there is room, and for which a plan has found no place."""
+        placed = assigned(plan).keys()
+        lined = {job for line in plan.lines for job in line.jobs}
+        for step in self.walk.steps:
+            if not step.placed:
+                continue
+            if step.placed.isdisjoint(placed) and lined.isdisjoint(map(job_of, step.placed)):
+                return step
+        return None
+
+    def completed(self, plan: Plan) -> Plan:
+        """A plan for the whole snapshot, with why those task runs wait that were not seen."""
+        walk = self.walk
+        if not walk.hidden and not walk.rivals and not walk.victims and not walk.instances:
+            return plan
+        entries = [
+            replace(entry, reason=walk.rivals[entry.run].told)
+            if isinstance(entry, Hold) and entry.run in walk.rivals
+            else entry
+            for entry in plan.entries
+            if entry.run not in walk.hidden
+        ]
+        entries.extend(self._holds())
+        entries.extend(self._suspends(plan))
+        pools = with_hidden(plan.pools, hidden_members(self.whole, self.shown))
+        return replace(plan, entries=tuple(entries), pools=pools)
+
+    def _holds(self) -> Iterator[Hold]:
+        demands = {run.id: run.task.demand for run in self.whole.runs}
+        for run, claim in self.walk.hidden.items():
+            if run not in claim.runs:
+                yield Hold(run, claim.told)
+                continue
+            why = why_unplaced(demands[run], self.whole.catalog, self.whole.now_ms)
+            names = claim.instances
+            shown = ", ".join(names[:_SHOWN])
+            shown += f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+            about = f"; kept for it once there is room: {shown}" if names else ""
+            yield Hold(run, (why or "no room at present") + about)
+
+    def _suspends(self, plan: Plan) -> Iterator[Suspend]:
+        """The victims without which there is no room, those first that can be spared least."""
+        victims = self.walk.victims
+        if not victims or self.walk.steps[-1].placed.isdisjoint(assigned(plan)):
+            return
+        whole = with_sizes(self.whole, {entry.job: entry.members for entry in plan.sizes})
+        load = Load(whole, plan, {run for victim, _ in victims for run in victim.runs})
+        priorities: dict[JobId, int] = {view.id: view.priority for view in whole.jobs}
+        for victim, job in sorted(victims, key=lambda pair: pair[0].price, reverse=True):
+            if not load.stays(victim):
+                higher = priorities[job] > priorities[victim.job]
+                why = "has a higher priority" if higher else "was submitted before"
+                reason = f"makes room for {job}, which {why}"
+                yield from (Suspend(run, reason, job) for run in victim.runs)
+
+
+def _left(seen: Snapshot, gone: set[RunId]) -> Snapshot:
+    """A snapshot whose instances are left by some task runs."""
+    instances = tuple(
+        replace(view, residents=tuple(run for run in view.residents if run not in gone))
+        for view in seen.instances
+    )
+    return replace(seen, instances=instances)
