@@ -160,6 +160,8 @@ class Context:
         """Arrays whose late tasks are looked for at times, since late ones get extra runs."""
         self.late: set[str] = set()
         """Partitions whose next plan is to be made though policies would see nothing new."""
+        self.declined: dict[JobId, Millis] = {}
+        """Jobs whose policies had no use for room that there was, with the time."""
         self.rooms_left: Counter[InstanceId] = Counter()
         """How many tasks have ended on a member of a pool in this turn, less those that lines have
         placed there."""

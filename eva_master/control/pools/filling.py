@@ -81,8 +81,13 @@ def _is_of(context: Context, name: InstanceId, partition: str) -> bool:
 
 
 def _leave(context: Context, instance: Instance) -> None:
-    """An instance is in no pool any more: it is drained, but for an owned node, which stays."""
-    if instance.owned:
+    """An instance is in no pool any more: it is drained, unless it stays for another reason.
+
+    An owned node does, and an empty member that a plan has given tasks to: it is an ordinary
+    instance from now on.
+    """
+    taken_over = context.state.coming(instance.id) and not context.state.occupants(instance.id)
+    if instance.owned or taken_over:
         draining.book(context, instance)
         context.put_instance(replace(instance, pool=""))
     else:

@@ -17,6 +17,7 @@ from eva_master.control.planning.validate_plan import Decision
 from eva_master.control.pools import filling
 from eva_master.control.rounds.adoption import adopt
 from eva_master.control.rounds.claimed_room import used as claimed_room_used
+from eva_master.control.rounds.given_up import concerned
 from eva_master.control.rounds.pipeline import Answer, Asked, Pipeline, Recent
 from eva_master.control.rounds.quotas import TenantLimits
 from eva_master.control.rounds.withheld import withheld
@@ -142,6 +143,7 @@ class Cycle:
         self._in_flight = self._state.count(rounds=1).rounds
         since = context.now - period_ms
         self._withheld = {job: at for job, at in self._withheld.items() if at > since}
+        context.declined = {job: at for job, at in context.declined.items() if at > since}
         whole = snapshot(self._state, context.now, context.settings)
         self._asked = self._pipeline().ask(whole)
         shown, memory = self._asked.shown, self._memory
@@ -177,6 +179,8 @@ class Cycle:
             pools=self._has_members(),
             paused=frozenset(availability.paused_jobs(context)),
             gate=availability.gate(context),
+            stated=self._state.membership.stated,
+            declined=frozenset(context.declined),
         )
 
     def _next_request(self) -> Millis:
@@ -292,6 +296,8 @@ class Cycle:
         answer = self._pipeline().answer(asked, event.plan, whole, taken, ordered)
         decision, put_off = answer.decision, answer.put_off
         self._note_cuts(answer, asked)
+        placed = {job_of(run) for run, _ in decision.places}
+        context.declined.update(dict.fromkeys(asked.given_up.jobs - placed, context.now))
         names = adopt(context, decision, self.partition.name)
         ours = [it for it in self._state.lending.in_force() if self._has(it)]
         quotas = context.settings.tenancy.quotas
@@ -310,6 +316,27 @@ class Cycle:
         behind = claimed_room_used(decision.places, claims)
         if (decision.dropped or behind) and not put_off:
             self.want(insists=True)  # else there is a plan once it is known who boots
+        self._look_at_members()
+
+    def _look_at_members(self) -> None:
+        """Have plans made by which pools give up members for tasks that wait now."""
+        context, state = self._context, self._state
+        if all(state.instances[name].owned for name in state.membership.standing):
+            return
+        whole, pipeline = snapshot(state, context.now, context.settings), self._pipeline()
+        declined = pipeline.declined(whole)
+        context.declined.update(dict.fromkeys(declined, context.now))
+        names = concerned(
+            state,
+            context.settings,
+            sums=state.partition_tally.totals(),
+            now=context.now,
+            ignored={*availability.paused_jobs(context), *self._withheld, *context.declined},
+            whole=whole,
+        )
+        if names:
+            context.late |= names
+            context.plan_wanted = True
 
     def _ahead(self, milestones: Iterable[tuple[JobId, int]]) -> dict[JobId, int]:
         """Those of jobs that are there, and that the policy did not see reached when it planned.

@@ -5,7 +5,7 @@ The control loop plans so for the jobs that are there, and `eva plan` for one th
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 from eva_master.control import limits
@@ -16,9 +16,11 @@ from eva_master.control.planning.validate_sizes import lawful, reconciled, sizes
 from eva_master.control.planning.validate_standing import without
 from eva_master.control.rounds.allowance import afforded, allowance, leeway
 from eva_master.control.rounds.claimed_room import kept_off
+from eva_master.control.rounds.given_up import GivenUp, PoolMembers
 from eva_master.control.rounds.price_limit import Masked, PriceLimit
 from eva_master.control.rounds.quotas import TenantLimits
 from eva_master.control.settings import Settings
+from eva_master.control.standing.membership import Statement
 from eva_master.control.state.records import PlanningRecords
 from eva_master.control.supply.boot_gate import BootGate
 from eva_master.learning.boots import Boots
@@ -48,6 +50,9 @@ class Recent:
         pools: Whether instances stand in pools.
         paused: Jobs for which nothing is bought now, since their boots have failed.
         gate: What may be bought now where boots have failed.
+        stated: Pools and lines of each partition, as the last plans say.
+        declined: Jobs whose policies had no use for room that there was: no pool gives anything up
+            for them.
     """
 
     withheld: Collection[JobId] = ()
@@ -58,6 +63,8 @@ class Recent:
     pools: bool = False
     paused: Collection[JobId] = ()
     gate: BootGate = _NO_GATE
+    stated: Mapping[str, Statement] = field(default_factory=dict)
+    declined: Collection[JobId] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,11 +75,13 @@ class Asked:
         shown: The snapshot that it plans with.
         masked: What was hidden since it is too dear.
         admitted: What was hidden since tenants may not have it; `None` if there are no quotas.
+        given_up: Members of pools that are given up.
     """
 
     shown: Snapshot
     masked: Masked
     admitted: Admitted | None
+    given_up: GivenUp
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +145,15 @@ class Pipeline:
         self._now = now
         self._recent = recent
         self._tenants = TenantLimits(state, settings.tenancy, partition)
+        self._members = PoolMembers(
+            state,
+            settings,
+            partition,
+            sums=sums,
+            now=now,
+            stated=recent.stated,
+            ignored=frozenset((*recent.paused, *recent.withheld, *recent.declined)),
+        )
 
     def ask(self, whole: Snapshot) -> Asked:
         """Question for the policy.
@@ -154,9 +172,11 @@ class Pipeline:
         admitted = self._tenants.admitted(seen, recent.over_quota)
         if admitted is not None:
             seen = admitted.snapshot
+        given_up = self._members.given_up(seen, whole)
+        seen = given_up.snapshot
         ignored = {*recent.paused, *recent.withheld}
         shown = with_claims(forks.hidden(seen), ignored, self._settings.preemption)
-        return Asked(shown, masked, admitted)
+        return Asked(shown, masked, admitted, given_up)
 
     def answer(
         self,
@@ -178,6 +198,7 @@ class Pipeline:
         present = self._part(whole)
         price_limit = self._price_limit(present)
         plan = price_limit.explained(answered, present, asked.masked)
+        plan = asked.given_up.completed(plan, present, asked.shown.claims)
         plan = plan if asked.admitted is None else asked.admitted.completed(plan)
         plan = before = lawful(present, without(plan, taken))
         sizes = sizes_of(plan)
@@ -186,11 +207,13 @@ class Pipeline:
         priced = plan
         plan, put_off = self._recent.gate.passed(present, plan)
         gated, (plan, spent) = plan, self._within_limits(plan, present, whole)
+        plan = self._members.within(plan, present, whole)
         limited, cut = plan, plan is not before
         plan = begun = forks.completed(present, stragglers.completed(present, plan))
         plan, of_tenants = self._tenants.within(plan, present, self._now)
         over_quota = plan is not begun
         plan, uncut = kept_off(plan, present, asked.shown.claims), plan
+        plan = self._members.told(plan, present, whole)
         plan, decision, more = _decision(
             price_limit, plan, priced, as_it_is=as_it_is, present=present, ordered=ordered
         )
@@ -208,6 +231,12 @@ class Pipeline:
             spent or of_tenants,
             dear | more,
         )
+
+    def declined(self, whole: Snapshot) -> frozenset[JobId]:
+        """Jobs that wait though there is room for them; see `PoolMembers.declined`."""
+        seen = self._part(whole)
+        admitted = self._tenants.admitted(seen, self._recent.over_quota)
+        return self._members.declined(seen if admitted is None else admitted.snapshot, whole)
 
     def _part(self, whole: Snapshot) -> Snapshot:
         """Part of the cluster that is the partition's."""

@@ -83,6 +83,7 @@ class Filling:
         self._config = config
         self._instances = instances
         self._order = order
+        self._listed = snapshot.catalog
         self._leaving = [it.offering for it in snapshot.draining]
         self._stood = {
             row
@@ -153,7 +154,8 @@ class Filling:
     def _market(self, task: TaskSpec, speeds: Speeds = ()) -> Market:
         members = [self._instances.offerings[row] for row in self._members()]
         there = (*members, *self._leaving)
-        return Market(self._config, task, there, self._instances.on_sale(), speeds)
+        on_sale = self._instances.on_sale()
+        return Market(self._config, task, there, on_sale, speeds, self._listed)
 
     # -- room that there is ----------------------------------------------------------------------
 

@@ -45,6 +45,8 @@ class Market:
             that are about to be bought included.
         on_sale: What one more instance may be taken of.
         speeds: How fast such a task runs on each family.
+        listed: The catalog, whose prices on demand say how much money there is, though no more may
+            be had at some of them; by default what is on sale.
     """
 
     def __init__(
@@ -54,6 +56,7 @@ class Market:
         members: Iterable[Offering],
         on_sale: Iterable[Offering],
         speeds: Speeds = (),
+        listed: Iterable[Offering] | None = None,
     ) -> None:
         self._speeds = dict(speeds)
         self._config = config
@@ -62,7 +65,7 @@ class Market:
         self._on_sale = tuple(on_sale)
         prices = (
             Fraction(it.price, slots)
-            for it in self._on_sale
+            for it in (self._on_sale if listed is None else listed)
             if it.purchase is Purchase.ON_DEMAND and (slots := self._count(it))
         )
         self._price = min(prices, default=Fraction(0))

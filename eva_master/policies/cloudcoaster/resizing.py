@@ -101,7 +101,8 @@ def resized(
 
     def market(more: Sequence[Offering] = ()) -> Market:
         there = [instances.offerings[row] for row in rows]
-        return Market(config, task, (*there, *leaving, *more), instances.on_sale())
+        members = (*there, *leaving, *more)
+        return Market(config, task, members, instances.on_sale(), listed=snapshot.catalog)
 
     transient = sum(_slots(instances, row, task) for row in spot)
     most = market().most_spot_slots
@@ -164,7 +165,7 @@ def within_budget(
     on_sale = instances.on_sale()
 
     def missing(task: TaskSpec) -> int:
-        market = Market(config, task, (*there, *leaving), on_sale)
+        market = Market(config, task, (*there, *leaving), on_sale, listed=snapshot.catalog)
         return market.spent - market.budget
 
     over, gone = missing(task), set[int]()

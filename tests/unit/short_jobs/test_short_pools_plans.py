@@ -495,3 +495,9 @@ def test_pools_say_that_no_spot_instances_are_on_sale():
     )
     cluster = Cluster(STEADY, spot(STEADY, 0.05)).job("a", *[ONE] * 3, kind=JobKind.ARRAY)
     assert "on sale" not in planned(cluster.snapshot())[0].pools[0].reason
+
+
+def test_the_money_for_spot_members_is_there_though_no_more_may_be_had_on_demand() -> None:
+    cheap = spot(STEADY, 0.05)
+    market = Market(Config(slots=8), EITHER, (STEADY,), (cheap,), listed=(STEADY, cheap))
+    assert market.budget == Market(Config(slots=8), EITHER, (STEADY,), (STEADY, cheap)).budget > 0

@@ -1,0 +1,443 @@
+"""Members of pools that are given up for tasks which wait for what they hold.
+
+A member stays though it is empty, so what it holds of a limit is free for nobody. Where somebody
+outside the pool waits for that, an empty member is handed to the policy as an ordinary instance if
+the task that waits fits there and runs in the same partition; else it goes, so that something else
+may be bought.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+from eva_master.control.planning.parts import Sums, part_of
+from eva_master.control.rounds.allowance import allowance
+from eva_master.control.rounds.quotas import TenantLimits
+from eva_master.control.settings import NO_LIMIT, Settings
+from eva_master.control.standing.membership import Statement
+from eva_master.control.state.records import PlanningRecords
+from eva_master.model.catalog import Purchase
+from eva_master.model.fleet.partitions import Partition
+from eva_master.model.ids import InstanceId, JobId, Millis, RunId
+from eva_master.model.planning.claims import Claim
+from eva_master.model.planning.plan import Assign, Hold, Plan, left, pooled
+from eva_master.model.planning.snapshot import InstanceView, Snapshot
+from eva_master.model.planning.standing import Line, Pool
+from eva_master.model.records import Instance
+from eva_master.model.states import LIVE
+from eva_master.packing.parts.partition import without_launched
+from eva_master.packing.parts.seating import (
+    Member,
+    Part,
+    Seating,
+    Unit,
+    is_seen,
+    member_of,
+    waiting,
+)
+
+_MOST_UNITS = 64
+"""For so many units members are given up in one round, and so many are told who holds them."""
+
+
+@dataclass(frozen=True, slots=True)
+class GivenUp:
+    """Members that pools of a partition give up, and what its policy sees then.
+
+    Attributes:
+        snapshot: What the policy sees.
+        handed: Members that it sees as ordinary instances, with the job that is to have each.
+        released: Members that it does not see, which go, likewise.
+    """
+
+    snapshot: Snapshot
+    handed: Mapping[InstanceId, JobId] = field(default_factory=dict)
+    released: Mapping[InstanceId, JobId] = field(default_factory=dict)
+
+    @property
+    def jobs(self) -> frozenset[JobId]:
+        """The jobs that were offered members."""
+        return frozenset({*self.handed.values(), *self.released.values()})
+
+    def completed(self, plan: Plan, present: Snapshot, claims: Iterable[Claim]) -> Plan:
+        """A plan that states those members again which were not used, or are not empty any more.
+
+        Args:
+            plan: The policy's.
+            present: The partition as it is.
+            claims: As the policy was shown them: claimed members take nobody from a line.
+        """
+        if not self.handed and not self.released:
+            return plan
+        used = {entry.on for entry in plan.entries if isinstance(entry, Assign)}
+        stated = {member for pool in plan.pools for member in pool.members}
+        claimed = {name for claim in claims for name in claim.instances}
+        open_again: defaultdict[str, list[InstanceId]] = defaultdict(list)
+        closed: defaultdict[str, list[InstanceId]] = defaultdict(list)
+        for view in present.instances:
+            if view.id in stated or not view.pool:
+                continue
+            unused = view.id in self.handed and view.id not in used
+            if unused or (view.residents and (view.id in self.handed or view.id in self.released)):
+                (closed if view.id in claimed else open_again)[view.pool].append(view.id)
+        pools = tuple(_restated(plan.pools, open_again, closed))
+        return replace(plan, pools=pools)
+
+
+def _restated(
+    pools: tuple[Pool, ...],
+    open_again: Mapping[str, list[InstanceId]],
+    closed: Mapping[str, list[InstanceId]],
+) -> Iterator[Pool]:
+    names = {pool.name for pool in pools}
+    for pool in pools:
+        resting = tuple(closed.get(pool.name, ()))
+        more = (*open_again.get(pool.name, ()), *resting)
+        if more:
+            yield replace(pool, members=(*pool.members, *more), closed=(*pool.closed, *resting))
+        else:
+            yield pool
+    for name in dict.fromkeys((*open_again, *closed)):
+        if name not in names:
+            resting = tuple(closed.get(name, ()))
+            members = (*open_again.get(name, ()), *resting)
+            yield Pool(name, members, "its room was offered to others", resting)
+
+
+class PoolMembers:
+    """The members of pools at one moment, beside all that waits.
+
+    Args:
+        state: The records.
+        settings: Those of the control loop.
+        partition: Whose plan is made.
+        sums: Sums over each partition, by the name on record.
+        now: The time.
+        stated: Pools and lines of each partition, as the last plans say.
+        ignored: Jobs that are given nothing now.
+    """
+
+    def __init__(
+        self,
+        state: PlanningRecords,
+        settings: Settings,
+        partition: Partition,
+        *,
+        sums: Sums,
+        now: Millis,
+        stated: Mapping[str, Statement],
+        ignored: Collection[JobId],
+    ) -> None:
+        self._state = state
+        self._settings = settings
+        self._partition = partition
+        self._sums = sums
+        self._now = now
+        self._stated = stated
+        self._ignored = ignored
+
+    # -- before the policy -----------------------------------------------------------------------
+
+    def given_up(self, seen: Snapshot, whole: Snapshot) -> GivenUp:
+        """Give empty members up for those who wait for them.
+
+        Args:
+            seen: What the policy of the partition may see.
+            whole: The cluster.
+        """
+        empty = [view for view in seen.instances if _is_member(view) and not view.residents]
+        if not empty or self._partition.name not in self._stated:
+            return GivenUp(seen)
+        own = self._of(self._partition, seen)
+        parts = [own, *self._others(whole)]
+        own_units = list(waiting(own))
+        members = [member_of(own, own_units, view) for view in empty]
+        seating = Seating(parts, self._cluster_left(), members)
+        handed: dict[InstanceId, JobId] = {}
+        released: dict[InstanceId, JobId] = {}
+        for unit in self._candidates(parts, whole):
+            if not seating.members:
+                break
+            seat = seating.seat(unit)
+            if seat.complete:
+                handed.update((it.view.id, unit.job.id) for it in seat.handed)
+                released.update((it.view.id, unit.job.id) for it in seat.released)
+        return GivenUp(_without(seen, handed, released), handed, released)
+
+    def _candidates(self, parts: list[Part], whole: Snapshot) -> list[Unit]:
+        """Units that may start now, in their order."""
+        may_start = self._startable(whole)
+        found = [
+            unit
+            for part in parts
+            for unit in waiting(part)
+            if is_seen(unit) and unit.job.id not in self._ignored and may_start(unit)
+        ]
+        return sorted(found, key=lambda unit: (unit.rank, unit.runs[0].id))[:_MOST_UNITS]
+
+    def _startable(self, whole: Snapshot) -> Callable[[Unit], bool]:
+        """Whether a unit waits for room alone: not for a backoff, nor at a limit of its user."""
+        limits, jobs = self._settings.limits, self._state.jobs
+        bounded = limits.instances_per_user < NO_LIMIT or limits.instances_per_job < NO_LIMIT
+        of_user: defaultdict[str, set[InstanceId]] = defaultdict(set)
+        of_job: defaultdict[JobId, set[InstanceId]] = defaultdict(set)
+        for run in whole.runs if bounded else ():
+            if run.instance is not None:
+                of_job[run.job].add(run.instance)
+                of_user[jobs[run.job].spec.owner].add(run.instance)
+
+        def may_start(unit: Unit) -> bool:
+            job = jobs[unit.job.id]
+            if job.not_before_ms > self._now:
+                return False
+            if any(self._state.runs[run.id].not_before_ms > self._now for run in unit.runs):
+                return False
+            return not bounded or (
+                len(of_user[job.spec.owner]) < limits.instances_per_user
+                and len(of_job[job.id]) < limits.instances_per_job
+            )
+
+        return may_start
+
+    # -- after the policy ------------------------------------------------------------------------
+
+    def within(self, plan: Plan, present: Snapshot, whole: Snapshot) -> Plan:
+        """A plan whose pools buy nothing for which a task of another partition waits.
+
+        Args:
+            plan: What is left of the policy's.
+            present: The partition as it is.
+            whole: The cluster as it is.
+        """
+        used = {entry.on for entry in plan.entries if isinstance(entry, Assign)}
+        fresh = [key for key in pooled(plan) if key not in used]
+        others = self._others(whole) if fresh else []
+        if not others:
+            return plan
+        own = self._of(self._partition, present, plan.lines)
+        ours = [unit for unit in waiting(own) if unit.job.id in own.lines or not is_seen(unit)]
+        first = min((unit.rank for unit in ours), default=None)
+        seating = Seating(others, self._cluster_left())
+        for unit in self._candidates(others, whole):
+            if first is None or unit.rank < first:
+                seating.seat(unit)
+        slots, cluster = dict(seating.slots), seating.cluster
+        gone = set[int]()
+        keys = {launch.key: launch.offering.id for launch in plan.launches}
+        for key in (*(it for it in keys if it not in fresh), *fresh):
+            if key not in fresh:
+                allowed = True
+            else:
+                allowed = slots.get(keys[key], 1) > 0 and (cluster is None or cluster > 0)
+            if not allowed:
+                gone.add(key)
+                continue
+            if keys[key] in slots:
+                slots[keys[key]] -= 1
+            cluster = None if cluster is None else cluster - 1
+        return left(plan, gone)
+
+    def told(self, plan: Plan, present: Snapshot, whole: Snapshot) -> Plan:
+        """A plan that names the pools which hold what tasks wait for.
+
+        Args:
+            plan: What is left of the policy's.
+            present: The partition as it is.
+            whole: The cluster as it is.
+        """
+        holds = {entry.run: entry for entry in plan.entries if isinstance(entry, Hold)}
+        everywhere = [*whole.instances, *whole.draining]
+        if not holds or not any(map(_is_member, everywhere)):
+            return plan
+        taken = {entry.on for entry in plan.entries if isinstance(entry, Assign)}
+        home = self._settings.partitions.home
+        members = [
+            Member(home(view.partition).name, view)
+            for view in everywhere
+            if _is_member(view) and view.id not in taken
+        ]
+        own = self._after(plan, present)
+        cluster = self._cluster_left()
+        cluster = None if cluster is None else max(0, cluster - len(plan.launches))
+        seating = Seating([own], cluster, members, vacant=False)
+        said: dict[RunId, str] = {}
+        known: dict[object, str] = {}
+        for unit in waiting(own):
+            if unit.runs[0].id not in holds or unit.job.id in own.lines:
+                continue
+            key = unit.job.id, tuple(run.task.demand for run in unit.runs)
+            if key not in known:
+                if len(known) >= _MOST_UNITS:
+                    break
+                known[key] = _named(seating.seat(unit, take=False).members)
+            said.update((run.id, known[key]) for run in unit.runs if known[key])
+        if not said:
+            return plan
+        entries = tuple(
+            replace(entry, reason=f"{entry.reason}; {said[entry.run]}")
+            if isinstance(entry, Hold) and entry.run in said
+            else entry
+            for entry in plan.entries
+        )
+        return replace(plan, entries=entries)
+
+    def _after(self, plan: Plan, present: Snapshot) -> Part:
+        """The partition once a plan has bought what it buys."""
+        part = self._of(self._partition, without_launched(present, plan), plan.lines)
+        count = len(plan.launches)
+        price = sum(launch.offering.price for launch in plan.launches)
+        return replace(
+            part,
+            instances=None if part.instances is None else max(0, part.instances - count),
+            per_hour=None if part.per_hour is None else max(0, part.per_hour - price),
+        )
+
+    def declined(self, present: Snapshot, whole: Snapshot) -> frozenset[JobId]:
+        """Jobs that wait though there is room for them: their policy has no use for it.
+
+        Args:
+            present: The partition once a plan was adopted.
+            whole: The cluster.
+        """
+        if not any(map(_is_member, whole.instances)):
+            return frozenset()
+        own = self._of(self._partition, present)
+        seating = Seating([own], self._cluster_left())
+        units = self._candidates([own], whole)
+        return frozenset(
+            unit.job.id
+            for unit in units
+            if unit.runs[0].held and seating.seat(unit, take=False).complete
+        )
+
+    # -- partitions ------------------------------------------------------------------------------
+
+    def _others(self, whole: Snapshot) -> list[Part]:
+        partitions, found = self._settings.partitions, []
+        for other in partitions.all:
+            if other is not self._partition:
+                seen = part_of(whole, other, partitions, self._sums)
+                limits = TenantLimits(self._state, self._settings.tenancy, other)
+                admitted = limits.admitted(seen, ())
+                found.append(self._of(other, seen if admitted is None else admitted.snapshot))
+        return found
+
+    def _of(
+        self, partition: Partition, seen: Snapshot, lines: tuple[Line, ...] | None = None
+    ) -> Part:
+        allowed = allowance(self._state, self._sums, partition, self._now)
+        most, budget = partition.limits.instances, partition.budget
+        going = [it for it in self._terminating if it.partition == partition.name]
+        stays = allowed.instances - len(going)
+        per_hour = allowed.per_hour - sum(it.offering.price for it in going)
+        spent = budget.per_month is not None and allowed.spent >= budget.per_month
+        if lines is None:
+            statement = self._stated.get(partition.name)
+            lines = () if statement is None else statement.lines
+        queued: defaultdict[JobId, set[str]] = defaultdict(set)
+        for line in lines:
+            for job in line.jobs:
+                queued[job].update(line.pools)
+        return Part(
+            partition.name,
+            seen,
+            {job: frozenset(pools) for job, pools in queued.items()},
+            partition.short,
+            None if most is None else max(0, most - stays),
+            None if budget.per_hour is None else max(0, budget.per_hour - per_hour),
+            may_buy=not spent,
+        )
+
+    def _cluster_left(self) -> int | None:
+        most = self._settings.limits.instances
+        stay = len(self._state.live) - len(self._terminating)
+        return None if most >= NO_LIMIT else max(0, most - stay)
+
+    @cached_property
+    def _terminating(self) -> tuple[Instance, ...]:
+        """Instances that count towards limits for a moment longer."""
+        there = map(self._state.instances.__getitem__, self._state.live)
+        return tuple(it for it in there if it.state not in LIVE)
+
+
+def concerned(
+    state: PlanningRecords,
+    settings: Settings,
+    *,
+    sums: Sums,
+    now: Millis,
+    ignored: Collection[JobId],
+    whole: Snapshot,
+) -> set[str]:
+    """Partitions whose pools would give a member up if a plan were made, by name.
+
+    Args:
+        state: The records.
+        settings: Those of the control loop.
+        sums: Sums over each partition, by the name on record.
+        now: The time.
+        ignored: Jobs that are given nothing now.
+        whole: The cluster.
+    """
+    home = settings.partitions.home
+    empty = [view for view in whole.instances if _is_member(view) and not view.residents]
+    found = set[str]()
+    for partition in {home(view.partition).name: home(view.partition) for view in empty}.values():
+        members = PoolMembers(
+            state,
+            settings,
+            partition,
+            sums=sums,
+            now=now,
+            stated=state.membership.stated,
+            ignored=ignored,
+        )
+        seen = part_of(whole, partition, settings.partitions, sums)
+        admitted = TenantLimits(state, settings.tenancy, partition).admitted(seen, ())
+        if members.given_up(seen if admitted is None else admitted.snapshot, whole).jobs:
+            found.add(partition.name)
+    return found
+
+
+def _is_member(view: InstanceView) -> bool:
+    """Whether an instance stands in a pool and would go without it."""
+    return bool(view.pool) and view.offering.purchase is not Purchase.OWNED
+
+
+def _without(
+    seen: Snapshot, handed: Collection[InstanceId], released: Collection[InstanceId]
+) -> Snapshot:
+    """A snapshot in which some members are ordinary instances and others are gone.
+
+    Those that are gone still count towards the limits of their offerings.
+    """
+    if not handed and not released:
+        return seen
+    lower = [view.offering.id for view in seen.instances if view.id in released]
+    return replace(
+        seen,
+        instances=tuple(
+            replace(view, pool="") if view.id in handed else view
+            for view in seen.instances
+            if view.id not in released
+        ),
+        catalog=tuple(
+            replace(it, limit=max(0, it.limit - lower.count(it.id)))
+            if it.limit is not None and it.id in lower
+            else it
+            for it in seen.catalog
+        ),
+    )
+
+
+def _named(members: tuple[Member, ...]) -> str:
+    """The pools of some members, as their holders; empty if there are none."""
+    pools = sorted({member.pool for member in members})
+    if not pools:
+        return ""
+    if len(pools) == 1:
+        return f"the pool {pools[0]} holds it"
+    return f"the pools {', '.join(pools[:-1])} and {pools[-1]} hold it"

@@ -1,0 +1,384 @@
+"""Seats for tasks that wait: room, what may still be bought, and members of pools."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from eva_master.model.catalog import Offering
+from eva_master.model.fleet.partitions import ShortJobs
+from eva_master.model.ids import InstanceId, JobId, OfferingId
+from eva_master.model.job import JobKind
+from eva_master.model.planning.snapshot import InstanceView, JobView, RunView, Snapshot
+from eva_master.model.planning.standing import full_name
+from eva_master.model.resources import NOTHING, Resources
+from eva_master.packing.valuation.reservation_price import hosts
+
+Rank = tuple[int, int]
+"""Order of those who wait: the more urgent first, then those which have waited for longer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A partition, as far as it matters to who gets room.
+
+    Attributes:
+        name: Its name.
+        seen: What its policy may see of it.
+        lines: The pools that the lines claim in which a job stands, by job.
+        short: Which jobs will stand in lines once its policy has seen them; `None` if that is
+            known of those alone that its last plan was about.
+        instances: How many more instances it may launch by its own limits; `None` for any number.
+        per_hour: For how much more per hour, in micro-dollars; likewise.
+        may_buy: Whether anything may be launched for it however much others give up.
+    """
+
+    name: str
+    seen: Snapshot
+    lines: Mapping[JobId, frozenset[str]] = field(default_factory=dict)
+    short: ShortJobs | None = None
+    instances: int | None = None
+    per_hour: int | None = None
+    may_buy: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """Task runs that wait and are placed together: those of a gang, or one of an array."""
+
+    part: Part
+    job: JobView
+    runs: tuple[RunView, ...]
+
+    @property
+    def rank(self) -> Rank:
+        """Its order among those who wait."""
+        times = (run.since_ms for run in self.runs if run.since_ms is not None)
+        return -self.job.priority, min(times, default=self.job.submitted_ms)
+
+    def claims(self, member: Member) -> bool:
+        """Whether it stands in a line for the member's pool."""
+        pools = self.part.lines.get(self.job.id, frozenset())
+        return member.part == self.part.name and member.view.pool in pools
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A member of a pool that may be given up.
+
+    Attributes:
+        part: Name of the partition of its pool.
+        view: The instance.
+        guard: The first of those that wait for room in its pool and would fit there: who comes
+            later does not get the member. `None` if there are none.
+    """
+
+    part: str
+    view: InstanceView
+    guard: Rank | None = None
+
+    @property
+    def pool(self) -> str:
+        """Name of its pool in the whole cluster."""
+        return full_name(self.part, self.view.pool)
+
+
+def waiting(part: Part) -> Iterator[Unit]:
+    """The task runs of a partition that have no place."""
+    runs = {run.id: run for run in part.seen.runs if run.instance is None and not run.pinned}
+    for job in part.seen.jobs if runs else ():
+        there = tuple(runs[name] for name in job.runs if name in runs)
+        if job.kind is JobKind.GANG and there:
+            yield Unit(part, job, there)
+        elif there:
+            yield from (Unit(part, job, (run,)) for run in there)
+
+
+def is_seen(unit: Unit) -> bool:
+    """Whether a plan has decided about a unit already, or it is certain to stand in no line."""
+    job, short = unit.job, unit.part.short
+    if job.id in unit.part.lines or unit.runs[0].held:
+        return True
+    if short is None:
+        return False
+    expected = None if job.estimate is None else job.estimate.usual_ms
+    return not (job.stands_in_line and short.has(job.latency, expected))
+
+
+def member_of(part: Part, units: Iterable[Unit], view: InstanceView) -> Member:
+    """A member of a pool of a partition, with its guard.
+
+    Args:
+        part: The partition.
+        units: The units of it that wait.
+        view: The instance.
+    """
+    member = Member(part.name, view)
+    ranks = (
+        unit.rank
+        for unit in units
+        if (unit.claims(member) or not is_seen(unit))
+        and hosts(view.offering, unit.runs[0].task.demand)
+    )
+    return Member(part.name, view, min(ranks, default=None))
+
+
+@dataclass(slots=True)
+class _Room:
+    offering: Offering
+    free: Resources
+
+
+@dataclass(slots=True)
+class _Left:
+    """What is left while units are seated one after the other.
+
+    Attributes:
+        slots: How many more there may be of offerings with a limit.
+        cluster: How many more instances there may be; `None` for any number.
+        instances: Of partitions with a limit. per_hour: Likewise.
+        rooms: Room on instances, those that are bought included, by partition.
+        members: Members of pools that nobody has been given.
+    """
+
+    slots: dict[OfferingId, int]
+    cluster: int | None
+    instances: dict[str, int]
+    per_hour: dict[str, int]
+    rooms: dict[str, list[_Room]]
+    members: dict[InstanceId, Member]
+
+    def copy(self) -> _Left:
+        """The same, to be tried with."""
+        return _Left(
+            dict(self.slots),
+            self.cluster,
+            dict(self.instances),
+            dict(self.per_hour),
+            {
+                name: [_Room(it.offering, it.free) for it in rooms]
+                for name, rooms in self.rooms.items()
+            },
+            dict(self.members),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """Outcome for a unit.
+
+    Attributes:
+        complete: Whether all of it has room.
+        handed: Members that it takes over.
+        released: Members that go so that something else may be bought.
+        bought: What is bought.
+    """
+
+    complete: bool
+    handed: tuple[Member, ...] = ()
+    released: tuple[Member, ...] = ()
+    bought: tuple[Offering, ...] = ()
+
+    @property
+    def members(self) -> tuple[Member, ...]:
+        """Members of pools without which there would be less room."""
+        return (*self.handed, *self.released)
+
+
+class Seating:
+    """Gives units room, members of pools last.
+
+    Args:
+        parts: Those partitions for which units may be seated.
+        cluster: How many more instances there may be in the cluster; `None` for any number.
+        members: Members of pools that may be given up.
+        vacant: Whether room on instances in no pool counts.
+    """
+
+    def __init__(
+        self,
+        parts: Sequence[Part],
+        cluster: int | None,
+        members: Iterable[Member] = (),
+        *,
+        vacant: bool = True,
+    ) -> None:
+        slots: dict[OfferingId, int] = {}
+        for part in parts:
+            slots.update(_slots(part.seen))
+        self._left = _Left(
+            slots,
+            cluster,
+            {it.name: it.instances for it in parts if it.instances is not None},
+            {it.name: it.per_hour for it in parts if it.per_hour is not None},
+            {it.name: _rooms(it.seen) if vacant else [] for it in parts},
+            {it.view.id: it for it in members},
+        )
+
+    @property
+    def slots(self) -> Mapping[OfferingId, int]:
+        """How many more there may be of offerings with a limit."""
+        return self._left.slots
+
+    @property
+    def cluster(self) -> int | None:
+        """How many more instances there may be; `None` for any number."""
+        return self._left.cluster
+
+    @property
+    def members(self) -> Collection[InstanceId]:
+        """Members of pools that nobody has been given."""
+        return self._left.members
+
+    def seat(self, unit: Unit, *, take: bool = True) -> Seat:
+        """Give a unit room; a unit that finds too little takes none.
+
+        Args:
+            unit: Which.
+            take: Whether the room is taken; else it is looked for alone.
+        """
+        before, self._left = self._left, self._left.copy()
+        handed: list[Member] = []
+        released: list[Member] = []
+        bought: list[Offering] = []
+        complete = True
+        for run in unit.runs:
+            if self._take_room(unit, run):
+                continue
+            purchase = self._purchase(unit, run)
+            if purchase is None or purchase[1]:
+                member = self._hand(unit, run)
+                if member is not None:
+                    handed.append(member)
+                    continue
+            if purchase is None:
+                complete = False
+                break
+            bought.append(purchase[0])
+            released += purchase[1]
+            self._buy(unit, run, *purchase)
+        if not (complete and take):
+            self._left = before
+        return Seat(complete, tuple(handed), tuple(released), tuple(bought))
+
+    def _take_room(self, unit: Unit, run: RunView) -> bool:
+        for room in self._left.rooms[unit.part.name]:
+            need = run.task.demand_on(room.offering.type.family)
+            if need is not None and need.fits(room.free):
+                room.free = room.free - need
+                return True
+        return False
+
+    def _hand(self, unit: Unit, run: RunView) -> Member | None:
+        """Take over a member of a pool of the same partition, the one with the least capacity."""
+        fitting = [
+            member
+            for member in self._left.members.values()
+            if member.part == unit.part.name
+            and _yields(member, unit)
+            and hosts(member.view.offering, run.task.demand)
+        ]
+        if not fitting:
+            return None
+        member = min(fitting, key=lambda it: (it.view.offering.price, it.view.id))
+        del self._left.members[member.view.id]
+        self._add_room(unit, run, member.view.offering)
+        return member
+
+    def _purchase(self, unit: Unit, run: RunView) -> tuple[Offering, list[Member]] | None:
+        """What is bought for a run, with the members that go before; of these as few as possible.
+
+        `None` if nothing may be bought.
+        """
+        if not unit.part.may_buy:
+            return None
+        found: tuple[Offering, list[Member]] | None = None
+        sold = (it for it in unit.part.seen.catalog if hosts(it, run.task.demand))
+        for offering in sorted(sold, key=lambda it: (it.price, it.id)):
+            going = self._going(unit, offering)
+            if going is not None and (found is None or len(going) < len(found[1])):
+                found = offering, going
+            if going == []:
+                break
+        return found
+
+    def _going(self, unit: Unit, offering: Offering) -> list[Member] | None:
+        """Members that go so that an offering may be bought; `None` if that is not enough."""
+        left, name = self._left, unit.part.name
+        able = [it for it in left.members.values() if _yields(it, unit)]
+        able.sort(key=lambda it: (it.view.offering.price, it.view.id))
+        going: list[Member] = []
+        while True:
+            alike = sum(it.view.offering.id == offering.id for it in going)
+            ours = [it for it in going if it.part == name]
+            freed = sum(it.view.offering.price for it in ours)
+            if not alike and (
+                not offering.available(unit.part.seen.now_ms) or left.slots.get(offering.id) == 0
+            ):
+                helpful = [it for it in able if it.view.offering.id == offering.id]
+            elif left.cluster is not None and left.cluster + len(going) < 1:
+                helpful = able
+            elif left.instances.get(name, 1) + len(ours) < 1 or (
+                left.per_hour.get(name, offering.price) + freed < offering.price
+            ):
+                helpful = [it for it in able if it.part == name]
+            else:
+                return going
+            more = next((it for it in helpful if it not in going), None)
+            if more is None:
+                return None
+            going.append(more)
+
+    def _buy(self, unit: Unit, run: RunView, offering: Offering, going: list[Member]) -> None:
+        left, name = self._left, unit.part.name
+        for member in going:
+            del left.members[member.view.id]
+            if member.view.offering.id in left.slots:
+                left.slots[member.view.offering.id] += 1
+            if member.part in left.instances:
+                left.instances[member.part] += 1
+            if member.part in left.per_hour:
+                left.per_hour[member.part] += member.view.offering.price
+        if offering.id in left.slots:
+            left.slots[offering.id] = max(0, left.slots[offering.id] - 1)
+        if left.cluster is not None:
+            left.cluster += len(going) - 1
+        if name in left.instances:
+            left.instances[name] -= 1
+        if name in left.per_hour:
+            left.per_hour[name] -= offering.price
+        self._add_room(unit, run, offering)
+
+    def _add_room(self, unit: Unit, run: RunView, offering: Offering) -> None:
+        """Note what a run leaves of an instance that it is the first on."""
+        need = run.task.demand_on(offering.type.family) or NOTHING
+        room = _Room(offering, offering.type.capacity - need)
+        self._left.rooms[unit.part.name].append(room)
+
+
+def _yields(member: Member, unit: Unit) -> bool:
+    """Whether a unit may have a member."""
+    if unit.claims(member):
+        return False
+    return member.guard is None or unit.rank < member.guard
+
+
+def _slots(seen: Snapshot) -> dict[OfferingId, int]:
+    limits = {it.id: it.limit for it in seen.catalog if it.limit is not None}
+    slots = dict(limits)
+    for view in seen.instances if slots else ():
+        if view.offering.id in slots:
+            slots[view.offering.id] -= 1
+    return {name: max(0, number) for name, number in slots.items()}
+
+
+def _rooms(seen: Snapshot) -> list[_Room]:
+    """Room on instances that stand in no pool."""
+    free = {it.id: it.offering.type.capacity for it in seen.instances if not it.pool}
+    offerings = {it.id: it.offering for it in seen.instances}
+    for run in seen.runs:
+        if run.instance in free:
+            assert run.instance is not None
+            need = run.task.demand_on(offerings[run.instance].type.family) or NOTHING
+            free[run.instance] = free[run.instance] - need
+    return [_Room(offerings[name], left) for name, left in free.items()]
