@@ -155,7 +155,7 @@ class Filling:
         members = [self._instances.offerings[row] for row in self._members()]
         there = (*members, *self._leaving)
         on_sale = self._instances.on_sale()
-        return Market(self._config, task, there, on_sale, speeds, self._listed)
+        return Market(self._config, task, there, on_sale, speeds, listed=self._listed)
 
     # -- room that there is ----------------------------------------------------------------------
 

@@ -56,6 +56,7 @@ class Market:
         members: Iterable[Offering],
         on_sale: Iterable[Offering],
         speeds: Speeds = (),
+        *,
         listed: Iterable[Offering] | None = None,
     ) -> None:
         self._speeds = dict(speeds)
