@@ -62,6 +62,7 @@ from eva_master.app.sections.policies import (
     estimate_doubts,
     estimates_in,
     forking_by,
+    keys_read,
     round_grid_ms,
     shown,
     shown_settings,
@@ -97,12 +98,14 @@ def partitions_of(config: MasterConfig) -> Partitions:
             section.partition(name, shown(chosen[name]), round_grid_ms(chosen[name])),
             short=chosen[name].short_jobs,
             forking=forking_by(chosen[name]),
+            keys=keys_read(chosen[name]),
         )
         for name, section in config.partitions.items()
     )
     nodes = owned_nodes(config.nodes).items()
     stand_for = {name: node.offering.id for name, node in nodes}
-    return with_nodes(parts, stand_for, config.policy.short_jobs, forking_by(config.policy))
+    whole = config.policy
+    return with_nodes(parts, stand_for, whole.short_jobs, forking_by(whole), keys_read(whole))
 
 
 def control_settings(config: MasterConfig) -> Settings:

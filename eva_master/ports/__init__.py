@@ -221,7 +221,10 @@ class PolicyKind(Protocol):
     method that is given a config and returns what run times are to be estimated from where nobody
     states it, or `None` if it does not mind; ``spot_choice``, a method that is given a config and
     returns how jobs with deadlines choose, or `None` likewise; ``forking``, a method that is given
-    a config and returns how it has jobs forked, or `None` to leave that to job files; ``refusals``,
+    a config and returns how it has jobs forked, or `None` to leave that to job files; ``reads``, a
+    method that is given a config and returns the keys of job files that it reads, of those that not
+    every policy reads (`model.fleet.job_keys.DECLARED`), so that users of others are told;
+    ``refusals``,
     a method that is given a config and yields what keeps it from deciding where nobody says how
     long jobs take, as in a live master: the option, why, and what to do; ``backed``, a method that
     is given a config and another policy and makes one that has this one buy and pack instances for

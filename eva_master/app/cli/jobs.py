@@ -208,6 +208,7 @@ def plan(session: Session, file: str, as_json: bool) -> None:
     from rich.console import Group
 
     from eva_master.app.cli.views import explanation, shapes, tables
+    from eva_master.app.cli.views.words import plain
 
     job_file = read_job_file(Path(file))
     job_file.check()
@@ -226,3 +227,5 @@ def plan(session: Session, file: str, as_json: bool) -> None:
             *explanation.hostings(answer.hostings), *explanation.exchanges(answer.exchanges)
         )
         console().print(tables.plan(answer), why, sep="\n")
+        for note in answer.notes:
+            click.echo(f"note: {plain(note)}", err=True)

@@ -27,6 +27,7 @@ from eva_master.app.sections.building import (
 from eva_master.model.catalog import Catalog
 from eva_master.model.errors import Problem
 from eva_master.model.fleet.forking import Forking
+from eva_master.model.fleet.job_keys import LATENCY, SIZES, KeysRead
 from eva_master.model.option_types import Contradiction
 from eva_master.model.planning.estimate import Estimates
 from eva_master.model.planning.spot_choice import SpotChoice
@@ -63,6 +64,22 @@ def forking_by(section: OnePolicySection) -> Forking | None:
     """How the policy of a section has jobs forked; `None` if that is left to their users."""
     found: Forking | None = _asked(section, "forking")
     return found
+
+
+def keys_read(section: PolicySection) -> KeysRead | None:
+    """What the policies of a section read of a job file; `None` if one of them does not say."""
+    found = set[str]()
+    for _, one in section.parts:
+        declared = _asked(one, "reads")
+        if declared is None:
+            return None
+        found.update(declared)
+    if section.short is not None:
+        found.add(LATENCY)
+    resizing = [section.short] if section.back is not None else [section.short, section]
+    if any(getattr(policies()[it.name], "elastic", False) for it in resizing if it is not None):
+        found.add(SIZES)
+    return KeysRead(shown(section), frozenset(found))
 
 
 def _asked(section: OnePolicySection, what: str) -> Any:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from eva_master.model.accounting.tenants import OwnerPatterns
 from eva_master.model.catalog import Catalog, Offering, Purchase, base_family, is_spot
 from eva_master.model.fleet.forking import Forking
+from eva_master.model.fleet.job_keys import KeysRead
 from eva_master.model.ids import InstanceId, Millis, OfferingId
 from eva_master.model.job import JobKind, JobSpec, Latency, different
 from eva_master.model.resources import Resources
@@ -218,6 +219,7 @@ class Partition:
         round_grid_ms: Plans are requested at multiples of this alone, 0 for at any time.
         short: Which jobs are short here; `None` if that makes no difference.
         forking: How its policy has jobs forked; `None` if that is left to their users.
+        keys: What its policies read of the keys that not all read; `None` if one does not say.
     """
 
     name: str = ""
@@ -233,6 +235,11 @@ class Partition:
     round_grid_ms: int = 0
     short: ShortJobs | None = None
     forking: Forking | None = None
+    keys: KeysRead | None = None
+
+    def unread(self, spec: JobSpec) -> tuple[str, ...]:
+        """The keys that a job states and that no policy here reads, in words."""
+        return () if self.keys is None else tuple(self.keys.notes(spec))
 
     def lends_spot(self, spec: JobSpec) -> bool:
         """Whether a job that says nothing of spot instances may run on them."""
@@ -262,18 +269,19 @@ class Partitions:
     Attributes:
         parts: In the order of their rules, exactly one of them the default; none if the cluster is
             not divided.
-        short: As `Partition` has it, of a cluster that is not divided. forking: Likewise.
+        short: As `Partition` has it, of a cluster that is not divided. forking, keys: Likewise.
     """
 
     parts: tuple[Partition, ...] = ()
     short: ShortJobs | None = None
     forking: Forking | None = None
+    keys: KeysRead | None = None
     _named: Mapping[str, Partition] = field(init=False, repr=False, compare=False)
     _default: Partition = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_named", {part.name: part for part in self.parts})
-        whole = Partition(default=True, short=self.short, forking=self.forking)
+        whole = Partition(default=True, short=self.short, forking=self.forking, keys=self.keys)
         default = next((part for part in self.parts if part.default), whole)
         object.__setattr__(self, "_default", default)
 
@@ -336,6 +344,7 @@ def with_nodes(
     nodes: Mapping[InstanceId, OfferingId],
     short: ShortJobs | None = None,
     forking: Forking | None = None,
+    keys: KeysRead | None = None,
 ) -> Partitions:
     """A division of the cluster in which each owned node is of one partition.
 
@@ -344,8 +353,9 @@ def with_nodes(
         nodes: The offerings that the declared nodes stand for, by name.
         short: See `Partitions`.
         forking: Likewise.
+        keys: Likewise.
     """
-    divided = Partitions(tuple(parts), short, forking)
+    divided = Partitions(tuple(parts), short, forking, keys)
     owned: dict[str, set[OfferingId]] = {}
     for node, offering in nodes.items():
         owned.setdefault(divided.of_node(node).name, set()).add(offering)
@@ -353,6 +363,7 @@ def with_nodes(
         tuple(replace(it, owned=frozenset(owned.get(it.name, ()))) for it in divided.parts),
         short,
         forking,
+        keys,
     )
 
 

@@ -161,6 +161,10 @@ class _PolicySpec:
     elastic: bool = True
     lends: bool = True
 
+    def reads(self, config: Any) -> tuple[str, ...]:  # noqa: ARG002
+        """The optional keys of job files that it reads."""
+        return ("value",)
+
     def build(self, config: Any) -> Astraea:
         """Make the policy of a `Config`."""
         assert isinstance(config, Config)

@@ -106,7 +106,7 @@ def request_of(
     """
     job, size = claim.one.job, len(claim.one.runs)
     least, most = (claim.least, claim.most) if claim.elastic else (size, size)
-    trains = job.ps is not None and config.ps_per_server > 0
+    trains = config.ps_per_server > 0 and job.ps is not None
     return Request(
         claim.id,
         tenant_of(claim.one, snapshot),

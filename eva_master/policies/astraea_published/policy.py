@@ -125,6 +125,11 @@ class _PolicySpec:
     elastic: bool = True
     lends: bool = True
 
+    def reads(self, config: Any) -> tuple[str, ...]:
+        """The optional keys of job files that it reads."""
+        assert isinstance(config, Config)
+        return ("ps", "value") if config.ps_per_server else ("value",)
+
     def build(self, config: Any) -> AstraeaPublished:
         """Make the policy of a `Config`."""
         assert isinstance(config, Config)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from eva_master.model.catalog import Catalog, Offering, Purchase
+from eva_master.model.fleet.job_keys import reads_none
 from eva_master.model.ids import MILLION, Millis, Workload
 from eva_master.model.job import Program, TaskSpec
 from eva_master.model.planning.plan import NewInstance, Plan, PolicyMemory
@@ -253,6 +254,7 @@ class _PolicySpec:
     presets: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: PRESETS)
     shares: bool = True
     gives_lines: bool = True
+    reads = reads_none
 
     def build(self, config: Any) -> CloudCoaster:
         """Make the policy of a `Config`."""

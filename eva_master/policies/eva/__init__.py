@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from eva_master.model.fleet.job_keys import reads_none
 from eva_master.model.planning.spot_choice import SpotChoice
 from eva_master.policies.eva.config import NAME, PRESETS, RENAMED, Config
 from eva_master.ports import Policy
@@ -23,6 +24,7 @@ class _PolicySpec:
     presets: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: PRESETS)
     renamed_options: Mapping[str, str] = field(default_factory=lambda: RENAMED)
     elastic: bool = True
+    reads = reads_none
 
     def build(self, config: Any) -> Policy:
         """Make the policy of a `Config`."""

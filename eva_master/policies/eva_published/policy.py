@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from eva_master.learning.rates import EventRates, horizon_ms
+from eva_master.model.fleet.job_keys import reads_none
 from eva_master.model.ids import MILLION, InstanceId
 from eva_master.model.planning.plan import Plan, PolicyMemory
 from eva_master.model.planning.reasons import Reasons
@@ -194,6 +195,7 @@ class _PolicySpec:
     name: str = NAME
     config: type[Any] = Config
     presets: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: PRESETS)
+    reads = reads_none
 
     def build(self, config: Any) -> Published:
         """Make the policy of a `Config`."""

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from eva_master.model.fleet.job_keys import reads_none
 from eva_master.model.ids import JobId
 from eva_master.model.planning.plan import Plan, PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
@@ -108,6 +109,7 @@ class _PolicySpec:
     name: str = NAME
     config: type[Any] = Config
     gives_lines: bool = True
+    reads = reads_none
 
     def build(self, config: Any) -> Fifo:
         """Make the policy of a `Config`."""

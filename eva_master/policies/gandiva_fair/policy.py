@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from eva_master.model.fleet.job_keys import reads_none
 from eva_master.model.ids import RunId
 from eva_master.model.planning.plan import Plan, PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
@@ -80,6 +81,7 @@ class _PolicySpec:
     time_shares: bool = True
     elastic: bool = True
     lends: bool = True
+    reads = reads_none
 
     def build(self, config: Any) -> GandivaFair:
         """Make the policy of a `Config`."""

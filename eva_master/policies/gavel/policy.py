@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from eva_master.model.fleet.job_keys import reads_none
 from eva_master.model.ids import Family, RunId
 from eva_master.model.planning.plan import Plan, PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
@@ -127,6 +128,7 @@ class _PolicySpec:
     config: type[Any] = Config
     presets: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: PRESETS)
     time_shares: bool = True
+    reads = reads_none
 
     def build(self, config: Any) -> Gavel:
         """Make the policy of a `Config`."""

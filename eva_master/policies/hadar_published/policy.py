@@ -206,6 +206,11 @@ class _PolicySpec:
             return None
         return Forking(1000 * (config.round_gap_s or config.lease_s))
 
+    def reads(self, config: Any) -> tuple[str, ...]:
+        """The optional keys of job files that it reads."""
+        assert isinstance(config, Config)
+        return ("batch_size", "dataset_size", "model_size") if config.first_rates else ()
+
     def build(self, config: Any) -> HadarPublished:
         """Make the policy of a `Config`."""
         assert isinstance(config, Config)

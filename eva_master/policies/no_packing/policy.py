@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from eva_master.model.catalog import Offering
+from eva_master.model.fleet.job_keys import reads_none
 from eva_master.model.ids import MILLION, Family, InstanceId, OfferingId, RunId
 from eva_master.model.job import JobKind, TaskSpec
 from eva_master.model.planning.plan import Assign, Hold, NewInstance, Plan, PlanEntry, PolicyMemory
@@ -231,6 +232,7 @@ def _hostings(
 class _PolicySpec:
     name: str = NoPacking.name
     config: type[Any] = Config
+    reads = reads_none
 
     def build(self, config: Any) -> NoPacking:
         """Make the policy of a `Config`."""

@@ -6,6 +6,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import Any
 
+from eva_master.model.fleet.job_keys import reads_none
 from eva_master.model.ids import MILLION, RunId
 from eva_master.model.planning.plan import Plan, PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot, ThroughputTable
@@ -111,6 +112,7 @@ def _joint_moves(snapshot: Snapshot, instances: OpenInstances, value: Tnrp) -> l
 class _PolicySpec:
     name: str = NAME
     config: type[Any] = Config
+    reads = reads_none
 
     def build(self, config: Any) -> Owl:
         """Make the policy of a `Config`."""

@@ -65,7 +65,7 @@ def arrived_ms(job: JobView) -> Millis:
 
 def is_small(config: Config, job: JobView) -> bool:
     """Whether a job is in the first queue for its few tasks; a DAG may be large all the same."""
-    alone = job.dag is None or not config.whole_dags
+    alone = not config.whole_dags or job.dag is None
     return config.thin_first and alone and is_thin(config, job)
 
 

@@ -266,6 +266,12 @@ class _PolicySpec:
     presets: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: PRESETS)
     gives_lines: bool = True
 
+    def reads(self, config: Any) -> tuple[str, ...]:
+        """The optional keys of job files that it reads."""
+        assert isinstance(config, Config)
+        dag, sampled = ("dag",) if config.whole_dags else (), config.samples or config.thin_first
+        return (*dag, "pilots") if sampled else dag
+
     def build(self, config: Any) -> SLearn:
         """Make the policy of a `Config`."""
         assert isinstance(config, Config)

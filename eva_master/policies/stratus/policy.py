@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from eva_master.model.fleet.job_keys import reads_none
 from eva_master.model.ids import MILLION, RunId
 from eva_master.model.planning.estimate import Estimate
 from eva_master.model.planning.plan import Plan, PolicyMemory
@@ -86,6 +87,7 @@ class Stratus:
 class _PolicySpec:
     name: str = NAME
     config: type[Any] = Config
+    reads = reads_none
 
     def build(self, config: Any) -> Stratus:
         """Make the policy of a `Config`."""

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from eva_master.model.fleet.job_keys import reads_none
 from eva_master.model.ids import MILLION, RunId
 from eva_master.model.planning.plan import Plan, PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
@@ -110,6 +111,7 @@ def _best_fit(
 class _PolicySpec:
     name: str = NAME
     config: type[Any] = Config
+    reads = reads_none
 
     def build(self, config: Any) -> Synergy:
         """Make the policy of a `Config`."""

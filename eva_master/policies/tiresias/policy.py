@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from eva_master.model.fleet.job_keys import reads_none
 from eva_master.model.ids import Family
 from eva_master.model.planning.plan import Plan, PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
@@ -153,6 +154,7 @@ class _PolicySpec:
     name: str = NAME
     config: type[Any] = Config
     time_shares: bool = True
+    reads = reads_none
 
     def build(self, config: Any) -> Tiresias:
         """Make the policy of a `Config`."""

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from eva_master.model.fleet.job_keys import reads_none
 from eva_master.model.ids import Family, RunId
 from eva_master.model.planning.plan import Plan, PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
@@ -75,6 +76,7 @@ def _seated_in_order(
 class _PolicySpec:
     name: str = NAME
     config: type[Any] = Config
+    reads = reads_none
 
     def build(self, config: Any) -> YarnCs:
         """Make the policy of a `Config`."""

@@ -98,6 +98,15 @@ def test_what_may_not_be_meant_is_noted_beside_the_id(
     assert shown["jobs"][0]["notes"] == api.notes
 
 
+def test_a_preview_has_the_notes_of_a_submission(eva: Run, api: FakeApi, job_file: Path) -> None:
+    api.plan.notes.append("`dag`\x1b[31m: nobody reads it")
+    result = eva("plan", str(job_file))
+    assert result.stderr.startswith("note: `dag`")
+    assert "\x1b" not in result.stderr
+    assert "nobody reads it" not in result.stdout
+    assert json.loads(eva("plan", str(job_file), "--json").stdout)["notes"] == list(api.plan.notes)
+
+
 def test_submit_reads_stdin(eva: Run, api: FakeApi) -> None:
     assert eva("submit", "-", input=JOB).exit_code == 0
     assert api.of("Submit")[0].request.job_yaml == JOB

@@ -187,13 +187,14 @@ def _job(model: ReadModel, record: JobRecord, now: Millis) -> Subject:
         evidence=_evidence(model.evidence(job)) if _estimated(shown) else None,
         dag=_dag(model.dag_outlook(job)) if job.spec.dag else None,
         borrowing=borrowing_of(model.terms_of(job.id)),
-        notes=() if job.state in TERMINAL_JOB else tuple(_notes(record)),
+        notes=() if job.state in TERMINAL_JOB else tuple(_notes(model, record)),
     )
 
 
-def _notes(record: JobRecord) -> Iterator[str]:
+def _notes(model: ReadModel, record: JobRecord) -> Iterator[str]:
     if record.handed is not None:
         yield record.handed.words
+    yield from model.partitions.home(record.job.partition).unread(record.job.spec)
 
 
 def _short_of_forks(model: ReadModel, record: JobRecord, now: Millis) -> str:

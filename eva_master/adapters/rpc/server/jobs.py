@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import AsyncIterator, Collection, Mapping
+from collections.abc import AsyncIterator, Collection, Iterator, Mapping
 from itertools import islice
 from typing import Any, Protocol
 
@@ -156,16 +156,19 @@ class JobsService(JobsServicer):
         operator = caller().role is Role.OPERATOR
         event = JobSubmitted(command, spec, ended, operator)
         reply = await self._gateway.command(event)
-        model = await self._gateway.model()
-        home = model.partitions.home(spec.partition)
-        doubts = () if home.short is None else home.short.doubts(spec)
-        notes = (
-            *doubts,
-            *notes_on(spec, home.sold(model.catalog)),
-            *notes_on_storage(spec, shared=self._shared),
-        )
-        notes += notes_on_gpus(spec, nominal=self._nominal_gpus)
+        notes = self._notes(spec, await self._gateway.model(), reply.job)
         return pb.SubmitResponse(job_id=reply.job or "", notes=notes)
+
+    def _notes(self, spec: JobSpec, model: ReadModel, job: JobId | None = None) -> Iterator[str]:
+        """Tell users what they may not have meant; of a submitted job its partition is known."""
+        known = None if job is None else model.jobs.get(job)
+        home = model.partitions.home(spec.partition if known is None else known.partition)
+        if home.short is not None:
+            yield from home.short.doubts(spec)
+        yield from notes_on(spec, home.sold(model.catalog))
+        yield from home.unread(spec)
+        yield from notes_on_storage(spec, shared=self._shared)
+        yield from notes_on_gpus(spec, nominal=self._nominal_gpus)
 
     async def Retry(  # noqa: N802
         self,
@@ -406,7 +409,9 @@ class JobsService(JobsServicer):
                 asked = preview.question, preview.memory, preview.partition
                 plan = await self._planner.preview(*asked)
             foreseen = await self._gateway.read(lambda _: preview.foreseen(plan))
-        return views.plan(foreseen, sum(model.reservation_prices(spec)))
+        message = views.plan(foreseen, sum(model.reservation_prices(spec)))
+        message.notes.extend(self._notes(spec, model))
+        return message
 
     async def _find(
         self, reference: str, page: TaskPage = SHOWN, *, to_change: bool = False

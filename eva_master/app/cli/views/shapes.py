@@ -362,6 +362,7 @@ def plan(message: PlanResponse) -> Shape:
         **hourly("alone", message.alone_micro_usd_per_hour),
         "estimate": _estimate(message),
         "worth": _worth(message.worth) if message.HasField("worth") else None,
+        "notes": list(message.notes),
     }
 
 

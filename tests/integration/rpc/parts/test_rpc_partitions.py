@@ -18,6 +18,7 @@ from eva_master.control.measure import ledger
 from eva_master.control.state.store import State
 from eva_master.model.accounting.tenants import OwnerPatterns
 from eva_master.model.events import JobSubmitted, MoveRequested
+from eva_master.model.fleet.job_keys import KeysRead
 from eva_master.model.fleet.partitions import (
     Budget,
     Offers,
@@ -45,7 +46,9 @@ PARTS = Partitions(
             rule=Rule(below_ms=60_000),
         ),
         Partition("none", offers=Offers(families=frozenset({"g"}))),
-        Partition("main", policy="first-fit", default=True),
+        Partition(
+            "main", policy="first-fit", default=True, keys=KeysRead("first-fit", frozenset())
+        ),
     )
 )
 JOB = "name: {}\nrun: x\nresources: {{cpus: 1, memory: 1GiB}}\n{}"
@@ -73,6 +76,23 @@ async def test_a_submission_is_given_its_partition(master: RpcMaster) -> None:
     assert [it.partition for it in specs] == ["quick", "main", "quick", "main"]
     listed = await master.jobs.List(pb.ListJobsRequest())
     assert {job.name: job.partition for job in listed.jobs}["a"] == "quick"
+
+
+async def test_keys_that_no_policy_of_the_partition_reads_are_told_of(master: RpcMaster) -> None:
+    told = "`value`: the policy first-fit does not read this key"
+    jobs = JobsStub(master.channel_of("ada", Role.USER))
+    worth = "value: {worth: $5}\n"
+    request = pb.SubmitRequest(job_yaml=JOB.format("a", worth), file_name="f", command_id="c")
+    answer = await jobs.Submit(request)
+    assert [note.startswith(told) for note in answer.notes] == [True]
+    plan = await jobs.Plan(pb.PlanRequest(job_yaml=JOB.format("a", worth), file_name="f"))
+    assert plan.notes == answer.notes
+    cluster = ClusterStub(master.channel_of("ada", Role.USER))
+    explained = await cluster.Explain(pb.ExplainRequest(subject=answer.job_id))
+    assert explained.notes == answer.notes
+    other = JOB.format("b", worth + "partition: quick\n")
+    request = pb.SubmitRequest(job_yaml=other, file_name="f", command_id="d")
+    assert (await jobs.Submit(request)).notes == []
 
 
 @pytest.mark.parametrize(
