@@ -15,6 +15,7 @@ from eva_master.control.measure.throughput import Meters, worked_ms
 from eva_master.control.outbox import Outbox
 from eva_master.control.settings import Settings
 from eva_master.control.standing.standings import Standings
+from eva_master.control.state.queue_memory import SharedLimitsMemory
 from eva_master.control.state.records import crew
 from eva_master.control.state.store import State
 from eva_master.learning.market.pools import Pool
@@ -41,6 +42,13 @@ from eva_master.packing.deadlines.table import Outlook
 from eva_master.packing.deadlines.thin_work import ThinWork
 
 _Name = TypeVar("_Name", JobId, RunId, InstanceId)
+
+
+def _leaves_queues(old: Job, job: Job) -> bool:
+    """Whether a job that waited for limits does so no more."""
+    ends = job.state is JobState.ENDING is not old.state
+    return ends or (job.suspension is not None and old.suspension is None)
+
 
 ToldMerge = tuple[tuple[InstanceId, int, int | None], MergeRound, Millis]
 """Whom (an attempt on an instance, in a session), what, and when."""
@@ -132,8 +140,7 @@ class Context:
         self.meters = Meters(settings.window_ms)
         self.latency_meters = LatencyMeters()
         self.now = Millis(0)
-        self.plan_wanted = False
-        self.closing_down = False
+        self.plan_wanted = self.closing_down = False
         self.silent: dict[InstanceId, Millis] = {}
         """Since when a ready instance's worker has had no session."""
         self.unwanted: dict[InstanceId, Millis] = {}
@@ -171,6 +178,7 @@ class Context:
         self.ended_in_pools: set[JobId] = set()
         self.came_to_lines: set[JobId] = set()
         """Jobs of these tasks."""
+        self.shared_limits = SharedLimitsMemory()
         self.over_quota: dict[str, set[JobId]] = {}
         """Jobs that stand in lines and wait for their tenant's quota, by tenant."""
         self._jobs: dict[JobId, None] = {}
@@ -303,6 +311,9 @@ class Context:
             payments.end(self.state, job.id, self.now)
             if job.state is JobState.SUCCEEDED:
                 worths.book(self.state, job, self.now)
+            self.shared_limits.forget(job.id)
+        if old is not None and self.shared_limits.open and _leaves_queues(old, job):
+            self.plan_wanted = True  # Others may have what was free for it.
         self.state.put_job(job)
         self.touch_job(job.id)
         self._jobs.update(dict.fromkeys(self.state.dependencies.take_decided()))

@@ -51,6 +51,8 @@ def instance_up(context: Context, event: InstanceUp) -> None:
         up = up.to(InstanceState.UP, context.now)
     spot.sold(context, up.offering)
     context.put_instance(up)
+    if context.shared_limits.doubts(up.offering.id):
+        context.plan_wanted = True  # Others may try now.
     ledger.open_account(context.state, up)
 
 
@@ -80,6 +82,8 @@ def launch_failed(context: Context, event: LaunchFailed) -> None:
         return
     refused = (instance.offering.id, *event.also)
     until = spot.refused(context, instance, event.retry_at, event.reason)
+    if context.settings.partitions.divided:
+        context.shared_limits.refused(refused, context.now, until)
     availability.refuse(context, refused, until, event.reason)
     for run in context.state.targeting(instance.id):
         context.explain(run, f"{instance.offering.id} could not be launched: {event.reason}")

@@ -20,7 +20,9 @@ from eva_master.control.rounds.claimed_room import used as claimed_room_used
 from eva_master.control.rounds.given_up import concerned
 from eva_master.control.rounds.pipeline import Answer, Asked, Pipeline, Recent
 from eva_master.control.rounds.quotas import TenantLimits
+from eva_master.control.rounds.shared_queue import shared_queue
 from eva_master.control.rounds.withheld import withheld
+from eva_master.control.state.queue_memory import NO_MEMORY, QueueMemory
 from eva_master.control.supply import availability
 from eva_master.model.actions import RequestPlan
 from eva_master.model.changes import Round
@@ -181,7 +183,17 @@ class Cycle:
             gate=availability.gate(context),
             stated=self._state.membership.stated,
             declined=frozenset(context.declined),
+            queues=self._queue_memory(),
         )
+
+    def _queue_memory(self) -> QueueMemory:
+        """State that the rounds of all partitions leave to the queues at shared limits."""
+        context = self._context
+        if len(self._partitions.parts) < 2:
+            return NO_MEMORY
+        kept_ms = context.settings.round_period_ms
+        paused = availability.paused_jobs(context)
+        return context.shared_limits.value(paused, context.now, kept_ms)
 
     def _next_request(self) -> Millis:
         """When the next plan may be requested."""
@@ -252,7 +264,24 @@ class Cycle:
         counters, sums = self._state.counters, self._state.partition_tally.totals()
         come, gone = counters.arrivals, counters.completions
         coming = events(come, gone, self.partition, self._partitions, sums)
-        return views.common, ours, coming, taken, self._quota_use()
+        return views.common, ours, coming, taken, self._quota_use(), self._turns()
+
+    def _turns(self) -> object:
+        """What is for this partition of shared limits and what for others, and who is next."""
+        queue = shared_queue(
+            self._state,
+            self._context.settings,
+            snapshot(self._state, self._context.now, self._context.settings),
+            sums=self._state.partition_tally.totals(),
+            now=self._context.now,
+            memory=self._queue_memory(),
+        )
+        if queue is None:
+            return None
+        self._context.shared_limits.open = any(seat.taken for seat in queue.seats)
+        if (changes := queue.changes_ms()) is not None:
+            self._context.alarms.at(changes, Alarm(Wake.AVAILABILITY))
+        return queue.digest(self.partition.name)
 
     def _quota_use(self) -> object:
         """Use that decides whether tasks that were kept back by a quota may begin."""
@@ -274,8 +303,12 @@ class Cycle:
         return number == self._in_flight
 
     def failed(self) -> None:
-        """Have the plan that is under way made again."""
+        """Have the plan that is under way made again; others do not wait for it."""
         self._in_flight = self._seen = None
+        if self._asked is not None and self._asked.queue is not None:
+            units = self._asked.queue.granted(self.partition.name)
+            if self._context.shared_limits.unused(units, (), self._context.now, again=False):
+                self._context.plan_wanted = True
         self.want(insists=True)
 
     def planned(self, event: PlanReady) -> None:
@@ -316,6 +349,7 @@ class Cycle:
         behind = claimed_room_used(decision.places, claims)
         if (decision.dropped or behind) and not put_off:
             self.want(insists=True)  # else there is a plan once it is known who boots
+        self._note_turns(answer, asked)
         self._look_at_members()
 
     def _look_at_members(self) -> None:
@@ -387,6 +421,26 @@ class Cycle:
             hasty = hurry(self._state, answer.present, context.now, context.settings)
             if hasty.next_ms is not None:
                 context.alarms.at(hasty.next_ms, Alarm(Wake.AVAILABILITY))
+
+    def _note_turns(self, answer: Answer, asked: Asked) -> None:
+        """Remember for whom this partition left unused what is free of shared limits."""
+        context, queue, memory = self._context, asked.queue, self._context.shared_limits
+        if queue is None:
+            return
+        placed = {run for run, _ in answer.decision.places}
+        dropped = set(answer.decision.dropped)
+        overtaken = max((queue.ranks.get(run, -1) for run in answer.overtaking), default=-1)
+        unused = [
+            unit
+            for rank, (unit, seat) in enumerate(zip(queue.waiting, queue.seats, strict=True))
+            if unit.partition == self.partition.name
+            and (seat.complete or rank < overtaken)
+            and not any(run.id in placed or run.id in dropped for run in unit.runs)
+        ]
+        jobs = {job_of(run) for run in placed}
+        again = self._wanted and self._insists
+        if memory.unused(unused, jobs, context.now, again=again):
+            context.plan_wanted = True
 
     def _ordered(self) -> set[InstanceId]:
         """The instances that no plan may take back: operators drained them, or have them."""

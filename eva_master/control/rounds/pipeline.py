@@ -19,19 +19,23 @@ from eva_master.control.rounds.claimed_room import kept_off
 from eva_master.control.rounds.given_up import GivenUp, PoolMembers
 from eva_master.control.rounds.price_limit import Masked, PriceLimit
 from eva_master.control.rounds.quotas import TenantLimits
+from eva_master.control.rounds.shared_limits import SharedLimitsStage
+from eva_master.control.rounds.shared_queue import shared_queue
 from eva_master.control.settings import Settings
 from eva_master.control.standing.membership import Statement
+from eva_master.control.state.queue_memory import NO_MEMORY, QueueMemory
 from eva_master.control.state.records import PlanningRecords
 from eva_master.control.supply.boot_gate import BootGate
 from eva_master.learning.boots import Boots
 from eva_master.model.fleet.partitions import Partition
 from eva_master.model.ids import InstanceId, JobId, Millis, OfferingId, RunId
-from eva_master.model.planning.plan import Plan
+from eva_master.model.planning.plan import Assign, Plan
 from eva_master.model.planning.sizes import with_sizes
 from eva_master.model.planning.snapshot import UNLIMITED, Snapshot
 from eva_master.packing import forks, stragglers
 from eva_master.packing.claims.making import with_claims
 from eva_master.packing.quotas import Admitted
+from eva_master.packing.shared_limits.queue import SharedQueue
 from eva_master.packing.valuation.on_demand import OnDemandPrices
 
 _NO_GATE = BootGate(Boots(), frozenset(), Millis(0))
@@ -53,6 +57,7 @@ class Recent:
         stated: Pools and lines of each partition, as the last plans say.
         declined: Jobs whose policies had no use for room that there was: no pool gives anything up
             for them.
+        queues: State that the rounds of all partitions leave to the queues at shared limits.
     """
 
     withheld: Collection[JobId] = ()
@@ -65,6 +70,7 @@ class Recent:
     gate: BootGate = _NO_GATE
     stated: Mapping[str, Statement] = field(default_factory=dict)
     declined: Collection[JobId] = ()
+    queues: QueueMemory = NO_MEMORY
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,12 +82,14 @@ class Asked:
         masked: What was hidden since it is too dear.
         admitted: What was hidden since tenants may not have it; `None` if there are no quotas.
         given_up: Members of pools that are given up.
+        queue: Who waited for limits that partitions share; `None` if they share none.
     """
 
     shown: Snapshot
     masked: Masked
     admitted: Admitted | None
     given_up: GivenUp
+    queue: SharedQueue | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +106,7 @@ class Answer:
         over_quota: Whether quotas or budgets of tenants cut something.
         spent: Whether the budget of a month did: the partition's, or that of a tenant.
         dear: Offerings that it chose and are too dear.
+        overtaking: Task runs that were given what others of another partition come first for.
     """
 
     plan: Plan
@@ -111,6 +120,7 @@ class Answer:
     over_quota: bool = False
     spent: bool = False
     dear: frozenset[OfferingId] = field(default_factory=frozenset)
+    overtaking: frozenset[RunId] = frozenset()
 
 
 class Pipeline:
@@ -166,17 +176,19 @@ class Pipeline:
         room = leeway(self._state, self._sums, self._settings.limits, self._partition, self._now)
         if recent.joined or room is not UNLIMITED:
             seen = replace(seen, joined=recent.joined, leeway=room)
+        stage = self._shared_limits(whole)
+        seen = stage.shown(seen)
         pools = self._partition.short is not None or recent.pools
         masked = self._price_limit(seen).shown(seen, pools=pools)
         seen = masked.snapshot
-        admitted = self._tenants.admitted(seen, recent.over_quota)
+        admitted = self._tenants.admitted(seen, recent.over_quota, stage)
         if admitted is not None:
             seen = admitted.snapshot
         given_up = self._members.given_up(seen, whole)
         seen = given_up.snapshot
         ignored = {*recent.paused, *recent.withheld}
         shown = with_claims(forks.hidden(seen), ignored, self._settings.preemption)
-        return Asked(shown, masked, admitted, given_up)
+        return Asked(shown, masked, admitted, given_up, stage.queue)
 
     def answer(
         self,
@@ -206,11 +218,14 @@ class Pipeline:
         plan, dear = price_limit.within(plan, present)
         priced = plan
         plan, put_off = self._recent.gate.passed(present, plan)
+        stage, gated = self._shared_limits(whole), plan
+        plan = stage.within(plan, present)
+        overtaking = _held(gated, plan)
         gated, (plan, spent) = plan, self._within_limits(plan, present, whole)
         plan = self._members.within(plan, present, whole)
         limited, cut = plan, plan is not before
         plan = begun = forks.completed(present, stragglers.completed(present, plan))
-        plan, of_tenants = self._tenants.within(plan, present, self._now)
+        plan, of_tenants = self._tenants.within(plan, present, self._now, stage)
         over_quota = plan is not begun
         plan, uncut = kept_off(plan, present, asked.shown.claims), plan
         plan = self._members.told(plan, present, whole)
@@ -220,7 +235,7 @@ class Pipeline:
         cut = cut or plan is not uncut or bool(decision.dropped or asked.masked.offerings or more)
         return Answer(
             plan,
-            decision,
+            stage.explained(decision),
             present,
             whole,
             gated,
@@ -230,17 +245,31 @@ class Pipeline:
             over_quota,
             spent or of_tenants,
             dear | more,
+            overtaking,
         )
 
     def declined(self, whole: Snapshot) -> frozenset[JobId]:
         """Jobs that wait though there is room for them; see `PoolMembers.declined`."""
         seen = self._part(whole)
-        admitted = self._tenants.admitted(seen, self._recent.over_quota)
+        stage = self._shared_limits(whole)
+        admitted = self._tenants.admitted(seen, self._recent.over_quota, stage)
         return self._members.declined(seen if admitted is None else admitted.snapshot, whole)
 
     def _part(self, whole: Snapshot) -> Snapshot:
         """Part of the cluster that is the partition's."""
         return part_of(whole, self._partition, self._settings.partitions, self._sums)
+
+    def _shared_limits(self, whole: Snapshot) -> SharedLimitsStage:
+        """What is left to the partition of limits that others share."""
+        queue = shared_queue(
+            self._state,
+            self._settings,
+            whole,
+            sums=self._sums,
+            now=self._now,
+            memory=self._recent.queues,
+        )
+        return SharedLimitsStage(queue, self._partition.name)
 
     def _price_limit(self, now: Snapshot) -> PriceLimit:
         """How much may be paid for the tasks of the partition."""
@@ -265,6 +294,15 @@ class Pipeline:
 
     def _owner(self, job: JobId) -> str:
         return self._state.jobs[job].spec.owner
+
+
+def _held(plan: Plan, cut: Plan) -> frozenset[RunId]:
+    """Task runs that a plan places and a part of it does not."""
+    if plan is cut:
+        return frozenset()
+    kept = {entry.run for entry in cut.entries if isinstance(entry, Assign)}
+    placed = {entry.run for entry in plan.entries if isinstance(entry, Assign)}
+    return frozenset(placed - kept)
 
 
 def _decision(

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from eva_master.control.limits import held_back, units
 from eva_master.control.planning import tenants
+from eva_master.control.rounds.shared_limits import NOTHING_SHARED, SharedLimitsStage
 from eva_master.control.state.records import Records
 from eva_master.model.fleet.partitions import Partition
 from eva_master.model.ids import MILLION, Millis, RunId
@@ -33,12 +34,18 @@ class TenantLimits:
         self._quotas = tenancy.quotas if partition.name not in tenancy.lending else {}
         self._budgets = tenancy.budgets
 
-    def admitted(self, seen: Snapshot, before: Collection[RunId]) -> Admitted | None:
+    def admitted(
+        self,
+        seen: Snapshot,
+        before: Collection[RunId],
+        stage: SharedLimitsStage = NOTHING_SHARED,
+    ) -> Admitted | None:
         """Snapshot for the policy: without the tasks that wait beyond their tenant's quota.
 
         Args:
             seen: The partition.
             before: Task runs that waited for quotas in the last plan.
+            stage: What is for other partitions.
 
         Returns:
             `None` where there are no quotas.
@@ -46,21 +53,26 @@ class TenantLimits:
         if not self._quotas:
             return None
         passed_over = {run.id for run in seen.runs if run.held and run.id not in before}
-        return quotas.admitted(seen, tenants.use(self._state, self._quotas), passed_over)
+        use = stage.used(tenants.use(self._state, self._quotas))
+        return quotas.admitted(seen, use, passed_over)
 
-    def within(self, plan: Plan, present: Snapshot, now: Millis) -> tuple[Plan, bool]:
+    def within(
+        self, plan: Plan, present: Snapshot, now: Millis, stage: SharedLimitsStage
+    ) -> tuple[Plan, bool]:
         """The part of a plan that tenants may have.
 
         Args:
             plan: With the extra runs and forks that begin.
             present: The partition as it is, with the sizes of the plan.
             now: The time.
+            stage: What is for other partitions.
 
         Returns:
             That part, and whether a month's budget cut something.
         """
         if self._quotas:
-            plan = quotas.within(plan, present, tenants.use(self._state, self._quotas))
+            use = stage.used(tenants.use(self._state, self._quotas))
+            plan = quotas.within(plan, present, use)
         if not self._budgets or not plan.launches:
             return plan, False
         affordable = self._afforded(plan, present, now)

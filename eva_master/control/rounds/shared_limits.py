@@ -1,0 +1,224 @@
+"""Stage of a plan: a partition leaves what is free of a shared limit to whoever is next."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import replace
+
+from eva_master.control.limits import Unit, held_back, units
+from eva_master.control.planning.validate_plan import Decision
+from eva_master.model.catalog import Catalog, Offering
+from eva_master.model.ids import JobId, OfferingId, RunId
+from eva_master.model.planning.plan import Assign, Duplicate, Plan, left, pooled
+from eva_master.model.planning.snapshot import Snapshot
+from eva_master.packing.quotas import Use
+from eva_master.packing.shared_limits.limit import ALL_INSTANCES, Limit, LimitKind, Waiting
+from eva_master.packing.shared_limits.queue import LAST, Before, SharedQueue
+
+
+class SharedLimitsStage:
+    """What a partition's plans may have of limits that others share.
+
+    Args:
+        queue: Who waits for these; `None` where nothing is shared.
+        partition: Whose plans these are.
+    """
+
+    def __init__(self, queue: SharedQueue | None, partition: str) -> None:
+        self.queue = queue
+        self._partition = partition
+
+    def shown(self, seen: Snapshot) -> Snapshot:
+        """The snapshot of the partition without what is free for others.
+
+        Args:
+            seen: The partition.
+        """
+        queue = self.queue
+        if queue is None or not queue.waiting:
+            return seen
+        kept = queue.kept(self._partition)
+        leeway = seen.leeway
+        if kept[ALL_INSTANCES] and leeway.instances is not None:
+            rest = max(0, leeway.instances - kept[ALL_INSTANCES])
+            leeway = replace(leeway, instances=rest)
+        return replace(seen, catalog=self._on_sale(seen, queue, kept), leeway=leeway)
+
+    def _on_sale(self, seen: Snapshot, queue: SharedQueue, kept: Counter[Limit]) -> Catalog:
+        """Offerings with limits for what is not for others."""
+        doubted = [it for it in queue.room.free if it.kind is LimitKind.CLOUD]
+        contested = {
+            limit
+            for limit in doubted
+            if any(unit.partition != self._partition for unit, _ in queue.line(limit))
+        }
+        if not contested and not any(it.kind is LimitKind.OFFERING for it in kept):
+            return seen.catalog
+        there = Counter(view.offering.id for view in seen.instances)
+        return tuple(self._lowered(it, queue, kept, contested, there[it.id]) for it in seen.catalog)
+
+    def _lowered(
+        self,
+        offering: Offering,
+        queue: SharedQueue,
+        kept: Counter[Limit],
+        contested: set[Limit],
+        there: int,
+    ) -> Offering:
+        """An offering with the limit that is left to this partition."""
+        most = offering.limit
+        for limit in queue.room.limits_of(offering.id, None):
+            if limit.kind is LimitKind.OFFERING and most is not None:
+                most = max(0, most - kept[limit])
+            elif limit in contested:
+                free = there + max(0, queue.room.free[limit] - kept[limit])
+                most = free if most is None else min(most, free)
+        return offering if most == offering.limit else replace(offering, limit=most)
+
+    def used(self, use: Use) -> Use:
+        """What tenants use of their quotas, with what is for others."""
+        return use if self.queue is None else self.queue.used(self._partition, use)
+
+    def within(self, plan: Plan, present: Snapshot) -> Plan:
+        """The part of a plan that leaves to others what they come first for.
+
+        Args:
+            plan: The policy's.
+            present: The partition as it is.
+        """
+        queue = self.queue
+        if queue is None or not plan.launches or not queue.waiting:
+            return plan
+        check = _Check(queue, self._partition, plan)
+        ranked = sorted(units(plan, present), key=check.rank)
+        held: dict[RunId, str] = {}
+        for unit in ranked:
+            if reason := check.refusal(unit):
+                held.update((entry.run, reason) for entry in unit.entries)
+        gone = check.too_many(plan)
+        if not held and not gone:
+            return plan
+        entries = tuple(held_back(plan.entries, held, {view.id: view for view in present.runs}))
+        used = {it.on for it in entries if isinstance(it, Assign | Duplicate)}
+        plan = left(replace(plan, entries=entries), gone - used)
+        used |= set(pooled(plan))
+        launches = tuple(launch for launch in plan.launches if launch.key in used)
+        return replace(plan, launches=launches)
+
+    def explained(self, decision: Decision) -> Decision:
+        """A decision that says for whom those wait that stand behind others of other partitions."""
+        queue = self.queue
+        if queue is None or not decision.holds:
+            return decision
+        turns = _Turns(queue, self._partition)
+        holds = tuple((run, turns.reason(run) or why) for run, why in decision.holds)
+        return decision if holds == decision.holds else replace(decision, holds=holds)
+
+
+NOTHING_SHARED = SharedLimitsStage(None, "")
+
+
+class _Check:
+    """What a plan takes of shared limits, by whose turn it is."""
+
+    def __init__(self, queue: SharedQueue, partition: str, plan: Plan) -> None:
+        self._queue = queue
+        self._before: Before = queue.before(partition)
+        self._offerings = {it.key: it.offering.id for it in plan.launches}
+        self._taken: Counter[Limit] = Counter()
+        self._bought: set[int] = set()
+
+    def rank(self, unit: Unit) -> int:
+        """The place in the queue of task runs that are placed."""
+        ranks = self._queue.ranks
+        return min((ranks[entry.run] for entry in unit.entries if entry.run in ranks), default=LAST)
+
+    def refusal(self, unit: Unit) -> str:
+        """Why a unit has to wait; takes what it needs if it has not."""
+        keys = {entry.on for entry in unit.entries if isinstance(entry.on, int)}
+        new = [key for key in keys - self._bought if key in self._offerings]
+        needs = self._needs([self._offerings[key] for key in new], unit.job.owner)
+        if (limit := self._short(needs, self.rank(unit))) is not None:
+            return _turn(limit, self._queue.first(limit))
+        self._taken.update(needs)
+        self._bought.update(new)
+        return ""
+
+    def too_many(self, plan: Plan) -> set[int]:
+        """New members of pools that others come before."""
+        jobs: dict[JobId, int] = {}
+        for unit, rank in zip(self._queue.waiting, range(len(self._queue.waiting)), strict=True):
+            jobs.setdefault(unit.job.id, rank)
+        ranks: dict[int, int] = {}
+        for pool in plan.pools:
+            lines = (line.jobs for line in plan.lines if pool.name in line.pools)
+            first = min((jobs.get(job, LAST) for line in lines for job in line), default=LAST)
+            ranks.update((key, first) for key in pool.members if isinstance(key, int))
+        gone = set[int]()
+        if not ranks:
+            return gone
+        self._before = self._queue.before(self._before.partition)
+        for key in sorted(ranks, key=lambda it: (ranks[it], it)):
+            if key in self._bought or key not in self._offerings:
+                continue
+            needs = self._needs([self._offerings[key]], None)
+            if self._short(needs, ranks[key]) is None:
+                self._taken.update(needs)
+                self._bought.add(key)
+            else:
+                gone.add(key)
+        return gone
+
+    def _needs(self, offerings: Iterable[OfferingId], owner: str | None) -> Counter[Limit]:
+        needs: Counter[Limit] = Counter()
+        for offering in offerings:
+            needs.update(self._queue.room.limits_of(offering, owner))
+        for limit in needs:
+            if limit.kind is LimitKind.CLOUD:
+                needs[limit] = 1  # A unit is one try.
+        return needs
+
+    def _short(self, needs: Counter[Limit], rank: int) -> Limit | None:
+        """A limit of which others come before get so much that too little is left."""
+        kept = self._before.kept(rank)
+        free = self._queue.room.free
+        for limit, needed in sorted(needs.items()):
+            if kept[limit] and needed > free[limit] - self._taken[limit] - kept[limit]:
+                return limit
+        return None
+
+
+class _Turns:
+    """Why task runs of a partition wait behind others."""
+
+    def __init__(self, queue: SharedQueue, partition: str) -> None:
+        self._queue = queue
+        self._first: dict[Limit, Waiting] = {}
+        self._others: dict[Limit, int] = {}
+        for rank, (unit, seat) in enumerate(zip(queue.waiting, queue.seats, strict=True)):
+            for limit in {*seat.taken, *seat.lacking}:
+                self._first.setdefault(limit, unit)
+                if unit.partition != partition:
+                    self._others.setdefault(limit, rank)
+
+    def reason(self, run: RunId) -> str:
+        """Why a task run waits; empty if not behind another partition's."""
+        rank = self._queue.ranks.get(run)
+        if rank is None:
+            return ""
+        for limit in sorted(self._queue.seats[rank].lacking):
+            if self._others.get(limit, rank) < rank:
+                return _turn(limit, self._first[limit])
+        return ""
+
+
+def _turn(limit: Limit, first: Waiting | None) -> str:
+    if first is None:
+        return f"waits for its turn at {limit}"
+    priority = first.job.priority
+    about = f" (priority {priority:,})" if priority else ""
+    return (
+        f"waits for its turn at {limit}: {first.job.id} of partition {first.partition} is next"
+        f"{about}"
+    )

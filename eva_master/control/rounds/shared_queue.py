@@ -1,0 +1,105 @@
+"""The queue at limits that partitions share, as the records have it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from eva_master.control.planning import tenants
+from eva_master.control.planning.parts import Sums
+from eva_master.control.rounds.allowance import Allowance, allowance
+from eva_master.control.settings import NO_LIMIT, Settings
+from eva_master.control.state.queue_memory import CloudRefusal, QueueMemory
+from eva_master.control.state.records import PlanningRecords
+from eva_master.model.catalog import Offering
+from eva_master.model.fleet.partitions import Budget, Partition
+from eva_master.model.ids import Millis
+from eva_master.model.planning.snapshot import Snapshot
+from eva_master.model.states import InstanceState
+from eva_master.packing.shared_limits.limit import Parts, Refusal, SharedLimits
+from eva_master.packing.shared_limits.queue import SharedQueue
+
+
+def shared_queue(
+    state: PlanningRecords,
+    settings: Settings,
+    whole: Snapshot,
+    *,
+    sums: Sums,
+    now: Millis,
+    memory: QueueMemory,
+) -> SharedQueue | None:
+    """Who waits for limits that partitions share, in order.
+
+    Args:
+        state: The records.
+        settings: How the cluster is divided, and what it may have.
+        whole: The cluster.
+        sums: Sums over each partition, by the name on record.
+        now: The time.
+        memory: What earlier rounds leave.
+
+    Returns:
+        `None` if there are no two partitions.
+    """
+    partitions = settings.partitions
+    if len(partitions.parts) < 2:
+        return None
+    named = {it.name: it for it in partitions.parts}
+    allowances = {
+        it.name: allowance(state, sums, it, now) for it in partitions.parts if _is_limited(it)
+    }
+
+    def home(name: str) -> str:
+        return partitions.home(name).name
+
+    def sells(partition: str, offering: Offering) -> bool:
+        return named[partition].sells(offering)
+
+    parts = Parts(home, sells, _allows(allowances), settings.tenancy.lending, memory.out)
+    return SharedQueue(whole, parts, _shared(state, settings, whole, memory))
+
+
+def _is_limited(partition: Partition) -> bool:
+    return partition.limits.instances is not None or partition.budget != Budget()
+
+
+def _allows(allowances: Mapping[str, Allowance]) -> Callable[[str, int, int], bool]:
+    """Whether a partition's own limits allow some more launches."""
+
+    def allows(partition: str, launched: int, price: int) -> bool:
+        allowed = allowances.get(partition)
+        return allowed is None or not allowed.refusal(launched, price)
+
+    return allows
+
+
+def _shared(
+    state: PlanningRecords, settings: Settings, whole: Snapshot, memory: QueueMemory
+) -> SharedLimits:
+    """What partitions share."""
+    limits, live = settings.limits, len(state.live)
+    quotas = {view.name: view.quota for view in whole.tenants}
+    return SharedLimits(
+        instances=None if limits.instances >= NO_LIMIT else limits.instances - live,
+        all_instances=limits.instances,
+        per_user=None if limits.instances_per_user >= NO_LIMIT else limits.instances_per_user,
+        refusals=tuple(_refusal(state, it) for it in memory.refusals),
+        quotas=quotas,
+        use=tenants.use(state, quotas) if quotas else {},
+    )
+
+
+def _refusal(state: PlanningRecords, refusal: CloudRefusal) -> Refusal:
+    """How many launches may be tried where the cloud refused one.
+
+    One, and one more for each that has succeeded since.
+    """
+    tries = successes = 0
+    for instance in map(state.instances.__getitem__, state.live):
+        if instance.offering.id not in refusal.offerings:
+            continue
+        if instance.up_ms is None:
+            tries += instance.state is InstanceState.LAUNCHING
+        else:
+            successes += instance.requested_ms >= refusal.at_ms
+    return Refusal(refusal.offerings, max(0, 1 + successes - tries))

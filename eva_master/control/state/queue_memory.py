@@ -1,0 +1,115 @@
+"""Memory of the queues at limits that partitions share; a restart of the master forgets it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
+
+from eva_master.model.ids import JobId, Millis, OfferingId
+from eva_master.packing.shared_limits.limit import Waiting
+
+_MOST_TRIES = 3
+"""Rounds in a row in which a partition leaves unused what is free for a job of its own, though it
+asks for another round: then others may have it."""
+
+
+@dataclass(frozen=True, slots=True)
+class CloudRefusal:
+    """Offerings that the cloud refused to launch, together.
+
+    Attributes:
+        at_ms: When it did so last.
+        until_ms: From when on they may be tried again.
+    """
+
+    offerings: frozenset[OfferingId]
+    at_ms: Millis
+    until_ms: Millis
+
+
+@dataclass(frozen=True, slots=True)
+class QueueMemory:
+    """State that earlier rounds of all partitions leave to the queues.
+
+    Attributes:
+        out: Jobs that could not use what was free for them, or could not now.
+        refusals: What the cloud refused.
+    """
+
+    out: frozenset[JobId] = frozenset()
+    refusals: tuple[CloudRefusal, ...] = ()
+
+
+NO_MEMORY = QueueMemory()
+
+
+@dataclass(slots=True)
+class SharedLimitsMemory:
+    """What is remembered from round to round.
+
+    Attributes:
+        passed: Jobs whose partitions left unused what was free for them, with the time.
+        tries: Rounds in a row in which they did so.
+        refusals: What the cloud refused, by its offerings.
+        open: Whether something is free that is kept for somebody.
+    """
+
+    passed: dict[JobId, Millis] = field(default_factory=dict)
+    tries: Counter[JobId] = field(default_factory=Counter)
+    refusals: dict[frozenset[OfferingId], CloudRefusal] = field(default_factory=dict)
+    open: bool = False
+
+    def value(self, paused: Collection[JobId], now: Millis, kept_ms: int) -> QueueMemory:
+        """What the queues depend on.
+
+        Args:
+            paused: Jobs for which nothing is bought now.
+            now: The time.
+            kept_ms: For how long anything is remembered.
+        """
+        since = now - kept_ms
+        if self.passed:
+            self.passed = {job: at for job, at in self.passed.items() if at > since}
+        if self.refusals:
+            self.refusals = {name: it for name, it in self.refusals.items() if it.until_ms > since}
+        out = frozenset(self.passed).union(paused)
+        return QueueMemory(out, tuple(self.refusals.values()))
+
+    def refused(self, offerings: Iterable[OfferingId], now: Millis, until: Millis) -> None:
+        """Note that the cloud refused to launch some offerings."""
+        group = frozenset(offerings)
+        self.refusals[group] = CloudRefusal(group, now, until)
+
+    def doubts(self, offering: OfferingId) -> bool:
+        """Whether an offering was refused lately, so that few launches are tried at a time."""
+        return any(offering in group for group in self.refusals)
+
+    def unused(
+        self, units: Iterable[Waiting], placed: Collection[JobId], now: Millis, *, again: bool
+    ) -> bool:
+        """Note for whom a partition's round left unused what was free.
+
+        Args:
+            units: Those for which something was free, and that have no place.
+            placed: Jobs of which the round placed something.
+            now: The time.
+            again: Whether the partition asks for another round at once.
+
+        Returns:
+            Whether others may have it from now on.
+        """
+        before = len(self.passed)
+        for job in {unit.job.id for unit in units} - set(placed):
+            self.tries[job] += 1
+            if not again or self.tries[job] >= _MOST_TRIES:
+                self.passed[job] = now
+                del self.tries[job]
+        for job in placed:
+            self.tries.pop(job, None)
+        return len(self.passed) > before
+
+    def forget(self, job: JobId) -> None:
+        """Forget a job, which has ended."""
+        self.passed.pop(job, None)
+        self.tries.pop(job, None)

@@ -1,0 +1,161 @@
+"""Values: limits that partitions share, and the tasks that wait for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from eva_master.model.catalog import Offering
+from eva_master.model.ids import JobId, Millis, OfferingId
+from eva_master.model.planning.snapshot import JobView, RunView
+from eva_master.model.planning.tenancy import Quota
+from eva_master.packing.quotas import Use
+
+GATHERS_MS = 30 * 60_000
+"""For so long a gang gathers what becomes free before others may have it for as long; then for
+twice as long, and so on: it outlasts every task that ends, and others go on all the same."""
+
+
+class LimitKind(StrEnum):
+    """Kinds of limits that partitions share."""
+
+    OFFERING = "offering"
+    CLOUD = "cloud"
+    INSTANCES = "instances"
+    USER = "user"
+    TENANT = "tenant"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Limit:
+    """A limit that partitions share.
+
+    Attributes:
+        kind: What it limits.
+        about: The offering, user or tenant; of the cloud, the first offering that it refused.
+    """
+
+    kind: LimitKind
+    about: str = ""
+
+    def __str__(self) -> str:
+        match self.kind:
+            case LimitKind.OFFERING:
+                return f"the limit of {self.about}"
+            case LimitKind.CLOUD:
+                return f"the cloud's limit of {self.about}"
+            case LimitKind.INSTANCES:
+                return "limits.instances"
+            case LimitKind.USER:
+                return f"limits.instances_per_user of {self.about}"
+            case LimitKind.TENANT:
+                return f"the quota of tenant {self.about}"
+
+
+ALL_INSTANCES = Limit(LimitKind.INSTANCES)
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """The cloud's last refusal to launch some offerings.
+
+    Attributes:
+        offerings: Which; they count against one quota, or are out of stock.
+        free: How many launches may be tried at the moment.
+    """
+
+    offerings: frozenset[OfferingId]
+    free: int
+
+
+@dataclass(frozen=True, slots=True)
+class SharedLimits:
+    """What partitions share, as far as it is limited.
+
+    Attributes:
+        instances: How many more instances the cluster may have; `None` for any number.
+        all_instances: How many it may have.
+        per_user: On how many instances tasks of one user may be; `None` for any number.
+        refusals: Of the cloud.
+        quotas: Those of tenants, as they are now.
+        use: What tenants use of them.
+    """
+
+    instances: int | None = None
+    all_instances: int | None = None
+    per_user: int | None = None
+    refusals: tuple[Refusal, ...] = ()
+    quotas: Mapping[str, Quota] = field(default_factory=dict)
+    use: Use = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """How the cluster is divided.
+
+    Attributes:
+        home: The partition of a job or instance, by the name on record.
+        sells: Whether a partition may launch an offering.
+        allows: Whether a partition's own limits allow so many launches at such a price together, in
+            micro-dollars per hour.
+        lends: Partitions whose policies have the quotas of tenants as their own affair.
+        out: Jobs that could not use what is free.
+    """
+
+    home: Callable[[str], str]
+    sells: Callable[[str, Offering], bool]
+    allows: Callable[[str, int, int], bool]
+    lends: Collection[str] = ()
+    out: Collection[JobId] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """Task runs that wait and are placed together: of a gang all that wait, else one.
+
+    Attributes:
+        since_ms: Since when.
+    """
+
+    job: JobView
+    partition: str
+    since_ms: Millis
+    runs: tuple[RunView, ...]
+
+    @property
+    def together(self) -> bool:
+        """Whether these are members of a gang of several."""
+        return len(self.runs) > 1
+
+    @property
+    def least(self) -> int:
+        """How many of them have to be placed at least."""
+        elastic = self.job.elastic
+        return len(self.runs) if elastic is None else min(len(self.runs), elastic.least)
+
+
+def gathers(waited_ms: int) -> bool:
+    """Whether a gang that has waited for so long keeps what is free, though it is not enough."""
+    return _phase(waited_ms)[0]
+
+
+def changes_in_ms(waited_ms: int) -> int:
+    """In how many milliseconds that changes."""
+    return _phase(waited_ms)[1]
+
+
+def _phase(waited_ms: int) -> tuple[bool, int]:
+    left, length = max(0, waited_ms), GATHERS_MS
+    while True:
+        if left < length:
+            return True, length - left
+        left -= length
+        if left < GATHERS_MS:
+            return False, GATHERS_MS - left
+        left -= GATHERS_MS
+        length *= 2
+
+
+Taken = Mapping[Limit, int]
+"""How much of each limit."""

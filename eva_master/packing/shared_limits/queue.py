@@ -1,0 +1,191 @@
+"""Queue of the tasks that wait for limits that partitions share."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from eva_master.model.ids import Family, JobId, Millis, OfferingId, RunId, number_of
+from eva_master.model.job import JobKind
+from eva_master.model.planning.snapshot import JobView, RunView, Snapshot
+from eva_master.packing.quotas import Use
+from eva_master.packing.shared_limits.limit import (
+    Limit,
+    Parts,
+    SharedLimits,
+    Waiting,
+    changes_in_ms,
+)
+from eva_master.packing.shared_limits.seating import Seat, Seating, SharedRoom
+
+
+class SharedQueue:
+    """Who waits, in the order in which what becomes free is theirs: by priority, then by time.
+
+    Free room is given out in that order. So each partition knows what is for others, and may have
+    the rest whenever its round comes. Nothing is kept for task runs that could not use it; for a
+    gang that needs more than is free it is kept for a while at a time.
+
+    Args:
+        snapshot: The cluster.
+        parts: How it is divided.
+        shared: What partitions share.
+
+    Attributes:
+        waiting: Who waits, in order.
+        seats: What each of them gets, in the same order.
+    """
+
+    def __init__(self, snapshot: Snapshot, parts: Parts, shared: SharedLimits) -> None:
+        self._now = snapshot.now_ms
+        self._parts = parts
+        self.room = SharedRoom(snapshot, parts, shared)
+        self.waiting = tuple(sorted(_waiting(snapshot, parts), key=_order))
+        seating = Seating(self.room)
+        self.seats = tuple(map(seating.seat, self.waiting))
+        self.ranks: dict[RunId, int] = {
+            run.id: rank for rank, unit in enumerate(self.waiting) for run in unit.runs
+        }
+
+    def granted(self, partition: str) -> Iterator[Waiting]:
+        """The units of a partition for which there is room, in order."""
+        for unit, seat in zip(self.waiting, self.seats, strict=True):
+            if unit.partition == partition and seat.complete:
+                yield unit
+
+    def kept(self, partition: str) -> Counter[Limit]:
+        """How much of each limit is for other partitions."""
+        kept: Counter[Limit] = Counter()
+        for unit, seat in zip(self.waiting, self.seats, strict=True):
+            if unit.partition != partition:
+                kept.update(seat.taken)
+        return kept
+
+    def used(self, partition: str, use: Use) -> Use:
+        """The quotas' GPUs in use, with those that are for other partitions.
+
+        Args:
+            partition: Which.
+            use: What is in use.
+        """
+        more: dict[str, Counter[Family]] = {}
+        for unit, seat in zip(self.waiting, self.seats, strict=True):
+            if unit.partition != partition and seat.gpus:
+                more.setdefault(unit.job.tenant, Counter()).update(seat.gpus)
+        if not more:
+            return use
+        both = {name: Counter(families) for name, families in use.items()}
+        for name, gpus in more.items():
+            both.setdefault(name, Counter()).update(gpus)
+        return both
+
+    def before(self, partition: str) -> Before:
+        """What is for others who come before task runs of a partition."""
+        others = [it for it in enumerate(self.waiting) if it[1].partition != partition]
+        return Before(self.room, partition, others)
+
+    def line(self, limit: Limit) -> Iterator[tuple[Waiting, Seat]]:
+        """Who stands in the queue of a limit, in order: those that get some of it now, too."""
+        for unit, seat in zip(self.waiting, self.seats, strict=True):
+            if limit in seat.taken or limit in seat.lacking:
+                yield unit, seat
+
+    def first(self, limit: Limit) -> Waiting | None:
+        """Who is next at a limit."""
+        return next((unit for unit, _ in self.line(limit)), None)
+
+    def next(self, offering: OfferingId) -> Waiting | None:
+        """Who is next to have an instance, were one of an offering given back.
+
+        Returns:
+            The first in the queue to which the offering's limit, or one of all offerings, leaves
+            too little; `None` if nothing waits for such a limit.
+        """
+        limits = set(self.room.limits_of(offering, None))
+        for unit, seat in zip(self.waiting, self.seats, strict=True):
+            if not limits.isdisjoint(seat.lacking):
+                return unit
+        return None
+
+    def digest(self, partition: str) -> object:
+        """What is the same as long as a partition has the same turns; `None` if nothing waits."""
+        if all(unit.partition != partition for unit in self.waiting):
+            return None
+        first: dict[Limit, JobId] = {}
+        ours: set[JobId] = set()
+        waits: set[Limit] = set()
+        for unit, seat in zip(self.waiting, self.seats, strict=True):
+            for limit in (*seat.taken, *seat.lacking):
+                first.setdefault(limit, unit.job.id)
+            if unit.partition == partition:
+                waits |= seat.lacking
+                if seat.complete:
+                    ours.add(unit.job.id)
+        heads = tuple((limit, first[limit]) for limit in sorted(waits))
+        used = self.used(partition, {})
+        return self.kept(partition), frozenset(ours), heads, used
+
+    def changes_ms(self) -> Millis | None:
+        """When a gang that gathers what is free stops to, or one that stopped begins again."""
+        incomplete = [
+            unit.since_ms
+            for unit, seat in zip(self.waiting, self.seats, strict=True)
+            if unit.together and seat.lacking
+        ]
+        ends = (self._now + changes_in_ms(self._now - since) for since in incomplete)
+        return Millis(min(ends)) if incomplete else None
+
+
+class Before:
+    """What is for other partitions' units, by how many of these come before.
+
+    Args:
+        room: What is free.
+        partition: Whose plan is looked at.
+        others: The units of other partitions with their ranks, in order.
+    """
+
+    def __init__(self, room: SharedRoom, partition: str, others: list[tuple[int, Waiting]]) -> None:
+        self.partition = partition
+        self._seating = Seating(room)
+        self._others = others
+        self._looked_at = 0
+        self._kept: Counter[Limit] = Counter()
+
+    def kept(self, rank: int) -> Counter[Limit]:
+        """How much of each limit is for those that come before a rank; ranks must not decrease."""
+        while self._looked_at < len(self._others) and self._others[self._looked_at][0] < rank:
+            self._kept.update(self._seating.seat(self._others[self._looked_at][1]).taken)
+            self._looked_at += 1
+        return self._kept
+
+
+def _waiting(snapshot: Snapshot, parts: Parts) -> Iterator[Waiting]:
+    """Units of all task runs that wait for a place."""
+    out, now = parts.out, snapshot.now_ms
+    runs: dict[JobId, list[RunView]] = {}
+    for run in snapshot.runs:
+        if run.instance is None and not run.pinned and not run.replica and run.job not in out:
+            runs.setdefault(run.job, []).append(run)
+    for job in snapshot.jobs if runs else ():
+        waits = runs.get(job.id)
+        if not waits:
+            continue
+        home = parts.home(job.partition)
+        for group in [waits] if job.kind is JobKind.GANG else [[run] for run in waits]:
+            since = [_since(run, job, now) for run in group]
+            yield Waiting(job, home, min(since), tuple(group))
+
+
+def _since(run: RunView, job: JobView, now: Millis) -> Millis:
+    return now if run.since_ms is None else max(run.since_ms, job.submitted_ms)
+
+
+def _order(unit: Waiting) -> tuple[int, int, int, int, str]:
+    """Who comes first."""
+    job = unit.job
+    return -job.priority, unit.since_ms, job.submitted_ms, number_of(job.id), job.id
+
+
+LAST = 10**9
+"""The rank of whatever waits for nothing."""

@@ -1,0 +1,317 @@
+"""Free room of shared limits, given to waiting task runs one after the other."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from eva_master.model.catalog import Offering, Purchase, base_family
+from eva_master.model.ids import Family, InstanceId, OfferingId
+from eva_master.model.planning.snapshot import RunView, Snapshot
+from eva_master.model.resources import Resources
+from eva_master.packing.quotas import Share, gpu_needs
+from eva_master.packing.shared_limits.limit import (
+    ALL_INSTANCES,
+    Limit,
+    LimitKind,
+    Parts,
+    SharedLimits,
+    Taken,
+    Waiting,
+    gathers,
+)
+from eva_master.packing.valuation.reservation_price import Demand, hosts
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """Outcome of looking for room for waiting task runs.
+
+    Attributes:
+        taken: What they get of each limit, or keep until there is enough.
+        complete: Whether that is enough.
+        lacking: The shared limits that leave them too little.
+        gpus: GPUs of their tenant's quota that they get, by family.
+    """
+
+    taken: Taken = field(default_factory=dict)
+    complete: bool = False
+    lacking: frozenset[Limit] = frozenset()
+    gpus: Mapping[Family, int] = field(default_factory=dict)
+
+
+_Option = tuple[Offering, tuple[Limit, ...]]
+
+
+class SharedRoom:
+    """What is free of each shared limit, and what counts against which.
+
+    Args:
+        snapshot: The cluster.
+        parts: How it is divided.
+        shared: What partitions share.
+
+    Attributes:
+        free: How much of each limit is free.
+        most: How much there is of it in all.
+    """
+
+    def __init__(self, snapshot: Snapshot, parts: Parts, shared: SharedLimits) -> None:
+        self.snapshot, self.parts, self.shared = snapshot, parts, shared
+        used = Counter(view.offering.id for view in snapshot.instances)
+        self.free: dict[Limit, int] = {}
+        self.most: dict[Limit, int] = {}
+        self._limits: defaultdict[OfferingId, list[Limit]] = defaultdict(list)
+        for offering in snapshot.catalog:
+            if offering.limit is not None and offering.purchase is not Purchase.OWNED:
+                limit = Limit(LimitKind.OFFERING, offering.id)
+                self._add(limit, offering.limit - used[offering.id], offering.limit)
+                self._limits[offering.id].append(limit)
+        for refusal in shared.refusals:
+            limit = Limit(LimitKind.CLOUD, min(refusal.offerings))
+            self._add(limit, refusal.free, max(1, refusal.free))
+            for name in refusal.offerings:
+                self._limits[name].append(limit)
+        if shared.instances is not None:
+            self._add(ALL_INSTANCES, shared.instances, shared.all_instances or 0)
+        self._options: dict[tuple[str, Demand], tuple[_Option, ...]] = {}
+        self._places: defaultdict[str, set[InstanceId]] = defaultdict(set)
+        if shared.per_user is not None:
+            owners = {job.id: job.owner for job in snapshot.jobs}
+            for run in snapshot.runs:
+                if run.instance is not None:
+                    self._places[owners[run.job]].add(run.instance)
+
+    def _add(self, limit: Limit, free: int, most: int) -> None:
+        self.free[limit], self.most[limit] = max(0, free), most
+
+    def limits_of(self, offering: OfferingId, owner: str | None) -> tuple[Limit, ...]:
+        """The limits that one more instance counts against.
+
+        Args:
+            offering: Its offering.
+            owner: The user whose tasks it gets; `None` if it is for nobody in particular.
+        """
+        limits = [*self._limits.get(offering, ())]
+        if self.shared.instances is not None:
+            limits.append(ALL_INSTANCES)
+        if owner is not None and self.shared.per_user is not None:
+            limit = Limit(LimitKind.USER, owner)
+            if limit not in self.free:
+                used = len(self._places.get(owner, ()))
+                self._add(limit, self.shared.per_user - used, self.shared.per_user)
+            limits.append(limit)
+        return tuple(limits)
+
+    def options(self, partition: str, demand: Demand) -> tuple[_Option, ...]:
+        """Offerings that a partition may launch for a task, those without limit first."""
+        key = partition, demand
+        if key not in self._options:
+            now, sells = self.snapshot.now_ms, self.parts.sells
+            suitable = [
+                it
+                for it in self.snapshot.catalog
+                if it.purchase is not Purchase.OWNED
+                and it.available(now)
+                and sells(partition, it)
+                and hosts(it, demand)
+            ]
+            suitable.sort(key=lambda it: (it.id in self._limits, it.price, it.id))
+            self._options[key] = tuple((it, tuple(self._limits.get(it.id, ()))) for it in suitable)
+        return self._options[key]
+
+    def quota(self, unit: Waiting) -> str | None:
+        """The tenant whose quota a unit counts against; `None` if there is none."""
+        tenant = unit.job.tenant
+        limited = tenant in self.shared.quotas and unit.partition not in self.parts.lends
+        return tenant if limited else None
+
+
+class Seating:
+    """Gives the room of shared limits to units, one after the other.
+
+    Args:
+        room: What there is.
+        empty: Whether to seat in a cluster in which nothing runs.
+    """
+
+    def __init__(self, room: SharedRoom, *, empty: bool = False) -> None:
+        self._room = room
+        self._empty = empty
+        self._taken: Counter[Limit] = Counter()
+        self._launched: Counter[str] = Counter()
+        self._spent: Counter[str] = Counter()
+        self._full: dict[object, frozenset[Limit]] = {}
+        self._shares: dict[str, Share] = {}
+
+    def seat(self, unit: Waiting) -> Seat:
+        """Give room to task runs that wait, if there is enough."""
+        kind = unit.partition, unit.job.owner, unit.job.tenant, unit.runs[0].task.demand
+        if not unit.together and kind in self._full:
+            return Seat(lacking=self._full[kind])
+        trial = _Trial(self, unit)
+        for run in unit.runs:
+            trial.add(run)
+        complete = trial.placed >= unit.least
+        if complete:
+            trial.spread()
+        elif not unit.together:
+            self._full[kind] = frozenset(trial.lacking)
+        if not complete and not self._gathers(unit):
+            return Seat(lacking=frozenset(trial.lacking))
+        self._taken.update(trial.taken)
+        self._launched[unit.partition] += trial.launched
+        self._spent[unit.partition] += trial.spent
+        if trial.share is not None:
+            trial.share.take(trial.gpus)
+        lacking = frozenset() if complete else frozenset(trial.lacking)
+        return Seat(dict(trial.taken), complete, lacking, dict(trial.gpus))
+
+    def _gathers(self, unit: Waiting) -> bool:
+        """Whether a gang keeps what is free until there is enough for all of it."""
+        if self._empty or not unit.together:
+            return False
+        if not gathers(self._room.snapshot.now_ms - unit.since_ms):
+            return False
+        return Seating(self._room, empty=True).seat(unit).complete
+
+    def free(self, limit: Limit) -> int:
+        """How much of a limit is left."""
+        there = self._room.most if self._empty else self._room.free
+        return there[limit] - self._taken[limit]
+
+    def share(self, unit: Waiting) -> Share | None:
+        """What is left of the quota of a unit's tenant; `None` if it has none."""
+        tenant, shared = self._room.quota(unit), self._room.shared
+        if tenant is None:
+            return None
+        if tenant not in self._shares:
+            used = {} if self._empty else shared.use.get(tenant, {})
+            self._shares[tenant] = Share(tenant, shared.quotas[tenant], used)
+        return self._shares[tenant]
+
+    def allows(self, partition: str, launched: int, spent: int) -> bool:
+        """Whether a partition's own limits allow some more launches."""
+        if self._empty:
+            return True
+        total = self._launched[partition] + launched, self._spent[partition] + spent
+        return self._room.parts.allows(partition, *total)
+
+    def options(self, unit: Waiting, demand: Demand) -> Iterable[_Option]:
+        """Offerings that may be launched for a unit's task, with the limits of each."""
+        room, owner = self._room, unit.job.owner
+        for offering, _ in room.options(unit.partition, demand):
+            yield offering, room.limits_of(offering.id, owner)
+
+
+class _Trial:
+    """Room for one unit, before it is taken.
+
+    Attributes:
+        placed: How many of its task runs have room.
+        taken: What that takes of each limit.
+        launched: How many instances. spent: Their prices together.
+        lacking: Limits that leave too little.
+        share: What is left of its tenant's quota. gpus: What it takes of that.
+    """
+
+    def __init__(self, seating: Seating, unit: Waiting) -> None:
+        self._seating, self._unit = seating, unit
+        self._bins: list[tuple[Offering, Resources]] = []
+        self._full: set[Demand] = set()
+        self.placed = 0
+        self.taken: Counter[Limit] = Counter()
+        self.launched = self.spent = 0
+        self.lacking: set[Limit] = set()
+        self.share = seating.share(unit)
+        self.gpus: Counter[Family] = Counter()
+
+    def add(self, run: RunView) -> None:
+        """Look for room for one task run: on an instance that another gets, or on a new one."""
+        demand = run.task.demand
+        if demand in self._full:
+            return
+        for number, (offering, free) in enumerate(self._bins):
+            need = run.task.demand_on(offering.type.family)
+            if need is not None and need.fits(free) and self._admitted(run, offering):
+                self._bins[number] = offering, free - need
+                self._count(run, offering)
+                return
+        if not self._bought(run):
+            self._full.add(demand)
+
+    def _bought(self, run: RunView) -> bool:
+        options = tuple(self._seating.options(self._unit, run.task.demand))
+        if not options and self.share is not None:
+            return self._on_nodes(run)
+        for offering, limits in options:
+            short = [limit for limit in limits if not self._has(limit)]
+            if short:
+                self.lacking.update(short)
+            elif self._allowed(offering) and self._admitted(run, offering):
+                self._take(offering, limits)
+                need = run.task.demand_on(offering.type.family)
+                assert need is not None
+                self._bins.append((offering, offering.type.capacity - need))
+                self._count(run, offering)
+                return True
+        return False
+
+    def _on_nodes(self, run: RunView) -> bool:
+        """Count a task that can run on owned nodes alone: of its tenant's quota."""
+        for family, _ in run.task.demand:
+            needed = self._gpus_on(run, family)
+            if self._within_quota(needed):
+                self.gpus.update(needed)
+                self.placed += 1
+                return True
+        return False
+
+    def spread(self) -> None:
+        """Take an instance for each of the task runs, as far as there are any.
+
+        Policies may keep the members of a gang apart.
+        """
+        for run in self._unit.runs[len(self._bins) :]:
+            for offering, limits in self._seating.options(self._unit, run.task.demand):
+                if all(map(self._has, limits)) and self._allowed(offering):
+                    self._take(offering, limits)
+                    break
+            else:
+                return
+
+    def _has(self, limit: Limit) -> bool:
+        if limit.kind is LimitKind.CLOUD and limit in self.taken:
+            return True  # A unit is one try.
+        return self._seating.free(limit) - self.taken[limit] > 0
+
+    def _allowed(self, offering: Offering) -> bool:
+        more = self.launched + 1, self.spent + offering.price
+        return self._seating.allows(self._unit.partition, *more)
+
+    def _take(self, offering: Offering, limits: Iterable[Limit]) -> None:
+        for limit in limits:
+            if limit.kind is not LimitKind.CLOUD or limit not in self.taken:
+                self.taken[limit] += 1
+        self.launched += 1
+        self.spent += offering.price
+
+    def _admitted(self, run: RunView, offering: Offering) -> bool:
+        return self._within_quota(self._gpus_on(run, offering.type.family))
+
+    def _within_quota(self, needed: Mapping[Family, int]) -> bool:
+        if self.share is None or not needed or self.share.allows(self.gpus + Counter(needed)):
+            return True
+        self.lacking.add(Limit(LimitKind.TENANT, self._unit.job.tenant))
+        return False
+
+    def _gpus_on(self, run: RunView, family: Family) -> dict[Family, int]:
+        base = base_family(family)
+        gpus = gpu_needs(run.task).get(base, 0)
+        return {base: gpus} if gpus else {}
+
+    def _count(self, run: RunView, offering: Offering) -> None:
+        self.placed += 1
+        if self.share is not None:
+            self.gpus.update(self._gpus_on(run, offering.type.family))
