@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 
-from eva_master.model.ids import MILLION, InstanceId, JobId, Millis, RunId
+from eva_master.model.catalog import Offering, Purchase
+from eva_master.model.ids import MILLION, Family, JobId, Millis, RunId
 from eva_master.model.job import JobKind
 from eva_master.model.planning.plan import Assign, Plan, PolicyMemory
 from eva_master.model.planning.sizes import with_sizes
@@ -20,6 +21,7 @@ from eva_master.packing.elastic.worth import speed_ppm
 from eva_master.packing.local_search.configuration_cost import beside_others, evaluate
 from eva_master.packing.local_search.cost_model import MoveCosts, Terms
 from eva_master.packing.problem import Problem
+from eva_master.packing.valuation.job_valuation import JobValuation
 
 _ENDS_MS = 1_000
 """A gang is expected to run for at least this long."""
@@ -127,6 +129,8 @@ class Trial:
         # What members take from each other is part of how fast so many are.
         apart = {job.id for job in gangs}
         total = evaluate(problem, question.terms, configuration, question.latest, apart)
+        used = self.staying.keys() & sets.keys()
+        total -= sum(self.staying[host].price for host in used) * MILLION  # It is paid anyway.
         for job in gangs:
             slowest = beside_others(problem, question.terms, configuration, job.runs)
             done = question.worth[job.id] * self._speed(job) * slowest / MILLION
@@ -157,12 +161,35 @@ class Trial:
             prices[run.job] += price
         return prices
 
+    @cached_property
+    def staying(self) -> Mapping[Host, Offering]:
+        """Instances that are paid for though they are empty: owned nodes, and members of pools.
+
+        Of pools those members count that the plan states and that take tasks.
+        """
+        open_members = {
+            member
+            for pool in self.plan.pools
+            if not pool.lent
+            for member in pool.members
+            if member not in pool.closed
+        }
+        return {
+            view.id: view.offering
+            for view in self.seen.instances
+            if view.offering.purchase is Purchase.OWNED or view.id in open_members
+        }
+
     def seats(self, job: JobView) -> list[Host]:
-        """Free room for further members on instances that hold tasks, those with members first."""
+        """Free room for further members on instances that hold tasks or stay without.
+
+        Those with members come first, empty ones last. An empty instance that is slower than
+        where the members are is left out.
+        """
         task = member_of(self.seen, job).task
         live = {view.id: view.offering for view in self.seen.instances}
-        offerings: dict[Host, object] = {}
-        used: dict[Host, Resources] = {}
+        offerings = dict(self.staying)
+        used: dict[Host, Resources] = dict.fromkeys(offerings, NOTHING)
         own = {self.places[run] for run in job.runs if run in self.places}
         known = {launch.key: launch.offering for launch in self.plan.launches}
         runs = {run.id: run for run in self.seen.runs}
@@ -171,12 +198,26 @@ class Trial:
             offerings[host] = offering
             took = runs[name].task.demand_on(offering.type.family) or NOTHING
             used[host] = used.get(host, NOTHING) + took
+        slower = self._slower(job, [offerings[host] for host in own])
+        held = set(self.places.values())
         found: list[Host] = []
-        for host in sorted(used, key=lambda it: (it not in own, str(it))):
-            offering = known[host] if isinstance(host, int) else live[InstanceId(str(host))]
+        for host in sorted(used, key=lambda it: (it not in own, it not in held, str(it))):
+            offering = offerings[host]
+            if host not in held and offering.type.family in slower:
+                continue
             free = offering.type.capacity - used[host]
             found += [host] * min(fitting(task, offering, free), _most(job))
         return found
+
+    def _slower(self, job: JobView, there: Collection[Offering]) -> frozenset[Family]:
+        """Families on which a member would hold up those on some instances."""
+        snapshot = self.question.snapshot
+        if job.split_batch or len({it.type.family for it in snapshot.catalog}) <= 1:
+            return frozenset()
+        task = member_of(self.seen, job).task
+        rates = dict(JobValuation(snapshot.catalog, snapshot.standalone).rates(task))
+        pace = min((rates.get(it.type.family, 1) for it in there), default=0)
+        return frozenset(family for family, rate in rates.items() if rate < pace)
 
     def grown(self, job: JobView, seats: list[Host]) -> Trial:
         """The same with further members on some seats."""

@@ -20,10 +20,12 @@ from eva_master.model.planning.snapshot import (
     RunView,
     Snapshot,
 )
+from eva_master.model.planning.standing import Pool
 from eva_master.model.resources import Resources
 from eva_master.packing.elastic.fixed import built, fixed_sizes
 from eva_master.packing.fleet.contenders import Contenders
 from eva_master.policies import eva, no_packing, stratus, synergy
+from eva_master.policies.eva.elastic import ElasticEva
 from eva_master.ports import Policy
 
 CPU = Family("c")
@@ -202,6 +204,48 @@ def test_eva_fills_room_that_is_paid_for_and_gives_it_up_to_others(policy: Polic
     assert 1 <= cluster.size("g") <= 3
     cluster.comes_to_rest(policy)
     assert (cluster.size("g"), cluster.size("h")) == (3, 1)
+
+
+class _Standing:
+    """The policy inside another one that has instances stand in a pool."""
+
+    def __init__(self, inner: eva.policy.Eva, *, closed: bool) -> None:
+        self._inner = inner
+        self._closed = closed
+        self.name, self.terms, self.problem = inner.name, inner.terms, inner.problem
+
+    def plan(
+        self, snapshot: Snapshot, memory: PolicyMemory | None
+    ) -> tuple[Plan, PolicyMemory | None]:
+        """See `eva_master.ports.Policy.plan`."""
+        plan, memory = self._inner.plan(snapshot, memory)
+        members = tuple(view.id for view in snapshot.instances if view.pool)
+        pool = Pool("p", members, "they stay", members if self._closed else ())
+        return replace(plan, pools=(pool,)), memory
+
+
+@pytest.mark.parametrize(
+    ("pool", "closed", "size"), [("p", False, 4), ("p", True, 2), ("", False, 2)]
+)
+def test_a_gang_grows_onto_members_of_its_policys_pools_alone(
+    pool: str, closed: bool, size: int
+) -> None:
+    cluster = Cluster(offering(2, 1.0))
+    cluster.gang("g", 2, 4)
+    seen = cluster.snapshot()
+    held, empty = InstanceId("a"), InstanceId("b")
+    places = tuple(replace(run, instance=held, running=True) for run in seen.runs)
+    seen = replace(
+        seen,
+        runs=places,
+        instances=(
+            InstanceView(held, cluster.catalog[0], tuple(run.id for run in places), ready=True),
+            InstanceView(empty, cluster.catalog[0], (), ready=True, pool=pool),
+        ),
+    )
+    inner = _Standing(eva.policy.Eva(eva.POLICY.config()), closed=closed)
+    plan, _ = ElasticEva(inner).plan(seen, None)  # type: ignore[arg-type]
+    assert [entry.members for entry in plan.sizes] == ([size] if size > 2 else [])
 
 
 def test_eva_gives_back_what_only_members_hold_that_do_not_pay(policy: Policy) -> None:
