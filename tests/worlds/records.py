@@ -104,6 +104,38 @@ class Fate:
 
 
 @dataclass(frozen=True)
+class Told:
+    """What users were told of the end of a task while it ran.
+
+    Attributes:
+        part: How much of its work was done.
+        eta_ms: When it was to end; `None` if nothing was told.
+    """
+
+    run: str
+    job: str
+    number: int
+    at_ms: int
+    part: float
+    eta_ms: int | None
+
+
+@dataclass
+class Preview:
+    """What a preview said of a job, and what its submission then did.
+
+    Attributes:
+        places: By task the instance or offering where it would start, or why it waits.
+        became: The same after the first plan; empty where something came in between.
+    """
+
+    job: str
+    at_ms: int
+    places: dict[str, str]
+    became: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class Ordered:
     """An order that was carried out, on what."""
 
@@ -130,6 +162,8 @@ class Story:
     attempts: list[Attempt] = field(default_factory=list)
     fates: dict[str, Fate] = field(default_factory=dict)
     orders: list[Ordered] = field(default_factory=list)
+    etas: list[Told] = field(default_factory=list)
+    previews: list[Preview] = field(default_factory=list)
     end_ms: int = 0
     quiet: bool = False
     rounds: int = 0

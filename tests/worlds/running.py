@@ -40,6 +40,8 @@ from eva_master.model.events import (
 from eva_master.model.fleet.nodes import NodeVerb
 from eva_master.model.ids import Family, InstanceId, JobId, Millis, OfferingId, RunId
 from eva_master.model.job import ASKS_FOR_RETRY, JobSpec
+from eva_master.model.planning.plan import Plan, PolicyMemory
+from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.states import TERMINAL_JOB
 from eva_master.ports import Policy
 from eva_master.simulation.cluster import work as simulated
@@ -47,13 +49,16 @@ from eva_master.simulation.cluster.cloud import SimulatedCloud
 from eva_master.simulation.cluster.delays import Delays
 from eva_master.simulation.cluster.work import Checkpoint, Work
 from eva_master.simulation.simulated_cluster import SimulatedCluster
-from tests.worlds.records import Attempt, Fate, Launch, Ordered, Story
+from tests.worlds.records import Attempt, Fate, Launch, Ordered, Preview, Story, Told
 from tests.worlds.world import Job, Order, World
 
 START_MS, STOP_MS, FETCH_MS, ENDING_MS = 5_000, 3_000, 2_000, 1_000
-_REPORT_MS = 10_000
+_REPORT_MS = 5_000
 _NOTICE_MS = 120_000
 _MOST_TURNS = 40_000
+_PLANNING_MS = 100
+_PARTS = (0.25, 0.5, 0.75)
+"""When users ask how long a task still takes."""
 
 POLICIES: Mapping[str, Mapping[str, Any]] = {
     "eva": {"name": "eva"},
@@ -142,13 +147,20 @@ class _Life(SimulatedCluster):
         trace: bool,
     ) -> None:
         self._world, self._story, self._config, self._trace = world, story, config, trace
+        self._chosen = policy
         self._open: dict[tuple[str, int], Attempt] = {}
         self._restarts = 0
         self._sold_out_until = 0
         self._seen: set[tuple[str, str]] = set()
+        self._events = 0
+        self._foreseen: list[tuple[Preview, JobId, int]] = []
+        self._asked: dict[JobId, int] = {}
+        """When the policy was first asked about a job."""
         super().__init__(
             catalog,
-            policy,
+            {name: _Asked(it, self._note_asked) for name, it in policy.items()}
+            if isinstance(policy, Mapping)
+            else _Asked(policy, self._note_asked),
             settings=settings,
             delays=Delays(FETCH_MS, START_MS, STOP_MS, _REPORT_MS),
             truth=lambda _workload, others: world.shared ** len(others),
@@ -246,6 +258,8 @@ class _Life(SimulatedCluster):
                     self._seen.add((run.id, said))
                     self._tell(f"{self._name_of(run.id)} waits: {said}")
 
+        self._compare_previews()
+
     def _tell(self, said: str) -> None:
         if self._trace:
             self._story.told.append((self.timeline.now(), said))
@@ -282,9 +296,11 @@ class _Life(SimulatedCluster):
             self.inbox.post(Tick())
             return
         self._tell(f"{job.name} is submitted: {json.dumps(job.keys, default=str)}")
+        self._preview(job)
+        self._events += 1
         self.inbox.post(JobSubmitted(job.name, spec, operator=True))
 
-    def _parsed(self, job: Job) -> JobSpec:
+    def _parsed(self, job: Job, *, preview: bool = False) -> JobSpec:
         model = self.machine.published()
 
         def found(names: Any) -> dict[str, JobId]:
@@ -299,7 +315,7 @@ class _Life(SimulatedCluster):
             catalog=self.state.catalog,
             workdir=None,
             containers=False,
-            find=found,
+            find=None if preview else found,
             spec_of=lambda name: self.state.jobs[name].spec,
             placement=Placement(model.partitions, model.partition_of, anywhere=True),
         )
@@ -329,6 +345,90 @@ class _Life(SimulatedCluster):
         else:
             fate.id = reply.job or ""
 
+    # -- what users are told ---------------------------------------------------------------------
+
+    def _preview(self, job: Job) -> None:
+        """Foresee what a submission will do, if it does not have to wait for other jobs."""
+        before = [self._story.fates[name] for name in job.after if name in self._story.fates]
+        if any(it.ended_ms is None for it in before):
+            return
+        spec = self._parsed(job, preview=True)
+        preview = self.machine.published().preview(spec, self.timeline.now())
+        plan = None
+        if preview.question is not None:
+            asked = self._chosen
+            policy = asked[preview.partition] if isinstance(asked, Mapping) else asked
+            plan, _ = policy.plan(preview.question, preview.memory)
+        told = preview.foreseen(plan)
+        places = {}
+        for run in told.runs:
+            place = told.places.get(run)
+            if isinstance(place, int):
+                places[run] = f"new {told.offerings[place].id}"
+            elif place is not None:
+                places[run] = str(place)
+            else:
+                places[run] = "waits"
+        made = Preview(spec.name, self.timeline.now(), dict(places))
+        self._story.previews.append(made)
+        # The submission itself is the next event.
+        self._foreseen.append((made, preview.job, self._events + 1))
+        self._tell(f"{spec.name} is foreseen: {made.places}")
+
+    def _note_asked(self, snapshot: Snapshot) -> None:
+        for job in snapshot.jobs:
+            self._asked.setdefault(job.id, self.timeline.now())
+
+    def _compare_previews(self) -> None:
+        """Note what became of jobs once the first plan about them is adopted."""
+        for entry in list(self._foreseen):
+            made, name, events = entry
+            if self._events != events:
+                self._foreseen.remove(entry)
+                continue
+            asked = self._asked.get(name)
+            if asked is None or self.timeline.now() < asked + _PLANNING_MS:
+                continue
+            self._foreseen.remove(entry)
+            runs = [it for it in self.state.members(name) if not it.extra]
+            for run in runs:
+                made.became[run.id] = "waits" if run.target is None else self._place(run.target)
+
+    def _place(self, name: InstanceId) -> str:
+        launch = self._story.launches.get(name)
+        instance = self.state.instances[name]
+        new = launch is None or launch.asked_ms == self.timeline.now()
+        return f"new {instance.offering.id}" if new and not instance.owned else str(name)
+
+    def _sample(self, attempt: simulated.Attempt, parts: tuple[float, ...]) -> None:
+        """Note the ETA of an attempt whenever a part of its work is done."""
+        now, key = self.timeline.now(), (attempt.order.run, attempt.order.attempt)
+        if key not in self._open or not parts:
+            return
+        done = attempt.done(now) / attempt.work.total_ms
+        if done >= parts[0] - 1e-6:
+            self._note_eta(attempt, done)
+            parts = tuple(it for it in parts if it > done)
+        if parts:
+            left = (parts[0] - done) * attempt.work.total_ms
+            wait = max(1_000, round(left / attempt.speed)) if attempt.speed > 0 else 1_000
+            self.timeline.after(wait, lambda: self._sample(attempt, parts))
+
+    def _note_eta(self, attempt: simulated.Attempt, part: float) -> None:
+        order, now = attempt.order, self.timeline.now()
+        model = self.machine.published()
+        record = model.record(order.job, now)
+        whole, each = model.outlooks(record, now)
+        told = whole
+        if order.gang is None:
+            shown = zip(record.runs, each, strict=True)
+            told = next((it for run, it in shown if run.id == order.run), whole)
+        eta = None if told.eta_ms is None else int(told.eta_ms)
+        name = self.state.jobs[order.job].spec.name
+        self._story.etas.append(Told(order.run, name, order.attempt, now, part, eta))
+        said = "nothing" if eta is None else f"in {(eta - now) / 1000:.1f} s"
+        self._tell(f"{self._name_of(order.run)} is {part:.0%} done; its end is told: {said}")
+
     # -- orders ----------------------------------------------------------------------------------
 
     def _carry_out_order(self, order: Order) -> None:
@@ -343,6 +443,7 @@ class _Life(SimulatedCluster):
             self._interrupt(InstanceId(subject))
         elif event is None:
             return
+        self._events += 1
         self._story.orders.append(Ordered(self.timeline.now(), order.verb, subject, order.to))
         self._tell(f"order: {order.verb} {subject} {order.to}".rstrip())
         self.inbox.post(event or Tick())
@@ -413,6 +514,7 @@ class _Life(SimulatedCluster):
             launch = self._story.launches.get(action.instance)
             if launch is not None and launch.ending_ms is None:
                 launch.ending_ms = now
+                self._events += 1
                 record = self.state.instances.get(action.instance)
                 launch.why_gone = "" if record is None else record.reason
                 self._tell(f"{launch.id} {launch.kind.name} is given back: {launch.why_gone}")
@@ -441,6 +543,7 @@ class _Life(SimulatedCluster):
         def ready() -> None:
             if launch.gone_ms is None and action.instance in self.cloud.existing():
                 launch.ready_ms = self.timeline.now()
+                self._events += 1
                 self._tell(f"{launch.id} is ready")
 
         self.timeline.after(boot_ms, ready)
@@ -454,7 +557,11 @@ class _Life(SimulatedCluster):
         made = Attempt(order.run, job.name, order.index, order.attempt, attempt.instance, now)
         self._story.attempts.append(made)
         self._open[order.run, order.attempt] = made
+        self._events += 1
         self._tell(f"{self._name_of(order.run)} starts on {attempt.instance}")
+        if order.fork is None:
+            parts = tuple(it for it in _PARTS if it > attempt.done_ms / attempt.work.total_ms)
+            self.timeline.after(START_MS, lambda: self._sample(attempt, parts))
 
     def began_from(self, attempt: simulated.Attempt, origin: Checkpoint | None) -> None:
         """See `AttemptLog.began_from`."""
@@ -464,6 +571,7 @@ class _Life(SimulatedCluster):
     def over(self, attempt: simulated.Attempt, now: Millis) -> None:
         """See `AttemptLog.over`."""
         made = self._open.pop((attempt.order.run, attempt.order.attempt))
+        self._events += 1
         made.ran_ms, made.to_ms = attempt.together_ms, now
         made.done_ms = attempt.done_ms
         if attempt.report is not None:
@@ -476,6 +584,20 @@ class _Life(SimulatedCluster):
             else f"ends: {made.code}"
         )
         self._tell(f"{self._name_of(made.run)} {how} on {made.instance}")
+
+
+class _Asked:
+    """A policy, with a listener that is told what it is asked."""
+
+    def __init__(self, policy: Policy, told: Callable[[Snapshot], None]) -> None:
+        self.name, self._policy, self._told = policy.name, policy, told
+
+    def plan(
+        self, snapshot: Snapshot, memory: PolicyMemory | None
+    ) -> tuple[Plan, PolicyMemory | None]:
+        """See `eva_master.ports.Policy.plan`."""
+        self._told(snapshot)
+        return self._policy.plan(snapshot, memory)
 
 
 class _Watched:

@@ -32,7 +32,7 @@ from eva_master.model.ids import MILLION, Millis, RunId, run_id
 from eva_master.model.job import JobSpec, TaskSpec
 from eva_master.model.planning.estimate import LONGEST_MS, Estimate, Evidence
 from eva_master.model.planning.snapshot import PREVIEW, RemainingWork, RunTime
-from eva_master.model.records import Job, TaskRun
+from eva_master.model.records import Job, TaskRun, rests
 from eva_master.model.states import TERMINAL_JOB, TERMINAL_RUN, RunState
 from eva_master.model.values import replace
 from eva_master.packing.valuation.job_valuation import Reservation, pace_of
@@ -348,7 +348,9 @@ def outlooks(
         if id(run) not in told:
             known = measured[id(run)]
             told[id(run)] = _shown(_outlook(state, run, known and known.longer(raised), now))
-    whole = _of_all([told[id(run)] for run in telling if run.state not in TERMINAL_RUN])
+    whole = _of_all(
+        [told[id(run)] for run in telling if run.state not in TERMINAL_RUN and not rests(job, run)]
+    )
     return whole, [told[id(run)] for run in runs]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from eva_master.control.state.records import placed
-from eva_master.model.ids import InstanceId, JobId, RunId
+from eva_master.model.ids import InstanceId, JobId, Millis, RunId
 from eva_master.model.job import JobSpec
 from eva_master.model.records import Job, TaskRun
 from eva_master.model.states import JobState, RunState
@@ -27,7 +27,7 @@ def elastic(name: str = "g", least: int = 1, most: int = 4, **more: object) -> J
 class Stage:
     """A world with one elastic gang, ``g-1``, each of whose members has an instance of its own."""
 
-    def __init__(self, size: int, **options: object) -> None:
+    def __init__(self, size: int, *, stated_ms: int | None = None, **options: object) -> None:
         self.works: dict[RunId, Work] = {}
         self.policy = Sized(SMALL, {"g": size})
         self.world = SimulatedCluster(
@@ -37,7 +37,8 @@ class Stage:
             work_of=self._work,
             **options,  # type: ignore[arg-type]
         )
-        self.world.submit(elastic())
+        told = {} if stated_ms is None else {"duration_ms": stated_ms}
+        self.world.submit(elastic(**told))
         self.until_runs(size)
 
     def _work(self, run: RunId) -> Work:
@@ -220,3 +221,15 @@ def test_who_has_an_instance_is_found_at_every_moment_of_a_change() -> None:
 
     assert stage.world.run(look, limit_ms=HOUR_MS)
     assert {2, 4} <= sizes
+
+
+def test_the_end_of_a_gang_is_told_while_some_of_its_members_rest() -> None:
+    stage = Stage(2, stated_ms=HOUR_MS)
+    began = stage.world.timeline.now()
+    assert stage.world.run(lambda: stage.world.timeline.now() >= began + 120_000, limit_ms=HOUR_MS)
+    now, model = Millis(stage.world.timeline.now()), stage.world.machine.published()
+    told, _ = model.outlooks(model.record(GANG, now), now)
+    assert {run.state for run in stage.members()} == {RunState.RUNNING, RunState.WAITING}
+    assert stage.world.run(lambda: GANG not in stage.world.state.active, limit_ms=3 * HOUR_MS)
+    left, expected = stage.world.timeline.now() - now, (told.eta_ms or 0) - now
+    assert left / 1.5 <= expected <= left * 1.5

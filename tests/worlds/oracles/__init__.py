@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 
-from tests.worlds.oracles import costs, ends, instances
+from tests.worlds.oracles import costs, ends, instances, telling
 from tests.worlds.oracles.waiting import Waits
 from tests.worlds.records import Finding, Story
 
@@ -18,6 +18,8 @@ ORACLES: Mapping[str, Oracle] = {
     "unused": instances.unused,
     "launches": instances.launches,
     "ends": ends.ends,
+    "preview": telling.previews,
+    "eta": telling.etas,
 }
 """Each by its name."""
 

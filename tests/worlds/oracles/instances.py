@@ -158,7 +158,7 @@ def _excused(story: Story, waits: Waits, asked: int, end: int) -> bool:
         to = attempt.to_ms
         if to is None or not asked <= to <= end + _SLACK_MS:
             continue
-        if attempt.code != 0 or attempt.stopped or not _known(story, attempt.job):
+        if not attempt.stopped and (attempt.code != 0 or not _known(story, attempt.job)):
             return True
     # A task that has waited since then went to an instance that had emptied meanwhile.
     for task in waits.tasks:
@@ -175,9 +175,9 @@ def _excused(story: Story, waits: Waits, asked: int, end: int) -> bool:
 
 
 def _known(story: Story, name: str) -> bool:
-    """Whether it was stated right how long the tasks of a job take."""
+    """Whether it was stated right how long the tasks of a job take alone."""
     job = story.world.job(name)
-    if len(set(job.seconds)) > 1 or job.failures or story.world.shared < 1:
+    if len(set(job.seconds)) > 1 or job.failures:
         return False
     if "total_steps" in job.keys:
         return True
