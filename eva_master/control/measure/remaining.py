@@ -348,10 +348,8 @@ def outlooks(
         if id(run) not in told:
             known = measured[id(run)]
             told[id(run)] = _shown(_outlook(state, run, known and known.longer(raised), now))
-    whole = _of_all(
-        [told[id(run)] for run in telling if run.state not in TERMINAL_RUN and not rests(job, run)]
-    )
-    return whole, [told[id(run)] for run in runs]
+    parts = [told[id(it)] for it in telling if it.state not in TERMINAL_RUN and not rests(job, it)]
+    return _of_all(parts), [told[id(run)] for run in runs]
 
 
 def _raised(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tests.worlds.life import ENDING_MS, START_MS, STOP_MS
 from tests.worlds.oracles.waiting import Task, Waits
 from tests.worlds.records import HOUR_MS, Attempt, Finding, Launch, Story, objection
-from tests.worlds.running import ENDING_MS, START_MS, STOP_MS
 from tests.worlds.world import Job, Kind
 
 MOST = 1.05

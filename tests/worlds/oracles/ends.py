@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tests.worlds.life import serial_ms
 from tests.worlds.oracles.waiting import Waits
 from tests.worlds.records import Finding, Story, objection
-from tests.worlds.running import serial_ms
 
 
 def ends(story: Story, waits: Waits) -> Iterator[Finding]:

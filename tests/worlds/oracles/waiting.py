@@ -8,8 +8,8 @@ from functools import cached_property
 from itertools import pairwise
 
 from eva_master.adapters.text.quantities import parse_duration
+from tests.worlds.life import STOP_MS
 from tests.worlds.records import Attempt, Fate, Launch, Story, without
-from tests.worlds.running import STOP_MS
 from tests.worlds.world import Job
 
 _BACKOFF_MS = 5_000
