@@ -214,6 +214,8 @@ class MasterConfig(BaseConfig):
         tenants: Whom jobs are accounted to, by name; owners whom none names belong to ``default``.
         preemption: Whether a job that waits may have running ones of lower priority suspended,
             where what can be bought is limited; ``suspend`` needs `limits.priority`.
+        preemption_across: Whether it may have those of other partitions suspended, too, where these
+            hold what it waits for of a limit that partitions share.
         spot_choice: How jobs with deadlines choose between spot instances, others and waiting;
             by default as the policy asks, or else `learned`.
         pool_share: The part of the work with little time to lose that may be in one spot pool.
@@ -259,6 +261,7 @@ class MasterConfig(BaseConfig):
     limits: LimitsSection = LimitsSection()
     tenants: TenantSections = Field(default_factory=dict)
     preemption: Preemption = Preemption.NEVER
+    preemption_across: bool = False
     spot_choice: SpotChoice | None = None
     pool_share: Share = MILLION
     price_limit: PriceLimit | None = 4.0

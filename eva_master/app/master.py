@@ -127,6 +127,7 @@ def control_settings(config: MasterConfig) -> Settings:
         history_kept_ms=config.history_kept,
         limits=_limits(config.limits),
         preemption=config.preemption,
+        preemption_across=config.preemption_across,
         spot_choice=spot_choice_in(config),
         pool_share_ppm=config.pool_share,
         price_limit_ppm=None if config.price_limit is None else round(config.price_limit * MILLION),

@@ -86,7 +86,15 @@ def _with_policy(config: MasterConfig) -> MasterConfig:
 
 
 def _priority_problems(config: MasterConfig, document: Document) -> list[Problem]:
-    """Users who could have others' jobs suspended at will."""
+    """Users who could have others' jobs suspended at will, and what has no effect."""
+    if config.preemption_across and config.preemption is Preemption.NEVER:
+        return [
+            document.problem(
+                ("preemption_across",),
+                "no job has any other suspended, so none does across partitions",
+                "add `preemption: suspend`, or leave it out",
+            )
+        ]
     if config.preemption is Preemption.NEVER or config.limits.priority is not None:
         return []
     return [

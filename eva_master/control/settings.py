@@ -85,6 +85,8 @@ class Settings:
         limits: How much one job, one user and all together may have.
         estimates: What run times are estimated from where none is stated.
         preemption: What a job that waits may do to running jobs of lower priority.
+        preemption_across: Whether it may do so to those of other partitions, where these hold what
+            it waits for.
         nodes: The owned nodes that may join, by name.
         partitions: How the cluster is divided. Where it is, plans of a partition are requested at
             multiples of its own `round_grid_ms`.
@@ -119,6 +121,7 @@ class Settings:
     limits: Limits = Limits()
     estimates: Estimates = Estimates.POSTERIOR
     preemption: Preemption = Preemption.NEVER
+    preemption_across: bool = False
     nodes: Mapping[InstanceId, OwnedNode] = field(default_factory=dict)
     partitions: Partitions = WHOLE
     tenancy: Tenancy = NO_TENANCY

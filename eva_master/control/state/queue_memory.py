@@ -51,12 +51,14 @@ class SharedLimitsMemory:
     Attributes:
         passed: Jobs whose partitions left unused what was free for them, with the time.
         tries: Rounds in a row in which they did so.
+        left_unused: Jobs whose partitions ever did so, of those that have found no place since.
         refusals: What the cloud refused, by its offerings.
         open: Whether something is free that is kept for somebody.
     """
 
     passed: dict[JobId, Millis] = field(default_factory=dict)
     tries: Counter[JobId] = field(default_factory=Counter)
+    left_unused: set[JobId] = field(default_factory=set)
     refusals: dict[frozenset[OfferingId], CloudRefusal] = field(default_factory=dict)
     open: bool = False
 
@@ -104,12 +106,15 @@ class SharedLimitsMemory:
             self.tries[job] += 1
             if not again or self.tries[job] >= _MOST_TRIES:
                 self.passed[job] = now
+                self.left_unused.add(job)
                 del self.tries[job]
         for job in placed:
             self.tries.pop(job, None)
+            self.left_unused.discard(job)
         return len(self.passed) > before
 
     def forget(self, job: JobId) -> None:
         """Forget a job, which has ended."""
         self.passed.pop(job, None)
+        self.left_unused.discard(job)
         self.tries.pop(job, None)

@@ -38,7 +38,7 @@ class SharedQueue:
 
     def __init__(self, snapshot: Snapshot, parts: Parts, shared: SharedLimits) -> None:
         self._now = snapshot.now_ms
-        self._parts = parts
+        self.home = parts.home
         self.room = SharedRoom(snapshot, parts, shared)
         self.waiting = tuple(sorted(_waiting(snapshot, parts), key=_order))
         seating = Seating(self.room)

@@ -134,11 +134,15 @@ class Seating:
     Args:
         room: What there is.
         empty: Whether to seat in a cluster in which nothing runs.
+        freed: How much more of each limit is free.
     """
 
-    def __init__(self, room: SharedRoom, *, empty: bool = False) -> None:
+    def __init__(
+        self, room: SharedRoom, *, empty: bool = False, freed: Taken | None = None
+    ) -> None:
         self._room = room
         self._empty = empty
+        self._freed = {} if freed is None else freed
         self._taken: Counter[Limit] = Counter()
         self._launched: Counter[str] = Counter()
         self._spent: Counter[str] = Counter()
@@ -179,7 +183,7 @@ class Seating:
     def free(self, limit: Limit) -> int:
         """How much of a limit is left."""
         there = self._room.most if self._empty else self._room.free
-        return there[limit] - self._taken[limit]
+        return there[limit] + self._freed.get(limit, 0) - self._taken[limit]
 
     def share(self, unit: Waiting) -> Share | None:
         """What is left of the quota of a unit's tenant; `None` if it has none."""

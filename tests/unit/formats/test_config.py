@@ -138,6 +138,13 @@ def test_state_directory_holds_what_no_setting_puts_elsewhere(tmp_path: Path) ->
         ("gang_ports: 3000-70000\n", 1, "gang_ports", "not a range of ports", "write FIRST"),
         ("preemption: always\n", 1, "preemption", "'never' or 'suspend'", ""),
         ("\npreemption: suspend\n", 2, "preemption", "any user could suspend", "limits.priority"),
+        (
+            "\npreemption_across: true\n",
+            2,
+            "preemption_across",
+            "no job has any other suspended",
+            "preemption: suspend",
+        ),
         ("limits: {priority: -1}\n", 1, "limits.priority", "0 or more", ""),
         ("limits: {priority: high}\n", 1, "limits.priority", "", ""),
         ("listen: here\n", 1, "listen", "is not an address", "HOST:PORT"),

@@ -55,6 +55,12 @@ partitions:
 """
 
 
+@pytest.mark.parametrize("across", [True, False])
+def test_whether_preemption_crosses_partitions_is_a_setting(tmp_path: Path, across: bool) -> None:
+    more = "preemption: suspend\nlimits: {priority: 5}\n" + "preemption_across: true\n" * across
+    assert control_settings(load(tmp_path, GOOD + more)).preemption_across is across
+
+
 def test_settings_become_partitions(tmp_path: Path) -> None:
     short, main = control_settings(load(tmp_path, GOOD)).partitions.parts
     assert (short.name, short.policy, main.policy) == ("short", "no_packing", "eva")
