@@ -16,7 +16,7 @@ from pydantic import (
 from pydantic_settings import SettingsConfigDict
 
 from eva_master.adapters.jobfile.inputs import DEFAULT_ROOTS, Place
-from eva_master.adapters.text.quantities import Duration, Share
+from eva_master.adapters.text.quantities import Duration, Share, parse_duration, write_duration
 from eva_master.app.nodes.settings import NodeSections
 from eva_master.app.sections.base import Most, OnePolicySection, PolicySection, Section
 from eva_master.app.sections.building import config_of
@@ -29,6 +29,7 @@ from eva_master.app.sections.common import (
 from eva_master.app.sections.partitions import MOST_PARTITIONS, PartitionName, PartitionSection
 from eva_master.app.sections.refusals import refusal
 from eva_master.app.sections.tenants import TenantSections
+from eva_master.control.settings import PATIENCE_MS
 from eva_master.model.accounting.tenants import TenantRules
 from eva_master.model.ids import MILLION
 from eva_master.model.planning.estimate import Estimates
@@ -44,6 +45,7 @@ _CLUSTER = re.compile(r"[a-z0-9][a-z0-9-]{0,31}")
 _DAY_MS = 86_400_000
 _PORTS = re.compile(r"([0-9]{1,5})-([0-9]{1,5})")
 _FIRST_PORT = 1_024
+_OFF = "off"
 
 
 def _check_host(text: str) -> str:
@@ -89,7 +91,21 @@ def _check_root(url: str) -> str:
     return url
 
 
+def _parse_patience(value: object) -> int | None:
+    """Milliseconds; `None` for `off`, which YAML may read as false."""
+    return None if value in (_OFF, None) or value is False else parse_duration(value)
+
+
+def _write_patience(patience_ms: int | None) -> str:
+    return _OFF if patience_ms is None else write_duration(patience_ms)
+
+
 Url = Annotated[str, AfterValidator(_check_url)]
+Patience = Annotated[
+    int | None,
+    BeforeValidator(_parse_patience),
+    PlainSerializer(_write_patience, return_type=str, when_used="json"),
+]
 PriceLimit = Annotated[float, Field(ge=1, le=1_000_000, allow_inf_nan=False)]
 InputRoot = Annotated[str, AfterValidator(_check_root)]
 Period = Annotated[Duration, AfterValidator(_check_period)]
@@ -216,6 +232,9 @@ class MasterConfig(BaseConfig):
             where what can be bought is limited; ``suspend`` needs `limits.priority`.
         preemption_across: Whether it may have those of other partitions suspended, too, where these
             hold what it waits for of a limit that partitions share.
+        patience: For how long a job waits for limited room, and at least for ten times what an
+            instance takes to be ordered and to boot, until room is kept for it against jobs of the
+            same priority; `None` for ever. Policies that order jobs themselves have none.
         spot_choice: How jobs with deadlines choose between spot instances, others and waiting;
             by default as the policy asks, or else `learned`.
         pool_share: The part of the work with little time to lose that may be in one spot pool.
@@ -262,6 +281,7 @@ class MasterConfig(BaseConfig):
     tenants: TenantSections = Field(default_factory=dict)
     preemption: Preemption = Preemption.NEVER
     preemption_across: bool = False
+    patience: Patience = PATIENCE_MS
     spot_choice: SpotChoice | None = None
     pool_share: Share = MILLION
     price_limit: PriceLimit | None = 4.0

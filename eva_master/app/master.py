@@ -63,6 +63,7 @@ from eva_master.app.sections.policies import (
     estimates_in,
     forking_by,
     keys_read,
+    leaves_order,
     round_grid_ms,
     shown,
     shown_settings,
@@ -128,6 +129,7 @@ def control_settings(config: MasterConfig) -> Settings:
         limits=_limits(config.limits),
         preemption=config.preemption,
         preemption_across=config.preemption_across,
+        patience=_patience(config),
         spot_choice=spot_choice_in(config),
         pool_share_ppm=config.pool_share,
         price_limit_ppm=None if config.price_limit is None else round(config.price_limit * MILLION),
@@ -135,6 +137,15 @@ def control_settings(config: MasterConfig) -> Settings:
         tenancy=tenancy(config.tenants, _lending(config)),
     )
     return cloud_of(config).loop_settings(config, settings)
+
+
+def _patience(config: MasterConfig) -> dict[str, int]:
+    """Milliseconds by partition, without those whose policies order jobs themselves."""
+    patience_ms = config.patience
+    if patience_ms is None:
+        return {}
+    sections = config.policy_sections.items()
+    return {name: patience_ms for name, section in sections if leaves_order(section)}
 
 
 def _lending(config: MasterConfig) -> frozenset[str]:

@@ -22,7 +22,14 @@ from eva_master.app.config import policy_config
 from eva_master.app.policy_registry import current_name, policies
 from eva_master.app.sections.base import OnePolicySection, PolicySection
 from eva_master.app.sections.building import current_options, lends, presets_of
-from eva_master.app.sections.policies import asked_by, forking_by, refusals, spot_choice_by
+from eva_master.app.sections.policies import (
+    asked_by,
+    forking_by,
+    leaves_order,
+    refusals,
+    spot_choice_by,
+)
+from eva_master.control.settings import PATIENCE_MS
 from eva_master.model.catalog import Catalog
 from eva_master.model.errors import InvalidConfig
 from eva_master.model.fleet.partitions import Partitions
@@ -245,10 +252,19 @@ def prepared(chosen: Chosen, setup: Setup) -> Setup:
     policy, gap = named_policy(chosen.name, options)
     if setup.past is not None and "round_gap_s" not in {one.name for one in fields(kind.config)}:
         gap = None  # as a live master does
-    forking = forking_by(OnePolicySection(name=chosen.name, options=dict(chosen.options)))
+    section = OnePolicySection(name=chosen.name, options=dict(chosen.options))
+    forking = forking_by(section)
+    patience = {"": PATIENCE_MS} if leaves_order(section) else {}
     partitions = setup.partitions if forking is None else Partitions(forking=forking)
     tenancy = replace(setup.tenancy, lending=frozenset({""}) if lends(kind) else frozenset())
-    return replace(setup, policy=policy, round_gap_s=gap, partitions=partitions, tenancy=tenancy)
+    return replace(
+        setup,
+        policy=policy,
+        round_gap_s=gap,
+        partitions=partitions,
+        patience=patience,
+        tenancy=tenancy,
+    )
 
 
 def run(name: str, setup: Setup, watch: Callable[[RunProgress], None] | None = None) -> Run:

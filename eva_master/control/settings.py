@@ -17,6 +17,8 @@ NEVER_MS = 10**15
 """As a delay: what is so far ahead is not waited for."""
 
 
+PATIENCE_MS = 1_800_000
+"""For how long a job waits for limited room until it is kept for it, unless operators say so."""
 NO_LIMIT = 10**15
 """As a number of jobs, tasks or instances."""
 
@@ -87,6 +89,8 @@ class Settings:
         preemption: What a job that waits may do to running jobs of lower priority.
         preemption_across: Whether it may do so to those of other partitions, where these hold what
             it waits for.
+        patience: For how many milliseconds a job waits for limited room until it is kept for it
+            against jobs of the same priority, by partition; for ever in one that is not there.
         nodes: The owned nodes that may join, by name.
         partitions: How the cluster is divided. Where it is, plans of a partition are requested at
             multiples of its own `round_grid_ms`.
@@ -122,6 +126,7 @@ class Settings:
     estimates: Estimates = Estimates.POSTERIOR
     preemption: Preemption = Preemption.NEVER
     preemption_across: bool = False
+    patience: Mapping[str, int] = field(default_factory=dict)
     nodes: Mapping[InstanceId, OwnedNode] = field(default_factory=dict)
     partitions: Partitions = WHOLE
     tenancy: Tenancy = NO_TENANCY

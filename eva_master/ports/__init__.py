@@ -213,7 +213,8 @@ class PolicyKind(Protocol):
 
     It may also have ``presets``, a mapping from names to choices of options; ``renamed_options``,
     a mapping from earlier names of options to those of today; ``time_shares``, true if it
-    suspends tasks so that others have their turn; ``elastic``, true if it chooses the sizes of
+    suspends tasks so that others have their turn; ``orders``, true if it gives no turns, and seats
+    jobs in an order of its own all the same; ``elastic``, true if it chooses the sizes of
     elastic gangs, which are gangs of a fixed size to all others; ``lends``, true if it sees to the
     quotas of tenants itself, and may give one what others leave; ``shares``, true if its tasks may
     use room on instances of the policy that it stands in front of; ``doubts``, a method that is

@@ -91,7 +91,8 @@ class Setup:
             messages. The timing of rounds is not taken from it.
         preemption: What a job that waits may do to running jobs of lower priority.
         spot_choice: How jobs with deadlines choose between spot instances, others and waiting.
-        pool_share_ppm: See `control.settings.Settings`; `price_limit_ppm` likewise.
+        pool_share_ppm: See `control.settings.Settings`; `price_limit_ppm` and
+            `patience` likewise.
         latency_ms: How long the planner and the object store take to answer.
         nodes: Owned nodes, which are there from the beginning to the end.
         partitions: How the cluster is divided; when its parts plan is theirs to say.
@@ -118,6 +119,7 @@ class Setup:
     past: Past | None = None
     settings: Settings | None = None
     preemption: Preemption = Preemption.NEVER
+    patience: Mapping[str, int] = field(default_factory=dict)
     spot_choice: SpotChoice = SpotChoice.LEARNED
     pool_share_ppm: int = MILLION
     price_limit_ppm: int | None = 4 * MILLION
@@ -513,12 +515,8 @@ def _timed(setup: Setup, seconds: list[float]) -> TimedPolicy | Mapping[str, Tim
     """The policy, or those of all partitions by their names."""
     if not setup.partitions.divided:
         return TimedPolicy(setup.policy, setup.stopwatch, seconds)
-    return {
-        part.name: TimedPolicy(
-            setup.policies.get(part.name, setup.policy), setup.stopwatch, seconds
-        )
-        for part in setup.partitions.parts
-    }
+    chosen = {it.name: setup.policies.get(it.name, setup.policy) for it in setup.partitions.parts}
+    return {name: TimedPolicy(it, setup.stopwatch, seconds) for name, it in chosen.items()}
 
 
 def _longest_grid_ms(settings: Settings) -> int:
@@ -543,6 +541,7 @@ def _settings(setup: Setup) -> Settings:
         sync_period_ms=NEVER_MS,
         estimates=setup.estimates,
         preemption=setup.preemption,
+        patience=setup.patience,
         spot_choice=setup.spot_choice,
         pool_share_ppm=setup.pool_share_ppm,
         price_limit_ppm=setup.price_limit_ppm,

@@ -191,6 +191,13 @@ def built(section: PolicySection) -> Policy:
     return _made_by(section)(shown(section), options)
 
 
+def leaves_order(section: OnePolicySection) -> bool:
+    """Whether a policy leaves it to others who goes first: it gives no turns, lines or rounds."""
+    kind = policies()[section.name]
+    orders = any(getattr(kind, it, False) for it in ("orders", "time_shares", "gives_lines"))
+    return not orders and not _grid_ms(section)
+
+
 def round_grid_ms(section: PolicySection) -> int:
     """At multiples of which time a policy likes to plan, 0 for whenever something happens."""
     grids = [_grid_ms(section if section.back is None else section.back)]

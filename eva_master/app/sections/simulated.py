@@ -23,7 +23,7 @@ from eva_master.app.sections.partitions import (
     contradictions,
     unsold,
 )
-from eva_master.app.sections.policies import forking_by, policy_problems, shown
+from eva_master.app.sections.policies import forking_by, leaves_order, policy_problems, shown
 from eva_master.app.sections.tenants import (
     SimulatedTenantSection,
     SimulatedTenantSections,
@@ -31,6 +31,7 @@ from eva_master.app.sections.tenants import (
     unfounded,
 )
 from eva_master.app.simulate import Chosen, Division, prepared
+from eva_master.control.settings import PATIENCE_MS
 from eva_master.model.errors import InvalidConfig, Problem
 from eva_master.model.fleet.partitions import with_nodes
 from eva_master.packing.parts.splitter import Splitter
@@ -154,6 +155,7 @@ def division(sections: Mapping[str, PartitionSection]) -> Division:
 
     def divide(setup: Setup, rhythm: int | None) -> Setup:
         own: dict[str, Policy] = {}
+        patience: dict[str, int] = {}
         parts = []
         for name, section in sections.items():
             gap, told = setup.round_gap_s, setup.policy.name
@@ -161,6 +163,11 @@ def division(sections: Mapping[str, PartitionSection]) -> Division:
                 own[name], gap = policy_of(section.policy, setup)
                 told = shown(section.policy)
             gap = gap if rhythm is None else rhythm
+            patient = bool(setup.patience)
+            if section.policy is not None:
+                patient = leaves_order(section.policy)
+            if patient:
+                patience[name] = PATIENCE_MS
             part = section.partition(name, told, (gap or 0) * 1000)
             forking = None if section.policy is None else forking_by(section.policy)
             parts.append(replace(part, forking=forking))
@@ -172,7 +179,7 @@ def division(sections: Mapping[str, PartitionSection]) -> Division:
         )
         divided = with_nodes(parts, nodes)
         limits = replace(setup.tenancy, lending=lending)
-        return replace(setup, partitions=divided, policies=own, tenancy=limits)
+        return replace(setup, partitions=divided, policies=own, patience=patience, tenancy=limits)
 
     return divide
 

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
 from eva_master.control.limits import Unit, held_back, units
+from eva_master.control.planning.validate_plan import Decision
 from eva_master.control.planning.validate_sizes import without_sizes
 from eva_master.model.ids import InstanceId, OfferingId, RunId, job_of
 from eva_master.model.planning.claims import Claim
@@ -15,7 +16,7 @@ from eva_master.model.planning.snapshot import Snapshot
 from eva_master.packing.claims.walk import ends_before
 
 
-def kept_off(plan: Plan, present: Snapshot, claims: Collection[Claim]) -> Plan:
+def kept_off(plan: Plan, present: Snapshot, claims: Sequence[Claim]) -> Plan:
     """The part of a plan that leaves claimed room to the claimants.
 
     Claims whose task runs all get a place by the plan, or stand in a line, keep nothing. Task runs
@@ -30,7 +31,7 @@ def kept_off(plan: Plan, present: Snapshot, claims: Collection[Claim]) -> Plan:
     pending = [claim for claim in claims if not _satisfied(claim, plan, there)]
     if not pending:
         return plan
-    check = _Check(plan, present, pending)
+    check = _Check(plan, present, claims, pending)
     held: dict[RunId, str] = {}
     for unit in units(plan, present):
         if reason := check.refusal(unit):
@@ -52,16 +53,19 @@ def kept_off(plan: Plan, present: Snapshot, claims: Collection[Claim]) -> Plan:
     return without_sizes(present, plan, staying & resized)
 
 
-def used(places: Iterable[tuple[RunId, InstanceId | int]], claims: Iterable[Claim]) -> bool:
-    """Whether task runs come to claimed room, so that there is to be a plan for those behind.
+def others_wait(decision: Decision, claims: Collection[Claim]) -> bool:
+    """Whether task runs come to claimed room, and others wait for room that was kept.
 
     Args:
-        places: Task runs, and where a plan has them come.
+        decision: What is carried out of a plan.
         claims: Those of the snapshot that the plan was made for.
     """
+    told = {claim.told for claim in claims}
+    if not any(reason in told for _, reason in decision.holds):
+        return False
     kept = {name for claim in claims for name in claim.instances}
     runs = {run for claim in claims for run in claim.runs}
-    return any(run in runs or where in kept for run, where in places)
+    return any(run in runs or where in kept for run, where in decision.places)
 
 
 class _Check:
@@ -70,21 +74,28 @@ class _Check:
     Args:
         plan: The plan.
         present: The cluster as it is.
-        pending: Claims that the plan leaves waiting, those first that come first.
+        claims: All claims, those first that come first.
+        pending: Those that the plan leaves waiting.
     """
 
-    def __init__(self, plan: Plan, present: Snapshot, pending: Sequence[Claim]) -> None:
+    def __init__(
+        self, plan: Plan, present: Snapshot, claims: Iterable[Claim], pending: Sequence[Claim]
+    ) -> None:
         self._present = present
         self._plan = plan
         self._runs = {view.id: view for view in present.runs}
         self._claim_of: dict[InstanceId | int, Claim] = {}
         self._slots: Counter[OfferingId] = Counter()
-        self._claimants: set[RunId] = set()
+        self._rank: dict[RunId, int] = {}
+        """The numbers of claimants' claims: an earlier claim comes before later ones."""
+        self._number = {(it.job, it.runs): number for number, it in enumerate(claims)}
+        for number, claim in enumerate(claims):
+            for run in claim.runs:
+                self._rank.setdefault(run, number)
         for claim in pending:
             for name in claim.instances:
                 self._claim_of.setdefault(name, claim)
             self._slots.update(dict(claim.slots))
-            self._claimants.update(claim.runs)
         self._told = {name: claim.told for claim in reversed(pending) for name, _ in claim.slots}
         self._offerings = {launch.key: launch.offering.id for launch in plan.launches}
         used = Counter(view.offering.id for view in present.instances)
@@ -96,7 +107,7 @@ class _Check:
         self._free = {
             entry.on
             for entry in plan.entries
-            if isinstance(entry, Assign) and entry.run in self._claimants
+            if isinstance(entry, Assign) and entry.run in self._rank
         }
         """New instances of claimants, and those that are counted already."""
 
@@ -115,7 +126,10 @@ class _Check:
     def claimed(self, run: RunId, where: InstanceId | int) -> Claim | None:
         """The claim on an instance to which a task run would come; `None` if there is none."""
         claim, view = self._claim_of.get(where), self._runs[run]
-        if claim is None or view.instance == where or run in claim.runs:
+        if claim is None or view.instance == where:
+            return None
+        number = self._number[claim.job, claim.runs]
+        if self._rank.get(run, number + 1) <= number:
             return None
         return None if ends_before(claim, self._present, [view]) else claim
 
@@ -143,7 +157,7 @@ class _Check:
 
     def _new(self, unit: Unit) -> list[int]:
         """New instances that a unit is the first to use; none if it has a claim."""
-        if any(entry.run in self._claimants for entry in unit.entries):
+        if any(entry.run in self._rank for entry in unit.entries):
             return []
         keys = dict.fromkeys(entry.on for entry in unit.entries if isinstance(entry.on, int))
         return [key for key in keys if key not in self._free and key in self._offerings]

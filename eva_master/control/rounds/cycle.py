@@ -16,7 +16,7 @@ from eva_master.control.planning.snapshot_builder import revision, snapshot
 from eva_master.control.planning.validate_plan import Decision
 from eva_master.control.pools import filling
 from eva_master.control.rounds.adoption import adopt
-from eva_master.control.rounds.claimed_room import used as claimed_room_used
+from eva_master.control.rounds.claimed_room import others_wait
 from eva_master.control.rounds.given_up import concerned
 from eva_master.control.rounds.pipeline import Answer, Asked, Pipeline, Recent
 from eva_master.control.rounds.preempting_across import make_room
@@ -354,7 +354,7 @@ class Cycle:
         dropped = set(decision.dropped) | _left_out(event.plan, answer.plan)
         reasons = event.plan.reasons.adopted(names, dropped)
         self._state.put_round(self._round(event.round, event.plan, decision, reasons))
-        behind = claimed_room_used(decision.places, claims)
+        behind = others_wait(decision, claims)
         if (decision.dropped or behind) and not put_off:
             self.want(insists=True)  # else there is a plan once it is known who boots
         self._note_turns(answer, asked)

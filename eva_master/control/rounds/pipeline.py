@@ -33,7 +33,7 @@ from eva_master.model.planning.plan import Assign, Plan
 from eva_master.model.planning.sizes import with_sizes
 from eva_master.model.planning.snapshot import UNLIMITED, Snapshot
 from eva_master.packing import forks, stragglers
-from eva_master.packing.claims.making import with_claims
+from eva_master.packing.claims.making import Rules, with_claims
 from eva_master.packing.quotas import Admitted
 from eva_master.packing.shared_limits.queue import SharedQueue
 from eva_master.packing.valuation.on_demand import OnDemandPrices
@@ -185,9 +185,13 @@ class Pipeline:
         if admitted is not None:
             seen = admitted.snapshot
         given_up = self._members.given_up(seen, whole)
-        seen = given_up.snapshot
-        ignored = {*recent.paused, *recent.withheld}
-        shown = with_claims(forks.hidden(seen), ignored, self._settings.preemption)
+        rules = Rules(
+            {*recent.paused, *recent.withheld},
+            self._settings.preemption,
+            self._settings.patience.get(self._partition.name),
+            self._partition.short,
+        )
+        shown = with_claims(forks.hidden(given_up.snapshot), rules)
         return Asked(shown, masked, admitted, given_up, stage.queue)
 
     def answer(

@@ -20,7 +20,7 @@ class Claim:
         priority: Of these jobs.
         instances: Live instances of which the free room is kept, and what becomes free there.
         slots: Offerings with how many more instances of each are kept, within its limit.
-        since_ms: Since when the first of these task runs has been waiting.
+        why: Why the jobs come first, in words that follow "which".
         equals: Whether room is also kept against jobs of the same priority; never against those
             of a higher one.
         complete_ms: When the room is complete at the soonest; `None` if that is not known. Task
@@ -33,7 +33,7 @@ class Claim:
     priority: int
     instances: tuple[InstanceId, ...] = ()
     slots: tuple[tuple[OfferingId, int], ...] = ()
-    since_ms: Millis = Millis(0)
+    why: str = "has a higher priority"
     equals: bool = False
     complete_ms: Millis | None = None
     preemption: Preemption = Preemption.NEVER
@@ -41,5 +41,4 @@ class Claim:
     @property
     def told(self) -> str:
         """What task runs are told that may not use the room."""
-        why = "has waited longer" if self.equals else "has a higher priority"
-        return f"room is kept for {self.job}, which {why}"
+        return f"room is kept for {self.job}, which {self.why}"

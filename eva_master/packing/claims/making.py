@@ -3,19 +3,23 @@
 Without them a large job would never start where what can be bought is limited: whatever becomes
 free is soon enough for a small one, and never for it. So room is kept for task runs whose priority
 is higher than another job's, and which can only run on offerings that are limited or not to be had.
+Of those that have waited for longer than the operator's patience one of each owner is also kept
+room for against jobs of the same priority.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from eva_master.model.ids import JobId, Millis
+from eva_master.model.arithmetic.durations import span
+from eva_master.model.fleet.partitions import ShortJobs
+from eva_master.model.ids import JobId, Millis, OfferingId
 from eva_master.model.planning.claims import Claim
 from eva_master.model.planning.snapshot import JobView, Snapshot
 from eva_master.model.planning.suspension import Preemption
-from eva_master.packing.claims.rooms import Unit, demands, endless, order
+from eva_master.packing.claims.rooms import NEVER_MS, Unit, demands, endless, order
 from eva_master.packing.claims.walk import Walk
 from eva_master.packing.valuation.reservation_price import Demand
 
@@ -25,38 +29,134 @@ waits at two priorities counts twice. So users who choose thousands of prioritie
 nobody: the others are planned for like everybody else."""
 
 
-def with_claims(
-    snapshot: Snapshot,
-    ignored: Collection[JobId] = (),
-    preemption: Preemption = Preemption.NEVER,
-) -> Snapshot:
+_PATIENT_BOOTS = 10
+"""Patience lasts for at least so many times what an instance takes to be ordered and to boot."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """How claims are made.
+
+    Attributes:
+        ignored: Jobs for which nothing is kept, since they could not use it now.
+        preemption: Whether running task runs may be suspended for those of higher priority.
+        patience_ms: For how long a task run waits until room is kept for it against jobs of the
+            same priority; `None` for ever.
+        short: Which jobs wait in an order of their own, in which patience plays no part; `None`
+            for none.
+    """
+
+    ignored: Collection[JobId] = ()
+    preemption: Preemption = Preemption.NEVER
+    patience_ms: int | None = None
+    short: ShortJobs | None = None
+
+
+def with_claims(snapshot: Snapshot, rules: Rules) -> Snapshot:
     """A snapshot that shows for whom room is kept.
 
-    Task runs of equal priority share a claim. At most `_MOST_DEMANDS` demands are looked at.
+    Task runs of equal priority share a claim, but for one of each owner that has waited for long.
+    At most `_MOST_DEMANDS` demands are looked at.
 
     Args:
         snapshot: The cluster.
-        ignored: Jobs for which nothing is kept, since they could not use it now.
-        preemption: Whether running task runs may be suspended for those of higher priority.
+        rules: How claims are made.
     """
+    if all(endless(it, snapshot.now_ms) for it in snapshot.catalog):
+        return snapshot
     priorities = {job.priority for job in snapshot.jobs}
-    if len(priorities) <= 1 or all(endless(it, snapshot.now_ms) for it in snapshot.catalog):
+    patient = _patient(snapshot, rules)
+    if len(priorities) <= 1 and not patient:
         return snapshot
     lowest = min(priorities)
     by_priority: defaultdict[int, list[JobView]] = defaultdict(list)
     for job in snapshot.jobs:
-        if job.priority > lowest and job.id not in ignored:
+        if job.id not in rules.ignored and (job.priority > lowest or job.id in patient):
             by_priority[job.priority].append(job)
-    walk, left = Walk(snapshot, plain=True), _MOST_DEMANDS
+    maker = _Maker(snapshot, rules)
     for priority in sorted(by_priority, reverse=True):
-        if left <= 0:
-            break
-        level = _first(_waiting(walk, by_priority[priority]), left)
-        if level:
-            left -= len(demands(level))
-            walk.add(len(walk.steps), _claim(walk, level, preemption), level)
-    claims = tuple(step.claim for step in walk.steps)
+        jobs = sorted(by_priority[priority], key=order)
+        maker.keep_for_patient([job for job in jobs if job.id in patient])
+        if priority > lowest:
+            maker.keep_for(jobs)
+    claims = tuple(step.claim for step in maker.walk.steps)
     return replace(snapshot, claims=claims) if claims else snapshot
+
+
+class _Maker:
+    """Makes claims one after the other.
+
+    Attributes:
+        walk: The claims so far, and what they leave.
+    """
+
+    def __init__(self, snapshot: Snapshot, rules: Rules) -> None:
+        self.walk = Walk(snapshot, plain=True)
+        self._rules = rules
+        self._left = _MOST_DEMANDS
+        self._boots_ms = {
+            offering.id: offering.type.acquisition_ms + offering.type.setup_ms
+            for offering in snapshot.catalog
+        }
+        self._kept: set[tuple[str, OfferingId]] = set()
+
+    def keep_for(self, jobs: Sequence[JobView]) -> None:
+        """Keep room for jobs of one priority, against those of a lower one."""
+        level = _first(_waiting(self.walk, jobs), self._left)
+        if level and self._left > 0:
+            self._add(level, replace(_claim(self.walk, level), preemption=self._rules.preemption))
+
+    def keep_for_patient(self, jobs: Sequence[JobView]) -> None:
+        """Keep room for jobs of one priority that have waited for long: one of each owner.
+
+        An owner may have several such claims on different offerings.
+        """
+        for unit in (unit for job in jobs for unit in _waiting(self.walk, [job])[:1]):
+            hosting = self.walk.rooms.hosting(unit)
+            waits_ms = self._waits_ms(unit)
+            patience_ms = self._patience_ms(hosting)
+            ours = {(unit.job.owner, name) for name in hosting}
+            if waits_ms < patience_ms or not self._kept.isdisjoint(ours) or self._left <= 0:
+                continue
+            self._kept |= ours
+            claim, now = _claim(self.walk, [unit]), self.walk.whole.now_ms
+            after_ms = self.walk.rooms.kept([unit]).after_ms
+            complete_ms = Millis(now + after_ms) if 0 < after_ms < NEVER_MS else None
+            time = span(patience_ms).removesuffix(" 0s").removesuffix(" 0m")
+            why = f"has waited for more than {time}"
+            self._add([unit], replace(claim, why=why, equals=True, complete_ms=complete_ms))
+
+    def _add(self, level: Sequence[Unit], claim: Claim) -> None:
+        self._left -= len(demands(level))
+        self.walk.add(len(self.walk.steps), claim, level)
+
+    def _waits_ms(self, unit: Unit) -> int:
+        """For how long all of a unit has been waiting."""
+        now = self.walk.whole.now_ms
+        return min(now - (now if run.since_ms is None else run.since_ms) for run in unit.runs)
+
+    def _patience_ms(self, hosting: Collection[OfferingId]) -> int:
+        boots_ms = max((self._boots_ms.get(name, 0) for name in hosting), default=0)
+        return max(self._rules.patience_ms or 0, _PATIENT_BOOTS * boots_ms)
+
+
+def _patient(snapshot: Snapshot, rules: Rules) -> set[JobId]:
+    """Jobs with a task run that has waited for as long as the operator's patience."""
+    if rules.patience_ms is None:
+        return set()
+    since = snapshot.now_ms - rules.patience_ms
+    jobs = {
+        run.job
+        for run in snapshot.runs
+        if run.since_ms is not None and run.since_ms <= since and not run.pinned
+    }
+    short = rules.short
+    if short is not None and jobs:
+        for job in snapshot.jobs:
+            task_ms = None if job.estimate is None else job.estimate.mean_ms
+            if job.stands_in_line and short.has(job.latency, task_ms):
+                jobs.discard(job.id)
+    return jobs
 
 
 def _waiting(walk: Walk, jobs: Sequence[JobView]) -> list[Unit]:
@@ -70,17 +170,14 @@ def _waiting(walk: Walk, jobs: Sequence[JobView]) -> list[Unit]:
     return [unit for unit in limited if rooms.possible(unit)]
 
 
-def _claim(walk: Walk, level: Sequence[Unit], preemption: Preemption) -> Claim:
+def _claim(walk: Walk, level: Sequence[Unit]) -> Claim:
     first, kept = level[0].job, walk.rooms.kept(level)
-    since = (run.since_ms for unit in level for run in unit.runs if run.since_ms is not None)
     return Claim(
         first.id,
         tuple(run.id for unit in level for run in unit.runs),
         first.priority,
         tuple(sorted(kept.instances)),
         tuple(sorted(kept.slots.items())),
-        min(since, default=Millis(walk.whole.now_ms)),
-        preemption=preemption,
     )
 
 

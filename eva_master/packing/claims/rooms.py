@@ -126,6 +126,10 @@ class Rooms:
             )
         ]
 
+    def hosting(self, unit: Unit) -> frozenset[OfferingId]:
+        """The offerings that can host a task of a unit."""
+        return frozenset(name for demand in demands([unit]) for name in self._hosts(demand))
+
     def buyable(self, unit: Unit) -> bool:
         """Whether all of a unit can be bought for, whatever others do."""
         return all(self._endless(run.task.demand) for run in unit.runs)

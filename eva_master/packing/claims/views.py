@@ -103,6 +103,7 @@ class View:
             shown = ", ".join(names[:_SHOWN])
             shown += f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
             about = f"; kept for it once there is room: {shown}" if names else ""
+            about += f", since it {claim.why}" if names and claim.equals else ""
             yield Hold(run, (why or "no room at present") + about)
 
     def _suspends(self, plan: Plan) -> Iterator[Suspend]:

@@ -77,6 +77,7 @@ class _PolicySpec:
     name: str = NAME
     config: type[Any] = Config
     reads = reads_none
+    orders: bool = True
 
     def build(self, config: Any) -> YarnCs:
         """Make the policy of a `Config`."""

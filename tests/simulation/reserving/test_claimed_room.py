@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from random import Random
 
@@ -10,76 +9,15 @@ import pytest
 
 from eva_master.app.policy_registry import policies
 from eva_master.app.sections.building import build_policy
-from eva_master.control.settings import Settings
-from eva_master.model.catalog import InstanceType, Offering, Purchase
+from eva_master.model.catalog import Purchase
 from eva_master.model.fleet.nodes import OwnedNode
-from eva_master.model.ids import Family, InstanceId, Price, RunId, Workload
-from eva_master.model.job import JobKind, JobSpec, Latency, Program, TaskSpec
+from eva_master.model.ids import InstanceId
+from eva_master.model.job import JobKind, Latency
 from eva_master.model.planning.suspension import Preemption
-from eva_master.model.resources import Resources
-from eva_master.model.states import JobState, RunState
+from eva_master.model.states import JobState
 from eva_master.packing.parts.splitter import Splitter
 from eva_master.ports import Policy
-from eva_master.simulation.cluster.delays import Delays
-from eva_master.simulation.cluster.work import Work
-from eva_master.simulation.simulated_cluster import SimulatedCluster
-
-CPU = Family("c")
-SECOND_MS, MINUTE_MS = 1_000, 60_000
-GAP_MS = 5_000
-DELAYS = Delays(fetch_ms=0, start_ms=1_000, stop_ms=1_000, report_ms=5_000)
-
-
-def sold(cpus: int, limit: int | None, boot_s: int = 20) -> Offering:
-    size = Resources(0, cpus * 1_000, cpus * 2_048)
-    kind = InstanceType(f"box.{cpus}", CPU, size, boot_s * SECOND_MS // 2, boot_s * SECOND_MS // 2)
-    return Offering(kind, Price(cpus * 50_000), limit=limit)
-
-
-class World(SimulatedCluster):
-    """A cluster whose jobs are named, and run for so long."""
-
-    def __init__(
-        self, policy: Policy | Mapping[str, Policy], *catalog: Offering, **settings: object
-    ) -> None:
-        self.seconds: dict[str, float] = {}
-        rules = {"round_gap_ms": GAP_MS, **settings}
-        super().__init__(
-            catalog,
-            policy,
-            settings=Settings(**rules),  # type: ignore[arg-type]
-            delays=DELAYS,
-            work_of=self._work,
-        )
-
-    def _work(self, run: RunId) -> Work:
-        return Work(self.seconds[run.rsplit("-", 1)[0]] * SECOND_MS)
-
-    def job(
-        self,
-        name: str,
-        cpus: int,
-        seconds: float,
-        *,
-        at_s: float = 0,
-        tasks: int = 1,
-        **more: object,
-    ) -> None:
-        self.seconds[name] = seconds
-        task = TaskSpec(Workload(name), Program("true"), ((CPU, Resources(0, cpus * 1_000, 512)),))
-        spec = JobSpec(name, "me", (task,) * tasks, **more)  # type: ignore[arg-type]
-        self.timeline.after(
-            round(at_s * SECOND_MS) - self.timeline.now(), lambda: self.submit(spec)
-        )
-
-    def began_ms(self, name: str) -> int:
-        """When the first of a job's tasks first ran."""
-        job = next(it for it in self.state.jobs.values() if it.spec.name == name)
-        runs = self.state.members(job.id)
-        return min(at for run in runs for state, at in run.history if state == RunState.RUNNING)
-
-    def ended(self) -> bool:
-        return self.timeline.now() > MINUTE_MS and not self.state.active
+from tests.fakes.fleets.limited_room import GAP_MS, MINUTE_MS, World, sold
 
 
 def short_before_eva() -> Policy:

@@ -319,3 +319,40 @@ def test_a_policy_says_how_often_it_likes_to_plan(file: Path, text: str, grid_ms
     file.write_text(text)
     config = load_master_config(policies=policies(), file=file)
     assert control_settings(config).round_grid_ms == grid_ms
+
+
+@pytest.mark.parametrize(
+    ("text", "patience"),
+    [
+        ("", {"": 1_800_000}),
+        ("patience: 2h", {"": 7_200_000}),
+        ("patience: off", {}),
+        ("policy: {name: no_packing}", {"": 1_800_000}),
+        ("policy: {name: eva, short: {name: cloudcoaster, below: 90s}}", {"": 1_800_000}),
+        *(
+            (f"policy: {{name: {name}}}", {})
+            for name in ("eva_published", "stratus", "fifo", "hadar")
+        ),
+        *(
+            (f"policy: {{name: {name}}}", {})
+            for name in ("slearn", "tiresias", "yarn_cs", "astraea")
+        ),
+        (
+            "patience: 1h\npartitions: {a: {default: true}, b: {policy: {name: fifo}}}",
+            {"a": 3_600_000},
+        ),
+    ],
+)
+def test_patience_is_for_policies_that_leave_the_order_of_jobs(
+    file: Path, text: str, patience: dict[str, int]
+) -> None:
+    file.write_text(text)
+    config = load_master_config(policies=policies(), file=file)
+    assert control_settings(config).patience == patience
+
+
+def test_patience_is_shown_as_it_is_written(file: Path) -> None:
+    for written in ("off", "45m"):
+        assert load(file, f"patience: {written}").shown()["patience"] == written
+    (problem,) = problems_of(file, "patience: soon")
+    assert problem.key == "patience"

@@ -12,7 +12,7 @@ from eva_master.model.planning.plan import Assign, Hold, Plan, Suspend
 from eva_master.model.planning.snapshot import RemainingWork, Snapshot
 from eva_master.model.planning.suspension import Preemption
 from eva_master.packing.claims import making
-from eva_master.packing.claims.making import with_claims
+from eva_master.packing.claims.making import Rules, with_claims
 from eva_master.packing.claims.views import View
 from eva_master.packing.claims.walk import Way
 from tests.fakes.snapshots import START, Cluster, offer, task
@@ -57,7 +57,7 @@ def view(
     alone: int = -1,
 ) -> View:
     """What a policy sees, where the first claim is refused some ways."""
-    claimed = with_claims(snapshot, ignored, preemption)
+    claimed = with_claims(snapshot, Rules(ignored, preemption))
     return View.of(claimed, frozenset((0, way) for way in refused), alone)
 
 
@@ -72,15 +72,15 @@ def ways(seen: View) -> list[Way]:
 
 def test_equal_jobs_and_those_that_can_buy_are_kept_nothing():
     same = prioritised(full("u", "v"))
-    assert with_claims(same) is same
+    assert with_claims(same, Rules()) is same
     anyway = Cluster(replace(BOX, limit=None)).instance("i", "box")
     anyway.job("a", ONE, on=["i"]).job("u", FOUR).job("v", ONE)
     endless = prioritised(anyway, u=5)
-    assert with_claims(endless) is endless
+    assert with_claims(endless, Rules()) is endless
 
 
 def test_all_that_could_be_free_first_is_hidden_with_the_job_that_waits_for_it():
-    snapshot = with_claims(prioritised(full("u", "v"), u=5))
+    snapshot = with_claims(prioritised(full("u", "v"), u=5), Rules())
     (claim,) = snapshot.claims
     assert (claim.job, claim.runs, claim.priority) == ("u", ("u/0",), 5)
     assert (claim.instances, claim.slots) == (("i", "k"), ())
@@ -152,9 +152,9 @@ def test_several_priorities_are_planned_for_at_once_as_far_as_there_is_room():
 def test_what_fits_into_no_cluster_keeps_nothing():
     cluster = full("v").job("u", FOUR, FOUR, FOUR)
     snapshot = prioritised(cluster, u=5)
-    assert with_claims(snapshot) is snapshot
+    assert with_claims(snapshot, Rules()) is snapshot
     snapshot = prioritised(full("v", "u"), u=5)
-    assert with_claims(snapshot, [JobId("u")]) is snapshot
+    assert with_claims(snapshot, Rules([JobId("u")])) is snapshot
 
 
 def test_a_gang_on_both_sides_stays_where_it_is():
