@@ -56,7 +56,7 @@ from eva_master.app.config import LimitsSection, MasterConfig
 from eva_master.app.nodes.settings import owned_nodes
 from eva_master.app.operator import write_client_file
 from eva_master.app.policy_registry import policies
-from eva_master.app.sections.building import all_lend
+from eva_master.app.sections.building import all_lend, all_pack
 from eva_master.app.sections.policies import (
     doubts,
     estimate_doubts,
@@ -100,13 +100,21 @@ def partitions_of(config: MasterConfig) -> Partitions:
             short=chosen[name].short_jobs,
             forking=forking_by(chosen[name]),
             keys=keys_read(chosen[name]),
+            packs=all_pack(chosen[name]),
         )
         for name, section in config.partitions.items()
     )
     nodes = owned_nodes(config.nodes).items()
     stand_for = {name: node.offering.id for name, node in nodes}
     whole = config.policy
-    return with_nodes(parts, stand_for, whole.short_jobs, forking_by(whole), keys_read(whole))
+    return with_nodes(
+        parts,
+        stand_for,
+        whole.short_jobs,
+        forking_by(whole),
+        keys_read(whole),
+        packs=all_pack(whole),
+    )
 
 
 def control_settings(config: MasterConfig) -> Settings:

@@ -21,7 +21,7 @@ from eva_master.adapters.traces import (
 from eva_master.app.config import policy_config
 from eva_master.app.policy_registry import current_name, policies
 from eva_master.app.sections.base import OnePolicySection, PolicySection
-from eva_master.app.sections.building import current_options, lends, presets_of
+from eva_master.app.sections.building import current_options, lends, packs, presets_of
 from eva_master.app.sections.policies import (
     asked_by,
     forking_by,
@@ -32,7 +32,6 @@ from eva_master.app.sections.policies import (
 from eva_master.control.settings import PATIENCE_MS
 from eva_master.model.catalog import Catalog
 from eva_master.model.errors import InvalidConfig
-from eva_master.model.fleet.partitions import Partitions
 from eva_master.model.ids import MILLION, Workload, base_of
 from eva_master.model.planning.estimate import Estimates
 from eva_master.model.planning.spot_choice import SpotChoice
@@ -255,7 +254,7 @@ def prepared(chosen: Chosen, setup: Setup) -> Setup:
     section = OnePolicySection(name=chosen.name, options=dict(chosen.options))
     forking = forking_by(section)
     patience = {"": PATIENCE_MS} if leaves_order(section) else {}
-    partitions = setup.partitions if forking is None else Partitions(forking=forking)
+    partitions = replace(setup.partitions, forking=forking, packs=packs(kind))
     tenancy = replace(setup.tenancy, lending=frozenset({""}) if lends(kind) else frozenset())
     return replace(
         setup,

@@ -8,7 +8,7 @@ from eva_master.control import limits, waiting
 from eva_master.control.context import Context
 from eva_master.control.deadlines import refusing
 from eva_master.control.forks import forking
-from eva_master.control.planning import arriving, gang_room, partitioning, tenancy_room
+from eva_master.control.planning import arriving, lasting_limits, partitioning, tenancy_room
 from eva_master.model.actions import Reply
 from eva_master.model.errors import DuplicateName, NotFound
 from eva_master.model.events import CancelRequested, JobSubmitted
@@ -39,9 +39,8 @@ def submit(context: Context, event: JobSubmitted) -> None:
         context.outbox.add(Reply(event.command, None, misplaced, spec.owner))
         return
     spec = forking.applied(context, spec)
-    partitions = context.settings.partitions
-    part = partitions.home(spec.partition) if partitions.divided else None
-    if (too_large := gang_room.refusal(context, spec, part)) is not None:
+    home = context.settings.partitions.home(spec.partition)
+    if (too_large := lasting_limits.refusal(state, context.settings, spec, home)) is not None:
         context.outbox.add(Reply(event.command, None, too_large, spec.owner))
         return
     if (unknown := waiting.refusal(context, spec, event.ended)) is not None:

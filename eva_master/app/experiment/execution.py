@@ -29,7 +29,7 @@ from eva_master.app.experiment.runs import Result, Run, code_version
 from eva_master.app.experiment.schema import PolicyEntry
 from eva_master.app.experiment.worlds import world_figures, world_tenants
 from eva_master.app.sections.base import ShortSection
-from eva_master.app.sections.building import all_lend
+from eva_master.app.sections.building import all_lend, all_pack
 from eva_master.app.sections.simulated import division, policy_of, with_tenants
 from eva_master.app.simulate import NO_PACKING, Chosen, named_policy, prepared, truth_of
 from eva_master.model.catalog import Catalog
@@ -156,7 +156,8 @@ def _setup(run: Run, entry: PolicyEntry) -> Setup:
         policy, gap_s = policy_of(entry.section, everything)
         lending = frozenset({""}) if all_lend(entry.section) else frozenset[str]()
         limits = replace(setup.tenancy, lending=lending)
-        setup = replace(setup, policy=policy, round_gap_s=gap_s, tenancy=limits)
+        whole = replace(setup.partitions, packs=all_pack(entry.section))
+        setup = replace(setup, policy=policy, round_gap_s=gap_s, tenancy=limits, partitions=whole)
     if run.tenants:
         setup = with_tenants(dict(run.tenants), setup)
     if trace.nodes:

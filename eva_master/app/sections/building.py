@@ -52,6 +52,16 @@ def lends(kind: PolicyKind) -> bool:
     return bool(getattr(kind, "lends", False))
 
 
+def packs(kind: PolicyKind) -> bool:
+    """Whether a policy may put several tasks on one instance."""
+    return bool(getattr(kind, "packs", True))
+
+
+def all_pack(section: PolicySection) -> bool:
+    """Whether all policies of a section do."""
+    return all(packs(policies()[it.name]) for _, it in section.parts)
+
+
 def all_lend(section: PolicySection) -> bool:
     """Whether all policies of a section do."""
     return all(lends(policies()[it.name]) for _, it in section.parts)

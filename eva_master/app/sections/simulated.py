@@ -15,7 +15,7 @@ from eva_master.adapters.text.unreadable import why_unreadable
 from eva_master.adapters.text.yamlfile import Document
 from eva_master.app.policy_registry import policies
 from eva_master.app.sections.base import OnePolicySection, PolicySection
-from eva_master.app.sections.building import all_lend, backed, config_of, shares
+from eva_master.app.sections.building import all_lend, all_pack, backed, config_of, shares
 from eva_master.app.sections.partitions import (
     MOST_PARTITIONS,
     PartitionName,
@@ -170,7 +170,8 @@ def division(sections: Mapping[str, PartitionSection]) -> Division:
                 patience[name] = PATIENCE_MS
             part = section.partition(name, told, (gap or 0) * 1000)
             forking = None if section.policy is None else forking_by(section.policy)
-            parts.append(replace(part, forking=forking))
+            packing = setup.partitions.packs if section.policy is None else all_pack(section.policy)
+            parts.append(replace(part, forking=forking, packs=packing))
         nodes = {node.name: node.offering.id for node in setup.nodes}
         lending = frozenset(
             name

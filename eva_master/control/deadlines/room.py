@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from eva_master.control.planning.gang_room import sold
+from eva_master.control.planning.lasting_limits import sold
 from eva_master.control.settings import NO_LIMIT, Settings
 from eva_master.control.state.records import PlanningRecords
 from eva_master.model.catalog import Offering, Purchase

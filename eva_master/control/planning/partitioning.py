@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from eva_master.control.context import Context
 from eva_master.control.measure import ledger, remaining
-from eva_master.control.planning import arriving, gang_room
+from eva_master.control.planning import arriving, lasting_limits
 from eva_master.control.state.records import Records
 from eva_master.model.actions import Reply
 from eva_master.model.catalog import Catalog
@@ -121,7 +121,7 @@ def _move_refusal(context: Context, job: Job, event: MoveRequested) -> EvaError 
     spec, catalog = job.spec, context.state.catalog
     return (
         _misfit(spec, partition, catalog)
-        or gang_room.refusal(context, spec, partition)
+        or lasting_limits.refusal(context.state, context.settings, spec, partition)
         or _excess(context, spec, partition)
     )
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, fields
 from eva_master.control.deadlines.following import at_submission
 from eva_master.control.deadlines.refusing import refusal
 from eva_master.control.measure import remaining
-from eva_master.control.planning import partitioning, scope, tenants
+from eva_master.control.planning import lasting_limits, partitioning, scope, tenants
 from eva_master.control.planning.snapshot_builder import snapshot
 from eva_master.control.planning.validate_plan import Decision
 from eva_master.control.readside import shown_tasks
@@ -24,6 +24,7 @@ from eva_master.control.state.records import PlanningRecords
 from eva_master.control.state.view_cache import ViewCache
 from eva_master.model.accounting.totals import PartitionTotals
 from eva_master.model.catalog import Offering
+from eva_master.model.errors import EvaError
 from eva_master.model.fleet.partitions import Partition
 from eva_master.model.ids import InstanceId, JobId, Millis, RunId, run_id, run_order
 from eva_master.model.job import JobSpec
@@ -65,7 +66,8 @@ class JobPreview:
     Attributes:
         job: The id that it would get.
         partition: Where it would run.
-        refused: Why the submission would be refused for its deadline; `None` if it would not.
+        refused: Why the submission would be refused for its deadline, or for limits that no such
+            job is within; `None` if it would not be for these.
         question: What the policy would be asked; `None` if no plan is needed.
     """
 
@@ -77,7 +79,9 @@ class JobPreview:
         self.partition = self._home.name
         self._recent = model.recents.get(self.partition, Recent())
         self._records = _with(model, record)
-        self.refused = refusal(self._records, record.spec, now, self._settings)
+        self.refused: EvaError | None = lasting_limits.refusal(
+            self._records, self._settings, record.spec, self._home
+        ) or refusal(self._records, record.spec, now, self._settings)
         if (buys := at_submission(self._records, record, now, self._settings)) is not record.buys:
             self._records = _with(model, replace(record, buys=buys, buys_ms=now))
         self._waits = record.waits

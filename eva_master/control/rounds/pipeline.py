@@ -17,6 +17,7 @@ from eva_master.control.planning.validate_standing import without
 from eva_master.control.rounds.allowance import afforded, allowance, leeway
 from eva_master.control.rounds.claimed_room import kept_off
 from eva_master.control.rounds.given_up import GivenUp, PoolMembers
+from eva_master.control.rounds.lone_unit import Bounds, lone, placed_alone
 from eva_master.control.rounds.price_limit import Masked, PriceLimit
 from eva_master.control.rounds.quotas import TenantLimits
 from eva_master.control.rounds.shared_limits import SharedLimitsStage
@@ -216,7 +217,39 @@ class Pipeline:
         plan = price_limit.explained(answered, present, asked.masked)
         plan = asked.given_up.completed(plan, present, asked.shown.claims)
         plan = plan if asked.admitted is None else asked.admitted.completed(plan)
-        plan = before = lawful(present, without(plan, taken))
+        plan = lawful(present, without(plan, taken))
+        answer = self._checked(asked, plan, whole, price_limit, ordered)
+        job = lone(answer.present, answer.decision)
+        if job is None or job.id in self._recent.paused:
+            return answer
+        bounds = self._bounds(answer.present, price_limit)
+        alone = placed_alone(answer.plan, job, answer.present, bounds)
+        if alone is None:
+            return answer
+        other = self._checked(asked, alone, whole, price_limit, ordered)
+        return other if other.decision.places else answer
+
+    def _bounds(self, present: Snapshot, price_limit: PriceLimit) -> Bounds:
+        """Limits for what a job gets that is alone."""
+        limits, state, partition = self._settings.limits, self._state, self._partition
+        return Bounds(
+            leeway=leeway(state, self._sums, limits, partition, self._now),
+            limits=limits,
+            quota=self._tenants.room(present),
+            worth=price_limit.allowed(present),
+            packs=partition.packs,
+        )
+
+    def _checked(
+        self,
+        asked: Asked,
+        plan: Plan,
+        whole: Snapshot,
+        price_limit: PriceLimit,
+        ordered: Collection[InstanceId],
+    ) -> Answer:
+        """Outcome of a plan for the whole partition, within all limits."""
+        before, present = plan, self._part(whole)
         sizes = sizes_of(plan)
         as_it_is, present, whole = present, with_sizes(present, sizes), with_sizes(whole, sizes)
         plan, dear = price_limit.within(plan, present)

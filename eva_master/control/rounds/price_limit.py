@@ -8,7 +8,7 @@ the cheapest instance that is on sale.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from eva_master.control.limits import Unit, held_back, units
@@ -62,6 +62,17 @@ class PriceLimit:
     dear: Collection[OfferingId] = frozenset()
     judged: Collection[RunId] = frozenset()
     wall: WallClock = AS_LOOP
+
+    def allowed(self, now: Snapshot) -> Callable[[RunView, Offering], int] | None:
+        """The price that may be paid for a task run on an offering; `None` for any price.
+
+        Args:
+            now: The partition as it is.
+
+        Returns:
+            A function that answers in millionths of micro-dollars per hour.
+        """
+        return None if self.times_ppm is None else _Worths(self, now).allowed
 
     # -- before a policy plans -------------------------------------------------------------------
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 
 from eva_master.control.limits import held_back, units
@@ -10,12 +10,12 @@ from eva_master.control.planning import tenants
 from eva_master.control.rounds.shared_limits import NOTHING_SHARED, SharedLimitsStage
 from eva_master.control.state.records import Records
 from eva_master.model.fleet.partitions import Partition
-from eva_master.model.ids import MILLION, Millis, RunId
+from eva_master.model.ids import MILLION, Family, Millis, RunId
 from eva_master.model.planning.plan import Assign, Duplicate, Plan, left, pooled
 from eva_master.model.planning.quotas import Tenancy
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.packing import quotas
-from eva_master.packing.quotas import Admitted
+from eva_master.packing.quotas import Admitted, Share
 
 
 class TenantLimits:
@@ -77,6 +77,23 @@ class TenantLimits:
             return plan, False
         affordable = self._afforded(plan, present, now)
         return affordable, affordable is not plan
+
+    def room(self, present: Snapshot) -> Callable[[str, Mapping[Family, int]], bool] | None:
+        """Whether a tenant may have so many GPUs more, by base family; `None` without quotas.
+
+        Args:
+            present: The partition as it is.
+        """
+        if not self._quotas:
+            return None
+        use = tenants.use(self._state, self._quotas)
+        shares = {it.name: Share(it.name, it.quota, use.get(it.name, {})) for it in present.tenants}
+
+        def allows(tenant: str, gpus: Mapping[Family, int]) -> bool:
+            share = shares.get(tenant)
+            return share is None or share.allows(gpus)
+
+        return allows
 
     def use(self) -> object:
         """What decides whether those who were kept back by a quota may begin."""

@@ -220,6 +220,7 @@ class Partition:
         short: Which jobs are short here; `None` if that makes no difference.
         forking: How its policy has jobs forked; `None` if that is left to their users.
         keys: What its policies read of the keys that not all read; `None` if one does not say.
+        packs: Whether its policy may put several tasks on one instance.
     """
 
     name: str = ""
@@ -236,6 +237,7 @@ class Partition:
     short: ShortJobs | None = None
     forking: Forking | None = None
     keys: KeysRead | None = None
+    packs: bool = True
 
     def unread(self, spec: JobSpec) -> tuple[str, ...]:
         """The keys that a job states and that no policy here reads, in words."""
@@ -270,18 +272,26 @@ class Partitions:
         parts: In the order of their rules, exactly one of them the default; none if the cluster is
             not divided.
         short: As `Partition` has it, of a cluster that is not divided. forking, keys: Likewise.
+        packs: Likewise.
     """
 
     parts: tuple[Partition, ...] = ()
     short: ShortJobs | None = None
     forking: Forking | None = None
     keys: KeysRead | None = None
+    packs: bool = True
     _named: Mapping[str, Partition] = field(init=False, repr=False, compare=False)
     _default: Partition = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_named", {part.name: part for part in self.parts})
-        whole = Partition(default=True, short=self.short, forking=self.forking, keys=self.keys)
+        whole = Partition(
+            default=True,
+            short=self.short,
+            forking=self.forking,
+            keys=self.keys,
+            packs=self.packs,
+        )
         default = next((part for part in self.parts if part.default), whole)
         object.__setattr__(self, "_default", default)
 
@@ -345,6 +355,8 @@ def with_nodes(
     short: ShortJobs | None = None,
     forking: Forking | None = None,
     keys: KeysRead | None = None,
+    *,
+    packs: bool = True,
 ) -> Partitions:
     """A division of the cluster in which each owned node is of one partition.
 
@@ -354,8 +366,9 @@ def with_nodes(
         short: See `Partitions`.
         forking: Likewise.
         keys: Likewise.
+        packs: Likewise.
     """
-    divided = Partitions(tuple(parts), short, forking, keys)
+    divided = Partitions(tuple(parts), short, forking, keys, packs)
     owned: dict[str, set[OfferingId]] = {}
     for node, offering in nodes.items():
         owned.setdefault(divided.of_node(node).name, set()).add(offering)
@@ -364,6 +377,7 @@ def with_nodes(
         short,
         forking,
         keys,
+        packs,
     )
 
 

@@ -44,6 +44,15 @@ class OnDemandPrices:
         tasks = [run.task for run in runs]
         return dict(zip((run.id for run in runs), self._of(tasks, job.split_batch), strict=True))
 
+    def of_tasks(self, tasks: Sequence[TaskSpec], *, split: bool) -> tuple[Reservation, ...]:
+        """The reservations of tasks that run together.
+
+        Args:
+            tasks: All members of a gang, or a task alone.
+            split: Whether they divide batches by speed.
+        """
+        return self._of(tasks, split)
+
     def _of_task(self, task: TaskSpec) -> Reservation:
         known = self._single.get(task)
         if known is None:

@@ -233,6 +233,7 @@ class _PolicySpec:
     name: str = NoPacking.name
     config: type[Any] = Config
     reads = reads_none
+    packs: bool = False
 
     def build(self, config: Any) -> NoPacking:
         """Make the policy of a `Config`."""

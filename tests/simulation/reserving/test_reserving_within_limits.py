@@ -25,11 +25,20 @@ def divided(**part: object) -> Settings:
     return Settings(partitions=Partitions((Partition("main", default=True, **part),)))  # type: ignore[arg-type]
 
 
-def world_of(settings: Settings) -> SimulatedCluster:
+class World(SimulatedCluster):
+    """A cluster whose master restarts with other settings."""
+
+    def follow(self, settings: Settings) -> None:
+        """Restart the master with other settings."""
+        self._settings = settings
+        self.restart()
+
+
+def world_of(settings: Settings) -> World:
     kind = policies()["no_packing"]
     policy = kind.build(kind.config())
     named = {it.name: policy for it in settings.partitions.parts}
-    return SimulatedCluster(
+    return World(
         CATALOG,
         named or policy,
         settings=settings,
@@ -51,8 +60,12 @@ def world_of(settings: Settings) -> SimulatedCluster:
 def test_a_job_that_limits_never_let_start_keeps_nobody_waiting(
     settings: Settings, preemption: Preemption
 ) -> None:
-    world = world_of(replace(settings, preemption=preemption))
+    parts = Partitions((Partition("main", default=True),))
+    world = world_of(Settings(partitions=parts if settings.partitions.divided else Partitions()))
     world.submit(job("big", 8, 8, 8, priority=1))
+    assert world.run(lambda: BIG in world.state.jobs, limit_ms=MINUTE_MS)
+    # Under the limits it would be refused: they are stricter only from now on.
+    world.follow(replace(settings, preemption=preemption))
     world.submit(job("small", 2, 2, array=True))
     jobs = world.state.jobs
     assert world.run(

@@ -1,0 +1,256 @@
+"""Jobs that limits forbid for ever: they would wait though nothing else ran.
+
+Limits of the catalog, the partition, the user, the tenant and the cluster are looked at together.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from eva_master.control.settings import NO_LIMIT, Settings
+from eva_master.control.state.records import Records
+from eva_master.model.catalog import Catalog, Offering, Purchase
+from eva_master.model.errors import Unplaceable
+from eva_master.model.fleet.partitions import Partition
+from eva_master.model.ids import MILLION, Family
+from eva_master.model.job import JobKind, JobSpec, TaskSpec, different
+from eva_master.packing.alone.alike import together
+from eva_master.packing.alone.fit import allowed, fit
+from eva_master.packing.alone.room import NO_CAPS, Caps, Seat, Stock, alike
+from eva_master.packing.quotas import Share
+from eva_master.packing.valuation.on_demand import OnDemandPrices, value_on
+
+_HINT = "state fewer tasks, or less for each; see: eva catalog, eva nodes, eva partitions"
+
+
+@dataclass(frozen=True, slots=True)
+class _Rule:
+    """A limit by itself.
+
+    Attributes:
+        caps: It alone.
+        told: Its words, with the setting that states it.
+    """
+
+    caps: Caps
+    told: str
+
+
+def refusal(
+    state: Records, settings: Settings, spec: JobSpec, partition: Partition
+) -> Unplaceable | None:
+    """Why tasks of a job could not run even if nothing else did.
+
+    Members of a gang run together; each task of an array is looked at by itself. Gangs of hundreds
+    of tasks that differ are not always found out, and none that can run is refused.
+
+    Args:
+        state: With the catalog and measured rates.
+        settings: With the limits.
+        spec: The job.
+        partition: Where it is to run; the whole of a cluster that is not divided.
+
+    Returns:
+        The reason, with the room that there is; `None` if there is none.
+    """
+    room = _Room(state, settings, spec, partition)
+    if spec.kind is JobKind.GANG:
+        return room.refusal(spec.tasks[: spec.least])
+    found = (room.refusal([task]) for task in different(spec.tasks))
+    return next((it for it in found if it is not None), None)
+
+
+class _Room:
+    """All that a job could have of a partition."""
+
+    def __init__(
+        self, state: Records, settings: Settings, spec: JobSpec, partition: Partition
+    ) -> None:
+        self._state = state
+        self._settings = settings
+        self._spec = spec
+        self._partition = partition
+        divided = settings.partitions.divided
+        self._where = f"partition {partition.name}" if divided else "the cluster"
+        self._sold = sold(state, settings, partition)
+        self._stocks = tuple(map(_stock, self._sold))
+        self._rules = tuple(self._limits())
+        self._caps = _all(self._rules, apart=not partition.packs)
+
+    def refusal(self, tasks: Sequence[TaskSpec]) -> Unplaceable | None:
+        """Why tasks that run together never fit."""
+        stocks, caps = self._stocks, self._caps
+        if self._fits_apart(tasks) or not self._is_known(tasks):
+            return None
+        found = fit(tasks, stocks, caps)
+        if found.seats is None and found.proven:
+            return self._refused(tasks)
+        rule = self._price_rule(tasks)
+        if rule is None or (found.seats and allowed(found.seats, tasks, stocks, rule.caps)):
+            return None
+        found = fit(tasks, stocks, replace(caps, worth=rule.caps.worth))
+        if found.seats is None and found.proven:
+            return Unplaceable(f"{self._together(tasks)}: {rule.told}", hint=_HINT)
+        return None
+
+    def _fits_apart(self, tasks: Sequence[TaskSpec]) -> bool:
+        """Whether each may have an instance of its own, of those that cost least."""
+        found: dict[TaskSpec, int] = {}
+        for task in different(tasks):
+            rented = [
+                (stock.offering.price, index)
+                for index, stock in enumerate(self._stocks)
+                if stock.holds(task) and stock.offering.purchase is not Purchase.OWNED
+            ]
+            cheapest = min(rented, default=None)
+            if cheapest is None or self._stocks[cheapest[1]].most is not None:
+                return False
+            found[task] = cheapest[1]
+        seats = [Seat(found[task], number) for number, task in enumerate(tasks)]
+        return allowed(seats, tasks, self._stocks, self._caps)
+
+    def _is_known(self, tasks: Sequence[TaskSpec]) -> bool:
+        """Whether there is a type for each task at all, in a catalog that may still be empty."""
+        return all(any(stock.holds(task) for stock in self._stocks) for task in different(tasks))
+
+    def _refused(self, tasks: Sequence[TaskSpec]) -> Unplaceable:
+        """The refusal, by the limit that is to blame if it is one alone."""
+        stocks, apart = self._stocks, self._caps.apart
+        because = ""
+        if fit(tasks, stocks, replace(NO_CAPS, apart=apart)).seats is not None:
+            culprits = [it for it in self._rules if self._forbids(it, tasks)]
+            because = "; ".join(it.told for it in culprits or self._rules)
+        elif apart:
+            policy = self._partition.policy
+            named = f"its policy, {policy}," if policy else "the policy"
+            because = f"{named} gives each task an instance of its own"
+        if len(tasks) > 1 and alike(tasks):
+            most = together(tasks[0], len(tasks), stocks, self._caps)
+            parts = ", ".join(self._parts(tasks[0], most.used))
+            told = f"{self._together(tasks)}, and {self._where} has room for {most.tasks:,} of them"
+            told += " when it is empty" + (f": {parts}" if parts else "")
+        else:
+            told = self._together(tasks)
+        separator = ": " if told.endswith("at the same time") else "; "
+        return Unplaceable(told + (f"{separator}{because}" if because else ""), hint=_HINT)
+
+    def _forbids(self, rule: _Rule, tasks: Sequence[TaskSpec]) -> bool:
+        found = fit(tasks, self._stocks, replace(rule.caps, apart=self._caps.apart))
+        return found.seats is None and found.proven
+
+    def _together(self, tasks: Sequence[TaskSpec]) -> str:
+        """What does not fit, in words."""
+        if len(tasks) == 1:
+            return f"a task of the job cannot run in {self._where} even when it is empty"
+        least = " at least" if self._spec.least is not None else ""
+        what = f"the gang has {len(tasks):,} tasks{least} that run together"
+        return what if alike(tasks) else f"{what}, and {self._where} cannot run them"
+
+    def _parts(self, task: TaskSpec, used: Sequence[tuple[int, int]]) -> Iterator[str]:
+        """How many tasks like one run on each type, by name."""
+        found: Counter[str] = Counter()
+        for index, count in used:
+            machine = self._stocks[index].offering.type
+            need = task.demand_on(machine.family)
+            each = None if need is None else need.times_in(machine.capacity)
+            found[machine.name] += count * (1 if self._caps.apart or each is None else each)
+        return (f"{there:,} on {name}" for name, there in sorted(found.items()))
+
+    def _limits(self) -> Iterator[_Rule]:
+        """The limits that there are, each by itself."""
+        settings, partition = self._settings, self._partition
+        nodes = [
+            node.offering
+            for name, node in settings.nodes.items()
+            if settings.partitions.of_node(name) is partition
+        ]
+        every, own, budget = settings.limits, partition.limits.instances, partition.budget
+        name = partition.name
+        for most, setting, whose in (
+            (every.instances_per_job, "instances_per_job", "tasks of a job"),
+            (every.instances_per_user, "instances_per_user", f"tasks of {self._spec.owner}"),
+        ):
+            if most < NO_LIMIT:
+                told = f"{whose} may be on {most:,} instances (limits.{setting})"
+                yield _Rule(Caps(places=most), told)
+        if own is not None:
+            told = f"it may have {own:,} instances (partitions.{name}.limits.instances)"
+            yield _Rule(Caps(launches=max(0, own - len(nodes))), told)
+        if every.instances < NO_LIMIT:
+            told = f"the cluster may have {every.instances:,} instances (limits.instances)"
+            yield _Rule(Caps(launches=max(0, every.instances - len(settings.nodes))), told)
+        if budget.per_hour is not None:
+            rest = max(0, budget.per_hour - sum(it.price for it in nodes))
+            told = f"it may spend {_usd(budget.per_hour)} per hour"
+            yield _Rule(Caps(per_hour=rest), f"{told} (partitions.{name}.budget.usd_per_hour)")
+        quota = settings.tenancy.quotas.get(self._spec.tenant)
+        if quota is not None and partition.name not in settings.tenancy.lending:
+            tenant = self._spec.tenant
+
+            def may_have(gpus: Mapping[Family, int]) -> bool:
+                return Share(tenant, quota, {}).allows(gpus)
+
+            yield _Rule(Caps(quota=may_have), f"the quota of tenant {tenant} allows no more GPUs")
+
+    def _price_rule(self, tasks: Sequence[TaskSpec]) -> _Rule | None:
+        """How much may be paid for the tasks; a deadline may exceed it."""
+        times = self._settings.price_limit_ppm
+        if times is None or self._spec.deadline is not None:
+            return None
+        rented = tuple(it for it in self._sold if it.purchase is not Purchase.OWNED)
+        prices = OnDemandPrices(rented, self._state.standalone.known)
+        found = prices.of_tasks(tasks, split=self._spec.split_batch)
+
+        def worth(task: int, offering: Offering) -> int:
+            return times * value_on(found[task], offering)
+
+        told = (
+            "what holds them and may be had costs more than"
+            f" {times / MILLION:g} times what they are worth (price_limit)"
+        )
+        return _Rule(Caps(worth=worth), told)
+
+
+def _all(rules: Sequence[_Rule], *, apart: bool) -> Caps:
+    """All limits together."""
+    caps = [it.caps for it in rules]
+    return Caps(
+        launches=min((it.launches for it in caps if it.launches is not None), default=None),
+        places=min((it.places for it in caps if it.places is not None), default=None),
+        per_hour=next((it.per_hour for it in caps if it.per_hour is not None), None),
+        quota=next((it.quota for it in caps if it.quota is not None), None),
+        apart=apart,
+    )
+
+
+def _stock(offering: Offering) -> Stock:
+    if offering.purchase is Purchase.OWNED:
+        return Stock(offering, idle=offering.limit or 0, most=0)
+    return Stock(offering, most=offering.limit)
+
+
+def sold(state: Records, settings: Settings, partition: Partition | None) -> Catalog:
+    """Offerings that a partition may have: of owned nodes those that are its own.
+
+    Args:
+        state: With the catalog.
+        settings: With the nodes.
+        partition: Which; `None` if the cluster is not divided.
+    """
+    if partition is None:
+        return state.catalog
+    nodes = Counter(
+        node.offering.id
+        for name, node in settings.nodes.items()
+        if settings.partitions.of_node(name) is partition
+    )
+    return tuple(
+        replace(it, limit=nodes[it.id]) if it.purchase is Purchase.OWNED else it
+        for it in partition.sold(state.catalog)
+    )
+
+
+def _usd(amount: int) -> str:
+    return f"${amount / MILLION:,.2f}"
