@@ -131,7 +131,10 @@ class Machine:
         From the first call on the state keeps account of what changes from one to the next.
         """
         if self._publisher is None:
-            self._publisher = Publisher(self.state, self.settings, self._recents)
+            memory = self._context.shared_limits
+            self._publisher = Publisher(
+                self.state, self.settings, self._recents, lambda: memory.queue
+            )
         return self._publisher.publish(self._context.now)
 
     def _recents(self) -> dict[str, Recent]:

@@ -25,7 +25,9 @@ from eva_master.model.planning.tenancy import Terms
 from eva_master.model.records import Ended, Instance, Job, TaskRun
 from eva_master.model.resources import Resources
 from eva_master.model.states import RunState
+from eva_master.ports.learned import LearnedTime, WatchedPool
 from eva_master.ports.previews import JobPreview
+from eva_master.ports.shared_limits import SharedLimit
 
 SMALL_JOB = 100
 """All tasks of a job of so many are shown at once; of a larger one those that matter, at most so
@@ -204,29 +206,6 @@ class Measured(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class WatchedPool:
-    """What was seen of one type in one zone on the spot market.
-
-    Attributes:
-        name: Of both. there: Whether it was there when it was seen last.
-        since_ms: Since when it has been so.
-        began: Whether it came to be so then, rather than before anybody asked.
-        seen_ms: When it was seen last.
-        tries: Launches that were refused in a row. retry_ms: When the next may be tried.
-        stays_ppm: The chance that it is still so an hour later, in millionths.
-    """
-
-    name: str
-    there: bool
-    since_ms: Millis
-    began: bool
-    seen_ms: Millis
-    tries: int
-    retry_ms: Millis
-    stays_ppm: int
-
-
-@dataclass(frozen=True, slots=True)
 class LearnedTables:
     """What was learned, table by table.
 
@@ -264,33 +243,6 @@ class DagOutlook:
     waiting: int
     left_ms: int | None
     earlier: int
-
-
-@dataclass(frozen=True, slots=True)
-class LearnedTime:
-    """How long the jobs of an owner took that have one value of a feature.
-
-    Attributes:
-        owner: Whose. feature: What they have in common, such as ``workload``.
-        value: Its value, empty for all jobs of the owner.
-        median_ms: What one of their tasks takes.
-        between_ppm: Variance of the logarithm over jobs, in millionths.
-        within_ppm: Variance of the logarithm over the tasks of a job, likewise.
-        error_ppm: Mean squared error as a prediction of the next job, likewise.
-        jobs: How many jobs it comes from. tasks: How many tasks these had.
-        at_ms: When the last of them ended.
-    """
-
-    owner: str
-    feature: str
-    value: str
-    median_ms: int
-    between_ppm: int
-    within_ppm: int
-    error_ppm: int
-    jobs: int
-    tasks: int
-    at_ms: Millis
 
 
 class ReadModel(Protocol):
@@ -396,6 +348,10 @@ class ReadModel(Protocol):
         The charges add up to all that was charged. If the cluster is not divided, it is one
         partition of an empty name.
         """
+        ...
+
+    def shared_limits(self, now: Millis) -> Sequence[SharedLimit]:
+        """Limits that partitions share and that are in use, with who waits for each, in order."""
         ...
 
     def find(self, owner: str, reference: str) -> Job | None:

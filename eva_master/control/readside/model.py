@@ -6,7 +6,6 @@ import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from operator import itemgetter
 
 from eva_master.control.lending import payments
 from eva_master.control.measure import (
@@ -20,8 +19,10 @@ from eva_master.control.measure import (
 from eva_master.control.measure.estimates import Contradicted
 from eva_master.control.planning import partitioning, tenants
 from eva_master.control.readside import shown_tasks
+from eva_master.control.readside.learned import learned_times, watched_pools
 from eva_master.control.readside.line_outlooks import LineOutlooks
 from eva_master.control.readside.persistent_map import PersistentMap
+from eva_master.control.readside.shared_limits import shared_limits
 from eva_master.control.readside.unforked import why_unforked
 from eva_master.control.rounds.pipeline import Recent
 from eva_master.control.settings import Settings
@@ -37,8 +38,7 @@ from eva_master.control.state.runs import Runs
 from eva_master.control.supply.spot import expected_price
 from eva_master.learning.colocation import Key, lookup
 from eva_master.learning.knowledge import Knowledge
-from eva_master.learning.market.pools import Pool
-from eva_master.learning.market.spot_market import SpotMarket, pool_of
+from eva_master.learning.market.spot_market import SpotMarket
 from eva_master.learning.run_times.posterior import Finished
 from eva_master.learning.standalone import StandaloneTable
 from eva_master.model.accounting.pool_costs import added
@@ -49,7 +49,6 @@ from eva_master.model.accounting.totals import (
     TenantTotals,
     Totals,
 )
-from eva_master.model.arithmetic.fixed_point import exp_of_ppm
 from eva_master.model.arithmetic.loop_time import WallClock
 from eva_master.model.catalog import Catalog, Offering, Purchase
 from eva_master.model.changes import InstanceAccount, JobAccount
@@ -67,12 +66,14 @@ from eva_master.model.planning.tenancy import Terms
 from eva_master.model.records import Instance, Job, TaskRun, untouched
 from eva_master.model.resources import Resources
 from eva_master.model.states import LIVE, TERMINAL_JOB, RunState
+from eva_master.packing.shared_limits.queue import SharedQueue
 from eva_master.packing.valuation.job_valuation import (
     JobReservations,
     JobValuation,
     Rates,
     Reservation,
 )
+from eva_master.ports.learned import LearnedTime, WatchedPool
 from eva_master.ports.previews import JobPreview
 from eva_master.ports.reading import (
     SHOWN,
@@ -81,12 +82,11 @@ from eva_master.ports.reading import (
     InstanceRecord,
     JobRecord,
     LearnedTables,
-    LearnedTime,
     LineOutlook,
     Outlook,
     TaskPage,
-    WatchedPool,
 )
+from eva_master.ports.shared_limits import SharedLimit
 
 _JOBS_REMEMBERED = 16_384
 """Jobs whose reservations readers share at most."""
@@ -180,6 +180,8 @@ class ClusterModel:
     """See `PlanningRecords.handed`."""
     recents: Mapping[str, Recent]
     """State that the rounds of each partition leave to the next one."""
+    queue: SharedQueue | None
+    """Who waits for limits that partitions share, as of the last look."""
     previews: Callable[[ClusterModel, JobSpec, Millis], JobPreview]
     """Follows the submission of a job."""
 
@@ -452,6 +454,15 @@ class ClusterModel:
         booked = self.totals.partitions
         return partition_sums.of_partitions(self, booked, self.partitions, now)
 
+    def shared_limits(self, now: Millis) -> Sequence[SharedLimit]:
+        """See `ReadModel.shared_limits`."""
+
+        def gpus(tenant: str) -> tuple[int, int]:
+            known = self.tenant_limits(now)[tenant]
+            return sum(used for _, used in known.use), sum(most for _, most in known.quota_now)
+
+        return shared_limits(self, self.partitions, self.settings.limits, self.queue, gpus)
+
     def charged(self, now: Millis) -> Exact:
         """See `ReadModel.charged`."""
         return Exact(self.totals.charged + ledger.running_charge(self, now))
@@ -522,22 +533,7 @@ class ClusterModel:
 
     def watched_pools(self, now: Millis) -> Sequence[WatchedPool]:
         """See `ReadModel.watched_pools`."""
-        known = self.market.pools
-        held = {pool_of(it.offering) for it in self.live.values() if it.up_ms is not None}
-        found = ((Pool(*name.split("@", 1)), it) for name, it in sorted(known.spells.items()))
-        return [
-            WatchedPool(
-                str(pool),
-                it.there,
-                it.since_ms,
-                it.began,
-                it.seen_ms,
-                it.tries,
-                it.retry_ms,
-                round(MILLION * known.stays(pool, now, held=it.there and pool in held)),
-            )
-            for pool, it in found
-        ]
+        return watched_pools(self.market.pools, self.live.values(), now)
 
     def learned_tables(self) -> LearnedTables:
         """See `ReadModel.learned_tables`."""
@@ -556,23 +552,7 @@ class ClusterModel:
 
     def learned_times(self, owner: str) -> list[LearnedTime]:
         """See `ReadModel.learned_times`."""
-        known = self.learned.run_times.owners
-        return [
-            LearnedTime(
-                owner=name,
-                feature=feature.value,
-                value=value,
-                median_ms=exp_of_ppm(it.log),
-                between_ppm=it.between,
-                within_ppm=it.within,
-                error_ppm=it.error,
-                jobs=it.jobs,
-                tasks=it.tasks,
-                at_ms=it.at_ms,
-            )
-            for name in sorted(known if not owner else known.keys() & {owner})
-            for (feature, value), it in sorted(known[name].spreads.items(), key=itemgetter(0))
-        ]
+        return learned_times(self.learned.run_times.owners, owner)
 
     def ahead(self, job: JobId, places: Iterable[LinePlace], now: Millis) -> list[LineOutlook]:
         """See `ReadModel.ahead`."""

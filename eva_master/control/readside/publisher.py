@@ -18,6 +18,7 @@ from eva_master.control.state.store import State
 from eva_master.control.state.unwritten import Unpublished
 from eva_master.model.ids import JobId, Millis, instance_order, job_order, number_of, run_order
 from eva_master.model.records import Job
+from eva_master.packing.shared_limits.queue import SharedQueue
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -32,6 +33,7 @@ class Publisher:
         state: Keeps account of its changes from now on.
         settings: For previews.
         recents: What the rounds of each partition leave to the next one.
+        queue: Who waits for limits that partitions share.
     """
 
     def __init__(
@@ -39,9 +41,11 @@ class Publisher:
         state: State,
         settings: Settings,
         recents: Callable[[], Mapping[str, Recent]] = dict,
+        queue: Callable[[], SharedQueue | None] = lambda: None,
     ) -> None:
         self._state = state
         self._recents = recents
+        self._queue = queue
         state.begin_publishing()
         self._model = _empty(state, settings)
 
@@ -79,6 +83,7 @@ class Publisher:
             queued=state.membership.queued,
             stated=state.membership.stated,
             recents=self._recents(),
+            queue=self._queue(),
             **parts,
         )
         return self._model
@@ -205,6 +210,7 @@ def _empty(state: State, settings: Settings) -> ClusterModel:
         dags=PersistentMap(job_order),
         handed=PersistentMap(job_order),
         recents={},
+        queue=None,
         previews=JobPreview,
     )
 

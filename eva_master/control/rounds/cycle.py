@@ -21,7 +21,7 @@ from eva_master.control.rounds.given_up import concerned
 from eva_master.control.rounds.pipeline import Answer, Asked, Pipeline, Recent
 from eva_master.control.rounds.preempting_across import make_room
 from eva_master.control.rounds.quotas import TenantLimits
-from eva_master.control.rounds.shared_queue import shared_queue
+from eva_master.control.rounds.shared_queue import current
 from eva_master.control.rounds.withheld import withheld
 from eva_master.control.state.queue_memory import NO_MEMORY, QueueMemory
 from eva_master.control.supply import availability
@@ -32,8 +32,7 @@ from eva_master.model.fleet.partitions import Partition, month_of
 from eva_master.model.ids import InstanceId, JobId, Millis, OfferingId, RunId, job_of
 from eva_master.model.planning.plan import Assign, Plan, PolicyMemory
 from eva_master.model.planning.reasons import Reasons
-from eva_master.model.planning.snapshot import InstanceView, JobView, Snapshot
-from eva_master.packing.shared_limits.queue import SharedQueue
+from eva_master.model.planning.snapshot import InstanceView, JobView
 from eva_master.packing.valuation.on_demand import OnDemandPrices
 
 
@@ -268,22 +267,10 @@ class Cycle:
         coming = events(come, gone, self.partition, self._partitions, sums)
         return views.common, ours, coming, taken, self._quota_use(), self._turns()
 
-    def _queue(self, whole: Snapshot) -> SharedQueue | None:
-        """Who waits for limits that partitions share."""
-        context = self._context
-        return shared_queue(
-            self._state,
-            context.settings,
-            whole,
-            sums=self._state.partition_tally.totals(),
-            now=context.now,
-            memory=self._queue_memory(),
-        )
-
     def _turns(self) -> object:
         """What is for this partition of shared limits and what for others, and who is next."""
         context = self._context
-        queue = self._queue(snapshot(self._state, context.now, context.settings))
+        queue = current(context)
         if queue is None:
             return None
         context.shared_limits.open = any(seat.taken for seat in queue.seats)
@@ -451,7 +438,7 @@ class Cycle:
             context.plan_wanted = True
         if context.settings.preemption_across:
             whole = snapshot(self._state, context.now, context.settings)
-            make_room(context, self.partition, whole, self._queue(whole))
+            make_room(context, self.partition, whole, current(context))
 
     def _ordered(self) -> set[InstanceId]:
         """The instances that no plan may take back: operators drained them, or have them."""

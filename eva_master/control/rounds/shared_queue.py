@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from eva_master.control.context import Context
 from eva_master.control.planning import tenants
 from eva_master.control.planning.parts import Sums
+from eva_master.control.planning.snapshot_builder import revision, snapshot
 from eva_master.control.rounds.allowance import Allowance, allowance
 from eva_master.control.settings import NO_LIMIT, Settings
 from eva_master.control.state.queue_memory import CloudRefusal, QueueMemory
 from eva_master.control.state.records import PlanningRecords
+from eva_master.control.supply import availability
 from eva_master.model.catalog import Offering
 from eva_master.model.fleet.partitions import Budget, Partition
 from eva_master.model.ids import Millis
@@ -57,6 +60,33 @@ def shared_queue(
 
     parts = Parts(home, sells, _allows(allowances), settings.tenancy.lending, memory.out)
     return SharedQueue(whole, parts, _shared(state, settings, whole, memory))
+
+
+def current(context: Context) -> SharedQueue | None:
+    """The queue at this moment; it is made once as long as nothing changes.
+
+    Args:
+        context: Of this turn.
+    """
+    state, settings, memory = context.state, context.settings, context.shared_limits
+    if len(settings.partitions.parts) < 2:
+        return None
+    paused = availability.paused_jobs(context)
+    remembered = memory.value(paused, context.now, settings.round_period_ms)
+    changes = revision(state, context.now, settings)
+    refusals = tuple(_refusal(state, it) for it in remembered.refusals)
+    key = changes, context.now, remembered, len(state.live), refusals
+    if memory.made != key:
+        memory.queue = shared_queue(
+            state,
+            settings,
+            snapshot(state, context.now, settings),
+            sums=state.partition_tally.totals(),
+            now=context.now,
+            memory=remembered,
+        )
+        memory.made = key
+    return memory.queue
 
 
 def _is_limited(partition: Partition) -> bool:

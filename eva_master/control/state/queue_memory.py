@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from eva_master.model.ids import JobId, Millis, OfferingId
 from eva_master.packing.shared_limits.limit import Waiting
+from eva_master.packing.shared_limits.queue import SharedQueue
 
 _MOST_TRIES = 3
 """Rounds in a row in which a partition leaves unused what is free for a job of its own, though it
@@ -54,6 +55,7 @@ class SharedLimitsMemory:
         left_unused: Jobs whose partitions ever did so, of those that have found no place since.
         refusals: What the cloud refused, by its offerings.
         open: Whether something is free that is kept for somebody.
+        queue: Who waits, as of the last look. made: What it was made of.
     """
 
     passed: dict[JobId, Millis] = field(default_factory=dict)
@@ -61,6 +63,8 @@ class SharedLimitsMemory:
     left_unused: set[JobId] = field(default_factory=set)
     refusals: dict[frozenset[OfferingId], CloudRefusal] = field(default_factory=dict)
     open: bool = False
+    queue: SharedQueue | None = None
+    made: object = None
 
     def value(self, paused: Collection[JobId], now: Millis, kept_ms: int) -> QueueMemory:
         """What the queues depend on.

@@ -153,3 +153,29 @@ def test_lists_name_the_partition_where_there_is_any(eva: Run, api: FakeApi) -> 
     told = json.loads(eva("nodes", "--json").stdout)
     assert {one["partition"] for one in told["instances"]} == {"quick"}
     assert [one["partition"] for one in told["nodes"]] == ["racks"]
+
+
+def test_status_tells_who_is_next_at_limits_that_partitions_share(eva: Run, api: FakeApi) -> None:
+    queued = [
+        pb.QueuedJob(job=f"j-{n}", partition="ml", priority=9 - n, tasks=n + 1, since_ms=n)
+        for n in range(7)
+    ]
+    limit = pb.SharedLimit(
+        name="the limit of box.4@local/on-demand",
+        kind="offering",
+        about="box.4@local/on-demand",
+        used=2,
+        most=2,
+        used_by={"ml": 1, "ci": 1},
+        waiting=queued,
+        more=3,
+    )
+    api.state.shared_limits.append(limit)
+    told = " ".join(eva("status").stdout.split())
+    assert "the limit of box.4@local/on-demand: 2 of 2 in use (ci 1, ml 1); next: j-0 (ml" in told
+    assert "j-1 (ml, priority 8, 2 tasks)" in told
+    assert "and 5 more" in told
+    (shown,) = json.loads(eva("status", "--json").stdout)["shared_limits"]
+    assert (shown["used"], shown["most"], shown["used_by"]) == (2, 2, {"ml": 1, "ci": 1})
+    assert [it["job"] for it in shown["waiting"]] == [f"j-{n}" for n in range(7)]
+    assert shown["more_waiting"] == 3

@@ -1663,6 +1663,7 @@ class ClusterState(google.protobuf.message.Message):
     WORKERS_CONNECTED_FIELD_NUMBER: builtins.int
     NEXT_PAGE_TOKEN_FIELD_NUMBER: builtins.int
     PAUSE_FIELD_NUMBER: builtins.int
+    SHARED_LIMITS_FIELD_NUMBER: builtins.int
     CLOCK_FIELD_NUMBER: builtins.int
     cluster: builtins.str
     policy: builtins.str
@@ -1688,6 +1689,10 @@ class ClusterState(google.protobuf.message.Message):
     def pause(self) -> global___Pause:
         """Absent unless the control loop stands still."""
 
+    @property
+    def shared_limits(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___SharedLimit]:
+        """Those in use or that jobs wait for, the first 50; none unless the cluster is divided."""
+
     def __init__(
         self,
         *,
@@ -1704,12 +1709,110 @@ class ClusterState(google.protobuf.message.Message):
         workers_connected: builtins.int = ...,
         next_page_token: builtins.str = ...,
         pause: global___Pause | None = ...,
+        shared_limits: collections.abc.Iterable[global___SharedLimit] | None = ...,
         clock: builtins.str = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["pause", b"pause"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["clock", b"clock", "cluster", b"cluster", "instances", b"instances", "jobs_by_state", b"jobs_by_state", "next_page_token", b"next_page_token", "no_packing_micro_usd_per_hour", b"no_packing_micro_usd_per_hour", "now_ms", b"now_ms", "pause", b"pause", "policy", b"policy", "price_micro_usd_per_hour", b"price_micro_usd_per_hour", "rounds", b"rounds", "tasks_by_state", b"tasks_by_state", "version", b"version", "workers_connected", b"workers_connected"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["clock", b"clock", "cluster", b"cluster", "instances", b"instances", "jobs_by_state", b"jobs_by_state", "next_page_token", b"next_page_token", "no_packing_micro_usd_per_hour", b"no_packing_micro_usd_per_hour", "now_ms", b"now_ms", "pause", b"pause", "policy", b"policy", "price_micro_usd_per_hour", b"price_micro_usd_per_hour", "rounds", b"rounds", "shared_limits", b"shared_limits", "tasks_by_state", b"tasks_by_state", "version", b"version", "workers_connected", b"workers_connected"]) -> None: ...
 
 global___ClusterState = ClusterState
+
+@typing.final
+class SharedLimit(google.protobuf.message.Message):
+    """A limit that partitions share."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    @typing.final
+    class UsedByEntry(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: builtins.int
+        VALUE_FIELD_NUMBER: builtins.int
+        key: builtins.str
+        value: builtins.int
+        def __init__(
+            self,
+            *,
+            key: builtins.str = ...,
+            value: builtins.int = ...,
+        ) -> None: ...
+        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
+
+    NAME_FIELD_NUMBER: builtins.int
+    KIND_FIELD_NUMBER: builtins.int
+    ABOUT_FIELD_NUMBER: builtins.int
+    USED_FIELD_NUMBER: builtins.int
+    MOST_FIELD_NUMBER: builtins.int
+    USED_BY_FIELD_NUMBER: builtins.int
+    WAITING_FIELD_NUMBER: builtins.int
+    MORE_FIELD_NUMBER: builtins.int
+    name: builtins.str
+    kind: builtins.str
+    """offering, cloud, instances, user, tenant"""
+    about: builtins.str
+    """The offering, user or tenant; empty for all instances."""
+    used: builtins.int
+    """Instances; of a tenant, GPUs."""
+    most: builtins.int
+    """Absent if only the cloud knows."""
+    more: builtins.int
+    """How many jobs wait beside these."""
+    @property
+    def used_by(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.int]:
+        """Instances, by partition; none for a tenant."""
+
+    @property
+    def waiting(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___QueuedJob]:
+        """In order, the first 20."""
+
+    def __init__(
+        self,
+        *,
+        name: builtins.str = ...,
+        kind: builtins.str = ...,
+        about: builtins.str = ...,
+        used: builtins.int = ...,
+        most: builtins.int | None = ...,
+        used_by: collections.abc.Mapping[builtins.str, builtins.int] | None = ...,
+        waiting: collections.abc.Iterable[global___QueuedJob] | None = ...,
+        more: builtins.int = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["_most", b"_most", "most", b"most"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_most", b"_most", "about", b"about", "kind", b"kind", "more", b"more", "most", b"most", "name", b"name", "used", b"used", "used_by", b"used_by", "waiting", b"waiting"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_most", b"_most"]) -> typing.Literal["most"] | None: ...
+
+global___SharedLimit = SharedLimit
+
+@typing.final
+class QueuedJob(google.protobuf.message.Message):
+    """A job that waits for a limit that partitions share."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    JOB_FIELD_NUMBER: builtins.int
+    PARTITION_FIELD_NUMBER: builtins.int
+    PRIORITY_FIELD_NUMBER: builtins.int
+    TASKS_FIELD_NUMBER: builtins.int
+    SINCE_MS_FIELD_NUMBER: builtins.int
+    job: builtins.str
+    partition: builtins.str
+    priority: builtins.int
+    tasks: builtins.int
+    """How many of its tasks wait."""
+    since_ms: builtins.int
+    def __init__(
+        self,
+        *,
+        job: builtins.str = ...,
+        partition: builtins.str = ...,
+        priority: builtins.int = ...,
+        tasks: builtins.int = ...,
+        since_ms: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["job", b"job", "partition", b"partition", "priority", b"priority", "since_ms", b"since_ms", "tasks", b"tasks"]) -> None: ...
+
+global___QueuedJob = QueuedJob
 
 @typing.final
 class Instance(google.protobuf.message.Message):

@@ -16,6 +16,7 @@ from eva_master.adapters.rpc.server.shown.buying import (
     why_it_waits,
 )
 from eva_master.adapters.rpc.server.shown.run_times import contradicted_of, estimate_of
+from eva_master.adapters.rpc.server.shown.shared_limits import shared_limit
 from eva_master.adapters.rpc.tenant_payments import payments_of, worth_of
 from eva_master.model.accounting.tenants import TenantRules
 from eva_master.model.accounting.totals import TenantTotals
@@ -335,6 +336,7 @@ def cluster(
         workers_connected=model.connected,
         clock=next(clock_was_set(model.wall), ""),
         pause=_pause(pause),
+        shared_limits=map(shared_limit, model.shared_limits(now)),
     )
 
 

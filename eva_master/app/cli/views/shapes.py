@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from eva_master.app.cli.views import job_tasks
+from eva_master.app.cli.views import job_tasks, shared_limits
 from eva_master.model.ids import MILLION
 
 if TYPE_CHECKING:
@@ -226,6 +226,7 @@ def cluster(message: ClusterState) -> Shape:
         **hourly("no_packing", message.no_packing_micro_usd_per_hour),
         "pause": _pause(message),
         "clock": message.clock or None,
+        "shared_limits": [shared_limits.shape(one) for one in message.shared_limits],
         "instances": [instance(one) for one in message.instances],
     }
 

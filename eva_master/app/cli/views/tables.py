@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from eva_master.app.cli.views import hosting_prices, isolation, job_tasks, lending
+from eva_master.app.cli.views import hosting_prices, isolation, job_tasks, lending, shared_limits
 from eva_master.app.cli.views.grid import Grid, facts
 from eva_master.app.cli.views.words import ago, count, money, plain, price, share
 from eva_master.model import states
@@ -402,6 +402,7 @@ def cluster(message: ClusterState) -> RenderableType:
         ("tasks", _counts(message.tasks_by_state)),
         ("instances", f"{count(len(message.instances), 'instance')}, {hourly}"),
         ("workers", f"{message.workers_connected} connected"),
+        *shared_limits.rows(message),
     ]
     if message.HasField("pause"):
         rows.append(("paused", pause(message, message.now_ms)))

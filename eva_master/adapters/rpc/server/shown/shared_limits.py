@@ -1,0 +1,29 @@
+"""Limits that partitions share, as messages of the users' port."""
+
+from __future__ import annotations
+
+from eva_master.adapters.rpc._proto import api_pb2 as pb
+from eva_master.ports.shared_limits import SharedLimit
+
+
+def shared_limit(limit: SharedLimit) -> pb.SharedLimit:
+    """A limit with its use and its queue."""
+    return pb.SharedLimit(
+        name=limit.name,
+        kind=limit.kind,
+        about=limit.about,
+        used=limit.used,
+        most=limit.most,
+        used_by=limit.used_by,
+        waiting=[
+            pb.QueuedJob(
+                job=waiting.job,
+                partition=waiting.partition,
+                priority=waiting.priority,
+                tasks=waiting.tasks,
+                since_ms=waiting.since_ms,
+            )
+            for waiting in limit.waiting
+        ],
+        more=limit.more,
+    )
