@@ -7,7 +7,7 @@ import json
 import signal
 import threading
 from collections.abc import Callable
-from dataclasses import fields, replace
+from dataclasses import fields
 from importlib.metadata import version
 from pathlib import Path
 
@@ -64,6 +64,7 @@ from eva_master.app.sections.policies import (
     forking_by,
     keys_read,
     leaves_order,
+    led_by,
     round_grid_ms,
     shown,
     shown_settings,
@@ -95,12 +96,8 @@ def partitions_of(config: MasterConfig) -> Partitions:
     """How the settings divide the cluster."""
     chosen = config.policy_sections
     parts = (
-        replace(
-            section.partition(name, shown(chosen[name]), round_grid_ms(chosen[name])),
-            short=chosen[name].short_jobs,
-            forking=forking_by(chosen[name]),
-            keys=keys_read(chosen[name]),
-            packs=all_pack(chosen[name]),
+        led_by(
+            section.partition(name, shown(chosen[name]), round_grid_ms(chosen[name])), chosen[name]
         )
         for name, section in config.partitions.items()
     )

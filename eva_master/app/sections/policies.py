@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from math import gcd
 from typing import Any
 
@@ -16,6 +16,7 @@ from eva_master.app.config import MasterConfig, policy_config
 from eva_master.app.policy_registry import policies
 from eva_master.app.sections.base import OnePolicySection, PolicySection
 from eva_master.app.sections.building import (
+    all_pack,
     build_backed,
     build_policy,
     build_splitter,
@@ -28,6 +29,7 @@ from eva_master.model.catalog import Catalog
 from eva_master.model.errors import Problem
 from eva_master.model.fleet.forking import Forking
 from eva_master.model.fleet.job_keys import LATENCY, SIZES, KeysRead
+from eva_master.model.fleet.partitions import Partition
 from eva_master.model.option_types import Contradiction
 from eva_master.model.planning.estimate import Estimates
 from eva_master.model.planning.spot_choice import SpotChoice
@@ -80,6 +82,17 @@ def keys_read(section: PolicySection) -> KeysRead | None:
     if any(getattr(policies()[it.name], "elastic", False) for it in resizing if it is not None):
         found.add(SIZES)
     return KeysRead(shown(section), frozenset(found))
+
+
+def led_by(partition: Partition, section: PolicySection) -> Partition:
+    """A partition with all that its policies make of jobs, in a master and in a simulation."""
+    return replace(
+        partition,
+        short=section.short_jobs,
+        forking=forking_by(section),
+        keys=keys_read(section),
+        packs=all_pack(section),
+    )
 
 
 def _asked(section: OnePolicySection, what: str) -> Any:

@@ -15,7 +15,7 @@ from eva_master.adapters.text.unreadable import why_unreadable
 from eva_master.adapters.text.yamlfile import Document
 from eva_master.app.policy_registry import policies
 from eva_master.app.sections.base import OnePolicySection, PolicySection
-from eva_master.app.sections.building import all_lend, all_pack, backed, config_of, shares
+from eva_master.app.sections.building import all_lend, backed, config_of, shares
 from eva_master.app.sections.partitions import (
     MOST_PARTITIONS,
     PartitionName,
@@ -23,7 +23,7 @@ from eva_master.app.sections.partitions import (
     contradictions,
     unsold,
 )
-from eva_master.app.sections.policies import forking_by, leaves_order, policy_problems, shown
+from eva_master.app.sections.policies import leaves_order, led_by, policy_problems, shown
 from eva_master.app.sections.tenants import (
     SimulatedTenantSection,
     SimulatedTenantSections,
@@ -169,9 +169,18 @@ def division(sections: Mapping[str, PartitionSection]) -> Division:
             if patient:
                 patience[name] = PATIENCE_MS
             part = section.partition(name, told, (gap or 0) * 1000)
-            forking = None if section.policy is None else forking_by(section.policy)
-            packing = setup.partitions.packs if section.policy is None else all_pack(section.policy)
-            parts.append(replace(part, forking=forking, packs=packing))
+            if section.policy is None:
+                whole = setup.partitions
+                part = replace(
+                    part,
+                    short=whole.short,
+                    forking=whole.forking,
+                    keys=whole.keys,
+                    packs=whole.packs,
+                )
+            else:
+                part = led_by(part, section.policy)
+            parts.append(part)
         nodes = {node.name: node.offering.id for node in setup.nodes}
         lending = frozenset(
             name

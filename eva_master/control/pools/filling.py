@@ -7,15 +7,15 @@ from collections.abc import Collection
 from eva_master.control import converge
 from eva_master.control.alarms import Alarm
 from eva_master.control.context import Context
-from eva_master.control.planning import scope, tenants
+from eva_master.control.pools.admission import Bar, bar, gives_room
 from eva_master.control.standing.queue import Queue
 from eva_master.control.standing.rooms import Room
 from eva_master.control.standing.standing import Standing, named, queue_of
 from eva_master.control.supply import availability, draining
 from eva_master.model.ids import InstanceId, JobId, RunId, run_id
 from eva_master.model.planning.standing import Line, Pool
-from eva_master.model.records import Drain, Instance, Job
-from eva_master.model.states import InstanceState, RunState
+from eva_master.model.records import Drain, Instance
+from eva_master.model.states import RunState
 from eva_master.model.values import replace
 
 
@@ -139,10 +139,9 @@ def _room(context: Context, standing: Standing, name: InstanceId) -> Room | None
     """What is free on a member where a task could start at once."""
     state = context.state
     instance = state.instances.get(name)
-    if instance is None or instance.state is not InstanceState.READY:
+    if instance is None or not gives_room(instance, connected=state.connected(name)):
         return None
-    lent = name in standing.lent and instance.takes_tasks and instance.leaving_ms is None
-    if not (instance.stands or lent) or not state.connected(name):
+    if not instance.pool and name not in standing.lent:
         return None
     kind = instance.offering.type
     free = kind.capacity - state.taken(name)
@@ -153,24 +152,22 @@ def _room(context: Context, standing: Standing, name: InstanceId) -> Room | None
 
 def _admitted(context: Context, partition: str, name: JobId) -> bool:
     """Whether a task of a job that waits may start now, in the partition whose line it is in."""
-    job = context.state.jobs.get(name)
-    if job is None or not scope.plans_job(context.state, job):
+    state, settings = context.state, context.settings
+    job = state.jobs.get(name)
+    if job is None:
         return False
-    if context.settings.partitions.home(job.partition).name != partition:
-        return False
-    if not job.spec.stands_in_line:
-        return False
-    if context.state.tasks[name].placeable(job) <= 0 or availability.held_back(context, name):
-        return False
-    if context.now < job.not_before_ms:
+    tasks = state.tasks.get(name)
+    found = bar(
+        state,
+        settings,
+        settings.partitions.home(partition),
+        job,
+        context.now,
+        placeable=0 if tasks is None else tasks.placeable(job),
+        held_back=lambda: availability.held_back(context, name),
+    )
+    if found is Bar.BACKOFF:
         context.alarms.at(job.not_before_ms, Alarm.job(name))
-        return False
-    return _within_quota(context, partition, job)
-
-
-def _within_quota(context: Context, partition: str, job: Job) -> bool:
-    """Whether its tenant may have one more of its tasks, on whatever family room is found."""
-    if tenants.within_quota(context.state, context.settings.tenancy, partition, job):
-        return True
-    context.over_quota.setdefault(job.spec.tenant, set()).add(job.id)
-    return False
+    elif found is Bar.QUOTA:
+        context.over_quota.setdefault(job.spec.tenant, set()).add(job.id)
+    return found is None

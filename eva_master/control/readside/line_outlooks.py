@@ -2,44 +2,69 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from typing import Protocol
 
 from eva_master.control.measure import remaining
+from eva_master.control.pools.admission import Bar, bar, gives_room
+from eva_master.control.rounds.pipeline import Recent
+from eva_master.control.settings import Settings
 from eva_master.control.standing.latest_start import Ahead, Member, bound, slots_of
 from eva_master.control.standing.membership import Statement
 from eva_master.control.state.derived.task_counts import TaskCounts
 from eva_master.control.state.records import Records
 from eva_master.model.catalog import Purchase
+from eva_master.model.fleet.partitions import Partition
 from eva_master.model.ids import InstanceId, JobId, Millis
 from eva_master.model.planning.standing import Line, LinePlace, Pool
 from eva_master.model.records import Instance, Job
-from eva_master.model.states import InstanceState, RunState
+from eva_master.model.states import RunState
 from eva_master.ports.reading import LineOutlook
+
+
+class Lines(Records, Protocol):
+    """Records with the lines of each partition."""
+
+    @property
+    def tasks(self) -> Mapping[JobId, TaskCounts]:
+        """What all tasks of each job do together."""
+        ...
+
+    @property
+    def stated(self) -> Mapping[str, Statement]:
+        """Pools and lines of each partition, as the last plans say."""
+        ...
+
+    @property
+    def settings(self) -> Settings:
+        """Those of the control loop."""
+        ...
+
+    @property
+    def recents(self) -> Mapping[str, Recent]:
+        """State that the rounds of each partition leave to the next one."""
+        ...
+
+    def is_connected(self, instance: InstanceId) -> bool:
+        """Whether an instance's worker has a session."""
+        ...
 
 
 class LineOutlooks:
     """The lines and pools of one partition, as of one moment.
 
     Args:
-        records: Where jobs and instances are looked up.
-        counts: What all tasks of each job do together.
-        statement: What the last plan states.
-        connected: Whether an instance's worker has a session.
+        records: The cluster.
+        partition: The partition.
         now: The time.
     """
 
-    def __init__(
-        self,
-        records: Records,
-        counts: Mapping[JobId, TaskCounts],
-        statement: Statement,
-        connected: Callable[[InstanceId], bool],
-        now: Millis,
-    ) -> None:
+    def __init__(self, records: Lines, partition: Partition, now: Millis) -> None:
         self._records = records
-        self._counts = counts
-        self._statement = statement
-        self._connected = connected
+        self._partition = partition
+        self._counts = records.tasks
+        self._statement = records.stated[partition.name]
+        self._held_back = records.recents.get(partition.name, Recent()).held_back
         self._now = now
         self._each: dict[JobId, int | None] = {}
         self._left: dict[InstanceId, tuple[int, ...] | None] = {}
@@ -103,11 +128,21 @@ class LineOutlooks:
         """Why none of its tasks may start whatever room there is; empty if that is not so."""
         if job.suspension is not None:
             return "it is suspended"
-        if job.not_before_ms > self._now:
-            return "it failed, and is not tried again at once"
         most, cap = job.spec.concurrency, dict(line.at_most).get(job.id)
-        if most is not None and self._counts[job.id].in_hand >= most:
+        counts = self._counts[job.id]
+        found = bar(
+            self._records,
+            self._records.settings,
+            self._partition,
+            job,
+            self._now,
+            placeable=self._waiting(job.id) if most is None else most - counts.in_hand,
+            held_back=lambda: job.id in self._held_back,
+        )
+        if found is Bar.NONE_LEFT and most is not None and counts.in_hand >= most:
             return f"as many of its tasks have a place as its job file allows at a time, {most}"
+        if found is not None:
+            return found.value
         if cap is not None and job.spec.size - self._waiting(job.id) >= cap:
             return f"the line admits no more than {cap} of its tasks"
         return ""
@@ -133,8 +168,7 @@ class LineOutlooks:
                     yield instance
 
     def _takes(self, instance: Instance) -> bool:
-        ready = instance.state is InstanceState.READY
-        return ready and instance.stands and self._connected(instance.id)
+        return gives_room(instance, connected=self._records.is_connected(instance.id))
 
     def _slots(self, job: Job, line: Line, steady: list[Instance]) -> Iterator[Member | None]:
         """What counts of each instance with slots; `None` if its tasks have no estimates."""

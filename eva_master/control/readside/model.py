@@ -556,10 +556,8 @@ class ClusterModel:
 
     def ahead(self, job: JobId, places: Iterable[LinePlace], now: Millis) -> list[LineOutlook]:
         """See `ReadModel.ahead`."""
-        record = self.jobs[job]
-        statement = self.stated[self.partitions.home(record.partition).name]
-        found = LineOutlooks(self, self.tasks, statement, self.is_connected, now)
-        return [found.of(record, place) for place in places]
+        found = LineOutlooks(self, self.partitions.home(self.jobs[job].partition), now)
+        return [found.of(self.jobs[job], place) for place in places]
 
     def unforked(self, job: JobId, now: Millis) -> str:
         """See `ReadModel.unforked`."""

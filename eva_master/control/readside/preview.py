@@ -8,9 +8,10 @@ from dataclasses import dataclass, field, fields
 from eva_master.control.deadlines.following import at_submission
 from eva_master.control.deadlines.refusing import refusal
 from eva_master.control.measure import remaining
-from eva_master.control.planning import lasting_limits, partitioning, scope, tenants
+from eva_master.control.planning import lasting_limits, partitioning
 from eva_master.control.planning.snapshot_builder import snapshot
 from eva_master.control.planning.validate_plan import Decision
+from eva_master.control.pools.admission import bar, gives_room
 from eva_master.control.readside import shown_tasks
 from eva_master.control.readside.model import ClusterModel
 from eva_master.control.rounds.pipeline import Asked, Pipeline, Recent
@@ -123,7 +124,7 @@ class JobPreview:
         spec = record.spec
         if statement is None or not spec.stands_in_line:
             return
-        lines = _Lines(self._records, self._settings, self._home, self._now)
+        lines = _Lines(self._records, self._settings, self._home, self._now, self._recent)
         task_ms = remaining.usual_ms(self._records, record)
 
         def takes(newcomers: Newcomers) -> bool:
@@ -172,8 +173,8 @@ class JobPreview:
         waiting = dict(decision.holds)
         view = next((it for it in seen.jobs if it.id == self.job), None)
         if not waits:
-            lines = _Lines(self._records, self._settings, self._home, self._now)
-            lines.state(decision.pools, decision.lines)
+            lines = _Lines(self._records, self._settings, self._home, self._now, self._recent)
+            lines.state(decision.pools, decision.lines, adopted=False)
             for run, place in lines.filled(dict(decision.places)):
                 places.setdefault(run, place)
             for run, why in lines.told(view).items() if view is not None else ():
@@ -213,8 +214,15 @@ class _Lines:
     """Lines of a partition, filled with the room that is free."""
 
     def __init__(
-        self, records: _Scratch, settings: Settings, partition: Partition, now: Millis
+        self,
+        records: _Scratch,
+        settings: Settings,
+        partition: Partition,
+        now: Millis,
+        recent: Recent,
     ) -> None:
+        self._held_back = recent.held_back
+        self._anew = False
         self._records = records
         self._settings = settings
         self._home = partition
@@ -237,8 +245,11 @@ class _Lines:
         """The waiting tasks of a job."""
         return queue_of(self._records.jobs[job], self._records.runs_of(job), self._now)
 
-    def state(self, pools: tuple[Pool, ...], lines: tuple[Line, ...]) -> Standing:
-        """Take over what a plan states."""
+    def state(
+        self, pools: tuple[Pool, ...], lines: tuple[Line, ...], *, adopted: bool = True
+    ) -> Standing:
+        """Take over what a plan states, be it adopted already or not."""
+        self._anew = not adopted
         self._standing.state(pools, lines, self.queue, self._records.in_hand)
         return self._standing
 
@@ -270,28 +281,29 @@ class _Lines:
 
     def _free(self, name: InstanceId) -> Room | None:
         instance = self._records.live.get(name)
-        if instance is None or instance.ready_ms is None or not self._records.is_connected(name):
-            return None
-        if not self._records.can_stay(name):
+        connected = self._records.is_connected(name)
+        if instance is None or not gives_room(instance, connected=connected, stated=self._anew):
             return None
         kind = instance.offering.type
         free = kind.capacity - self._used.get(name, NOTHING)
         return Room(self._standing.pool_of[name], kind.family, free)
 
     def _admitted(self, name: JobId) -> bool:
-        records = self._records
-        job = records.jobs.get(name)
-        if job is None or not scope.plans_job(records, job) or not job.spec.stands_in_line:
-            return False
-        if records.partitions.home(job.partition) is not self._home:
-            return False
-        if self._now < job.not_before_ms:
+        job = self._records.jobs.get(name)
+        if job is None or name not in self._records.active:
             return False
         if name not in self._room:
-            self._room[name] = records.placeable(name)
-        return self._room[name] > 0 and tenants.within_quota(
-            records, self._settings.tenancy, self._home.name, job
+            self._room[name] = self._records.placeable(name)
+        found = bar(
+            self._records,
+            self._settings,
+            self._home,
+            job,
+            self._now,
+            placeable=self._room[name],
+            held_back=lambda: name in self._held_back,
         )
+        return found is None
 
     def told(self, view: JobView) -> dict[RunId, str]:
         """Where the tasks of a job stand in line that have no room."""

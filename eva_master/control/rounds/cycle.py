@@ -181,6 +181,7 @@ class Cycle:
             joined=self._shown,
             pools=self._has_members(),
             paused=frozenset(availability.paused_jobs(context)),
+            held_back=availability.held_back_jobs(context),
             gate=availability.gate(context),
             stated=self._state.membership.stated,
             declined=frozenset(context.declined),

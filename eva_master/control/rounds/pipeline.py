@@ -54,6 +54,7 @@ class Recent:
         joined: Jobs that stand in lines already, and that the policy sees for the first time.
         pools: Whether instances stand in pools.
         paused: Jobs for which nothing is bought now, since their boots have failed.
+        held_back: Jobs whose tasks take no room in lines now, since instances ended under them.
         gate: What may be bought now where boots have failed.
         stated: Pools and lines of each partition, as the last plans say.
         declined: Jobs whose policies had no use for room that there was: no pool gives anything up
@@ -68,6 +69,7 @@ class Recent:
     joined: frozenset[JobId] = frozenset()
     pools: bool = False
     paused: Collection[JobId] = ()
+    held_back: Collection[JobId] = ()
     gate: BootGate = _NO_GATE
     stated: Mapping[str, Statement] = field(default_factory=dict)
     declined: Collection[JobId] = ()

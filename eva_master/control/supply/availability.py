@@ -153,6 +153,12 @@ def held_back(context: Context, job: JobId) -> bool:
     return any(_untried(context, name) for name in there)
 
 
+def held_back_jobs(context: Context) -> frozenset[JobId]:
+    """The jobs whose tasks take no room in a line now; see `held_back`."""
+    doubted = context.state.boots.doubted_jobs()
+    return frozenset(job for job in doubted if held_back(context, job))
+
+
 def gate(context: Context) -> BootGate:
     """What of a plan may be bought now."""
     state, now = context.state, context.now

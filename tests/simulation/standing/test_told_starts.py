@@ -7,9 +7,15 @@ from random import Random
 
 import pytest
 
-from eva_master.model.ids import JobId, Millis, RunId
+from eva_master.control.pools.admission import Bar
+from eva_master.control.settings import Settings
+from eva_master.model.catalog import InstanceType, Offering
+from eva_master.model.ids import Family, JobId, Millis, Price, RunId, Workload
+from eva_master.model.job import JobKind, JobSpec, Program, TaskSpec
 from eva_master.model.planning.plan import Plan, PolicyMemory
+from eva_master.model.planning.quotas import Tenancy, quota_of
 from eva_master.model.planning.snapshot import Snapshot
+from eva_master.model.resources import Resources
 from eva_master.model.states import RunState
 from eva_master.simulation.simulated_cluster import SimulatedCluster
 from tests.fakes.models import model_of
@@ -77,3 +83,27 @@ def _start(world: SimulatedCluster, run: RunId, since: Millis) -> int:
     """When a task began for the first time after a moment."""
     history = world.state.runs[run].history
     return min(at for state, at in history if state == "starting" and at >= since)
+
+
+def test_a_job_over_its_quota_is_told_no_start() -> None:
+    """The line has room for its second task, and gives it none: so the outlook must not promise."""
+    settings = Settings(
+        tenancy=Tenancy({"ann": quota_of({"v100": 1})}), round_gap_ms=1_000, round_period_ms=60_000
+    )
+    family = Family("v100")
+    kind = InstanceType("v100.x", family, Resources(4, 4_000, 8_192), setup_ms=1_000)
+    box = Offering(kind, Price(1_000_000))
+    policy = ByArrival(Config(size=1, keeps=True))
+    world = SimulatedCluster((box,), policy, settings=settings)
+    task = TaskSpec(Workload("w"), Program("true"), ((family, Resources(1, 1_000, 1_024)),))
+    world.submit(
+        JobSpec("j", "ann", (task,) * 2, tenant="ann", kind=JobKind.ARRAY, duration_ms=100_000)
+    )
+    assert world.run(lambda: any(it.state is RunState.RUNNING for it in world.state.runs.values()))
+    model = model_of(world.state, settings)
+    (job,) = model.jobs
+    told = model.ahead(job, model.queued[job], world.timeline.now())
+    assert [(it.latest_ms, it.no_bound) for it in told] == [(None, Bar.QUOTA.value)]
+    assert world.run(lambda: world.state.jobs[job].finished_ms is not None, limit_ms=600_000)
+    begun = sorted(_start(world, it.id, Millis(0)) for it in world.state.members(job))
+    assert begun[1] - begun[0] >= 100_000, "one after the other"

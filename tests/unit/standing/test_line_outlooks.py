@@ -6,10 +6,13 @@ from dataclasses import replace
 
 from eva_master.adapters.rpc._proto import api_pb2 as pb
 from eva_master.app.cli.views import explanation
+from eva_master.control.pools.admission import Bar, bar
+from eva_master.control.settings import Settings
 from eva_master.control.state.store import State
 from eva_master.model.catalog import Purchase
 from eva_master.model.ids import InstanceId, JobId, Millis, run_id
 from eva_master.model.job import JobKind, JobSpec
+from eva_master.model.planning.quotas import Tenancy, quota_of
 from eva_master.model.planning.standing import Line, Pool
 from eva_master.model.planning.suspension import Suspender, Suspension
 from eva_master.model.states import RunState
@@ -210,3 +213,33 @@ def test_of_hundreds_of_lines_three_are_told() -> None:
     bare.CopyFrom(message)
     bare.ClearField("job")
     assert bare.ByteSize() < 1_000
+
+
+def test_rules_that_keep_a_job_from_room_are_told_in_place_of_a_bound() -> None:
+    """The loop gives such a job no room, and previews neither; they ask the same rule."""
+    cluster = Cluster(array("a", 2))
+    (job,) = cluster.jobs
+    record = cluster.state.jobs[job]
+    cluster.state.put_job(replace(record, not_before_ms=Millis(NOW + 1)))
+    assert cluster.line(job).no_bound == "it failed, and is not tried again at once"
+    cluster.state.put_job(record)
+    assert not cluster.line(job).no_bound
+    used = Tenancy({record.spec.tenant: quota_of({"c7i": 0})})
+    assert _bar(cluster.state, Settings(tenancy=used), job) is None, "it takes no GPU"
+    assert _bar(cluster.state, Settings(), job, held_back=True) is Bar.HELD_BACK
+    assert _bar(cluster.state, Settings(), job, placeable=0) is Bar.NONE_LEFT
+
+
+def _bar(
+    state: State, settings: Settings, job: JobId, *, placeable: int = 1, held_back: bool = False
+) -> Bar | None:
+    home = settings.partitions.default
+    return bar(
+        state,
+        settings,
+        home,
+        state.jobs[job],
+        Millis(NOW),
+        placeable=placeable,
+        held_back=lambda: held_back,
+    )
