@@ -7,7 +7,7 @@ import sys
 from collections import Counter
 
 from tests.worlds.drawing import FLAVOURS, draw
-from tests.worlds.oracles import findings
+from tests.worlds.oracles import findings, findings_beside
 from tests.worlds.running import POLICIES, run
 from tests.worlds.showing import shown, told
 
@@ -29,6 +29,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=0, help="of the first world; by default 0")
     parser.add_argument("--count", type=int, default=1, help="how many seeds; by default 1")
     parser.add_argument("--oracle", action="append", default=[], help="only findings of this one")
+    parser.add_argument(
+        "--beside", action="store_true", help="also beside no_packing, and with equal priorities"
+    )
     parser.add_argument("--trace", action="store_true", help="tell what happens in each world")
     parser.add_argument("--show", action="store_true", help="print the files of each world")
     parser.add_argument("--quiet", action="store_true", help="print the sums alone")
@@ -45,9 +48,10 @@ def main(arguments: list[str] | None = None) -> int:
                     print(told(story))
                 sums["worlds"] += 1
                 sums["launches"] += sum(1 for _ in story.bought())
-                seen = [
-                    it for it in findings(story) if not chosen.oracle or it.oracle in chosen.oracle
-                ]
+                seen = findings(story)
+                if chosen.beside:
+                    seen += findings_beside(story, run)
+                seen = [it for it in seen if not chosen.oracle or it.oracle in chosen.oracle]
                 sums.update({it.oracle for it in seen})
                 sums["worlds with findings"] += bool(seen)
                 if not chosen.quiet:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 
-from tests.worlds.oracles import costs, ends, instances, telling
+from tests.worlds.oracles import beside, costs, ends, instances, telling, turns
 from tests.worlds.oracles.waiting import Waits
 from tests.worlds.records import Finding, Story
+from tests.worlds.world import World
 
+Run = Callable[[World, str], Story]
 Oracle = Callable[[Story, Waits], Iterator[Finding]]
 
 ORACLES: Mapping[str, Oracle] = {
@@ -18,6 +20,7 @@ ORACLES: Mapping[str, Oracle] = {
     "unused": instances.unused,
     "launches": instances.launches,
     "ends": ends.ends,
+    "turn": turns.turns,
     "preview": telling.previews,
     "eta": telling.etas,
 }
@@ -28,3 +31,15 @@ def findings(story: Story) -> list[Finding]:
     """What the oracles object to in a story."""
     waits = Waits(story)
     return [found for oracle in ORACLES.values() for found in oracle(story, waits)]
+
+
+def findings_beside(story: Story, run: Run) -> list[Finding]:
+    """What oracles object to that look at the same world in another way.
+
+    Args:
+        run: Runs a world under a policy.
+    """
+    found = list(beside.dearer(story, run(story.world, "no_packing")))
+    if len({job.priority for job in story.world.jobs}) > 1:
+        found += beside.urgent(story, run(beside.equal(story.world), story.policy))
+    return found

@@ -35,6 +35,17 @@ def apart(story: Story, waits: Waits) -> float:
     return sum(_alone(story, waits, task) for task in waits.tasks)
 
 
+def boots(story: Story, waits: Waits) -> float:
+    """What a boot of the cheapest instance for each job costs, in dollars."""
+    total = 0.0
+    for job in {it.job.name: it.job for it in waits.tasks}.values():
+        attempts = story.of(job.name)
+        if attempts:
+            options = list(_options(story, job, story.launches[attempts[0].instance]))
+            total += min((price * kind.boot_s / 3600 for kind, price in options), default=0.0)
+    return total
+
+
 def _alone(story: Story, waits: Waits, task: Task) -> float:
     attempts = waits.attempts(task)
     if not attempts:
