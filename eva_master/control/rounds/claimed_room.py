@@ -60,8 +60,8 @@ def others_wait(decision: Decision, claims: Collection[Claim]) -> bool:
         decision: What is carried out of a plan.
         claims: Those of the snapshot that the plan was made for.
     """
-    told = {claim.told for claim in claims}
-    if not any(reason in told for _, reason in decision.holds):
+    told = tuple({claim.told for claim in claims})  # a limit may be named after it
+    if not any(reason.startswith(told) for _, reason in decision.holds):
         return False
     kept = {name for claim in claims for name in claim.instances}
     runs = {run for claim in claims for run in claim.runs}

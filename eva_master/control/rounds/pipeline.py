@@ -17,6 +17,7 @@ from eva_master.control.planning.validate_standing import without
 from eva_master.control.rounds.allowance import afforded, allowance, leeway
 from eva_master.control.rounds.claimed_room import kept_off
 from eva_master.control.rounds.given_up import GivenUp, PoolMembers
+from eva_master.control.rounds.limit_reasons import LimitReasons
 from eva_master.control.rounds.lone_unit import Bounds, lone, placed_alone
 from eva_master.control.rounds.price_limit import Masked, PriceLimit
 from eva_master.control.rounds.quotas import TenantLimits
@@ -267,11 +268,13 @@ class Pipeline:
         plan, of_tenants = self._tenants.within(plan, present, self._now, stage)
         over_quota = plan is not begun
         plan, uncut = kept_off(plan, present, asked.shown.claims), plan
+        cut = cut or plan is not uncut
+        plan = self._limit_reasons().told(plan, present)
         plan = self._members.told(plan, present, whole)
         plan, decision, more = _decision(
             price_limit, plan, priced, as_it_is=as_it_is, present=present, ordered=ordered
         )
-        cut = cut or plan is not uncut or bool(decision.dropped or asked.masked.offerings or more)
+        cut = cut or bool(decision.dropped or asked.masked.offerings or more)
         return Answer(
             plan,
             stage.explained(decision),
@@ -330,6 +333,16 @@ class Pipeline:
             spent = plan is not asked and partition.budget.per_month is not None
         limit = self._settings.limits
         return limits.within(plan, whole, limit, len(state.live), self._owner), spent
+
+    def _limit_reasons(self) -> LimitReasons:
+        """Reasons for tasks that limits and budgets keep waiting."""
+        state, divided = self._state, self._settings.partitions.divided
+        return LimitReasons(
+            self._settings.limits,
+            len(state.live),
+            self._owner,
+            (lambda: allowance(state, self._sums, self._partition, self._now)) if divided else None,
+        )
 
     def _owner(self, job: JobId) -> str:
         return self._state.jobs[job].spec.owner

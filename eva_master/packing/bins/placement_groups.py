@@ -44,6 +44,8 @@ def _together(job: JobView, runs: list[RunView]) -> list[tuple[RunView, ...]]:
     return [tuple(runs)] if job.kind is JobKind.GANG else [(run,) for run in runs]
 
 
+NO_ROOM = "no room at present"
+"""What a user is told of a task for which nothing else is known to be in its way."""
 PlaceGroups = Callable[[Sequence[PlacementGroup]], None]
 """Puts as many task runs of some groups on instances as it can."""
 
@@ -58,7 +60,7 @@ class UnplacedGroup:
 
     group: PlacementGroup
     run: RunView
-    why: str = "no room at present"
+    why: str = NO_ROOM
 
 
 def place(

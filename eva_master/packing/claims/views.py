@@ -13,6 +13,7 @@ from eva_master.model.ids import JobId, RunId, job_of
 from eva_master.model.planning.plan import Hold, Plan, Suspend
 from eva_master.model.planning.sizes import with_sizes
 from eva_master.model.planning.snapshot import Snapshot
+from eva_master.packing.bins.placement_groups import NO_ROOM
 from eva_master.packing.claims.hidden_members import hidden_members, with_hidden
 from eva_master.packing.claims.rooms import without
 from eva_master.packing.claims.walk import Step, Walk, Way
@@ -104,7 +105,7 @@ class View:
             shown += f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
             about = f"; kept for it once there is room: {shown}" if names else ""
             about += f", since it {claim.why}" if names and claim.equals else ""
-            yield Hold(run, (why or "no room at present") + about)
+            yield Hold(run, (why or NO_ROOM) + about)
 
     def _suspends(self, plan: Plan) -> Iterator[Suspend]:
         """The victims without which there is no room, those first that can be spared least."""
