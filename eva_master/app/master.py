@@ -111,6 +111,7 @@ def partitions_of(config: MasterConfig) -> Partitions:
         forking_by(whole),
         keys_read(whole),
         packs=all_pack(whole),
+        own_order=not leaves_order(whole),
     )
 
 

@@ -253,8 +253,9 @@ def prepared(chosen: Chosen, setup: Setup) -> Setup:
         gap = None  # as a live master does
     section = OnePolicySection(name=chosen.name, options=dict(chosen.options))
     forking = forking_by(section)
-    patience = {"": PATIENCE_MS} if leaves_order(section) else {}
-    partitions = replace(setup.partitions, forking=forking, packs=packs(kind))
+    ordered = not leaves_order(section)
+    patience = {} if ordered else {"": PATIENCE_MS}
+    partitions = replace(setup.partitions, forking=forking, packs=packs(kind), own_order=ordered)
     tenancy = replace(setup.tenancy, lending=frozenset({""}) if lends(kind) else frozenset())
     return replace(
         setup,

@@ -17,6 +17,7 @@ from eva_master.model.ids import InstanceId, JobId, RunId
 from eva_master.model.job import JobKind, JobSpec
 from eva_master.model.planning.plan import Assign, Hold, Plan, PlanEntry, left, pooled
 from eva_master.model.planning.snapshot import JobView, RunView, Snapshot
+from eva_master.packing.precedence import among_all
 
 Where = InstanceId | int
 """A live instance, or a new one by its key in the plan."""
@@ -137,7 +138,7 @@ def units(plan: Plan, now: Snapshot) -> list[Unit]:
             key = job.id if job.kind is JobKind.GANG else entry.run
             together.setdefault(key, []).append(entry)
     found = [Unit(jobs[job_of[it[0].run]], tuple(it)) for it in together.values()]
-    return sorted(found, key=lambda unit: -unit.job.priority)
+    return sorted(found, key=lambda unit: among_all(unit.job))
 
 
 def held_back(

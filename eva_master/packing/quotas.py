@@ -23,6 +23,7 @@ from eva_master.model.planning.sizes import with_sizes
 from eva_master.model.planning.snapshot import InstanceView, JobView, RunView, Snapshot
 from eva_master.model.planning.tenancy import ANY_FAMILY, Quota
 from eva_master.model.resources import Resources
+from eva_master.packing.precedence import among_all, precedence
 
 Use = Mapping[str, Mapping[Family, int]]
 """GPUs in use, by tenant and family, families without regard to how they are paid for."""
@@ -164,7 +165,7 @@ def admitted(snapshot: Snapshot, use: Use, passed_over: Collection[RunId] = ()) 
     queue = _Queue(limited, passed_over, (*snapshot.instances, *snapshot.draining))
     for job in jobs:
         queue.keep_back(job, members[job.id])
-    for job in sorted(jobs, key=lambda it: (-it.priority, it.submitted_ms, it.id)):
+    for job in sorted(jobs, key=precedence):
         queue.look_at(job, members[job.id])
     return queue.outcome(snapshot)
 
@@ -413,7 +414,7 @@ class _Check:
                 key = job.id if job.kind is JobKind.GANG else entry.run
                 together.setdefault(key, []).append(entry)
         found = [(self._jobs[self.runs[it[0].run].job], it) for it in together.values()]
-        return sorted(found, key=lambda unit: -unit[0].priority)
+        return sorted(found, key=lambda unit: among_all(unit[0]))
 
     def more(self, entries: Iterable[Assign]) -> Counter[Family]:
         """The GPUs that task runs take beside those that they have."""

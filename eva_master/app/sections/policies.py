@@ -92,6 +92,7 @@ def led_by(partition: Partition, section: PolicySection) -> Partition:
         forking=forking_by(section),
         keys=keys_read(section),
         packs=all_pack(section),
+        own_order=not leaves_order(section),
     )
 
 

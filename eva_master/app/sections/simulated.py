@@ -177,6 +177,7 @@ def division(sections: Mapping[str, PartitionSection]) -> Division:
                     forking=whole.forking,
                     keys=whole.keys,
                     packs=whole.packs,
+                    own_order=whole.own_order,
                 )
             else:
                 part = led_by(part, section.policy)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from eva_master.control import limits
 from eva_master.control.deadlines.hurry import hurry
+from eva_master.control.deadlines.ordering import with_due
 from eva_master.control.planning.parts import Sums, part_of
 from eva_master.control.planning.validate_plan import Decision
 from eva_master.control.planning.validate_sizes import lawful, reconciled, sizes_of
@@ -184,7 +185,10 @@ class Pipeline:
         seen = stage.shown(seen)
         pools = self._partition.short is not None or recent.pools
         masked = self._price_limit(seen).shown(seen, pools=pools)
-        seen = masked.snapshot
+        own_order = self._partition.own_order
+        seen = with_due(
+            self._state, masked.snapshot, self._now, self._settings, own_order=own_order
+        )
         admitted = self._tenants.admitted(seen, recent.over_quota, stage)
         if admitted is not None:
             seen = admitted.snapshot

@@ -19,6 +19,7 @@ from eva_master.model.ids import JobId, Millis, RunId
 from eva_master.model.job import JobKind
 from eva_master.model.planning.plan import Assign, Hold, Plan, PlanEntry, left, pooled
 from eva_master.model.planning.snapshot import JobView, Snapshot
+from eva_master.packing.precedence import precedence
 
 _NOBODY = JobId("")
 
@@ -187,8 +188,7 @@ def _units(seen: Snapshot, plan: Plan) -> list[tuple[JobId, dict[RunId, object]]
             gang = jobs[job].kind is JobKind.GANG
             units[job, None if gang else entry.run][entry.run] = entry.on
 
-    def urgency(unit: tuple[JobId, RunId | None]) -> tuple[int, int, JobId, str]:
-        job = jobs[unit[0]]
-        return -job.priority, job.submitted_ms, job.id, unit[1] or ""
+    def urgency(unit: tuple[JobId, RunId | None]) -> tuple[object, ...]:
+        return precedence(jobs[unit[0]]), unit[1] or ""
 
     return [(unit[0], units[unit]) for unit in sorted(units, key=urgency)]

@@ -221,6 +221,8 @@ class Partition:
         forking: How its policy has jobs forked; `None` if that is left to their users.
         keys: What its policies read of the keys that not all read; `None` if one does not say.
         packs: Whether its policy may put several tasks on one instance.
+        own_order: Whether its policy orders jobs by itself, so that no deadline puts one before its
+            equals.
     """
 
     name: str = ""
@@ -238,6 +240,7 @@ class Partition:
     forking: Forking | None = None
     keys: KeysRead | None = None
     packs: bool = True
+    own_order: bool = False
 
     def unread(self, spec: JobSpec) -> tuple[str, ...]:
         """The keys that a job states and that no policy here reads, in words."""
@@ -273,6 +276,7 @@ class Partitions:
             not divided.
         short: As `Partition` has it, of a cluster that is not divided. forking, keys: Likewise.
         packs: Likewise.
+        own_order: Likewise.
     """
 
     parts: tuple[Partition, ...] = ()
@@ -280,6 +284,7 @@ class Partitions:
     forking: Forking | None = None
     keys: KeysRead | None = None
     packs: bool = True
+    own_order: bool = False
     _named: Mapping[str, Partition] = field(init=False, repr=False, compare=False)
     _default: Partition = field(init=False, repr=False, compare=False)
 
@@ -291,6 +296,7 @@ class Partitions:
             forking=self.forking,
             keys=self.keys,
             packs=self.packs,
+            own_order=self.own_order,
         )
         default = next((part for part in self.parts if part.default), whole)
         object.__setattr__(self, "_default", default)
@@ -357,6 +363,7 @@ def with_nodes(
     keys: KeysRead | None = None,
     *,
     packs: bool = True,
+    own_order: bool = False,
 ) -> Partitions:
     """A division of the cluster in which each owned node is of one partition.
 
@@ -367,8 +374,9 @@ def with_nodes(
         forking: Likewise.
         keys: Likewise.
         packs: Likewise.
+        own_order: Likewise.
     """
-    divided = Partitions(tuple(parts), short, forking, keys, packs)
+    divided = Partitions(tuple(parts), short, forking, keys, packs, own_order)
     owned: dict[str, set[OfferingId]] = {}
     for node, offering in nodes.items():
         owned.setdefault(divided.of_node(node).name, set()).add(offering)
@@ -378,6 +386,7 @@ def with_nodes(
         forking,
         keys,
         packs,
+        own_order,
     )
 
 

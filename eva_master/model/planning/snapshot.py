@@ -192,6 +192,20 @@ class DagView:
 
 
 @dataclass(frozen=True, slots=True)
+class Due:
+    """Deadline of a job that can still be kept, of known length.
+
+    Attributes:
+        at_ms: When the job is to be done.
+        slack_ms: How long it may do nothing, beyond what is reserved for one change of place, if
+            no neighbour slows it down from then on.
+    """
+
+    at_ms: Millis
+    slack_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class JobView:
     """A job with at least one task run that is to be placed.
 
@@ -233,6 +247,11 @@ class JobView:
         training: What it trains, if its user says so; for policies that guess rates from it.
         worth: What it is worth that it is done, if its user says so.
         ps: How it trains with parameter servers, if its user says so.
+        due: How it stands to its deadline; `None` without one that it may keep, and where it is not
+            known how long it takes.
+        ahead: Its place among the jobs that go before others of their priority, the least first:
+            its slack if it would be late behind these, or minus the time for which it has waited if
+            it was passed for long; `None` for all others.
     """
 
     id: JobId
@@ -266,6 +285,8 @@ class JobView:
     training: Training | None = None
     worth: Worth | None = None
     ps: ParameterServers | None = None
+    due: Due | None = None
+    ahead: int | None = None
 
     @property
     def over(self) -> int:

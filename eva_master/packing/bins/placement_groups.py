@@ -11,6 +11,7 @@ from eva_master.model.planning.snapshot import JobView, RunView, Snapshot
 from eva_master.packing.between_places import between_places
 from eva_master.packing.bins.open_instances import OpenInstances
 from eva_master.packing.configuration.unplaced_reason import why_unplaced
+from eva_master.packing.precedence import precedence
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +36,7 @@ def waiting(snapshot: Snapshot) -> list[PlacementGroup]:
     jobs = [job for job in snapshot.jobs if job.id in without]
     return [
         PlacementGroup(job, runs)
-        for job in sorted(jobs, key=lambda job: (-job.priority, job.submitted_ms, job.id))
+        for job in sorted(jobs, key=precedence)
         for runs in _together(job, without[job.id])
     ]
 

@@ -19,8 +19,9 @@ from eva_master.model.ids import JobId, Millis, OfferingId
 from eva_master.model.planning.claims import Claim
 from eva_master.model.planning.snapshot import JobView, Snapshot
 from eva_master.model.planning.suspension import Preemption
-from eva_master.packing.claims.rooms import NEVER_MS, Unit, demands, endless, order
+from eva_master.packing.claims.rooms import NEVER_MS, Unit, demands, endless
 from eva_master.packing.claims.walk import Walk
+from eva_master.packing.precedence import precedence
 from eva_master.packing.valuation.reservation_price import Demand
 
 _MOST_DEMANDS = 32
@@ -29,6 +30,8 @@ waits at two priorities counts twice. So users who choose thousands of prioritie
 nobody: the others are planned for like everybody else."""
 
 
+_LATE = "would be late for its deadline behind others"
+_PASSED = "was passed by jobs with deadlines for long"
 _PATIENT_BOOTS = 10
 """Patience lasts for at least so many times what an instance takes to be ordered and to boot."""
 
@@ -55,8 +58,9 @@ class Rules:
 def with_claims(snapshot: Snapshot, rules: Rules) -> Snapshot:
     """A snapshot that shows for whom room is kept.
 
-    Task runs of equal priority share a claim, but for one of each owner that has waited for long.
-    At most `_MOST_DEMANDS` demands are looked at.
+    Task runs of equal priority share a claim, but for jobs that would be late behind others and for
+    one of each owner that has waited for long, in this order. At most `_MOST_DEMANDS` demands are
+    looked at.
 
     Args:
         snapshot: The cluster.
@@ -66,16 +70,18 @@ def with_claims(snapshot: Snapshot, rules: Rules) -> Snapshot:
         return snapshot
     priorities = {job.priority for job in snapshot.jobs}
     patient = _patient(snapshot, rules)
-    if len(priorities) <= 1 and not patient:
+    apart = patient | {job.id for job in snapshot.jobs if job.ahead is not None}
+    if len(priorities) <= 1 and not apart:
         return snapshot
     lowest = min(priorities)
     by_priority: defaultdict[int, list[JobView]] = defaultdict(list)
     for job in snapshot.jobs:
-        if job.id not in rules.ignored and (job.priority > lowest or job.id in patient):
+        if job.id not in rules.ignored and (job.priority > lowest or job.id in apart):
             by_priority[job.priority].append(job)
     maker = _Maker(snapshot, rules)
     for priority in sorted(by_priority, reverse=True):
-        jobs = sorted(by_priority[priority], key=order)
+        jobs = sorted(by_priority[priority], key=precedence)
+        maker.keep_for_due([job for job in jobs if job.ahead is not None])
         maker.keep_for_patient([job for job in jobs if job.id in patient])
         if priority > lowest:
             maker.keep_for(jobs)
@@ -105,6 +111,15 @@ class _Maker:
         level = _first(_waiting(self.walk, jobs), self._left)
         if level and self._left > 0:
             self._add(level, replace(_claim(self.walk, level), preemption=self._rules.preemption))
+
+    def keep_for_due(self, jobs: Sequence[JobView]) -> None:
+        """Keep room for each job that goes before others of its priority, see `JobView.ahead`."""
+        for job in jobs:
+            level = _first(_waiting(self.walk, [job]), self._left)
+            if level and self._left > 0:
+                why = _LATE if job.due is not None else _PASSED
+                claim = replace(_claim(self.walk, level), why=why, equals=True)
+                self._add(level, replace(claim, preemption=self._rules.preemption))
 
     def keep_for_patient(self, jobs: Sequence[JobView]) -> None:
         """Keep room for jobs of one priority that have waited for long: one of each owner.
@@ -165,7 +180,7 @@ def _waiting(walk: Walk, jobs: Sequence[JobView]) -> list[Unit]:
     Not among them is what would not fit into the empty cluster, for it waits for something else.
     """
     rooms = walk.rooms
-    units = [unit for job in sorted(jobs, key=order) for unit in rooms.waiting(job)]
+    units = [unit for job in sorted(jobs, key=precedence) for unit in rooms.waiting(job)]
     limited = [unit for unit in walk.visible(units) if not rooms.buyable(unit)]
     return [unit for unit in limited if rooms.possible(unit)]
 

@@ -7,12 +7,13 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from eva_master.model.catalog import Offering
-from eva_master.model.ids import MILLION, InstanceId, JobId, Millis, OfferingId, RunId
+from eva_master.model.ids import MILLION, InstanceId, Millis, OfferingId, RunId
 from eva_master.model.job import JobKind
 from eva_master.model.planning.claims import Claim
 from eva_master.model.planning.snapshot import InstanceView, JobView, RunView, Snapshot
 from eva_master.model.planning.suspension import Preemption
 from eva_master.model.resources import NOTHING, Resources
+from eva_master.packing.precedence import precedence
 from eva_master.packing.preempting import Makeroom, Member, Room, Victim
 from eva_master.packing.valuation.reservation_price import Demand, hosts
 
@@ -259,7 +260,7 @@ class Rooms:
         victims = []
         prices: dict[Demand, int] = {}
         for job in self._snapshot.jobs:
-            if order(job) <= order(first):
+            if precedence(job) <= precedence(first):
                 continue
             runs = [self._runs[name] for name in job.runs]
             gang = job.kind is JobKind.GANG
@@ -267,12 +268,20 @@ class Rooms:
                 victims.append(Victim(job.id, job.runs, -1, 0, self._frees(runs)))
             if preemption is not Preemption.SUSPEND or job.priority >= first.priority:
                 continue
+            if job.due is not None and job.due.slack_ms < self._takes_ms(first):
+                continue  # It would be late.
             for group in [runs] if gang else [[run] for run in runs]:
                 if all(
                     run.running and not run.pinned and run.instance in self._live for run in group
                 ):
                     victims.append(self._victim(job, group, prices))
         return victims
+
+    def _takes_ms(self, job: JobView) -> int:
+        """How long a job takes the room of victims at least; 0 if that is not known."""
+        now = self._snapshot.now_ms
+        works = (self._runs[name].remaining for name in job.runs)
+        return max((work.left_ms(now) for work in works if work is not None), default=0)
 
     def _gathers(self, runs: Sequence[RunView]) -> bool:
         """Whether some members of a gang have a place, others none, and none runs."""
@@ -351,11 +360,6 @@ class Rooms:
         free = self._free(view)
         soonest = _freed(need, free, [*unknown, *known])
         return soonest, _freed(need, free, known)
-
-
-def order(job: JobView) -> tuple[int, Millis, JobId]:
-    """Sort key by which jobs come first, the most urgent before all others."""
-    return -job.priority, job.submitted_ms, job.id
 
 
 def demands(units: Iterable[Unit]) -> list[Demand]:

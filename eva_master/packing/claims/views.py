@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from eva_master.model.ids import JobId, RunId, job_of
+from eva_master.model.ids import RunId, job_of
 from eva_master.model.planning.plan import Hold, Plan, Suspend
 from eva_master.model.planning.sizes import with_sizes
-from eva_master.model.planning.snapshot import Snapshot
+from eva_master.model.planning.snapshot import JobView, Snapshot
 from eva_master.packing.bins.placement_groups import NO_ROOM
 from eva_master.packing.claims.hidden_members import hidden_members, with_hidden
 from eva_master.packing.claims.rooms import without
@@ -114,13 +114,20 @@ class View:
             return
         whole = with_sizes(self.whole, {entry.job: entry.members for entry in plan.sizes})
         load = Load(whole, plan, {run for victim, _ in victims for run in victim.runs})
-        priorities: dict[JobId, int] = {view.id: view.priority for view in whole.jobs}
+        views = {view.id: view for view in whole.jobs}
         for victim, job in sorted(victims, key=lambda pair: pair[0].price, reverse=True):
             if not load.stays(victim):
-                higher = priorities[job] > priorities[victim.job]
-                why = "has a higher priority" if higher else "was submitted before"
-                reason = f"makes room for {job}, which {why}"
+                reason = f"makes room for {job}, which {_why_first(views[job], views[victim.job])}"
                 yield from (Suspend(run, reason, job) for run in victim.runs)
+
+
+def _why_first(job: JobView, victim: JobView) -> str:
+    """Why a job comes before a victim, for the user."""
+    if job.priority > victim.priority:
+        return "has a higher priority"
+    if job.ahead is not None:
+        return "would be late for its deadline behind it"
+    return "was submitted before"
 
 
 def _left(seen: Snapshot, gone: set[RunId]) -> Snapshot:

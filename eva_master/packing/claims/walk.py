@@ -10,7 +10,8 @@ from eva_master.model.ids import InstanceId, JobId, OfferingId, RunId
 from eva_master.model.planning.claims import Claim
 from eva_master.model.planning.sizes import resizable, with_sizes
 from eva_master.model.planning.snapshot import RunView, Snapshot
-from eva_master.packing.claims.rooms import Rooms, Unit, order, without
+from eva_master.packing.claims.rooms import Rooms, Unit, without
+from eva_master.packing.precedence import precedence
 from eva_master.packing.preempting import Victim
 
 _MOST_STEPS = 5_000
@@ -108,7 +109,7 @@ class Walk:
         step = self._step(number, claim, level)
         self.steps.append(step)
         ours = {run.id for unit in level for run in unit.runs}
-        below = self.visible(self.rooms.rivals(claim, level))
+        below = self._behind(claim, level)
         match step.way:
             case Way.READY:
                 self._promised = True
@@ -144,16 +145,26 @@ class Walk:
         behind: dict[frozenset[RunId], tuple[Unit, Claim]] = {}
         for step in self.steps:
             if step.way is Way.READY:
-                for unit in self.visible(self.rooms.rivals(step.claim, self.level(step.claim))):
+                for unit in self._behind(step.claim, self.level(step.claim)):
                     if placed.isdisjoint(_names(unit)):
                         behind.setdefault(_names(unit), (unit, step.claim))
-        units = sorted((unit for unit, _ in behind.values()), key=lambda unit: order(unit.job))
+        units = sorted((unit for unit, _ in behind.values()), key=lambda unit: precedence(unit.job))
         fitting = [] if alone else self.rooms.take(units)
         names = frozenset(_names_of(fitting))
         self.comers = names
         for unit, claim in behind.values():
             if names.isdisjoint(_names(unit)):
                 self._hide([unit], claim)
+
+    def _behind(self, claim: Claim, level: Sequence[Unit]) -> list[Unit]:
+        """Rivals of a claim that may be seen, without those of claims before it."""
+        before = set[RunId]()
+        for step in self.steps:
+            if step.claim is claim:
+                break
+            before.update(step.claim.runs)
+        rivals = self.visible(self.rooms.rivals(claim, level))
+        return [unit for unit in rivals if before.isdisjoint(_names(unit))]
 
     # -- inside ----------------------------------------------------------------------------------
 
@@ -176,7 +187,7 @@ class Walk:
                 placed = frozenset(run.id for unit, _ in seated for run in unit.runs)
                 return Step(number, claim, Way.YIELDED, placed)
         if claim.complete_ms is not None and self._may(number, Way.SHORT):
-            units = self.visible(self.rooms.rivals(claim, level))
+            units = self._behind(claim, level)
             short = [unit for unit in units if ends_before(claim, self.whole, unit.runs)]
             if fitting := self.rooms.fitting_on(short, claim.instances):
                 placed = frozenset(run.id for unit in fitting for run in unit.runs)

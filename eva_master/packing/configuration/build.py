@@ -19,6 +19,7 @@ from eva_master.packing.configuration.unplaced_reason import why_unplaced
 from eva_master.packing.greedy.algorithm1 import PackedSet, Supply, pack
 from eva_master.packing.greedy.backfill import backfill
 from eva_master.packing.interference.throughput import Ints
+from eva_master.packing.precedence import precedence
 from eva_master.packing.problem import Problem, TaskSet
 
 Host = InstanceId | int
@@ -123,11 +124,11 @@ def sums(problem: Problem, configuration: Configuration) -> Sums:
     return Sums(savings, lost, price)
 
 
-def _urgency(problem: Problem, run: RunView) -> tuple[bool, bool, int, int, str, RunId]:
+def _urgency(problem: Problem, run: RunView) -> tuple[object, ...]:
     """Who comes first among tasks of one class: those that have a place, then the most urgent."""
     job = problem.jobs[run.job]
     placed = run.instance in problem.instances
-    return not run.running, not placed, -job.priority, job.submitted_ms, job.id, run.id
+    return not run.running, not placed, precedence(job), run.id
 
 
 def _place(problem: Problem, runs: list[RunView], buy: Packer) -> Configuration:

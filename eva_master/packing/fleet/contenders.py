@@ -16,6 +16,7 @@ from eva_master.model.values import replace
 from eva_master.packing.between_places import between_places
 from eva_master.packing.fleet.capacity import Fleet, fleet_of, times
 from eva_master.packing.lp.least_time import Need
+from eva_master.packing.precedence import precedence
 from eva_master.packing.valuation.job_valuation import JobValuation, Paces
 from eva_master.packing.valuation.reservation_price import Demand
 
@@ -112,7 +113,7 @@ class Contenders:
         for run in snapshot.runs:
             runs.setdefault(run.job, []).append(run)
         found, fits = [], dict[frozenset[tuple[Demand, int]], list[Family] | None]()
-        for job in sorted(snapshot.jobs, key=lambda it: (-it.priority, it.submitted_ms, it.id)):
+        for job in sorted(snapshot.jobs, key=precedence):
             every = list(_groups(job, runs.get(job.id, [])))
             stands_for = _last_that_waits(every) if job.unseen else None
             for group in every:

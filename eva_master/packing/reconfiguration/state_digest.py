@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from eva_master.model.ids import RunId
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.packing.configuration.build import Configuration
+from eva_master.packing.precedence import precedence
 
 
 def state_digest(snapshot: Snapshot, known: str, configuration: Configuration | None = None) -> str:
@@ -40,6 +41,8 @@ def _jobs(snapshot: Snapshot) -> Iterator[object]:
     for job in snapshot.jobs:
         yield job.id, len(job.runs), job.priority, job.checkpoint_ms, job.launch_ms
     yield [run.id for run in snapshot.runs if run.pinned]
+    if ahead := [job for job in snapshot.jobs if job.ahead is not None]:
+        yield [job.id for job in sorted(ahead, key=precedence)]
 
 
 def _places(snapshot: Snapshot, configuration: Configuration | None) -> list[str]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from eva_master.model.fleet.job_keys import reads_none
-from eva_master.model.ids import JobId
+from eva_master.model.ids import JobId, Millis
 from eva_master.model.planning.plan import Plan, PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.planning.standing import Line
@@ -62,7 +62,7 @@ class Fifo:
         others: list[PlacementGroup] = []
         behind: list[PlacementGroup] = []
         held_up = False
-        for group in waiting(snapshot):
+        for group in sorted(waiting(snapshot), key=_arrival):
             at_home = home.hold(group.runs)
             if at_home and group.job.stands_in_line:
                 (behind if held_up else queued).append(group)
@@ -98,6 +98,11 @@ class Fifo:
         unplaced += place(instances, behind, lambda _: None)
         occupants = without_interference if self._config.explained else None
         return build_plan(snapshot, instances, unplaced, occupants)
+
+
+def _arrival(group: PlacementGroup) -> tuple[int, Millis, JobId]:
+    """The place of a group by priority and arrival; those of one job keep their order."""
+    return -group.job.priority, group.job.submitted_ms, group.job.id
 
 
 def _jobs(groups: Iterable[PlacementGroup]) -> tuple[JobId, ...]:

@@ -17,6 +17,7 @@ from eva_master.model.planning.snapshot import RunView, Snapshot
 from eva_master.packing.between_places import between_places
 from eva_master.packing.configuration.unplaced_reason import why_unplaced
 from eva_master.packing.planner_cache import PlannerCache
+from eva_master.packing.precedence import precedence
 from eva_master.packing.valuation.gang_pace import Part
 from eva_master.packing.valuation.job_valuation import gang_parts
 from eva_master.packing.valuation.reservation_price import (
@@ -74,7 +75,7 @@ class NoPacking:
         runs = {run.id: run for run in snapshot.runs}
         between = between_places(snapshot, live)
         jobs = [job for job in snapshot.jobs if job.id not in between]
-        for job in sorted(jobs, key=lambda job: (-job.priority, job.submitted_ms, job.id)):
+        for job in sorted(jobs, key=precedence):
             waiting = [runs[run] for run in job.runs if market.waits(runs[run])]
             groups = [waiting] if job.kind is JobKind.GANG else [[run] for run in waiting]
             for group in groups if waiting else ():

@@ -1,0 +1,90 @@
+"""How jobs stand to their deadlines, as plans see it: which go first, and which are not stopped."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+
+from eva_master.control.deadlines.slack import has_a_choice, slack, slack_alone_ms
+from eva_master.control.settings import Settings
+from eva_master.control.state.records import PlanningRecords
+from eva_master.model.ids import JobId, Millis
+from eva_master.model.job import JobKind
+from eva_master.model.planning.snapshot import Due, JobView, Snapshot
+from eva_master.model.values import replace
+from eva_master.packing.deadlines.ahead import ahead_of_equals
+
+
+def with_due(
+    state: PlanningRecords, seen: Snapshot, now: Millis, settings: Settings, *, own_order: bool
+) -> Snapshot:
+    """A snapshot that shows how jobs stand to their deadlines, and which go before their equals.
+
+    No plan stops a job that a change of place would make late.
+
+    Args:
+        state: With the job records.
+        seen: The jobs that a plan is about.
+        now: The time.
+        settings: Assumed delays.
+        own_order: Whether the policy orders jobs by itself, so that none goes before its equals.
+    """
+    due: dict[JobId, Due] = {}
+    for view in seen.jobs:
+        if (stands := _due(state, view, now, settings)) is not None:
+            due[view.id] = stands
+    if not due:
+        return seen
+    ahead = {} if own_order else ahead_of_equals(seen, due, now)
+    if not own_order:
+        seen = _pinned(state, seen, due)
+    changed = due.keys() | ahead.keys()
+    jobs = tuple(
+        replace(it, due=due.get(it.id), ahead=ahead.get(it.id)) if it.id in changed else it
+        for it in seen.jobs
+    )
+    return replace(seen, jobs=jobs)
+
+
+def _due(state: PlanningRecords, view: JobView, now: Millis, settings: Settings) -> Due | None:
+    job = state.jobs.get(view.id)
+    deadline = None if job is None else job.spec.deadline
+    if job is None or deadline is None:
+        return None
+    at_ms = deadline.due_ms(job.submitted_ms, state.wall)
+    stands = slack(state, job, now, settings) if now < at_ms else None
+    if stands is None:
+        return None
+    slack_ms = slack_alone_ms(state, job, now, stands)
+    if slack_ms + stands.reserve_ms < 0:
+        return None  # A job that is late whatever happens delays no other one.
+    return Due(Millis(at_ms), slack_ms)
+
+
+def _pinned(state: PlanningRecords, seen: Snapshot, due: Mapping[JobId, Due]) -> Snapshot:
+    """A snapshot in which no plan stops a job that a change of place would make late.
+
+    A job that may run on spot instances and on others is seen to by what is bought for it.
+    """
+    hurried = {
+        name
+        for name, stands in due.items()
+        if stands.slack_ms <= 0 and not has_a_choice(state, state.jobs[name])
+    }
+    if not hurried:
+        return seen
+    live = {view.id for view in seen.instances}
+    running = {
+        run.id: run.job
+        for run in seen.runs
+        if run.job in hurried and run.running and run.instance in live
+    }
+    whole = Counter(running.values())
+    torn = {
+        view.id
+        for view in seen.jobs
+        if view.id in hurried and view.kind is JobKind.GANG and whole[view.id] < len(view.runs)
+    }
+    stays = {run for run, job in running.items() if job not in torn}
+    runs = tuple(replace(it, pinned=True) if it.id in stays else it for it in seen.runs)
+    return replace(seen, runs=runs)

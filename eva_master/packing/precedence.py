@@ -1,0 +1,20 @@
+"""The order in which jobs get room: by priority, among equals by deadline, then by submission."""
+
+from __future__ import annotations
+
+from eva_master.model.ids import JobId, Millis
+from eva_master.model.planning.snapshot import JobView
+
+Precedence = tuple[int, int, int, int]
+
+
+def among_all(job: JobView) -> Precedence:
+    """The place of a job by priority and deadline; many jobs may have the same."""
+    if job.ahead is None:
+        return -job.priority, 1, 0, 0
+    return -job.priority, 0, job.ahead, 0 if job.due is None else job.due.at_ms
+
+
+def precedence(job: JobView) -> tuple[Precedence, Millis, JobId]:
+    """The place of a job; no two jobs have the same."""
+    return among_all(job), job.submitted_ms, job.id
