@@ -15,6 +15,7 @@ from eva_master.control.measure.throughput import Meters, worked_ms
 from eva_master.control.outbox import Outbox
 from eva_master.control.settings import Settings
 from eva_master.control.standing.standings import Standings
+from eva_master.control.state.derived.emptied import EmptiedMemory
 from eva_master.control.state.queue_memory import SharedLimitsMemory
 from eva_master.control.state.records import crew
 from eva_master.control.state.store import State
@@ -133,8 +134,7 @@ class Context:
     """
 
     def __init__(self, state: State, settings: Settings) -> None:
-        self.state = state
-        self.settings = settings
+        self.state, self.settings = state, settings
         self.alarms = Alarms()
         self.outbox = Outbox(state, settings, self.alarms)
         self.meters = Meters(settings.window_ms)
@@ -159,6 +159,7 @@ class Context:
         """The number of the question about a gang's checkpoints that has no answer yet."""
         self.listed: dict[JobId, CheckpointsListed] = {}
         """What is stored of gangs that are at rest."""
+        self.emptied = EmptiedMemory(map(state.instances.__getitem__, state.live))
         self.resting: dict[JobId, Millis] = {}
         """Since when no task of an array that is running has held an instance."""
         self.told_merges: dict[JobId, dict[RunId, ToldMerge]] = {}
@@ -189,6 +190,7 @@ class Context:
     def begin(self, now: Millis) -> None:
         """Begin a turn; time never goes back from one turn to the next."""
         self.now = Millis(max(now, self.now))
+        self.emptied.begin()
         self.outbox.begin(self.now)
 
     def vacated(self, run: TaskRun) -> None:
@@ -349,7 +351,7 @@ class Context:
             if place is None:
                 continue
             self.standings.touch_instance(place)
-            if not self.state.occupant_ids(place):
+            if place in self.emptied or not self.state.occupant_ids(place):
                 self._instances[place] = None
             if not (settled and came):  # else it gives nobody room
                 self._touch_place(place)
@@ -423,6 +425,7 @@ class Context:
     def put_instance(self, instance: Instance) -> None:
         """Replace the record of an instance."""
         self.state.put_instance(instance)
+        self.emptied.follow(instance)
         self._instances[instance.id] = None
         self._touch_place(instance.id)
         for run in self.state.occupants(instance.id):

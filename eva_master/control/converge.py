@@ -15,6 +15,7 @@ from eva_master.control.alarms import Alarm
 from eva_master.control.context import Context
 from eva_master.control.deadlines import following, standstill
 from eva_master.control.elastic import resizing
+from eva_master.control.emptied import keeping
 from eva_master.control.failing import arrays
 from eva_master.control.forks import epochs
 from eva_master.control.measure import learn
@@ -34,6 +35,7 @@ from eva_master.model.records import (
 )
 from eva_master.model.states import (
     HOLDING,
+    LIVE,
     TERMINAL_JOB,
     TERMINAL_RUN,
     InstanceState,
@@ -525,14 +527,13 @@ def _converge_node(context: Context, node: Instance) -> None:
 
 
 def _why_unwanted(context: Context, instance: Instance) -> str:
-    occupants = context.state.occupants(instance.id)
+    if not _is_empty(context, instance):
+        keeping.end(context, instance.id)
+    elif not keeping.stays(context, instance):
+        taken = instance.leaving_ms is not None or instance.at_risk
+        drained = "empty" if instance.drain is None else instance.drain.reason
+        return instance.reason if taken else drained
     match instance.state:
-        case InstanceState.LAUNCHING | InstanceState.UP | InstanceState.READY if not (
-            occupants or context.state.targeting(instance.id) or instance.stands
-        ):
-            taken = instance.leaving_ms is not None or instance.at_risk
-            drained = "empty" if instance.drain is None else instance.drain.reason
-            return instance.reason if taken else drained
         case InstanceState.UP if instance.up_ms is not None:
             limit = context.settings.register_timeout_ms
             if _overdue(context, instance, instance.up_ms, limit):
@@ -547,6 +548,13 @@ def _why_unwanted(context: Context, instance: Instance) -> str:
         case _:
             pass
     return ""
+
+
+def _is_empty(context: Context, instance: Instance) -> bool:
+    """Whether no task is on a live instance or on its way there, and no pool has it."""
+    state = context.state
+    there = state.occupants(instance.id) or state.targeting(instance.id)
+    return instance.state in LIVE and not there and not instance.stands
 
 
 def _overdue(context: Context, instance: Instance, since: Millis, limit: int) -> bool:

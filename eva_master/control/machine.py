@@ -9,6 +9,7 @@ from eva_master.control import commands, converge, gangs, handlers, suspending
 from eva_master.control.alarms import Alarm, Wake
 from eva_master.control.context import Context
 from eva_master.control.deadlines import standstill
+from eva_master.control.emptied import keeping
 from eva_master.control.forks import epochs
 from eva_master.control.measure import memory
 from eva_master.control.planning import partitioning
@@ -131,9 +132,9 @@ class Machine:
         From the first call on the state keeps account of what changes from one to the next.
         """
         if self._publisher is None:
-            memory = self._context.shared_limits
+            memory, kept = self._context.shared_limits, self._context.emptied.kept
             self._publisher = Publisher(
-                self.state, self.settings, self._recents, lambda: memory.queue
+                self.state, self.settings, self._recents, lambda: memory.queue, kept
             )
         return self._publisher.publish(self._context.now)
 
@@ -163,7 +164,7 @@ class Machine:
             elif (instance := context.touched_instance()) is not None:
                 converge.converge_instance(context, instance)
                 context.standings.touch_instance(instance)
-            elif not filling.fill(context):
+            elif not filling.fill(context) and not keeping.look(context):
                 return
 
     def _apply(self, event: Event) -> None:  # noqa: C901, PLR0912, PLR0915 - two lines per event type

@@ -6,12 +6,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from eva_master.model.accounting.pool_costs import PoolCost
+from eva_master.model.accounting.cost_sums import CostSums
 from eva_master.model.accounting.totals import CostTotals, PartitionTotals, TenantTotals, Totals
 from eva_master.model.arithmetic.loop_time import WallClock
 from eva_master.model.catalog import Catalog, Offering
 from eva_master.model.changes import InstanceAccount, JobAccount
 from eva_master.model.events import CloudTrouble
+from eva_master.model.fleet.keeping import Kept
 from eva_master.model.fleet.partitions import Partitions
 from eva_master.model.ids import Exact, Family, InstanceId, JobId, Millis, RunId, Workload
 from eva_master.model.job import JobSpec
@@ -169,23 +170,6 @@ class Pause:
     hint: str
 
 
-@dataclass(frozen=True, slots=True)
-class CostSums:
-    """What the whole cluster cost up to a moment.
-
-    Attributes:
-        charged: What the cloud charges.
-        idle: The part of it that no task used.
-        alone: What one instance per task would have cost.
-        pools: What of `charged` and `idle` is for instances since they stood in a pool, by pool.
-    """
-
-    charged: Exact
-    idle: Exact
-    alone: Exact
-    pools: Mapping[str, PoolCost]
-
-
 class Measured(Protocol):
     """A figure that was measured."""
 
@@ -281,6 +265,11 @@ class ReadModel(Protocol):
     @property
     def live(self) -> Mapping[InstanceId, Instance]:
         """Instances that are not gone."""
+        ...
+
+    @property
+    def kept(self) -> Mapping[InstanceId, Kept]:
+        """Why instances stay that are empty."""
         ...
 
     @property

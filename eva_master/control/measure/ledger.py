@@ -19,11 +19,13 @@ from dataclasses import dataclass, replace
 from eva_master.control.measure.throughput import family_speed, paces, placed_with
 from eva_master.control.state.records import Records
 from eva_master.control.state.store import State
+from eva_master.model.accounting.cost_sums import CostSums
 from eva_master.model.accounting.pool_costs import FREE, PoolCost, Stood, added
 from eva_master.model.accounting.totals import TenantTotals
 from eva_master.model.arithmetic.money import split
 from eva_master.model.catalog import Purchase
 from eva_master.model.changes import InstanceAccount, JobAccount
+from eva_master.model.fleet.keeping import Kept
 from eva_master.model.ids import MILLION, Exact, InstanceId, JobId, Millis, RunId
 from eva_master.model.planning.standing import full_name
 from eva_master.model.records import Instance, Job, TaskRun
@@ -83,6 +85,18 @@ def charge(instance: Instance, since: Millis, until: Millis) -> int:
             total += price * (stop - at)
             at = stop
     return total + instance.offering.price * max(0, until - at)
+
+
+def kept(state: Records, instance: InstanceId, since: Millis, until: Millis) -> int:
+    """What an instance cost from one moment to another while it was empty.
+
+    That is a part of its idle time, but for what is before the bill or after it.
+    """
+    known, account = state.instances[instance], state.instance_accounts.get(instance)
+    if known.owned or known.up_ms is None or account is None:
+        return 0
+    last = until if known.gone_ms is None else min(until, known.gone_ms)
+    return charge(known, max(since, known.up_ms), Millis(last))
 
 
 def _accrue(
@@ -345,6 +359,25 @@ def instance_account(state: Records, instance: InstanceId, now: Millis) -> Insta
     if account is None:
         return None
     return _accrue(state, state.instances[instance], account, now).account
+
+
+def cost(state: Records, empty: Mapping[InstanceId, Kept], now: Millis) -> CostSums:
+    """What the whole cluster cost as of `now`.
+
+    Args:
+        state: The records.
+        empty: The instances that are empty and stay.
+        now: The time.
+    """
+    sums, totals = running_up(state, now), state.totals
+    waited = sum(kept(state, name, it.since_ms, now) for name, it in empty.items())
+    return CostSums(
+        charged=Exact(totals.charged + sums.charged),
+        idle=Exact(totals.idle + sums.idle),
+        alone=Exact(totals.alone + sums.alone),
+        pools=added(totals.pools, sums.pools),
+        kept=Exact(totals.kept + waited),
+    )
 
 
 def running_up(state: Records, now: Millis) -> Accrued:

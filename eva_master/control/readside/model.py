@@ -41,7 +41,7 @@ from eva_master.learning.knowledge import Knowledge
 from eva_master.learning.market.spot_market import SpotMarket
 from eva_master.learning.run_times.posterior import Finished
 from eva_master.learning.standalone import StandaloneTable
-from eva_master.model.accounting.pool_costs import added
+from eva_master.model.accounting.cost_sums import CostSums
 from eva_master.model.accounting.totals import (
     NO_TOTALS,
     CostTotals,
@@ -53,6 +53,7 @@ from eva_master.model.arithmetic.loop_time import WallClock
 from eva_master.model.catalog import Catalog, Offering, Purchase
 from eva_master.model.changes import InstanceAccount, JobAccount
 from eva_master.model.events import CloudTrouble
+from eva_master.model.fleet.keeping import Kept
 from eva_master.model.fleet.partitions import Partitions
 from eva_master.model.ids import MILLION, MILLIS_PER_HOUR, Exact, InstanceId, JobId, Millis, RunId
 from eva_master.model.job import JobSpec, Stragglers, TaskSpec, different
@@ -77,7 +78,6 @@ from eva_master.ports.learned import LearnedTime, WatchedPool
 from eva_master.ports.previews import JobPreview
 from eva_master.ports.reading import (
     SHOWN,
-    CostSums,
     DagOutlook,
     InstanceRecord,
     JobRecord,
@@ -182,6 +182,8 @@ class ClusterModel:
     """State that the rounds of each partition leave to the next one."""
     queue: SharedQueue | None
     """Who waits for limits that partitions share, as of the last look."""
+    kept: Mapping[InstanceId, Kept]
+    """Why instances stay that are empty."""
     previews: Callable[[ClusterModel, JobSpec, Millis], JobPreview]
     """Follows the submission of a job."""
 
@@ -403,14 +405,7 @@ class ClusterModel:
 
     def cost(self, now: Millis) -> CostSums:
         """See `ReadModel.cost`."""
-        sums = ledger.running_up(self, now)
-        totals = self.totals
-        return CostSums(
-            charged=Exact(totals.charged + sums.charged),
-            idle=Exact(totals.idle + sums.idle),
-            alone=Exact(totals.alone + sums.alone),
-            pools=added(totals.pools, sums.pools),
-        )
+        return ledger.cost(self, self.kept, now)
 
     def of_tenants(self, now: Millis) -> Mapping[str, TenantTotals]:
         """See `ReadModel.of_tenants`."""

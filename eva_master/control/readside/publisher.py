@@ -16,7 +16,16 @@ from eva_master.control.state.derived.dags import Dag
 from eva_master.control.state.derived.task_counts import TaskCounts
 from eva_master.control.state.store import State
 from eva_master.control.state.unwritten import Unpublished
-from eva_master.model.ids import JobId, Millis, instance_order, job_order, number_of, run_order
+from eva_master.model.fleet.keeping import Kept
+from eva_master.model.ids import (
+    InstanceId,
+    JobId,
+    Millis,
+    instance_order,
+    job_order,
+    number_of,
+    run_order,
+)
 from eva_master.model.records import Job
 from eva_master.packing.shared_limits.queue import SharedQueue
 
@@ -34,6 +43,7 @@ class Publisher:
         settings: For previews.
         recents: What the rounds of each partition leave to the next one.
         queue: Who waits for limits that partitions share.
+        kept: Why instances stay that are empty.
     """
 
     def __init__(
@@ -42,10 +52,11 @@ class Publisher:
         settings: Settings,
         recents: Callable[[], Mapping[str, Recent]] = dict,
         queue: Callable[[], SharedQueue | None] = lambda: None,
+        kept: Callable[[], Mapping[InstanceId, Kept]] = dict,
     ) -> None:
         self._state = state
         self._recents = recents
-        self._queue = queue
+        self._queue, self._kept = queue, kept
         state.begin_publishing()
         self._model = _empty(state, settings)
 
@@ -84,6 +95,7 @@ class Publisher:
             stated=state.membership.stated,
             recents=self._recents(),
             queue=self._queue(),
+            kept=self._kept(),
             **parts,
         )
         return self._model
@@ -211,6 +223,7 @@ def _empty(state: State, settings: Settings) -> ClusterModel:
         handed=PersistentMap(job_order),
         recents={},
         queue=None,
+        kept={},
         previews=JobPreview,
     )
 

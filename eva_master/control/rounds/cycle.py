@@ -9,6 +9,8 @@ from operator import is_not
 from eva_master.control.alarms import Alarm, Wake
 from eva_master.control.context import Context
 from eva_master.control.deadlines.hurry import hurry
+from eva_master.control.emptied import keeping
+from eva_master.control.emptied.redirecting import redirect
 from eva_master.control.lending import payments
 from eva_master.control.planning import arriving
 from eva_master.control.planning.parts import events
@@ -149,6 +151,7 @@ class Cycle:
         context.declined = {job: at for job, at in context.declined.items() if at > since}
         whole = snapshot(self._state, context.now, context.settings)
         self._asked = self._pipeline().ask(whole)
+        context.emptied.asked(self.partition.name, self._in_flight)
         shown, memory = self._asked.shown, self._memory
         context.outbox.add(RequestPlan(self._in_flight, shown, memory, self.partition.name))
 
@@ -301,6 +304,7 @@ class Cycle:
     def failed(self) -> None:
         """Have the plan that is under way made again; others do not wait for it."""
         self._in_flight = self._seen = None
+        keeping.failed(self._context, self.partition.name)
         if self._asked is not None and self._asked.queue is not None:
             units = self._asked.queue.granted(self.partition.name)
             if self._context.shared_limits.unused(units, (), self._context.now, again=False):
@@ -327,7 +331,9 @@ class Cycle:
         self._note_cuts(answer, asked)
         placed = {job_of(run) for run, _ in decision.places}
         context.declined.update(dict.fromkeys(asked.given_up.jobs - placed, context.now))
-        names = adopt(context, decision, self.partition.name)
+        names = {**adopt(context, decision, self.partition.name), **answer.reused}
+        redirect(context, self.partition.name, asked.closed)
+        keeping.adopted(context, self.partition.name, event.round, answer.yielding)
         ours = [it for it in self._state.lending.in_force() if self._has(it)]
         quotas = context.settings.tenancy.quotas
         payments.adopt(self._state, event.plan, ours, quotas, context.now)

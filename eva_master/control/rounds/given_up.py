@@ -13,8 +13,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+from eva_master.control.planning.allowance import allowance
 from eva_master.control.planning.parts import Sums, part_of
-from eva_master.control.rounds.allowance import allowance
 from eva_master.control.rounds.quotas import TenantLimits
 from eva_master.control.settings import NO_LIMIT, Settings
 from eva_master.control.standing.membership import Statement

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from eva_master.control.limits import Unit, excess
-from eva_master.control.rounds.allowance import Allowance
+from eva_master.control.planning.allowance import Allowance
 from eva_master.control.settings import Limits
 from eva_master.model.catalog import Offering
 from eva_master.model.ids import InstanceId, JobId, OfferingId, RunId

@@ -5,17 +5,19 @@ The control loop plans so for the jobs that are there, and `eva plan` for one th
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 from eva_master.control import limits
 from eva_master.control.deadlines.hurry import hurry
 from eva_master.control.deadlines.ordering import with_due
+from eva_master.control.emptied import giving_way, leftovers
+from eva_master.control.limits import Unit
+from eva_master.control.planning.allowance import afforded, allowance, leeway
 from eva_master.control.planning.parts import Sums, part_of
 from eva_master.control.planning.validate_plan import Decision
 from eva_master.control.planning.validate_sizes import lawful, reconciled, sizes_of
 from eva_master.control.planning.validate_standing import without
-from eva_master.control.rounds.allowance import afforded, allowance, leeway
 from eva_master.control.rounds.claimed_room import kept_off
 from eva_master.control.rounds.given_up import GivenUp, PoolMembers
 from eva_master.control.rounds.limit_reasons import LimitReasons
@@ -34,7 +36,7 @@ from eva_master.model.fleet.partitions import Partition
 from eva_master.model.ids import InstanceId, JobId, Millis, OfferingId, RunId
 from eva_master.model.planning.plan import Assign, Plan
 from eva_master.model.planning.sizes import with_sizes
-from eva_master.model.planning.snapshot import UNLIMITED, Snapshot
+from eva_master.model.planning.snapshot import UNLIMITED, InstanceView, Snapshot
 from eva_master.packing import forks, stragglers
 from eva_master.packing.claims.making import Rules, with_claims
 from eva_master.packing.quotas import Admitted
@@ -96,6 +98,11 @@ class Asked:
     given_up: GivenUp
     queue: SharedQueue | None = None
 
+    @property
+    def closed(self) -> Collection[InstanceId]:
+        """Instances that claims keep for task runs which wait."""
+        return {name for claim in self.shown.claims for name in claim.instances}
+
 
 @dataclass(frozen=True, slots=True)
 class Answer:
@@ -112,6 +119,8 @@ class Answer:
         spent: Whether the budget of a month did: the partition's, or that of a tenant.
         dear: Offerings that it chose and are too dear.
         overtaking: Task runs that were given what others of another partition come first for.
+        reused: Empty instances that it uses in place of new ones, by the keys of these.
+        yielding: Empty instances that go so that limits allow what it is to launch next time.
     """
 
     plan: Plan
@@ -126,6 +135,8 @@ class Answer:
     spent: bool = False
     dear: frozenset[OfferingId] = field(default_factory=frozenset)
     overtaking: frozenset[RunId] = frozenset()
+    reused: leftovers.Reused = field(default_factory=dict)
+    yielding: giving_way.Yielding = giving_way.NONE
 
 
 class Pipeline:
@@ -260,6 +271,9 @@ class Pipeline:
         sizes = sizes_of(plan)
         as_it_is, present, whole = present, with_sizes(present, sizes), with_sizes(whole, sizes)
         plan, dear = price_limit.within(plan, present)
+        cut = plan is not before
+        vacant = self._vacant(asked)
+        plan, reused = leftovers.used(plan, present, vacant)
         priced = plan
         plan, put_off = self._recent.gate.passed(present, plan)
         stage, gated = self._shared_limits(whole), plan
@@ -267,7 +281,10 @@ class Pipeline:
         overtaking = _held(gated, plan)
         gated, (plan, spent) = plan, self._within_limits(plan, present, whole)
         plan = self._members.within(plan, present, whole)
-        limited, cut = plan, plan is not before
+        plan, yielding = giving_way.give_way(
+            gated, plan, present, vacant, self._allows(gated, plan, whole)
+        )
+        limited, cut = plan, cut or plan is not priced
         plan = begun = forks.completed(present, stragglers.completed(present, plan))
         plan, of_tenants = self._tenants.within(plan, present, self._now, stage)
         over_quota = plan is not begun
@@ -292,6 +309,8 @@ class Pipeline:
             spent or of_tenants,
             dear | more,
             overtaking,
+            reused,
+            yielding,
         )
 
     def declined(self, whole: Snapshot) -> frozenset[JobId]:
@@ -300,6 +319,11 @@ class Pipeline:
         stage = self._shared_limits(whole)
         admitted = self._tenants.admitted(seen, self._recent.over_quota, stage)
         return self._members.declined(seen if admitted is None else admitted.snapshot, whole)
+
+    def _vacant(self, asked: Asked) -> Callable[[InstanceId], bool]:
+        """Whether an instance holds no task, one that stops included, and is kept for nobody."""
+        closed = asked.closed
+        return lambda name: name not in closed and not self._state.occupants(name)
 
     def _part(self, whole: Snapshot) -> Snapshot:
         """Part of the cluster that is the partition's."""
@@ -347,6 +371,31 @@ class Pipeline:
             self._owner,
             (lambda: allowance(state, self._sums, self._partition, self._now)) if divided else None,
         )
+
+    def _allows(
+        self, before: Plan, after: Plan, whole: Snapshot
+    ) -> Callable[[Unit, Collection[InstanceView]], bool]:
+        """Whether limits allow what is placed together once some instances are gone."""
+        state, partition = self._state, self._partition
+        prices = {launch.key: launch.offering.price for launch in before.launches}
+        bought = {launch.key for launch in after.launches}
+
+        def allows(unit: Unit, gone: Collection[InstanceView]) -> bool:
+            live = len(state.live) - len(gone) + len(bought)
+            if limits.excess(unit, whole, self._settings.limits, live, self._owner):
+                return False
+            if not self._settings.partitions.divided:
+                return True
+            now = allowance(state, self._sums, partition, self._now)
+            without = replace(
+                now,
+                instances=now.instances - len(gone),
+                per_hour=now.per_hour - sum(state.instances[it.id].offering.price for it in gone),
+            )
+            new = bought | {entry.on for entry in unit.entries if isinstance(entry.on, int)}
+            return not without.refusal(len(new), sum(prices[key] for key in new))
+
+        return allows
 
     def _owner(self, job: JobId) -> str:
         return self._state.jobs[job].spec.owner

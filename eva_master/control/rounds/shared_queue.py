@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 
 from eva_master.control.context import Context
 from eva_master.control.planning import tenants
+from eva_master.control.planning.allowance import Allowance, allowance
 from eva_master.control.planning.parts import Sums
 from eva_master.control.planning.snapshot_builder import revision, snapshot
-from eva_master.control.rounds.allowance import Allowance, allowance
 from eva_master.control.settings import NO_LIMIT, Settings
 from eva_master.control.state.queue_memory import CloudRefusal, QueueMemory
 from eva_master.control.state.records import PlanningRecords

@@ -8,7 +8,7 @@ from dataclasses import replace
 from eva_master.control import limits
 from eva_master.control.context import Context
 from eva_master.control.limits import units
-from eva_master.control.rounds.allowance import allowance
+from eva_master.control.planning.allowance import allowance
 from eva_master.model.fleet.partitions import Partition
 from eva_master.model.ids import InstanceId, JobId
 from eva_master.model.planning.plan import Assign, Plan

@@ -15,6 +15,7 @@ from eva_master.control.state.dependencies import Dependencies
 from eva_master.control.state.derived.active_names import ActiveNames
 from eva_master.control.state.derived.company import Company
 from eva_master.control.state.derived.dags import Dags
+from eva_master.control.state.derived.unplaced import Unplaced
 from eva_master.control.state.derived.worth import Worth
 from eva_master.control.state.finished import FinishedTasks
 from eva_master.control.state.job_tasks import JobTasks, TasksOfJobs
@@ -105,12 +106,13 @@ class State:
         self._occupants: defaultdict[InstanceId, dict[RunId, None]] = defaultdict(dict)
         self._coming: defaultdict[InstanceId, dict[RunId, None]] = defaultdict(dict)
         self._moving: dict[RunId, None] = {}
-        self.unplaced: dict[JobId, None] = {}  # of which a task run waits, and may have a place
+        self.unplaced = Unplaced()
         self._worth = Worth(lambda: JobValuation(self.catalog, self.standalone.known))
         self._commands, self.names = dict[_Owned, JobId](), ActiveNames()
         self.trouble, self.wall = CloudTrouble(None), AS_LOOP
         self.view_cache, self._tally = ViewCache(), Tally()
         self.partition_tally, self.lending = self._tally.partitions, self._tally.lending
+        self.count_kept = self._tally.count_kept
         self.active_load, self.dependencies = ActiveLoad(), Dependencies(self._job_changed)
         self.handed, self.dags = self.dependencies.handed, Dags(self._job_changed)
         self.dag = self.dags.of
@@ -237,10 +239,8 @@ class State:
     def _note_unplaced(self, job: Job) -> None:
         """Follow whether a plan should give a task a place; not while no plan is about its job."""
         waits = self.tasks[job.id].placeable(job) > 0
-        if waits and job.id not in self.dependencies and job.id not in self.suspended:
-            self.unplaced[job.id] = None
-        else:
-            self.unplaced.pop(job.id, None)
+        waits = waits and job.id not in self.dependencies and job.id not in self.suspended
+        self.unplaced.follow(job, self.kinds, waits=waits)
 
     def explain(self, run: TaskRun, reason: str) -> None:
         """Note why a task run waits; without a record it waits for what those wait like it."""

@@ -38,7 +38,7 @@ class Tally:
         self.lending = Lending(self.tenants)
         self.partitions = PartitionTally()
         self.types, self.owners = CostTally("cost_by_type/"), CostTally("cost_by_owner/")
-        self._charged = self._idle = self._alone = self._migrations = 0
+        self._charged = self._idle = self._alone = self._migrations = self._kept = 0
         self._pools: dict[str, PoolCost] = {}
         self._jobs: defaultdict[JobState, int] = defaultdict(int)
         self._runs: defaultdict[RunState, int] = defaultdict(int)
@@ -98,6 +98,11 @@ class Tally:
         if old is None or new.standing is not old.standing:
             self._stood(() if old is None else old.standing, new.standing)
 
+    def count_kept(self, charged: int) -> None:
+        """Count what an instance cost while it was empty and stayed for tasks that waited."""
+        self.changed = self.changed or charged > 0
+        self._kept += charged
+
     def _stood(self, before: Stood, after: Stood) -> None:
         for pool, cost in after:
             self._pools[pool] = self._pools.get(pool, FREE) + cost
@@ -118,12 +123,14 @@ class Tally:
             partitions=self.partitions.totals(),
             types=self.types.totals(),
             owners=self.owners.totals(),
+            kept=Exact(self._kept),
         )
 
     def restore(self, written: Mapping[str, Json], documents: Mapping[str, Json]) -> None:
         """Take the sums as the journal has them, see `to_json` and `take_documents`."""
         for name in ("charged", "idle", "alone", "migrations"):
             setattr(self, f"_{name}", int(str(written[name])))
+        self._kept = int(str(written.get("kept", 0)))
         self._pools = pool_costs.read(written.get("pools", {}))
         jobs, runs = written["jobs"], written["runs"]
         assert isinstance(jobs, dict)
@@ -160,6 +167,7 @@ class Tally:
             "charged": str(totals.charged),
             "idle": str(totals.idle),
             "alone": str(totals.alone),
+            "kept": str(totals.kept),
             "migrations": totals.migrations,
             "jobs": {state.value: count for state, count in totals.jobs.items()},
             "runs": {state.value: count for state, count in totals.runs.items()},

@@ -148,6 +148,8 @@ class Totals:
             and `idle` add up to `charged`.
         suspended: How many of the pending jobs are suspended, by tenant. Follows from the records,
             and is not written.
+        kept: The part of `idle` that instances cost which had emptied, and stayed for tasks that
+            waited.
     """
 
     charged: Exact = Exact(0)
@@ -162,3 +164,4 @@ class Totals:
     types: Mapping[str, CostTotals] = field(default_factory=dict)
     owners: Mapping[str, CostTotals] = field(default_factory=dict)
     suspended: Mapping[str, int] = field(default_factory=dict)
+    kept: Exact = Exact(0)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from eva_master.model.ids import Family, JobId, Millis, OfferingId, RunId, number_of
+from eva_master.model.catalog import Offering
+from eva_master.model.ids import Family, JobId, Millis, RunId, number_of
 from eva_master.model.job import JobKind
 from eva_master.model.planning.snapshot import JobView, RunView, Snapshot
 from eva_master.packing.quotas import Use
@@ -15,8 +16,10 @@ from eva_master.packing.shared_limits.limit import (
     SharedLimits,
     Waiting,
     changes_in_ms,
+    gathers,
 )
 from eva_master.packing.shared_limits.seating import Seat, Seating, SharedRoom
+from eva_master.packing.valuation.reservation_price import hosts
 
 
 class SharedQueue:
@@ -46,6 +49,9 @@ class SharedQueue:
         self.ranks: dict[RunId, int] = {
             run.id: rank for rank, unit in enumerate(self.waiting) for run in unit.runs
         }
+        self._first: dict[JobId, int] = {}
+        for rank, unit in enumerate(self.waiting):
+            self._first.setdefault(unit.job.id, rank)
 
     def granted(self, partition: str) -> Iterator[Waiting]:
         """The units of a partition for which there is room, in order."""
@@ -94,18 +100,36 @@ class SharedQueue:
         """Who is next at a limit."""
         return next((unit for unit, _ in self.line(limit)), None)
 
-    def next(self, offering: OfferingId) -> Waiting | None:
-        """Who is next to have an instance, were one of an offering given back.
+    def elsewhere(self, offering: Offering, partition: str, owner: str | None) -> Iterator[Waiting]:
+        """Units of other partitions that wait for what the end of an instance leaves, in order.
 
-        Returns:
-            The first in the queue to which the offering's limit, or one of all offerings, leaves
-            too little; `None` if nothing waits for such a limit.
+        These are the units to which a limit that the instance counts against leaves too little, and
+        those that wait for an instance of its offering though no limit says so: the cloud has
+        refused one.
+
+        Args:
+            offering: Of the instance.
+            partition: The partition whose instance it is.
+            owner: The user whose tasks it gets else; `None` if that is not known.
         """
-        limits = set(self.room.limits_of(offering, None))
+        limits = set(self.room.limits_of(offering.id, owner))
         for unit, seat in zip(self.waiting, self.seats, strict=True):
-            if not limits.isdisjoint(seat.lacking):
-                return unit
-        return None
+            if unit.partition == partition or seat.complete:
+                continue
+            if unit.together and not gathers(self._now - unit.since_ms):
+                continue
+            sold = self.room.parts.sells(unit.partition, offering)
+            wanted = sold and hosts(offering, unit.runs[0].task.demand)
+            if not limits.isdisjoint(seat.lacking) or (wanted and not seat.lacking):
+                yield unit
+
+    def rank(self, unit: Waiting) -> int:
+        """How many units come before one that waits."""
+        return self.ranks[unit.runs[0].id]
+
+    def rank_of(self, job: JobId) -> int:
+        """How many units come before the first of a job; `LAST` if the job does not wait."""
+        return self._first.get(job, LAST)
 
     def digest(self, partition: str) -> object:
         """What is the same as long as a partition has the same turns; `None` if nothing waits."""

@@ -117,6 +117,10 @@ class _Market:
         for instance in snapshot.instances:
             if instance.id not in occupied:
                 self._empty.setdefault(instance.offering.id, []).append(instance.id)
+        self._usable = cheapest_first(
+            it for it in snapshot.catalog if it in self.offerings or self._empty.get(it.id)
+        )
+        """What can be bought, or is there and empty though no more of it can be had."""
         self.reserved: _Reserved = {}
         self._measured = cache.measured_rates(snapshot.standalone)
         self._expected = cache.type_speeds(snapshot)
@@ -179,13 +183,12 @@ class _Market:
         return rates(task, self._measured.get(workload, ()), self._expected.of(workload))
 
     def _open(self) -> list[Offering]:
-        return [
-            offering
-            for offering in self.offerings
-            if offering.limit is None
-            or self._used[offering.id] < offering.limit
-            or self._empty.get(offering.id)
-        ]
+        return [it for it in self._usable if self._empty.get(it.id) or self._buyable(it)]
+
+    def _buyable(self, offering: Offering) -> bool:
+        """Whether one more of an offering can be bought."""
+        within = offering.limit is None or self._used[offering.id] < offering.limit
+        return within and purchasable(offering, self._snapshot.now_ms)
 
     def _hold(self, group: list[RunView], stuck: RunView) -> list[PlanEntry]:
         why = why_unplaced(stuck.task.demand, self._snapshot.catalog, self._snapshot.now_ms)

@@ -407,10 +407,11 @@ def test_ends_that_were_asked_for_are_no_interruptions() -> None:
     it = machine()
     running(it, SPOT)
     it.handle([reported(Phase.EXITED, exit_code=0)], Millis(50_000))
+    it.handle([Tick()], Millis(70_000))  # A new one would be there by now, as the first was.
     assert it.state.instances[FIRST].state is InstanceState.TERMINATING
-    gone = InstanceGone(FIRST, Millis(10_000), Millis(60_000), "Client.UserInitiatedShutdown")
-    it.handle([gone], Millis(60_000))
-    assert it.state.market.lives.known == {"c.1": (0, 50_000)}
+    gone = InstanceGone(FIRST, Millis(10_000), Millis(80_000), "Client.UserInitiatedShutdown")
+    it.handle([gone], Millis(80_000))
+    assert it.state.market.lives.known == {"c.1": (0, 70_000)}
     assert it.state.instances[FIRST].reason == "empty"
     restored = State.restored(CATALOG, it.take_changes())
     assert restored.market == it.state.market

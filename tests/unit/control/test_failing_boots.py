@@ -320,6 +320,7 @@ def test_what_the_cloud_takes_back_or_nobody_wants_any_more_is_no_failure() -> N
         world.job(f"j{number}")
         world.play(number * MINUTE_MS + 30_000)
         world.inbox.post(CancelRequested(f"cancel-{number}", JobId(f"j{number}-{number + 1}")))
+        world.run(lambda: not world.state.active)
         world.play((number + 1) * MINUTE_MS)
     assert len(world.bought) == 6
     assert all(offering.available(world.timeline.now()) for offering in world.state.catalog)

@@ -8,7 +8,7 @@ from eva_master.adapters.rpc._proto import api_pb2 as pb
 from eva_master.adapters.rpc.server import reasons, views
 from eva_master.app.cli.views import shapes
 from eva_master.app.cli.views.explanation import hosting_shape
-from eva_master.app.cli.views.hosting_prices import costs
+from eva_master.app.cli.views.instance_words import costs
 from eva_master.control.planning.snapshot_builder import snapshot
 from eva_master.control.readside.publisher import Publisher
 from eva_master.control.settings import Settings

@@ -1838,6 +1838,9 @@ class Instance(google.protobuf.message.Message):
     CONFINEMENT_FIELD_NUMBER: builtins.int
     PARTITION_FIELD_NUMBER: builtins.int
     EXPECTED_MICRO_USD_PER_HOUR_FIELD_NUMBER: builtins.int
+    EMPTY_MS_FIELD_NUMBER: builtins.int
+    KEPT_FOR_FIELD_NUMBER: builtins.int
+    KEPT_UNTIL_MS_FIELD_NUMBER: builtins.int
     id: builtins.str
     type: builtins.str
     zone: builtins.str
@@ -1864,6 +1867,12 @@ class Instance(google.protobuf.message.Message):
     """Whose it is, if the cluster is divided."""
     expected_micro_usd_per_hour: builtins.int
     """Of a spot instance: its price with what interruptions are expected to cost, which plans go by."""
+    empty_ms: builtins.int
+    """While it is empty and stays: since when, for a task of which job that waits (empty while a plan
+    is under way that may want it), and when it goes at the latest. 0 if it is not.
+    """
+    kept_for: builtins.str
+    kept_until_ms: builtins.int
     @property
     def capacity(self) -> global___Resources: ...
     @property
@@ -1895,9 +1904,12 @@ class Instance(google.protobuf.message.Message):
         confinement: builtins.str = ...,
         partition: builtins.str = ...,
         expected_micro_usd_per_hour: builtins.int | None = ...,
+        empty_ms: builtins.int = ...,
+        kept_for: builtins.str = ...,
+        kept_until_ms: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_expected_micro_usd_per_hour", b"_expected_micro_usd_per_hour", "capacity", b"capacity", "expected_micro_usd_per_hour", b"expected_micro_usd_per_hour", "used", b"used"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_expected_micro_usd_per_hour", b"_expected_micro_usd_per_hour", "capacity", b"capacity", "confinement", b"confinement", "connected", b"connected", "drain_moves", b"drain_moves", "draining", b"draining", "expected_micro_usd_per_hour", b"expected_micro_usd_per_hour", "gone_ms", b"gone_ms", "id", b"id", "partition", b"partition", "pool", b"pool", "price_micro_usd_per_hour", b"price_micro_usd_per_hour", "purchase", b"purchase", "reason", b"reason", "requested_ms", b"requested_ms", "state", b"state", "tasks", b"tasks", "type", b"type", "up_ms", b"up_ms", "used", b"used", "zone", b"zone"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_expected_micro_usd_per_hour", b"_expected_micro_usd_per_hour", "capacity", b"capacity", "confinement", b"confinement", "connected", b"connected", "drain_moves", b"drain_moves", "draining", b"draining", "empty_ms", b"empty_ms", "expected_micro_usd_per_hour", b"expected_micro_usd_per_hour", "gone_ms", b"gone_ms", "id", b"id", "kept_for", b"kept_for", "kept_until_ms", b"kept_until_ms", "partition", b"partition", "pool", b"pool", "price_micro_usd_per_hour", b"price_micro_usd_per_hour", "purchase", b"purchase", "reason", b"reason", "requested_ms", b"requested_ms", "state", b"state", "tasks", b"tasks", "type", b"type", "up_ms", b"up_ms", "used", b"used", "zone", b"zone"]) -> None: ...
     def WhichOneof(self, oneof_group: typing.Literal["_expected_micro_usd_per_hour", b"_expected_micro_usd_per_hour"]) -> typing.Literal["expected_micro_usd_per_hour"] | None: ...
 
 global___Instance = Instance
@@ -1946,6 +1958,7 @@ class Bill(google.protobuf.message.Message):
     INSTANCES_FIELD_NUMBER: builtins.int
     JOBS_FIELD_NUMBER: builtins.int
     NOW_MS_FIELD_NUMBER: builtins.int
+    KEPT_MICRO_USD_FIELD_NUMBER: builtins.int
     NEXT_JOBS_PAGE_TOKEN_FIELD_NUMBER: builtins.int
     NEXT_INSTANCES_PAGE_TOKEN_FIELD_NUMBER: builtins.int
     POOLS_FIELD_NUMBER: builtins.int
@@ -1956,6 +1969,8 @@ class Bill(google.protobuf.message.Message):
     no_packing_micro_usd: builtins.int
     migrations: builtins.int
     now_ms: builtins.int
+    kept_micro_usd: builtins.int
+    """The part of what is idle that instances cost which had emptied, and stayed for tasks that waited."""
     next_jobs_page_token: builtins.str
     """Empty on the last page."""
     next_instances_page_token: builtins.str
@@ -1983,13 +1998,14 @@ class Bill(google.protobuf.message.Message):
         instances: collections.abc.Iterable[global___InstanceCost] | None = ...,
         jobs: collections.abc.Iterable[global___JobCost] | None = ...,
         now_ms: builtins.int = ...,
+        kept_micro_usd: builtins.int = ...,
         next_jobs_page_token: builtins.str = ...,
         next_instances_page_token: builtins.str = ...,
         pools: collections.abc.Iterable[global___PoolCost] | None = ...,
         by: builtins.str = ...,
         shares: collections.abc.Iterable[global___CostShare] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["by", b"by", "cost_micro_usd", b"cost_micro_usd", "idle_micro_usd", b"idle_micro_usd", "instances", b"instances", "jobs", b"jobs", "migrations", b"migrations", "next_instances_page_token", b"next_instances_page_token", "next_jobs_page_token", b"next_jobs_page_token", "no_packing_micro_usd", b"no_packing_micro_usd", "now_ms", b"now_ms", "pools", b"pools", "shares", b"shares"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["by", b"by", "cost_micro_usd", b"cost_micro_usd", "idle_micro_usd", b"idle_micro_usd", "instances", b"instances", "jobs", b"jobs", "kept_micro_usd", b"kept_micro_usd", "migrations", b"migrations", "next_instances_page_token", b"next_instances_page_token", "next_jobs_page_token", b"next_jobs_page_token", "no_packing_micro_usd", b"no_packing_micro_usd", "now_ms", b"now_ms", "pools", b"pools", "shares", b"shares"]) -> None: ...
 
 global___Bill = Bill
 

@@ -358,7 +358,7 @@ def no_packing_price_per_hour(model: ReadModel) -> int:
 
 def instance(model: ReadModel, record: Instance) -> pb.Instance:
     """An instance with its tasks."""
-    known = record.id in model.live
+    known, kept = record.id in model.live, model.kept.get(record.id)
     offering, reason, drain = record.offering, record.reason, record.drain
     if record.stands:
         reason = model.pool_reasons.get(full_name(record.partition, record.pool), reason)
@@ -387,6 +387,9 @@ def instance(model: ReadModel, record: Instance) -> pb.Instance:
         expected_micro_usd_per_hour=model.expected_price(offering)
         if known and offering.purchase is Purchase.SPOT
         else None,
+        empty_ms=0 if kept is None else kept.since_ms,
+        kept_for="" if kept is None else kept.job or "",
+        kept_until_ms=0 if kept is None else kept.until_ms,
     )
 
 
@@ -402,6 +405,7 @@ def bill(model: ReadModel, now: Millis) -> pb.Bill:
         cost_micro_usd=micro_usd(sums.charged),
         idle_micro_usd=micro_usd(sums.idle),
         no_packing_micro_usd=micro_usd(sums.alone),
+        kept_micro_usd=micro_usd(sums.kept),
         migrations=model.totals.migrations,
         now_ms=now,
         pools=[

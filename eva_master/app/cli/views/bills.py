@@ -112,6 +112,14 @@ def _idle_in_pools(message: Bill) -> int:
     return sum(one.idle_micro_usd for one in message.pools)
 
 
+def _kept(message: Bill) -> str:
+    """The idle time of instances that had emptied and stayed."""
+    if not message.kept_micro_usd:
+        return ""
+    kept = money(message.kept_micro_usd)
+    return f"\nof what is idle {kept} is for instances that were kept for tasks that waited"
+
+
 def totals(message: Bill) -> Text:
     """The bill in two sentences."""
     cost, alone = message.cost_micro_usd, message.no_packing_micro_usd
@@ -123,4 +131,5 @@ def totals(message: Bill) -> Text:
         f"without packing {money(alone)}; ",
         (f"{verb} {money(abs(alone - cost))} ({share(abs(alone - cost), alone)})", "bold green"),
         f"; {count(message.migrations, 'migration')}",
+        _kept(message),
     )

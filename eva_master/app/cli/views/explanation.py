@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Group, RenderableType
 
-from eva_master.app.cli.views import hosting_prices, lending, shapes
+from eva_master.app.cli.views import instance_words, lending, shapes
 from eva_master.app.cli.views.grid import Grid
 from eva_master.app.cli.views.tables import number, run_time
 from eva_master.app.cli.views.words import (
@@ -124,7 +124,7 @@ def hostings(messages: Iterable[Hosting], *, ended: bool = False) -> Iterator[Re
         )
         if gain < 0:
             verdict = f"{_hourly(-gain)} more than its tasks are worth"
-        yield f"{name}: worth {_hourly(value)}, costs {hosting_prices.costs(one)}; {verdict}"
+        yield f"{name}: worth {_hourly(value)}, costs {instance_words.costs(one)}; {verdict}"
         yield _occupants(one.occupants)
         for occupant in one.occupants:
             if occupant.profiled:
@@ -536,7 +536,7 @@ def hosting_shape(message: Hosting) -> dict[str, Any]:
         "instance": message.instance or None,
         "type": message.type,
         **shapes.hourly("price", message.price_micro_usd_per_hour),
-        **shapes.hourly("billed_price", hosting_prices.billed(message)),
+        **shapes.hourly("billed_price", instance_words.billed(message)),
         **shapes.hourly("value", message.value_micro_usd_per_hour),
         "tasks": [
             {

@@ -259,6 +259,9 @@ def instance(message: Instance) -> Shape:
         "draining": message.draining or None,
         "drain_moves": message.drain_moves,
         "confinement": message.confinement or None,
+        "empty_ms": message.empty_ms or None,
+        "kept_for": message.kept_for or None,
+        "kept_until_ms": message.kept_until_ms or None,
     }
 
 
@@ -305,6 +308,7 @@ def bill_sums(message: Bill) -> Shape:
         "now_ms": message.now_ms,
         **money("cost", message.cost_micro_usd),
         **money("idle", message.idle_micro_usd),
+        **money("kept", message.kept_micro_usd),
         **money("no_packing", message.no_packing_micro_usd),
         **money("saved", message.no_packing_micro_usd - message.cost_micro_usd),
         "migrations": message.migrations,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from eva_master.app.cli.views import hosting_prices, isolation, job_tasks, lending, shared_limits
+from eva_master.app.cli.views import instance_words, isolation, job_tasks, lending, shared_limits
 from eva_master.app.cli.views.grid import Grid, facts
 from eva_master.app.cli.views.words import ago, count, money, plain, price, share
 from eva_master.model import states
@@ -455,13 +455,13 @@ def nodes(
             state(one.state),
             *([plain(one.pool) or "-"] if pooled else []),
             price(one.price_micro_usd_per_hour),
-            *([hosting_prices.expected(one)] if spot else []),
+            *([instance_words.expected(one)] if spot else []),
             uptime(one, message.now_ms),
             f"{used.milli_cpus / 1000:g}/{room.milli_cpus / 1000:g}",
             f"{used.gpus}/{room.gpus}",
             f"{used.memory_mib / 1024:.3g}/{room.memory_mib / 1024:.3g} GiB",
             ", ".join(one.tasks) or "-",
-            _instance_note(one),
+            instance_words.note(one, message.now_ms),
         )
     for node in away:
         table.add_row(*_away(node, parts=parts, pooled=pooled, spot=spot))
@@ -499,15 +499,6 @@ def uptime(instance: Instance, now: int) -> str:
     return span((instance.gone_ms or now) - instance.up_ms) if instance.up_ms else "-"
 
 
-def _instance_note(instance: Instance) -> str:
-    if instance.state == "ready" and not instance.connected:
-        return "its worker is away"
-    if instance.draining and instance.state in ("launching", "up", "ready"):
-        moves = "; its tasks move elsewhere" if instance.drain_moves else ""
-        return f"draining: {plain(instance.draining)}{moves}"
-    return plain(instance.reason)
-
-
 def plan(message: PlanResponse) -> RenderableType:
     """The preview of a job's plan as text."""
     table = Grid("TASK", "WHERE", "BESIDE", "NOTE", notes=("BESIDE", "NOTE"))
@@ -530,7 +521,7 @@ def plan(message: PlanResponse) -> RenderableType:
         table,
         Text(),
         *preempted,
-        *hosting_prices.standing(message.standing),
+        *instance_words.standing(message.standing),
         *([f"run time: {estimated(known)}"] if told else []),
         *([lending.worth(message.worth)] if message.HasField("worth") else []),
         f"the cluster would go from {price(message.price_before_micro_usd_per_hour)} to "

@@ -1,4 +1,4 @@
-"""Prices of instances: of a spot instance the one that is billed, and that with interruptions."""
+"""Words about instances: their prices, on spot with interruptions, and why they stay or go."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from eva_master.app.cli.views.words import count, price
+from eva_master.app.cli.views.words import count, plain, price
+from eva_master.model.arithmetic.durations import span
 
 if TYPE_CHECKING:
     from eva_master.adapters.rpc.messages import Hosting, Instance
@@ -43,3 +44,22 @@ def standing(types: Sequence[str]) -> list[str]:
         f"{count(number, 'new instance')} of {name} would be bought for a pool, and stay"
         for name, number in Counter(types).items()
     ]
+
+
+def note(instance: Instance, now_ms: int) -> str:
+    """The note of an instance.
+
+    Args:
+        instance: Which.
+        now_ms: The master's time.
+    """
+    there = instance.state in ("launching", "up", "ready")
+    if instance.state == "ready" and not instance.connected:
+        return "its worker is away"
+    if instance.draining and there:
+        moves = "; its tasks move elsewhere" if instance.drain_moves else ""
+        return f"draining: {plain(instance.draining)}{moves}"
+    if instance.kept_until_ms and there:
+        whom = f"for {plain(instance.kept_for)}" if instance.kept_for else "until the next plan"
+        return f"empty, kept {whom}, for {span(instance.kept_until_ms - now_ms)} more at most"
+    return plain(instance.reason)

@@ -1,0 +1,101 @@
+"""Which task waits that fits an empty instance."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from eva_master.control.context import Context
+from eva_master.control.planning import tenants
+from eva_master.control.state.derived.unplaced import Need, needed
+from eva_master.model.catalog import Offering, base_family
+from eva_master.model.ids import Family, InstanceId, JobId
+from eva_master.model.records import Instance
+from eva_master.model.states import InstanceState
+
+
+def waiting_job(context: Context, instance: Instance, *, planned: bool) -> JobId | None:
+    """The most urgent job of which a task waits that fits an empty instance, `None` if none does.
+
+    A task waits that may start now: its job is not between two tries, its tenant's quota has room.
+
+    Args:
+        context: The present one.
+        instance: Which.
+        planned: Whether a plan left the instance empty. Then tasks that stand in lines wait for
+            other room.
+    """
+    state, partitions = context.state, context.settings.partitions
+    home = partitions.home(instance.partition)
+    queued = state.membership.queued if planned else {}
+    best: tuple[int, JobId] | None = None
+    for need, jobs in state.unplaced.by_need():
+        if best is not None and need.priority <= best[0]:
+            continue
+        if partitions.home(need.partition) is not home or not _fits(need, instance.offering):
+            continue
+        ready = (job for job in jobs if _is_ready(context, job) and job not in queued)
+        if (job := next(ready, None)) is not None and _within_quota(context, need, instance):
+            best = need.priority, job
+    return None if best is None else best[1]
+
+
+def next_elsewhere(context: Context, instance: Instance, job: JobId | None) -> bool:
+    """Whether another partition comes first for what the end of an instance leaves of a limit.
+
+    Args:
+        context: The present one.
+        instance: Which.
+        job: A job of its partition for which it would stay; `None` if that is not known.
+    """
+    queue, state = context.shared_limits.queue, context.state
+    if queue is None:
+        return False
+    home = context.settings.partitions.home(instance.partition).name
+    owner = None if job is None else state.jobs[job].spec.owner
+    units = queue.elsewhere(instance.offering, home, owner)
+    first = next((it for it in units if it.job.id in state.unplaced), None)
+    if first is None:
+        return False
+    return job is None or queue.rank(first) < queue.rank_of(job)
+
+
+def headed(context: Context, instance: Instance) -> Iterator[InstanceId]:
+    """Instances of the same offering that still boot and have tasks on their way to them.
+
+    An instance that is ready can take the tasks of any of them.
+    """
+    if instance.state is not InstanceState.READY:
+        return
+    state, partitions = context.state, context.settings.partitions
+    home = partitions.home(instance.partition)
+    for name in context.emptied.booting:
+        other = state.instances[name]
+        alike = other.offering.id == instance.offering.id and not other.pool and other.takes_tasks
+        if alike and partitions.home(other.partition) is home and state.coming(name):
+            yield name
+
+
+def _fits(need: Need, offering: Offering) -> bool:
+    return any(needed(demand, offering.type) is not None for demand in need.demands)
+
+
+def _is_ready(context: Context, job: JobId) -> bool:
+    return context.state.jobs[job].not_before_ms <= context.now
+
+
+def _within_quota(context: Context, need: Need, instance: Instance) -> bool:
+    tenancy = context.settings.tenancy
+    home = context.settings.partitions.home(instance.partition)
+    if need.tenant not in tenancy.quotas or home.name in tenancy.lending:
+        return True
+    shares = context.emptied.shares
+    if (share := shares.get(need.tenant)) is None:
+        share = shares[need.tenant] = tenants.share(context.state, tenancy, need.tenant)
+    return any(map(share.allows, _gpus(need, instance.offering)))
+
+
+def _gpus(need: Need, offering: Offering) -> Iterable[dict[Family, int]]:
+    family = base_family(offering.type.family)
+    for demand in need.demands:
+        if (there := needed(demand, offering.type)) is not None:
+            yield {family: there.gpus} if there.gpus else {}

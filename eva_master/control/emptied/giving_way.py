@@ -1,0 +1,104 @@
+"""Empty instances make way for what limits else keep from being launched."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, replace
+
+from eva_master.control.limits import Unit, held_back, units
+from eva_master.model.ids import InstanceId, RunId
+from eva_master.model.planning.plan import Assign, Plan
+from eva_master.model.planning.snapshot import InstanceView, Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class Yielding:
+    """Empty instances that hold what a plan needs for a new one.
+
+    Attributes:
+        instances: Which go; the plan uses none of them.
+        priority: The priority of the job that comes first.
+    """
+
+    instances: frozenset[InstanceId] = frozenset()
+    priority: int = 0
+
+
+NONE = Yielding()
+
+
+def give_way(
+    before: Plan,
+    after: Plan,
+    present: Snapshot,
+    vacant: Callable[[InstanceId], bool],
+    allows: Callable[[Unit, Collection[InstanceView]], bool],
+) -> tuple[Plan, Yielding]:
+    """The plan without less urgent tasks on empty instances whose end allows what limits cut.
+
+    Args:
+        before: The plan before limits cut it.
+        after: What is left of it.
+        present: The partition as it is.
+        vacant: Whether a live instance holds nothing, and is kept for nobody.
+        allows: Whether limits allow what is placed together once some instances are gone.
+
+    Returns:
+        That plan, and what goes: the fewest for the most urgent that was cut.
+    """
+    if before is after:
+        return after, NONE
+    kept = {entry.run for entry in after.entries if isinstance(entry, Assign)}
+    for unit in units(before, present):
+        if any(entry.run not in kept for entry in unit.entries):
+            return _for_unit(unit, after, present, vacant, allows)
+    return after, NONE
+
+
+def _for_unit(
+    unit: Unit,
+    after: Plan,
+    present: Snapshot,
+    vacant: Callable[[InstanceId], bool],
+    allows: Callable[[Unit, Collection[InstanceView]], bool],
+) -> tuple[Plan, Yielding]:
+    priority = unit.job.priority
+    going: list[InstanceView] = []
+    for view in _candidates(unit, after, present, vacant):
+        going.append(view)
+        if allows(unit, going):
+            break
+    else:
+        return after, NONE
+    names = frozenset(view.id for view in going)
+    why = f"makes way for {unit.job.id}, which is more urgent"
+    held: dict[RunId, str] = {}
+    for other in units(after, present):
+        if there := next((it.on for it in other.entries if it.on in names), None):
+            held.update((entry.run, f"{there} {why}") for entry in other.entries)
+    runs = {view.id: view for view in present.runs}
+    entries = tuple(held_back(after.entries, held, runs)) if held else after.entries
+    launched = {entry.on for entry in entries if isinstance(entry, Assign)}
+    launched.update(member for pool in after.pools for member in pool.members)
+    launches = tuple(it for it in after.launches if it.key in launched)
+    return replace(after, entries=entries, launches=launches), Yielding(names, priority)
+
+
+def _candidates(
+    unit: Unit, after: Plan, present: Snapshot, vacant: Callable[[InstanceId], bool]
+) -> Iterator[InstanceView]:
+    """Empty instances that may go for a unit: unused ones, then those for the least urgent."""
+    urgency: dict[object, int] = {}
+    for other in units(after, present):
+        for entry in other.entries:
+            urgency[entry.on] = max(urgency.get(entry.on, 0), other.job.priority)
+    mine = {entry.on for entry in unit.entries}
+    pooled = {member for pool in after.pools for member in pool.members}
+    found = [
+        view
+        for view in present.instances
+        if not (view.residents or view.pool or view.id in mine or view.id in pooled)
+        and urgency.get(view.id, unit.job.priority - 1) < unit.job.priority
+        and vacant(view.id)
+    ]
+    yield from sorted(found, key=lambda view: (urgency.get(view.id, -1), view.id))

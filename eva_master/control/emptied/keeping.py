@@ -1,0 +1,147 @@
+"""Whether an instance that has emptied stays, for which task and until when.
+
+An instance goes at once if no waiting task fits it and no plan is under way. Otherwise it stays
+until a plan is adopted that saw it empty. What such a plan leaves empty stays only while a task
+waits that fits it, and for no longer than a new instance of its type takes to be there: then a new
+one would serve as well. It stays beyond that only if no new one can be had.
+"""
+
+from __future__ import annotations
+
+from eva_master.control.alarms import Alarm
+from eva_master.control.context import Context
+from eva_master.control.emptied.fitting import headed, next_elsewhere, waiting_job
+from eva_master.control.emptied.giving_way import Yielding
+from eva_master.control.measure import ledger
+from eva_master.control.planning import tenants
+from eva_master.control.planning.allowance import allowance
+from eva_master.control.state.derived.emptied import Emptied
+from eva_master.learning.delays import Delay
+from eva_master.model.catalog import Offering
+from eva_master.model.fleet.keeping import Kept
+from eva_master.model.ids import InstanceId, JobId, Millis
+from eva_master.model.records import Instance
+
+
+def stays(context: Context, instance: Instance) -> bool:
+    """Whether an instance without a task stays for now; it is looked at again when that is over.
+
+    Args:
+        context: The present one.
+        instance: Which; it holds no task, and none is on its way to it.
+    """
+    if context.closing_down or not instance.takes_tasks or instance.leaving_ms is not None:
+        return False
+    home = context.settings.partitions.home(instance.partition)
+    new = instance.id not in context.emptied
+    known = context.emptied.note(instance.id, home.name, context.now)
+    known.kept = _kept(context, instance, known)
+    if known.kept is None:
+        return False
+    context.plan_wanted = context.plan_wanted or new
+    context.alarms.at(known.kept.until_ms, Alarm.instance(instance.id))
+    return True
+
+
+def end(context: Context, instance: InstanceId) -> None:
+    """An instance is empty no more, or goes."""
+    known = context.emptied.forget(instance)
+    if known is not None:
+        context.state.count_kept(ledger.kept(context.state, instance, known.since_ms, context.now))
+
+
+def adopted(context: Context, partition: str, number: int, yielding: Yielding) -> None:
+    """Note that a plan was adopted, and look at what it leaves empty.
+
+    Args:
+        context: The present one.
+        partition: Whose plan it was.
+        number: Its number.
+        yielding: What makes way for what limits kept the plan from launching, unless it is kept
+            for a more urgent job.
+    """
+    context.emptied.planning.discard(partition)
+    for name, known in context.emptied.of(partition):
+        if known.asked is not None and known.asked <= number and known.adopted_ms is None:
+            known.adopted_ms = context.now
+        if name in yielding.instances:
+            known.yields = yielding.priority >= _priority(context, known)
+        context.touch_instance(name)
+
+
+def failed(context: Context, partition: str) -> None:
+    """Note that a plan could not be made."""
+    context.emptied.planning.discard(partition)
+    for name, _ in context.emptied.of(partition):
+        context.touch_instance(name)
+
+
+def look(context: Context) -> bool:
+    """Have those looked at again that are kept for a job that waits no more; whether there are."""
+    stale = context.emptied.stale(context.state.unplaced)
+    for name in stale:
+        context.touch_instance(name)
+    return bool(stale)
+
+
+def _priority(context: Context, known: Emptied) -> int:
+    """The priority of the job for which an instance is kept."""
+    if known.kept is None or known.kept.job is None:
+        return 0
+    return context.state.jobs[known.kept.job].spec.priority
+
+
+def _kept(context: Context, instance: Instance, known: Emptied) -> Kept | None:
+    partitions = context.settings.partitions
+    home = partitions.home(instance.partition)
+    grid_ms = home.round_grid_ms if partitions.divided else context.settings.round_grid_ms
+    planned = known.adopted_ms is not None
+    if known.yields or (planned and grid_ms):
+        return None
+    since = known.since_ms if known.adopted_ms is None else known.adopted_ms
+    until = Millis(since + grid_ms + boot_ms(context, instance.offering))
+    job = waiting_job(context, instance, planned=planned)
+    if next_elsewhere(context, instance, job):
+        return None
+    if context.now < until and not grid_ms:
+        if job is not None:
+            return Kept(job, until, known.since_ms)
+        if planned:
+            return None
+        if (booting := next(headed(context, instance), None)) is not None:
+            comer = context.state.coming(booting)[0].job
+            return Kept(comer, until, known.since_ms, headed=True)
+        under_way = home.name in context.emptied.planning
+        return Kept(None, until, known.since_ms) if under_way else None
+    if job is None or not _is_scarce(context, instance, job):
+        return None
+    again = until if context.now < until else context.now + boot_ms(context, instance.offering)
+    return Kept(job, Millis(again), known.since_ms)
+
+
+def boot_ms(context: Context, offering: Offering) -> int:
+    """How long a new instance of an offering takes from its order until it is ready."""
+    kind, lookup = offering.type, context.state.learned.delays.lookup
+    acquired = lookup(Delay.ACQUISITION, kind.name, hint=None, default=kind.acquisition_ms)
+    return acquired + lookup(Delay.SETUP, kind.name, hint=None, default=kind.setup_ms)
+
+
+def _is_scarce(context: Context, instance: Instance, job: JobId) -> bool:
+    """Whether no instance like this one could be had for a job once it is gone."""
+    state, now, settings = context.state, context.now, context.settings
+    sold = next((it for it in state.catalog if it.id == instance.offering.id), None)
+    if sold is None or not sold.available(now):
+        return True
+    there = sum(state.instances[it].offering.id == sold.id for it in state.live)
+    if sold.limit is not None and there - 1 >= sold.limit:
+        return True
+    if len(state.live) - 1 >= settings.limits.instances:
+        return True
+    tenant = state.jobs[job].spec.tenant
+    budget = settings.tenancy.budgets.get(tenant)
+    if budget is not None and tenants.spent_this_month(state, tenant, now) >= budget:
+        return True
+    home = settings.partitions.home(instance.partition)
+    allowed = allowance(state, state.partition_tally.totals(), home, now)
+    price = sold.price - instance.offering.price
+    return settings.partitions.divided and bool(allowed.refusal(0, price))

@@ -1,0 +1,95 @@
+"""Empty instances that a plan leaves, in place of new ones that it would launch.
+
+A plan may have been made before an instance emptied. What it launches of the same offering is then
+there already.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+
+from eva_master.control.limits import units
+from eva_master.model.ids import InstanceId, OfferingId
+from eva_master.model.planning.plan import Assign, Duplicate, Plan, PlanEntry, pooled
+from eva_master.model.planning.snapshot import Snapshot
+from eva_master.model.planning.standing import Pool
+
+Reused = Mapping[int, InstanceId]
+"""Live instances by the keys of the launches that they take the place of."""
+
+
+def used(
+    plan: Plan, present: Snapshot, vacant: Callable[[InstanceId], bool]
+) -> tuple[Plan, Reused]:
+    """The plan with empty instances that it leaves in place of launches of the same offering.
+
+    The most urgent of those that are placed on new instances get them.
+
+    Args:
+        plan: The policy's.
+        present: The partition as it is.
+        vacant: Whether a live instance is free for whoever comes.
+
+    Returns:
+        That plan, and what became of which launch.
+    """
+    if not plan.launches:
+        return plan, {}
+    spare = _spare(plan, present, vacant)
+    if not spare:
+        return plan, {}
+    offerings = {launch.key: launch.offering.id for launch in plan.launches}
+    reused: dict[int, InstanceId] = {}
+    for key in _by_urgency(plan, present):
+        if key not in reused and (left := spare.get(offerings[key])):
+            reused[key] = left.pop(0)
+    return _with_places(plan, reused), reused
+
+
+def _spare(
+    plan: Plan, present: Snapshot, vacant: Callable[[InstanceId], bool]
+) -> dict[OfferingId, list[InstanceId]]:
+    """Empty instances that a plan does not use, by offering; those that are ready come first."""
+    taken: set[object] = {
+        entry.on for entry in plan.entries if isinstance(entry, Assign | Duplicate)
+    }
+    taken.update(fork.on for fork in plan.forks)
+    taken.update(member for pool in plan.pools for member in pool.members)
+    wanted = {launch.offering.id for launch in plan.launches}
+    spare: defaultdict[OfferingId, list[tuple[bool, InstanceId]]] = defaultdict(list)
+    for view in present.instances:
+        if view.offering.id not in wanted or view.residents or view.pool:
+            continue
+        if view.id not in taken and vacant(view.id):
+            spare[view.offering.id].append((not view.ready, view.id))
+    return {offering: [name for _, name in sorted(there)] for offering, there in spare.items()}
+
+
+def _by_urgency(plan: Plan, present: Snapshot) -> Iterator[int]:
+    """Keys of the launches of a plan, some more than once; those of pools come last."""
+    for unit in units(plan, present):
+        yield from (entry.on for entry in unit.entries if isinstance(entry.on, int))
+    yield from pooled(plan)
+
+
+def _with_places(plan: Plan, reused: Reused) -> Plan:
+    if not reused:
+        return plan
+
+    def entry_of(entry: PlanEntry) -> PlanEntry:
+        if isinstance(entry, Assign | Duplicate) and isinstance(entry.on, int):
+            return replace(entry, on=reused.get(entry.on, entry.on))
+        return entry
+
+    def pool_of(pool: Pool) -> Pool:
+        members = (reused.get(it, it) if isinstance(it, int) else it for it in pool.members)
+        return replace(pool, members=tuple(members))
+
+    return replace(
+        plan,
+        launches=tuple(launch for launch in plan.launches if launch.key not in reused),
+        entries=tuple(map(entry_of, plan.entries)),
+        pools=tuple(map(pool_of, plan.pools)),
+    )

@@ -1,0 +1,102 @@
+"""Memory of the instances that have emptied; a restart of the master forgets it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from eva_master.model.fleet.keeping import Kept
+from eva_master.model.ids import InstanceId, JobId, Millis
+from eva_master.model.records import Instance
+from eva_master.model.states import InstanceState
+from eva_master.packing.quotas import Share
+
+
+@dataclass(slots=True)
+class Emptied:
+    """An instance without a task.
+
+    Attributes:
+        partition: Name of the partition whose plans may use it.
+        since_ms: Since when it has been empty.
+        asked: Number of the first plan whose snapshot showed it empty.
+        adopted_ms: When such a plan was adopted, and did not use it.
+        yields: Whether it holds what a plan needs for others.
+        kept: Why it stays.
+    """
+
+    partition: str
+    since_ms: Millis
+    asked: int | None = None
+    adopted_ms: Millis | None = None
+    yields: bool = False
+    kept: Kept | None = None
+
+
+class EmptiedMemory:
+    """The instances that have emptied and stay for now.
+
+    Args:
+        live: The instances that are there when the master starts.
+
+    Attributes:
+        planning: Partitions whose plan is under way.
+        booting: Instances whose workers have not registered yet.
+        shares: Shares of tenants in their quotas that were looked up in this turn.
+    """
+
+    def __init__(self, live: Iterable[Instance] = ()) -> None:
+        self.planning: set[str] = set()
+        self.booting: dict[InstanceId, None] = {}
+        for instance in live:
+            self.follow(instance)
+        self._known: dict[InstanceId, Emptied] = {}
+        self.shares: dict[str, Share] = {}
+
+    def begin(self) -> None:
+        """Forget what held for the last turn alone."""
+        self.shares.clear()
+
+    def __contains__(self, instance: object) -> bool:
+        return instance in self._known
+
+    def follow(self, instance: Instance) -> None:
+        """Follow whether an instance boots."""
+        if instance.state in (InstanceState.LAUNCHING, InstanceState.UP):
+            self.booting[instance.id] = None
+        else:
+            self.booting.pop(instance.id, None)
+
+    def note(self, instance: InstanceId, partition: str, now: Millis) -> Emptied:
+        """Memory of an instance that is empty, from now on if it was not before."""
+        known = self._known.get(instance)
+        if known is None or known.partition != partition:
+            known = self._known[instance] = Emptied(partition, now)
+        return known
+
+    def forget(self, instance: InstanceId) -> Emptied | None:
+        """Forget an instance that holds tasks again, or goes."""
+        return self._known.pop(instance, None)
+
+    def of(self, partition: str) -> Iterator[tuple[InstanceId, Emptied]]:
+        """Those that plans of a partition may use, in the order in which they emptied."""
+        return ((name, it) for name, it in self._known.items() if it.partition == partition)
+
+    def asked(self, partition: str, number: int) -> None:
+        """Note that a plan is under way whose snapshot shows what is empty now."""
+        self.planning.add(partition)
+        for _, known in self.of(partition):
+            known.asked = number if known.asked is None else known.asked
+
+    def stale(self, waiting: Mapping[JobId, None]) -> list[InstanceId]:
+        """Those that are kept for a job that waits no more."""
+        return [
+            name
+            for name, it in self._known.items()
+            if (kept := it.kept) is not None
+            and not (kept.job is None or kept.headed or kept.job in waiting)
+        ]
+
+    def kept(self) -> dict[InstanceId, Kept]:
+        """Why each stays that stays."""
+        return {name: it.kept for name, it in self._known.items() if it.kept is not None}

@@ -1,0 +1,96 @@
+"""The jobs of which a task waits for a place, found by what their tasks need."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from eva_master.model.catalog import InstanceType, is_spot
+from eva_master.model.ids import Family, JobId
+from eva_master.model.job import TaskSpec
+from eva_master.model.records import Job
+from eva_master.model.resources import Resources
+from eva_master.model.states import Buys
+
+Demand = tuple[tuple[Family, Resources], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """What decides where, and how soon, tasks of a job can run.
+
+    Attributes:
+        partition: Its partition.
+        tenant: Its tenant, which may have a quota.
+        priority: Its priority.
+        demands: What its tasks need, each demand once, of what may be bought for the job.
+    """
+
+    partition: str
+    tenant: str
+    priority: int
+    demands: tuple[Demand, ...]
+
+
+def needed(demand: Demand, kind: InstanceType) -> Resources | None:
+    """What a task needs of an empty instance of a type; `None` if that has not as much."""
+    need = next((need for family, need in demand if family == kind.family), None)
+    return need if need is not None and need.fits(kind.capacity) else None
+
+
+class Unplaced(dict[JobId, None]):
+    """Jobs of which a task waits for a place, in the order in which they began to.
+
+    They are grouped by their needs, so that what fits an instance is found by looking at each need
+    once, however many jobs wait.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._jobs: dict[Need, dict[JobId, None]] = {}
+        self._needs: dict[JobId, tuple[str, Buys, Need]] = {}
+
+    def follow(
+        self, job: Job, kinds: Callable[[JobId], Sequence[TaskSpec]], *, waits: bool
+    ) -> None:
+        """Follow whether a plan should give a task of a job a place.
+
+        Args:
+            job: Which.
+            kinds: Tasks of a job that differ.
+            waits: Whether one should.
+        """
+        before = self._needs.get(job.id)
+        if not waits:
+            if before is not None:
+                self._drop(job.id, before[2])
+                del self[job.id], self._needs[job.id]
+            return
+        if before is not None and before[0] == job.partition and before[1] is job.buys:
+            return
+        if before is not None:
+            self._drop(job.id, before[2])
+        need = _need(job, kinds(job.id))
+        self[job.id] = None
+        self._needs[job.id] = job.partition, job.buys, need
+        self._jobs.setdefault(need, {})[job.id] = None
+
+    def by_need(self) -> Iterator[tuple[Need, dict[JobId, None]]]:
+        """Each need with the jobs that have it, in the order in which they began to wait."""
+        yield from self._jobs.items()
+
+    def _drop(self, job: JobId, need: Need) -> None:
+        alike = self._jobs[need]
+        del alike[job]
+        if not alike:
+            del self._jobs[need]
+
+
+def _need(job: Job, kinds: Sequence[TaskSpec]) -> Need:
+    demands = dict.fromkeys(task.demand for task in kinds)
+    if job.buys not in (Buys.ANY, Buys.APART):
+        spot = job.buys is Buys.SPOT
+        demands = dict.fromkeys(
+            tuple(entry for entry in demand if is_spot(entry[0]) is spot) for demand in demands
+        )
+    return Need(job.partition, job.spec.tenant, job.spec.priority, tuple(demands))
