@@ -13,8 +13,13 @@ from eva_master.model.resources import NOTHING
 from eva_master.testing.snapshots import carried_out
 
 
-def check(snapshot: Snapshot, plan: Plan) -> None:
+def check(snapshot: Snapshot, plan: Plan, *, explained: bool = True) -> None:
     """Check that a plan is one that a correct policy may make.
+
+    Args:
+        snapshot: The cluster.
+        plan: For it.
+        explained: Whether every place is to have a reason.
 
     Raises:
         AssertionError: It is not; the message says which rule it breaks.
@@ -32,7 +37,8 @@ def check(snapshot: Snapshot, plan: Plan) -> None:
                 assert runs[run].instance is None
                 assert reason
             case Suspend(run=run, reason=reason):
-                assert runs[run].instance in live
+                mates = (it for it in snapshot.runs if it.job == runs[run].job)
+                assert any(it.instance in live for it in mates)
                 assert reason
     waiting = {run.id for run in snapshot.runs if not run.pinned and run.instance is None}
     in_line = {job for line in plan.lines for job in line.jobs}
@@ -43,7 +49,8 @@ def check(snapshot: Snapshot, plan: Plan) -> None:
     _check_room(carried_out(snapshot, plan), snapshot)
     _check_gangs(snapshot, plan)
     assert not reconcile(snapshot, plan).dropped, "all of it can be carried out"
-    _check_reasons(snapshot, plan)
+    if explained:
+        _check_reasons(snapshot, plan)
 
 
 def _check_launches(snapshot: Snapshot, plan: Plan) -> None:

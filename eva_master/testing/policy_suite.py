@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 import random
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar
@@ -14,11 +15,15 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
+from eva_master.control.rounds.claimed_room import kept_off
 from eva_master.model.ids import InstanceId, Millis, RunId
 from eva_master.model.planning.plan import Assign, Hold, Plan, PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
+from eva_master.packing.claims.asking import ask
+from eva_master.packing.claims.making import Rules, with_claims
 from eva_master.packing.elastic.fixed import built
 from eva_master.ports import Policy, PolicyKind
+from eva_master.testing.claim_checks import check_claims
 from eva_master.testing.clusters import clusters
 from eva_master.testing.found import FOUND
 from eva_master.testing.plan_checks import check, quiet
@@ -105,6 +110,24 @@ def at_rest(
             return snapshot, memory
         snapshot = later(carried_out(snapshot, plan), event=event)
     raise AssertionError(f"after {FEW} rounds there is still this to do: {plan}")
+
+
+def limited(snapshot: Snapshot) -> Snapshot:
+    """A cluster whose every offering is limited, to one more than there are at most."""
+    used = Counter(view.offering.id for view in snapshot.instances)
+    catalog = (
+        replace(it, limit=used[it.id] + number % 2 if it.limit is None else it.limit)
+        for number, it in enumerate(snapshot.catalog)
+    )
+    return replace(snapshot, catalog=tuple(catalog))
+
+
+def planned(
+    policy: Policy, snapshot: Snapshot, memory: PolicyMemory | None
+) -> tuple[Plan, PolicyMemory | None]:
+    """The plan for a snapshot with claims, and what is left of it by the stage that checks them."""
+    plan, memory = ask(policy, snapshot, memory)
+    return kept_off(plan, snapshot, snapshot.claims), memory
 
 
 def journalled(memory: PolicyMemory | None) -> PolicyMemory | None:
@@ -236,6 +259,38 @@ class PolicySuite:
             still = later(still, event=True)
             plan, memory = policy.plan(still, memory)
             assert quiet(plan), plan
+
+    # -- claims ----------------------------------------------------------------------------------
+
+    @drawn(6)
+    @given(snapshot=clusters().map(limited), patient=st.booleans())
+    def test_claimed_room_is_used_by_its_claimants_alone(
+        self, variant: Variant, snapshot: Snapshot, *, patient: bool
+    ) -> None:
+        """No other task run comes to room that is kept, unless the plan serves the claim."""
+        claimed = with_claims(snapshot, Rules(patience_ms=0 if patient else None))
+        plan, _ = planned(variant.make(), claimed, None)
+        check(snapshot, plan, explained=False)
+        check_claims(claimed, plan)
+
+    @drawn(6)
+    @given(snapshot=clusters().map(limited), patient=st.booleans())
+    def test_a_cluster_with_an_open_claim_comes_to_rest(
+        self, variant: Variant, snapshot: Snapshot, *, patient: bool
+    ) -> None:
+        """Room that is kept has no policy plan for ever, be there events or none."""
+        if shares_time(variant.kind):
+            return
+        policy, still = variant.make(), settled(snapshot)
+        rules = Rules(patience_ms=0 if patient else None)
+        memory: PolicyMemory | None = None
+        for _ in range(2 * FEW):
+            claimed = with_claims(still, rules)
+            plan, memory = planned(policy, claimed, memory)
+            if quiet(plan):
+                return
+            still = later(replace(carried_out(claimed, plan), claims=()), event=True)
+        raise AssertionError(f"after {2 * FEW} rounds there is still this to do: {plan}")
 
     @drawn(8)
     @given(snapshot=clusters())

@@ -88,10 +88,17 @@ class View:
             for entry in plan.entries
             if entry.run not in walk.hidden
         ]
-        entries.extend(self._holds())
-        entries.extend(self._suspends(plan))
+        entries.extend(self._bound())
+        suspends = list(self._suspends(plan))
+        yielding = {entry.run for entry in suspends}
+        entries.extend(entry for entry in self._holds() if entry.run not in yielding)
+        entries.extend(suspends)
         pools = with_hidden(plan.pools, hidden_members(self.whole, self.shown))
-        return replace(plan, entries=tuple(entries), pools=pools)
+        sold = {offering.id: offering for offering in self.whole.catalog}
+        launches = tuple(
+            replace(it, offering=sold.get(it.offering.id, it.offering)) for it in plan.launches
+        )
+        return replace(plan, entries=tuple(entries), pools=pools, launches=launches)
 
     def _holds(self) -> Iterator[Hold]:
         demands = {run.id: run.task.demand for run in self.whole.runs}
@@ -106,6 +113,19 @@ class View:
             about = f"; kept for it once there is room: {shown}" if names else ""
             about += f", since it {claim.why}" if names and claim.equals else ""
             yield Hold(run, (why or NO_ROOM) + about)
+
+    def _bound(self) -> Iterator[Hold]:
+        """Waiting members of gangs of which another member is on an instance that is kept."""
+        waiting = {run.id for run in self.whole.runs if run.instance is None and not run.pinned}
+        bound = {run.id for run in self.shown.runs if run.pinned and run.id in waiting}
+        places = {run.id: run.instance for run in self.whole.runs}
+        for job in self.whole.jobs if bound else ():
+            mates = {places[run] for run in job.runs}
+            kept = (claim for claim in self.whole.claims if mates.intersection(claim.instances))
+            first = next(kept, None)
+            if first is not None:
+                told = f"another task of its gang is where {first.told}"
+                yield from (Hold(run, told) for run in job.runs if run in bound)
 
     def _suspends(self, plan: Plan) -> Iterator[Suspend]:
         """The victims without which there is no room, those first that can be spared least."""

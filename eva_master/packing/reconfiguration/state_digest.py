@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from eva_master.model.ids import RunId
 from eva_master.model.planning.snapshot import Snapshot
@@ -24,7 +24,14 @@ def state_digest(snapshot: Snapshot, known: str, configuration: Configuration | 
         configuration: Where everything will be; `None` for where it is.
     """
     digest = hashlib.sha256(known.encode())
-    for part in (_market(snapshot), _jobs(snapshot), _places(snapshot, configuration)):
+    parts: list[Iterable[object]] = [
+        _market(snapshot),
+        _jobs(snapshot),
+        _places(snapshot, configuration),
+    ]
+    if snapshot.claims:
+        parts.append(_claims(snapshot))
+    for part in parts:
         for line in part:
             digest.update(f"\n{line}".encode())
         digest.update(b"\n\n")
@@ -43,6 +50,14 @@ def _jobs(snapshot: Snapshot) -> Iterator[object]:
     yield [run.id for run in snapshot.runs if run.pinned]
     if ahead := [job for job in snapshot.jobs if job.ahead is not None]:
         yield [job.id for job in sorted(ahead, key=precedence)]
+
+
+def _claims(snapshot: Snapshot) -> Iterator[object]:
+    """Room that is kept, and for which task runs; when it is complete is a matter of time."""
+    offerings = {view.id: view.offering.id for view in snapshot.instances}
+    for claim in snapshot.claims:
+        kept = sorted(offerings.get(name, "") for name in claim.instances)
+        yield claim.runs, claim.priority, claim.equals, kept, claim.slots
 
 
 def _places(snapshot: Snapshot, configuration: Configuration | None) -> list[str]:

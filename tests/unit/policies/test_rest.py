@@ -9,7 +9,8 @@ from dataclasses import replace
 import pytest
 
 from benchmarks import conformance
-from eva_master.model.ids import InstanceId
+from eva_master.model.ids import InstanceId, JobId, Millis, RunId
+from eva_master.model.planning.claims import Claim
 from eva_master.model.planning.plan import Assign, NewInstance, Plan
 from eva_master.packing.configuration.build import configure, waiting
 from eva_master.packing.configuration.completion import completed
@@ -248,3 +249,16 @@ def test_the_long_run_passes_where_nothing_fails(tmp_path, capsys, monkeypatch):
     some = ["--policy", "no_packing", "--clusters", "4", "--property", "rest"]
     assert conformance.main([*some, "--progress", progress]) == 0
     assert "seed" in capsys.readouterr().err
+
+
+def test_room_that_is_kept_is_part_of_the_state_and_the_time_until_it_is_there_is_not():
+    cluster = Cluster(offer("box", (0, 4, 16), 0.4, limit=1)).instance("i", "box")
+    cluster.job("a", task(any=(0, 1, 2)), on=["i"]).job("u", task(any=(0, 4, 8)))
+    snapshot = cluster.snapshot()
+    claim = Claim(JobId("u"), (RunId("u/0"),), 0, (InstanceId("i"),), equals=True)
+    claimed = replace(snapshot, claims=(claim,))
+    assert state_digest(claimed, "") != state_digest(snapshot, "")
+    later = replace(claimed, claims=(replace(claim, complete_ms=Millis(5)),))
+    assert state_digest(later, "") == state_digest(claimed, "")
+    none = replace(claimed, claims=(replace(claim, instances=()),))
+    assert state_digest(none, "") != state_digest(claimed, "")
