@@ -430,14 +430,14 @@ class Cycle:
         if queue is None:
             return
         placed = {run for run, _ in answer.decision.places}
-        dropped = set(answer.decision.dropped)
+        cut = answer.overtaking.union(answer.decision.dropped)
         overtaken = max((queue.ranks.get(run, -1) for run in answer.overtaking), default=-1)
         unused = [
             unit
             for rank, (unit, seat) in enumerate(zip(queue.waiting, queue.seats, strict=True))
             if unit.partition == self.partition.name
-            and (seat.complete or rank < overtaken)
-            and not any(run.id in placed or run.id in dropped for run in unit.runs)
+            and (seat.complete or (rank < overtaken and not seat.taken))
+            and not any(run.id in placed or run.id in cut for run in unit.runs)
         ]
         jobs = {job_of(run) for run in placed}
         again = self._wanted and self._insists

@@ -47,12 +47,7 @@ class SharedLimitsStage:
 
     def _on_sale(self, seen: Snapshot, queue: SharedQueue, kept: Counter[Limit]) -> Catalog:
         """Offerings with limits for what is not for others."""
-        doubted = [it for it in queue.room.free if it.kind is LimitKind.CLOUD]
-        contested = {
-            limit
-            for limit in doubted
-            if any(unit.partition != self._partition for unit, _ in queue.line(limit))
-        }
+        contested = {it for it in queue.contested(self._partition) if it.kind is LimitKind.CLOUD}
         if not contested and not any(it.kind is LimitKind.OFFERING for it in kept):
             return seen.catalog
         there = Counter(view.offering.id for view in seen.instances)
@@ -128,6 +123,7 @@ class _Check:
         self._offerings = {it.key: it.offering.id for it in plan.launches}
         self._taken: Counter[Limit] = Counter()
         self._bought: set[int] = set()
+        self._contested = queue.contested(partition)
 
     def rank(self, unit: Unit) -> int:
         """The place in the queue of task runs that are placed."""
@@ -180,11 +176,11 @@ class _Check:
         return needs
 
     def _short(self, needs: Counter[Limit], rank: int) -> Limit | None:
-        """A limit of which others come before get so much that too little is left."""
+        """A limit of which too little is left by those who come before; others wait for it, too."""
         kept = self._before.kept(rank)
         free = self._queue.room.free
         for limit, needed in sorted(needs.items()):
-            if kept[limit] and needed > free[limit] - self._taken[limit] - kept[limit]:
+            if limit in self._contested and needed > free[limit] - self._taken[limit] - kept[limit]:
                 return limit
         return None
 

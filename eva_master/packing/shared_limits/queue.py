@@ -86,9 +86,23 @@ class SharedQueue:
         return both
 
     def before(self, partition: str) -> Before:
-        """What is for others who come before task runs of a partition."""
-        others = [it for it in enumerate(self.waiting) if it[1].partition != partition]
-        return Before(self.room, partition, others)
+        """What is for others who come before task runs of a partition, and for gangs of its own.
+
+        A gang that gathers what is free comes before younger tasks of its own partition, too: else
+        these would overtake tasks of others that wait behind it.
+        """
+        ahead = [
+            (rank, unit)
+            for rank, (unit, seat) in enumerate(zip(self.waiting, self.seats, strict=True))
+            if unit.partition != partition or (seat.taken and not seat.complete)
+        ]
+        return Before(self.room, partition, ahead)
+
+    def contested(self, partition: str) -> set[Limit]:
+        """The limits for which others than a partition wait, or of which these get something."""
+        units = zip(self.waiting, self.seats, strict=True)
+        others = (seat for unit, seat in units if unit.partition != partition)
+        return {limit for seat in others for limit in (*seat.taken, *seat.lacking)}
 
     def line(self, limit: Limit) -> Iterator[tuple[Waiting, Seat]]:
         """Who stands in the queue of a limit, in order: those that get some of it now, too."""
@@ -166,7 +180,7 @@ class Before:
     Args:
         room: What is free.
         partition: Whose plan is looked at.
-        others: The units of other partitions with their ranks, in order.
+        others: The units that come first if they stand before, with their ranks, in order.
     """
 
     def __init__(self, room: SharedRoom, partition: str, others: list[tuple[int, Waiting]]) -> None:
