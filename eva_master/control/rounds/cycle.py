@@ -329,8 +329,7 @@ class Cycle:
         answer = self._pipeline().answer(asked, event.plan, whole, taken, ordered)
         decision, put_off = answer.decision, answer.put_off
         self._note_cuts(answer, asked)
-        placed = {job_of(run) for run, _ in decision.places}
-        context.declined.update(dict.fromkeys(asked.given_up.jobs - placed, context.now))
+        context.declined.update(dict.fromkeys(answer.declined, context.now))
         names = {**adopt(context, decision, self.partition.name), **answer.reused}
         redirect(context, self.partition.name, asked.closed)
         keeping.adopted(context, self.partition.name, event.round, answer.yielding)
@@ -359,15 +358,13 @@ class Cycle:
         context, state = self._context, self._state
         if all(state.instances[name].owned for name in state.membership.standing):
             return
-        whole, pipeline = snapshot(state, context.now, context.settings), self._pipeline()
-        declined = pipeline.declined(whole)
-        context.declined.update(dict.fromkeys(declined, context.now))
+        whole = snapshot(state, context.now, context.settings)
         names = concerned(
             state,
             context.settings,
             sums=state.partition_tally.totals(),
             now=context.now,
-            ignored={*availability.paused_jobs(context), *self._withheld, *context.declined},
+            ignored={*availability.paused_jobs(context), *context.declined},
             whole=whole,
         )
         if names:

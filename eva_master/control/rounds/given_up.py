@@ -57,11 +57,6 @@ class GivenUp:
     handed: Mapping[InstanceId, JobId] = field(default_factory=dict)
     released: Mapping[InstanceId, JobId] = field(default_factory=dict)
 
-    @property
-    def jobs(self) -> frozenset[JobId]:
-        """The jobs that were offered members."""
-        return frozenset({*self.handed.values(), *self.released.values()})
-
     def completed(self, plan: Plan, present: Snapshot, claims: Iterable[Claim]) -> Plan:
         """A plan that states those members again which were not used, or are not empty any more.
 
@@ -295,23 +290,33 @@ class PoolMembers:
             per_hour=None if part.per_hour is None else max(0, part.per_hour - price),
         )
 
-    def declined(self, present: Snapshot, whole: Snapshot) -> frozenset[JobId]:
-        """Jobs that wait though there is room for them: their policy has no use for it.
+    def declined(self, shown: Snapshot, plan: Plan, whole: Snapshot) -> frozenset[JobId]:
+        """Jobs that wait though the policy saw room for them: it has no use for that.
+
+        Not told while room is kept for others.
 
         Args:
-            present: The partition once a plan was adopted.
-            whole: The cluster.
+            shown: What the policy was shown.
+            plan: What is left of its plan.
+            whole: The cluster as it is.
         """
-        if not any(map(_is_member, whole.instances)):
+        if shown.claims or not any(map(_is_member, whole.instances)):
             return frozenset()
-        own = self._of(self._partition, present)
-        seating = Seating([own], self._cluster_left())
-        units = self._candidates([own], whole)
-        return frozenset(
-            unit.job.id
-            for unit in units
-            if unit.runs[0].held and seating.seat(unit, take=False).complete
+        goes = {
+            entry.run: entry.on if isinstance(entry.on, str) else None
+            for entry in plan.entries
+            if isinstance(entry, Assign)
+        }
+        placed = tuple(
+            replace(run, instance=goes[run.id], pinned=True) if run.id in goes else run
+            for run in shown.runs
         )
+        own = self._after(plan, replace(shown, runs=placed))
+        cluster = self._cluster_left()
+        cluster = None if cluster is None else max(0, cluster - len(plan.launches))
+        seating = Seating([own], cluster)
+        units = self._candidates([own], whole)
+        return frozenset(unit.job.id for unit in units if seating.seat(unit, take=False).complete)
 
     # -- partitions ------------------------------------------------------------------------------
 
@@ -397,7 +402,8 @@ def concerned(
         )
         seen = part_of(whole, partition, settings.partitions, sums)
         admitted = TenantLimits(state, settings.tenancy, partition).admitted(seen, ())
-        if members.given_up(seen if admitted is None else admitted.snapshot, whole).jobs:
+        given = members.given_up(seen if admitted is None else admitted.snapshot, whole)
+        if given.handed or given.released:
             found.add(partition.name)
     return found
 

@@ -121,6 +121,7 @@ class Answer:
         overtaking: Task runs that were given what others of another partition come first for.
         reused: Empty instances that it uses in place of new ones, by the keys of these.
         yielding: Empty instances that go so that limits allow what it is to launch next time.
+        declined: Jobs that wait though the policy saw room for them.
     """
 
     plan: Plan
@@ -137,6 +138,7 @@ class Answer:
     overtaking: frozenset[RunId] = frozenset()
     reused: leftovers.Reused = field(default_factory=dict)
     yielding: giving_way.Yielding = giving_way.NONE
+    declined: frozenset[JobId] = frozenset()
 
 
 class Pipeline:
@@ -178,7 +180,7 @@ class Pipeline:
             sums=sums,
             now=now,
             stated=recent.stated,
-            ignored=frozenset((*recent.paused, *recent.withheld, *recent.declined)),
+            ignored=frozenset((*recent.paused, *recent.declined)),
         )
 
     def ask(self, whole: Snapshot) -> Asked:
@@ -296,6 +298,9 @@ class Pipeline:
             price_limit, plan, priced, as_it_is=as_it_is, present=present, ordered=ordered
         )
         cut = cut or bool(decision.dropped or asked.masked.offerings or more)
+        declined = frozenset[JobId]()
+        if not cut and not put_off and not over_quota and not overtaking:
+            declined = self._members.declined(asked.shown, plan, whole)
         return Answer(
             plan,
             stage.explained(decision),
@@ -311,14 +316,8 @@ class Pipeline:
             overtaking,
             reused,
             yielding,
+            declined,
         )
-
-    def declined(self, whole: Snapshot) -> frozenset[JobId]:
-        """Jobs that wait though there is room for them; see `PoolMembers.declined`."""
-        seen = self._part(whole)
-        stage = self._shared_limits(whole)
-        admitted = self._tenants.admitted(seen, self._recent.over_quota, stage)
-        return self._members.declined(seen if admitted is None else admitted.snapshot, whole)
 
     def _vacant(self, asked: Asked) -> Callable[[InstanceId], bool]:
         """Whether an instance holds no task, one that stops included, and is kept for nobody."""

@@ -36,6 +36,8 @@ from eva_master.simulation.cluster.cloud import Life
 from eva_master.simulation.scenario.submission import STEPS_PER_S
 
 Attempt = tuple[RunId, int]
+Speeds = tuple[tuple[Family, int], ...]
+"""Of a task by family, in millionths."""
 _OVER = (RunState.WAITING, RunState.SUCCEEDED, RunState.FAILED, RunState.CANCELLED)
 
 
@@ -66,7 +68,11 @@ class PastJob:
     """A job as submitted, and the work of each of its tasks in milliseconds alone.
 
     Attributes:
+        spec: As its user submitted it. Rates and numbers of steps that it states are those of
+            simulated tasks, which report `STEPS_PER_S`; what it does not state is not stated.
         arrived_ms: When it no longer waited for jobs that it depends on.
+        speeds: How fast each task really is on each family, in millionths of where its reservation
+            price comes from; policies do not see that.
     """
 
     id: JobId
@@ -74,6 +80,7 @@ class PastJob:
     submitted_ms: int
     arrived_ms: int
     work_ms: tuple[float, ...]
+    speeds: tuple[Speeds, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,15 +123,18 @@ class Past:
         return Trace("history", tuple(sorted(jobs, key=lambda job: (job.arrival_ms, job.id))))
 
     def _split(self, job: PastJob) -> Iterator[TraceJob]:
-        tasks = list(zip(job.spec.tasks, job.work_ms, strict=True))
+        tasks = list(zip(job.spec.tasks, job.work_ms, job.speeds, strict=True))
         gang = job.spec.kind is JobKind.GANG
         for index, unit in enumerate([tasks] if gang else [[task] for task in tasks]):
             yield TraceJob(
                 f"{job.id}/{index}",
                 unit[0][0].workload,
                 job.arrived_ms - self.start_ms,
-                max(1, round(max(work for _, work in unit))),
-                tuple(TraceTask(None, it.demand, speed_by_family=_speeds(it)) for it, _ in unit),
+                max(1, round(max(work for _, work, _ in unit))),
+                tuple(
+                    TraceTask(None, it.demand, speed_by_family=_different(speeds))
+                    for it, _, speeds in unit
+                ),
             )
 
 
@@ -316,9 +326,14 @@ class _Work:
         """A job with the work that each of its tasks did."""
         members = list(self._state.members(job.id))
         work = tuple(self._done(job, run, members) for run in members)
-        tasks = tuple(map(_in_steps, job.spec.tasks, self._state.valuation.of(job.spec)))
-        spec = replace(job.spec, tasks=tasks, total_steps=None)
-        return PastJob(job.id, spec, job.submitted_ms, job.arrived_ms, work)
+        reservations = self._state.valuation.of(job.spec)
+        speeds = tuple(map(_speeds, job.spec.tasks, reservations))
+        tasks = tuple(map(_in_steps, job.spec.tasks, speeds))
+        total = None
+        if job.is_gang and job.spec.total_steps:
+            total = max(1, round(max(work) * STEPS_PER_S / 1000))
+        spec = replace(job.spec, tasks=tasks, total_steps=total)
+        return PastJob(job.id, spec, job.submitted_ms, job.arrived_ms, work, speeds)
 
     def _done(self, job: Job, run: TaskRun, members: Sequence[TaskRun]) -> float:
         own = self._of[run.id]
@@ -392,16 +407,21 @@ class _Work:
         return account.alone / prices if account is not None and prices else 0.0
 
 
-def _in_steps(task: TaskSpec, reservation: Reservation) -> TaskSpec:
-    """A task as the simulated ones are: at `STEPS_PER_S` where its reservation price comes from."""
-    paces = tuple(
-        (family, max(1, round(STEPS_PER_S * MILLION * reservation.speed_on(family))))
-        for family, _ in task.demand
+def _speeds(task: TaskSpec, reservation: Reservation) -> Speeds:
+    """How fast a task is on each family, against where its reservation price comes from."""
+    return tuple(
+        (family, max(1, round(MILLION * reservation.speed_on(family)))) for family, _ in task.demand
     )
-    return replace(task, throughput=paces)
 
 
-def _speeds(task: TaskSpec) -> tuple[tuple[Family, int], ...]:
-    """The speeds of a task that `_in_steps` made, for a trace; empty if they are all the same."""
-    found = tuple((base_family(family), rate // STEPS_PER_S) for family, rate in task.throughput)
+def _in_steps(task: TaskSpec, speeds: Speeds) -> TaskSpec:
+    """A task whose rates, if its user states any, are those of a simulated one."""
+    if not task.throughput:
+        return task
+    return replace(task, throughput=tuple((name, STEPS_PER_S * speed) for name, speed in speeds))
+
+
+def _different(speeds: Speeds) -> Speeds:
+    """The speeds of a task for a trace; empty if they are all the same."""
+    found = tuple((base_family(family), speed) for family, speed in speeds)
     return tuple(sorted(set(found))) if any(speed != MILLION for _, speed in found) else ()

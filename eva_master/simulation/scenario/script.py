@@ -246,8 +246,9 @@ class PastScript:
 
     def speed(self, task: Task, family: Family) -> float:
         """See `Script.speed`."""
-        rate = self._jobs[task[0]].spec.tasks[task[1]].throughput_on(base_family(family))
-        return 1.0 if rate is None else rate / STEPS_PER_S
+        job, base = self._jobs[task[0]], base_family(family)
+        known = {base_family(name): speed for name, speed in job.speeds[task[1]]}
+        return known.get(base, MILLION) / MILLION
 
     def size_speed(self, command: str, members: int, *, apart: bool) -> float:
         """See `Script.size_speed`: as their users stated, or else as is usual."""

@@ -359,3 +359,20 @@ def test_a_preview_says_that_the_member_is_taken_over() -> None:
     plan, _ = world.policy.plan(preview.question, preview.memory)
     places = preview.foreseen(plan).places
     assert list(places.values()) == [member.id]
+
+
+def test_a_limit_of_the_user_is_none_of_the_pools() -> None:
+    settings = Settings(partitions=Partitions(short=SHORT), limits=Limits(instances_per_user=1))
+    world = World((replace(MEDIUM, limit=2),), front(transient_share_ppm=0, slots=8), settings)
+    others = replace(short("u", cpus=4, seconds=80), owner="ben")
+    shorts = [world.submit(short("s", cpus=4, seconds=80)), world.submit(others)]
+    for each in shorts:
+        world.until(each, JobState.RUNNING)
+    assert len(world.members) == 2
+    waits = world.submit(long("long"))
+    world.until(shorts[1], JobState.SUCCEEDED)
+    world.until(shorts[0], JobState.SUCCEEDED)
+    at = world.now
+    world.until(waits, JobState.RUNNING, 5)
+    assert world.now - at <= 2 * ROUND_MS + 5_000
+    assert world.launches == 2
