@@ -7,14 +7,19 @@ from dataclasses import replace
 from eva_master.app.policy_registry import policies
 from eva_master.control.settings import Settings
 from eva_master.model.catalog import Offering
-from eva_master.model.ids import JobId, Millis
+from eva_master.model.ids import InstanceId, JobId, Millis, RunId
 from eva_master.model.job import JobSpec
-from eva_master.model.states import JobState
+from eva_master.model.planning.plan import Hold, Plan, PolicyMemory
+from eva_master.model.planning.snapshot import Snapshot
+from eva_master.model.states import InstanceState, JobState
 from eva_master.simulation.cluster.delays import Delays
 from eva_master.simulation.simulated_cluster import SimulatedCluster
-from tests.fakes.jobs import CATALOG
+from tests.fakes.jobs import CATALOG, Script
 
 MINUTE_MS = 60_000
+BOOT_MS = 70_000
+"""Of each type of `CATALOG`."""
+FIRST = InstanceId("i00001")
 DELAYS = Delays(fetch_ms=2_000, start_ms=1_000, stop_ms=10_000, report_ms=5_000)
 SETTINGS = Settings(round_gap_ms=5_000)
 """With the least time between two rounds that a master has by default."""
@@ -91,3 +96,41 @@ class World(SimulatedCluster):
 def after(spec: JobSpec, *others: str, **more: object) -> JobSpec:
     """A job that runs after others."""
     return replace(spec, depends_on=tuple(map(JobId, others)), **more)  # type: ignore[arg-type]
+
+
+def entered(world: World, state: InstanceState, name: InstanceId = FIRST) -> int:
+    """When an instance entered a state, -1 if it has not."""
+    history = world.state.instances[name].history
+    return next((at for known, at in history if known == state.value), -1)
+
+
+def ended_ms(world: World, run: str) -> int:
+    """When a task run ended."""
+    return world.state.runs[RunId(run)].history[-1][1]
+
+
+class Idle(Script):
+    """A policy that gives each job an instance of its own, but for those that it holds."""
+
+    def __init__(self, *held: str) -> None:
+        super().__init__({}, {})
+        self.held = held
+        self.veto = lambda run: run.startswith(self.held)
+
+    def plan(
+        self, snapshot: Snapshot, memory: PolicyMemory | None
+    ) -> tuple[Plan, PolicyMemory | None]:
+        plan, memory = super().plan(snapshot, memory)
+        holds = tuple(
+            Hold(it.id, "held by the test") for it in snapshot.runs if it.id.startswith(self.held)
+        )
+        return replace(plan, entries=(*plan.entries, *holds)), memory
+
+
+class Scripted(World):
+    """A world of a policy of the test's own."""
+
+    def __init__(self, policy: Script, *catalog: Offering, **more: object) -> None:
+        self._script = policy
+        super().__init__(*catalog, **more)  # type: ignore[arg-type]
+        self._planner._policy = policy

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from eva_master.control.settings import Limits
-from eva_master.model.catalog import Offering, Purchase
+from eva_master.model.catalog import Purchase
 from eva_master.model.events import (
     CancelRequested,
     ClosingDown,
@@ -16,57 +16,27 @@ from eva_master.model.events import (
     LaunchFailed,
 )
 from eva_master.model.ids import InstanceId, JobId, Millis, RunId
-from eva_master.model.planning.plan import Hold, Plan, PolicyMemory
-from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.states import InstanceState, RunState
 from eva_master.simulation.cluster.delays import Delays
-from tests.fakes.emptied.worlds import DELAYS, MINUTE_MS, SETTINGS, World, after
-from tests.fakes.jobs import LARGE, SMALL, Script, job
+from tests.fakes.emptied.worlds import (
+    BOOT_MS,
+    DELAYS,
+    FIRST,
+    MINUTE_MS,
+    SETTINGS,
+    Idle,
+    Scripted,
+    World,
+    after,
+    ended_ms,
+    entered,
+)
+from tests.fakes.jobs import LARGE, SMALL, job
 
 ONE = replace(SMALL, limit=1)
-BOOT_MS = 70_000
-FIRST = InstanceId("i00001")
 ROUND_MS = 5_000
 TURNS_MS = 1_000
 """For answers of the planner and of the cloud."""
-
-
-def entered(world: World, state: InstanceState, name: InstanceId = FIRST) -> int:
-    """When an instance entered a state, -1 if it has not."""
-    history = world.state.instances[name].history
-    return next((at for known, at in history if known == state.value), -1)
-
-
-def ended_ms(world: World, run: str) -> int:
-    """When a task run ended."""
-    return world.state.runs[RunId(run)].history[-1][1]
-
-
-class Idle(Script):
-    """A policy that gives each job an instance of its own, but for those that it holds."""
-
-    def __init__(self, *held: str) -> None:
-        super().__init__({}, {})
-        self.held = held
-        self.veto = lambda run: run.startswith(self.held)
-
-    def plan(
-        self, snapshot: Snapshot, memory: PolicyMemory | None
-    ) -> tuple[Plan, PolicyMemory | None]:
-        plan, memory = super().plan(snapshot, memory)
-        holds = tuple(
-            Hold(it.id, "held by the test") for it in snapshot.runs if it.id.startswith(self.held)
-        )
-        return replace(plan, entries=(*plan.entries, *holds)), memory
-
-
-class Scripted(World):
-    """A world of a policy of the test's own."""
-
-    def __init__(self, policy: Script, *catalog: Offering, **more: object) -> None:
-        self._script = policy
-        super().__init__(*catalog, **more)  # type: ignore[arg-type]
-        self._planner._policy = policy
 
 
 def test_an_instance_goes_at_once_if_nothing_waits_that_fits_it() -> None:

@@ -74,3 +74,21 @@ def test_nodes_that_are_not_here_are_listed(eva: Run, api: FakeApi) -> None:
 def test_a_drained_node_says_so(eva: Run, api: FakeApi) -> None:
     api.state.instances[0].draining = "drained by ops"
     assert "drained by ops" in eva("nodes").stdout
+
+
+def test_nodes_tells_for_which_job_an_empty_instance_stays(eva: Run, api: FakeApi) -> None:
+    first = api.state.instances[0]
+    first.empty_ms, first.kept_until_ms = api.state.now_ms - 1_000, api.state.now_ms + 69_000
+    assert "empty, kept until the next plan, for 1m 9s more at most" in eva("nodes").stdout
+    first.kept_for = "next-7"
+    assert "empty, kept for next-7, for 1m 9s more at most" in eva("nodes").stdout
+    told = json.loads(eva("nodes", "--json").stdout)["instances"][0]
+    assert (told["kept_for"], told["kept_until_ms"]) == ("next-7", first.kept_until_ms)
+
+
+def test_cost_tells_what_empty_instances_cost_that_stayed(eva: Run, api: FakeApi) -> None:
+    assert "kept for tasks that waited" not in eva("cost").stdout
+    api.bill.kept_micro_usd = 120_000
+    line = "of what is idle $0.1200 is for instances that were kept for tasks that waited"
+    assert line in eva("cost").stdout
+    assert json.loads(eva("cost", "--json").stdout)["kept_micro_usd"] == 120_000
