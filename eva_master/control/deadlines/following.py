@@ -43,9 +43,12 @@ def follow(context: Context, job: Job) -> None:
     spec = job.spec
     if job.state is JobState.ENDING or (spec.deadline is None and not spec.spot_wait_ms):
         return
-    if _failed(context, job) or job.waits or not has_a_choice(context.state, job):
+    if _failed(context, job) or job.waits:
         return
-    found = _patient(context, job) if spec.deadline is None else _in_time(context, job)
+    if not has_a_choice(context.state, job, context.settings):
+        found = _Found(Buys.ANY)  # It may have had one in another partition.
+    else:
+        found = _patient(context, job) if spec.deadline is None else _in_time(context, job)
     buys, look_ms, wait_ms = found
     until_ms = None if wait_ms is None else Millis(context.now + wait_ms)
     if buys is not job.buys:
@@ -156,7 +159,7 @@ def at_submission(state: PlanningRecords, job: Job, now: Millis, settings: Setti
     Room that is free on demand, and pools that are crowded, are left aside.
     """
     spec = job.spec
-    if job.waits or not has_a_choice(state, job):
+    if job.waits or not has_a_choice(state, job, settings):
         return Buys.ANY
     if spec.deadline is None:
         return Buys.SPOT if spec.spot_wait_ms else Buys.ANY

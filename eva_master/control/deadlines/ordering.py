@@ -37,7 +37,7 @@ def with_due(
         return seen
     ahead = {} if own_order else ahead_of_equals(seen, due, now)
     if not own_order:
-        seen = _pinned(state, seen, due)
+        seen = _pinned(state, seen, due, settings)
     changed = due.keys() | ahead.keys()
     jobs = tuple(
         replace(it, due=due.get(it.id), ahead=ahead.get(it.id)) if it.id in changed else it
@@ -61,7 +61,9 @@ def _due(state: PlanningRecords, view: JobView, now: Millis, settings: Settings)
     return Due(Millis(at_ms), slack_ms)
 
 
-def _pinned(state: PlanningRecords, seen: Snapshot, due: Mapping[JobId, Due]) -> Snapshot:
+def _pinned(
+    state: PlanningRecords, seen: Snapshot, due: Mapping[JobId, Due], settings: Settings
+) -> Snapshot:
     """A snapshot in which no plan stops a job that a change of place would make late.
 
     A job that may run on spot instances and on others is seen to by what is bought for it.
@@ -69,7 +71,7 @@ def _pinned(state: PlanningRecords, seen: Snapshot, due: Mapping[JobId, Due]) ->
     hurried = {
         name
         for name, stands in due.items()
-        if stands.slack_ms <= 0 and not has_a_choice(state, state.jobs[name])
+        if stands.slack_ms <= 0 and not has_a_choice(state, state.jobs[name], settings)
     }
     if not hurried:
         return seen

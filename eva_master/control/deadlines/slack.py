@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from eva_master.control.measure import remaining
@@ -11,6 +11,7 @@ from eva_master.control.settings import Settings
 from eva_master.control.state.records import PlanningRecords, crew
 from eva_master.learning.delays import Delay
 from eva_master.model.catalog import Purchase, is_spot
+from eva_master.model.fleet.partitions import Offers
 from eva_master.model.ids import Family, Millis
 from eva_master.model.job import JobSpec, TaskSpec
 from eva_master.model.planning.estimate import LONGEST_MS
@@ -39,10 +40,21 @@ class Slack:
     change_ms: int
 
 
-def has_a_choice(state: PlanningRecords, job: Job) -> bool:
-    """Whether all of its tasks may run on spot instances and on others."""
-    kinds = [list(map(is_spot, _families(it))) for it in state.kinds(job.id)]
-    return all(any(it) and not all(it) for it in kinds)
+def has_a_choice(state: PlanningRecords, job: Job, settings: Settings) -> bool:
+    """Whether all of its tasks may run on spot instances and on others that its partition has."""
+    kinds = [_families(it) for it in state.kinds(job.id)]
+    if not all(_on_both_markets(it) for it in kinds):
+        return False
+    home = settings.partitions.home(job.partition)
+    if home.offers == Offers():
+        return True
+    sold = {it.type.family for it in state.catalog if home.sells(it)}
+    return all(_on_both_markets(sold.intersection(it)) for it in kinds)
+
+
+def _on_both_markets(families: Collection[Family]) -> bool:
+    spot = sum(map(is_spot, families))
+    return 0 < spot < len(families)
 
 
 def slack(state: PlanningRecords, job: Job, now: Millis, settings: Settings) -> Slack | None:

@@ -162,11 +162,14 @@ def notes_on(spec: JobSpec, sold: Catalog | None = None) -> tuple[str, ...]:
         spec: The job.
         sold: The offerings of its partition; `None` where these are not known.
     """
+    families = None if sold is None else {it.type.family for it in sold if it.limit != 0}
     if spec.deadline is None:
-        return ()
+        wanted = {family for task in different(spec.tasks) for family, _ in task.demand}
+        if not spec.spot_wait_ms or families is None or any(map(is_spot, wanted & families)):
+            return ()
+        return ("`spot_wait`: no spot instances are sold to the job here, so it waits for none",)
     if _on_spot_alone(spec):
         return ("`spot: only`: when there are no spot instances, nothing keeps the deadline",)
-    families = None if sold is None else {it.type.family for it in sold if it.limit != 0}
     if families is None or not _on_spot_alone(spec, families):
         return ()
     return (
