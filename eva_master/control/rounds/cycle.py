@@ -9,6 +9,7 @@ from operator import is_not
 from eva_master.control.alarms import Alarm, Wake
 from eva_master.control.context import Context
 from eva_master.control.deadlines.hurry import hurry
+from eva_master.control.deadlines.yielding import yield_places
 from eva_master.control.emptied import keeping
 from eva_master.control.emptied.redirecting import redirect
 from eva_master.control.lending import payments
@@ -78,6 +79,8 @@ class Cycle:
         """Jobs that stand in lines already, and that policies see for the first time."""
         self._asked: Asked | None = None
         """Question that the policy was asked last."""
+        self._yielded_to: set[JobId] = set()
+        """Jobs for which others gave their places up before these had begun there."""
         self._withheld: dict[JobId, Millis] = {}
         """Jobs that limits kept from starting, with the time: no room is kept for them."""
         self._tenants = TenantLimits(self._state, context.settings.tenancy, partition)
@@ -148,6 +151,7 @@ class Cycle:
         self._in_flight = self._state.count(rounds=1).rounds
         since = context.now - period_ms
         self._withheld = {job: at for job, at in self._withheld.items() if at > since}
+        self._yielded_to &= self._state.jobs.keys()
         context.declined = {job: at for job, at in context.declined.items() if at > since}
         whole = snapshot(self._state, context.now, context.settings)
         self._asked = self._pipeline().ask(whole)
@@ -351,6 +355,7 @@ class Cycle:
         if (decision.dropped or behind) and not put_off:
             self.want(insists=True)  # else there is a plan once it is known who boots
         self._note_turns(answer, asked)
+        yield_places(context, asked.shown, self._yielded_to)
         self._look_at_members()
 
     def _look_at_members(self) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from eva_master.control import suspending
 from eva_master.control.context import Context
+from eva_master.control.deadlines.ordering import with_due
 from eva_master.model.fleet.partitions import Partition
 from eva_master.model.ids import InstanceId
 from eva_master.model.planning.plan import Suspend
@@ -31,7 +32,8 @@ def make_room(
         return
     if settings.preemption is not Preemption.SUSPEND:
         return
-    search = VictimSearch(whole, queue, partition.name, set(_vacating(context)))
+    seen = with_due(context.state, whole, context.now, settings, own_order=False)
+    search = VictimSearch(seen, queue, partition.name, set(_vacating(context)))
     for entry in tuple(search.found(memory.left_unused)):
         job = entry.unit.job.id
         reason = f"makes room for {job} of partition {partition.name}, which has a higher priority"

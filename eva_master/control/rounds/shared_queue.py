@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from eva_master.control.context import Context
+from eva_master.control.deadlines.ordering import with_due
 from eva_master.control.planning import tenants
 from eva_master.control.planning.allowance import Allowance, allowance
 from eva_master.control.planning.parts import Sums
@@ -59,7 +60,8 @@ def shared_queue(
         return named[partition].sells(offering)
 
     parts = Parts(home, sells, _allows(allowances), settings.tenancy.lending, memory.out)
-    return SharedQueue(whole, parts, _shared(state, settings, whole, memory))
+    seen = with_due(state, whole, now, settings, own_order=False)
+    return SharedQueue(seen, parts, _shared(state, settings, whole, memory))
 
 
 def current(context: Context) -> SharedQueue | None:

@@ -13,6 +13,7 @@ from eva_master.model.planning.claims import Claim
 from eva_master.model.planning.snapshot import InstanceView, JobView, RunView, Snapshot
 from eva_master.model.planning.suspension import Preemption
 from eva_master.model.resources import NOTHING, Resources
+from eva_master.packing.deadlines.sparing import would_be_late
 from eva_master.packing.precedence import precedence
 from eva_master.packing.preempting import Makeroom, Member, Room, Victim
 from eva_master.packing.valuation.reservation_price import Demand, hosts
@@ -259,6 +260,7 @@ class Rooms:
         """Gangs that come after a job and lack a member's place, and running jobs less urgent."""
         victims = []
         prices: dict[Demand, int] = {}
+        comers = [self._runs[name] for name in first.runs]
         for job in self._snapshot.jobs:
             if precedence(job) <= precedence(first):
                 continue
@@ -268,20 +270,14 @@ class Rooms:
                 victims.append(Victim(job.id, job.runs, -1, 0, self._frees(runs)))
             if preemption is not Preemption.SUSPEND or job.priority >= first.priority:
                 continue
-            if job.due is not None and job.due.slack_ms < self._takes_ms(first):
-                continue  # It would be late.
+            if would_be_late(job, comers, self._snapshot.now_ms):
+                continue
             for group in [runs] if gang else [[run] for run in runs]:
                 if all(
                     run.running and not run.pinned and run.instance in self._live for run in group
                 ):
                     victims.append(self._victim(job, group, prices))
         return victims
-
-    def _takes_ms(self, job: JobView) -> int:
-        """How long a job takes the room of victims at least; 0 if that is not known."""
-        now = self._snapshot.now_ms
-        works = (self._runs[name].remaining for name in job.runs)
-        return max((work.left_ms(now) for work in works if work is not None), default=0)
 
     def _gathers(self, runs: Sequence[RunView]) -> bool:
         """Whether some members of a gang have a place, others none, and none runs."""

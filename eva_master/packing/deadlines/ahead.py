@@ -3,7 +3,7 @@
 Slack is what a job may lose and still be done by its deadline. A job that waits for limited room
 and whose slack would not outlast the work of those of its priority that wait for the same room
 goes before them. Three things bound what users gain by stating near deadlines: such a job passes
-equals alone, only while it can still be done in time, and nothing that has waited for `_PASSED_MS`.
+equals alone, only while it can still be done in time, and nothing that has waited for `PASSED_MS`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from eva_master.model.planning.snapshot import UNLIMITED, Due, JobView, RunView,
 from eva_master.model.resources import Resources
 from eva_master.packing.valuation.reservation_price import Demand, hosts
 
-_PASSED_MS = 6 * 3_600_000
+PASSED_MS = 6 * 3_600_000
 """A job that has waited for so long is not passed any more by jobs with deadlines."""
 _MOST_DEMANDS = 32
 """So many different demands of jobs with deadlines are looked at in one round."""
@@ -39,7 +39,7 @@ def ahead_of_equals(seen: Snapshot, due: Mapping[JobId, Due], now: Millis) -> di
     for run in seen.runs:
         if run.instance not in live and not run.pinned:
             waiting[run.job].append(run)
-    if len(waiting) < 2 or due.keys().isdisjoint(waiting):
+    if due.keys().isdisjoint(waiting):
         return {}
     queue = _Queue(seen, waiting, now)
     jobs = {view.id: view for view in seen.jobs}
@@ -55,7 +55,7 @@ def ahead_of_equals(seen: Snapshot, due: Mapping[JobId, Due], now: Millis) -> di
         name: -waited_ms
         for name, runs in waiting.items()
         if jobs[name].priority in levels and name not in hurried
-        if (waited_ms := _waited_ms(runs, now)) >= _PASSED_MS
+        if (waited_ms := _waited_ms(runs, now)) >= PASSED_MS
     }
     return hurried | passed
 
@@ -82,7 +82,7 @@ class _Work:
 
 
 class _Queue:
-    """Task runs that wait, by priority and demand.
+    """Task runs that wait, or have a place that still boots, by priority and demand.
 
     Args:
         seen: The jobs that a plan is about.
@@ -101,6 +101,9 @@ class _Queue:
         self._offerings: dict[OfferingId, Offering] = {}
         self._number: defaultdict[OfferingId, int] = defaultdict(int)
         self._placed_ms: defaultdict[OfferingId, int] = defaultdict(int)
+        self._works: defaultdict[tuple[int, Demand], _Work] = defaultdict(_Work)
+        priorities = {view.id: view.priority for view in seen.jobs}
+        booting = {view.id for view in seen.instances if not view.ready}
         places = {view.id: view.offering for view in seen.instances}
         for offering in places.values():
             self._offerings[offering.id] = offering
@@ -112,11 +115,11 @@ class _Queue:
                 self._number[offering.id] = most
         for run in seen.runs:
             place = None if run.instance is None else places.get(run.instance)
-            if place is not None and run.remaining is not None:
+            if run.instance in booting and not run.running:
+                self._works[priorities[run.job], run.task.demand].add(run, now)
+            elif place is not None and run.remaining is not None:
                 part = run.remaining.left_ms(now) * _share(run.task.demand, place)
                 self._placed_ms[place.id] += part // _THOUSAND
-        self._works: defaultdict[tuple[int, Demand], _Work] = defaultdict(_Work)
-        priorities = {view.id: view.priority for view in seen.jobs}
         for name, runs in waiting.items():
             for run in runs:
                 self._works[priorities[name], run.task.demand].add(run, now)

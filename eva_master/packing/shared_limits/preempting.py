@@ -11,6 +11,7 @@ from eva_master.model.catalog import Purchase
 from eva_master.model.ids import InstanceId, JobId, RunId
 from eva_master.model.job import JobKind
 from eva_master.model.planning.snapshot import InstanceView, RunView, Snapshot
+from eva_master.packing.deadlines.sparing import would_be_late
 from eva_master.packing.shared_limits.limit import Limit, LimitKind, Waiting
 from eva_master.packing.shared_limits.queue import SharedQueue
 from eva_master.packing.shared_limits.seating import Seating
@@ -51,7 +52,7 @@ class VictimSearch:
         partition: str,
         vacating: Collection[InstanceId],
     ) -> None:
-        self._queue, self._partition = queue, partition
+        self._queue, self._partition, self._now = queue, partition, snapshot.now_ms
         self._jobs = {job.id: job for job in snapshot.jobs}
         self._runs = {run.id: run for run in snapshot.runs}
         self._on: defaultdict[InstanceId, list[RunView]] = defaultdict(list)
@@ -126,6 +127,8 @@ class VictimSearch:
         for run in runs:
             job = self._jobs[run.job]
             if job.priority >= unit.job.priority or not run.running or run.pinned:
+                return None
+            if would_be_late(job, unit.runs, self._now):
                 return None
             priority = max(priority, job.priority)
             cost += view.offering.price * (job.checkpoint_ms + job.launch_ms)

@@ -9,6 +9,7 @@ from eva_master.model.catalog import Offering
 from eva_master.model.ids import Family, JobId, Millis, RunId, number_of
 from eva_master.model.job import JobKind
 from eva_master.model.planning.snapshot import JobView, RunView, Snapshot
+from eva_master.packing.precedence import Precedence, among_all
 from eva_master.packing.quotas import Use
 from eva_master.packing.shared_limits.limit import (
     Limit,
@@ -23,11 +24,12 @@ from eva_master.packing.valuation.reservation_price import hosts
 
 
 class SharedQueue:
-    """Who waits, in the order in which what becomes free is theirs: by priority, then by time.
+    """Who waits, in the order in which what becomes free is theirs.
 
-    Free room is given out in that order. So each partition knows what is for others, and may have
-    the rest whenever its round comes. Nothing is kept for task runs that could not use it; for a
-    gang that needs more than is free it is kept for a while at a time.
+    That is by priority, by deadline and by time. Free room is given out in that order. So each
+    partition knows what is for others, and may have the rest whenever its round comes. Nothing is
+    kept for task runs that could not use it; for a gang that needs more than is free it is kept for
+    a while at a time.
 
     Args:
         snapshot: The cluster.
@@ -219,10 +221,10 @@ def _since(run: RunView, job: JobView, now: Millis) -> Millis:
     return now if run.since_ms is None else max(run.since_ms, job.submitted_ms)
 
 
-def _order(unit: Waiting) -> tuple[int, int, int, int, str]:
-    """Who comes first."""
+def _order(unit: Waiting) -> tuple[Precedence, int, int, int, str]:
+    """Sort key by which units come first."""
     job = unit.job
-    return -job.priority, unit.since_ms, job.submitted_ms, number_of(job.id), job.id
+    return among_all(job), unit.since_ms, job.submitted_ms, number_of(job.id), job.id
 
 
 LAST = 10**9

@@ -152,6 +152,17 @@ def test_policies_that_order_jobs_themselves_keep_their_order() -> None:
 
 
 @pytest.mark.parametrize("policy", ORDERED)
+def test_a_place_that_nothing_has_begun_on_is_given_up_for_a_near_deadline(policy: str) -> None:
+    cluster = world(policy)
+    cluster.submit(due("far", 15, 120))
+    cluster.submit(due("near", 15, 22), at=Millis(10_000))
+    took = finish(cluster, 2)
+    assert begun(cluster) == ["near", "far"]
+    assert took["near"] <= 22 * MINUTE
+    assert len(cluster.state.instances) <= 2
+
+
+@pytest.mark.parametrize("policy", ORDERED)
 def test_of_several_that_would_be_late_those_go_first_that_have_least_time(policy: str) -> None:
     cluster = world(policy, (replace(offering(4, 190_000), limit=1),))
     cluster.submit(plain("first", 10, cpus=4, priority=1))

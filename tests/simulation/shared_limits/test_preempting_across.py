@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from eva_master.control.settings import Limits
 from eva_master.model.catalog import Catalog
 from eva_master.model.ids import JobId
+from eva_master.model.job import Deadline
 from eva_master.model.planning.suspension import Preemption
 from eva_master.simulation.simulated_cluster import SimulatedCluster
 from tests.fakes.jobs import job
@@ -139,3 +141,28 @@ def test_a_restart_in_the_middle_suspends_nobody_twice() -> None:
     assert began(world, "urgent")
     assert world.run(world.quiet)
     assert suspensions(world, "low") == 1
+
+
+def test_a_task_that_would_be_late_for_its_deadline_is_not_suspended() -> None:
+    for within, stops in ((66, 0), (400, 1)):
+        world = world_of(ML, CI, minutes=60, **ACROSS)
+        deadline = Deadline(within_ms=within * MINUTE_MS)
+        come(world, replace(whole("low", "ml"), duration_ms=60 * MINUTE_MS, deadline=deadline))
+        pass_time(world, 3 * MINUTE_MS)
+        come(world, whole("urgent", "ci", priority=9))
+        pass_time(world, SOON_MS)
+        assert suspensions(world, "low") == stops
+
+
+def test_among_equals_of_two_partitions_the_one_that_would_be_late_is_next() -> None:
+    world = world_of(ML, CI, minutes=20)
+    known = {"duration_ms": 20 * MINUTE_MS, "launch_ms": 1_000, "checkpoint_ms": 1_000}
+    come(world, replace(whole("first", "ml"), **known))
+    pass_time(world, 3 * MINUTE_MS)
+    come(world, *(replace(whole(name, "ml"), **known) for name in "abc"))
+    pass_time(world, MINUTE_MS)
+    deadline = Deadline(within_ms=50 * MINUTE_MS)
+    come(world, replace(whole("due", "ci"), deadline=deadline, **known))
+    assert world.run(world.quiet)
+    jobs = sorted(world.state.jobs.values(), key=lambda it: it.started_ms or 0)
+    assert [it.spec.name for it in jobs[:2]] == ["first", "due"]
