@@ -16,6 +16,7 @@ from eva_master.control.measure import ledger
 from eva_master.control.planning import tenants
 from eva_master.control.planning.allowance import allowance
 from eva_master.control.state.derived.emptied import Emptied
+from eva_master.control.supply import draining
 from eva_master.learning.delays import Delay
 from eva_master.model.catalog import Offering
 from eva_master.model.fleet.keeping import Kept
@@ -30,7 +31,11 @@ def stays(context: Context, instance: Instance) -> bool:
         context: The present one.
         instance: Which; it holds no task, and none is on its way to it.
     """
-    if context.closing_down or not instance.takes_tasks or instance.leaving_ms is not None:
+    if context.closing_down or instance.leaving_ms is not None:
+        return False
+    if _left_its_pool(instance) and _is_of_use(context, instance):
+        instance = draining.free(context, instance)
+    if not instance.takes_tasks:
         return False
     home = context.settings.partitions.home(instance.partition)
     new = instance.id not in context.emptied
@@ -117,6 +122,21 @@ def _kept(context: Context, instance: Instance, known: Emptied) -> Kept | None:
         return None
     again = until if context.now < until else context.now + boot_ms(context, instance.offering)
     return Kept(job, Millis(again), known.since_ms)
+
+
+def _left_its_pool(instance: Instance) -> bool:
+    """Whether a plan has drained it by stating it no more, and nothing else speaks against it."""
+    drain = instance.drain
+    if drain is None or not instance.pool or instance.at_risk:
+        return False
+    return not (drain.ordered or drain.moves or drain.lacks)
+
+
+def _is_of_use(context: Context, instance: Instance) -> bool:
+    """Whether a task waits that fits an instance, or is headed for one like it that boots."""
+    if waiting_job(context, instance, planned=True) is not None:
+        return True
+    return next(headed(context, instance), None) is not None
 
 
 def boot_ms(context: Context, offering: Offering) -> int:

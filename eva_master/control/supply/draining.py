@@ -59,6 +59,15 @@ def end(context: Context, instance: Instance) -> None:
     context.plan_wanted = True
 
 
+def free(context: Context, instance: Instance) -> Instance:
+    """Have a former member of a pool be an ordinary instance, which takes tasks."""
+    book(context, instance)
+    context.put_instance(replace(instance, pool="", drain=None))
+    tell(context, instance.id)
+    context.plan_wanted = True
+    return context.state.instances[instance.id]
+
+
 def book(context: Context, instance: Instance) -> None:
     """Charge an instance as it stood until now."""
     ledger.book(context.state, instance.id, context.now)
