@@ -67,6 +67,11 @@ class InstanceType:
     gpu_bandwidth: int = 0
     gpu: Gpu | None = None
 
+    @property
+    def boot_ms(self) -> int:
+        """Expected time from the request until tasks may run."""
+        return self.acquisition_ms + self.setup_ms
+
 
 @dataclass(frozen=True, slots=True)
 class Offering:

@@ -20,6 +20,7 @@ from eva_master.control.planning.validate_sizes import lawful, reconciled, sizes
 from eva_master.control.planning.validate_standing import without
 from eva_master.control.rounds.claimed_room import kept_off
 from eva_master.control.rounds.given_up import GivenUp, PoolMembers
+from eva_master.control.rounds.late_launches import without_late_launches
 from eva_master.control.rounds.limit_reasons import LimitReasons
 from eva_master.control.rounds.lone_unit import Bounds, lone, placed_alone
 from eva_master.control.rounds.price_limit import Masked, PriceLimit
@@ -238,6 +239,8 @@ class Pipeline:
         plan = asked.given_up.completed(plan, present, asked.shown.claims)
         plan = plan if asked.admitted is None else asked.admitted.completed(plan)
         plan = lawful(present, without(plan, taken))
+        if not self._round_grid_ms:
+            plan = without_late_launches(plan, present)
         answer = self._checked(asked, plan, whole, price_limit, ordered)
         job = lone(answer.present, answer.decision)
         if job is None or job.id in self._recent.paused:
@@ -248,6 +251,12 @@ class Pipeline:
             return answer
         other = self._checked(asked, alone, whole, price_limit, ordered)
         return other if other.decision.places else answer
+
+    @property
+    def _round_grid_ms(self) -> int:
+        """At multiples of which time plans are made alone; 0 for at any time."""
+        divided = self._settings.partitions.divided
+        return self._partition.round_grid_ms if divided else self._settings.round_grid_ms
 
     def _bounds(self, present: Snapshot, price_limit: PriceLimit) -> Bounds:
         """Limits for what a job gets that is alone."""

@@ -61,10 +61,7 @@ def expected_price(state: Records, offering: Offering, settings: Settings, now: 
 def _valued(offering: Offering, rate: int, settings: Settings) -> Offering:
     if rate == 0:
         return offering
-    machine = offering.type
-    lost_ms = (
-        machine.acquisition_ms + machine.setup_ms + settings.checkpoint_ms + settings.launch_ms
-    )
+    lost_ms = offering.type.boot_ms + settings.checkpoint_ms + settings.launch_ms
     extra = offering.price * rate * lost_ms // (MILLION * MILLIS_PER_HOUR)
     return replace(offering, price=Price(offering.price + extra))
 

@@ -60,6 +60,15 @@ class RemainingWork:
         least = (self.ran_ms + done) // _OVERDUE_PART if self.estimated else 0
         return max(least, self.at_since_ms - done)
 
+    def ends_in_ms(self, now: Millis) -> int | None:
+        """Milliseconds until it ends at its pace, as stated or measured.
+
+        `None` if it does not run, or if all that is known is how long other tasks took.
+        """
+        if self.estimated or self.since_ms is None or self.pace_ppm <= 0:
+            return None
+        return self.left_ms(now) * MILLION // self.pace_ppm
+
     def ran_by_ms(self, now: Millis) -> int:
         """Of an estimate: for how long it has run by `now`, as standalone time."""
         return self.ran_ms + self._done_ms(now)

@@ -100,10 +100,7 @@ class _Maker:
         self.walk = Walk(snapshot, plain=True)
         self._rules = rules
         self._left = _MOST_DEMANDS
-        self._boots_ms = {
-            offering.id: offering.type.acquisition_ms + offering.type.setup_ms
-            for offering in snapshot.catalog
-        }
+        self._boots_ms = {offering.id: offering.type.boot_ms for offering in snapshot.catalog}
         self._kept: set[tuple[str, OfferingId]] = set()
 
     def keep_for(self, jobs: Sequence[JobView]) -> None:

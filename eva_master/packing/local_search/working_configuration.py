@@ -113,6 +113,8 @@ class WorkingConfiguration:
         cache: Prices loads.
         start: The configuration to begin with.
         latest: When task runs were moved last.
+        lasting: Of task runs that soon end: until when a new instance has to be up, in milliseconds
+            from now, so that they still run there.
 
     Attributes:
         slots: Every live instance, and the new ones that hold something.
@@ -128,6 +130,7 @@ class WorkingConfiguration:
         cache: LoadCache,
         start: Configuration,
         latest: Mapping[RunId, Millis] | None = None,
+        lasting: Mapping[RunId, int] | None = None,
     ) -> None:
         self._problem = problem
         self._cache = cache
@@ -139,6 +142,8 @@ class WorkingConfiguration:
         self.launch_costs = cache.launch_costs
         self._candidates = {load: _new_slot(load) for load in cache.empty.values()}
         self._limits = _limits(problem, cache)
+        lasting = lasting or {}
+        self._lasting = {run: lasting[id_] for run, id_ in enumerate(self._ids) if id_ in lasting}
         self.slots: list[InstanceSlot] = []
         self._kept: list[InstanceSlot] = []
         self._vacancies: dict[int, tuple[int, list[_Vacancy]]] = {}
@@ -467,7 +472,9 @@ class WorkingConfiguration:
         self.slots = [slot for slot in self.slots if slot.instance is not None or not slot.empty]
 
     def within_limits(self) -> bool:
-        """Whether no offering is beyond its limit."""
+        """Whether no offering is beyond its limit, and no launch too late for all of its tasks."""
+        if self._lasting and any(map(self._is_late, self.slots)):
+            return False
         left = dict(self._limits)
         for slot in self.slots:
             offering = slot.load.cheapest
@@ -476,6 +483,13 @@ class WorkingConfiguration:
                 if left[offering] < 0:
                     return False
         return True
+
+    def _is_late(self, slot: InstanceSlot) -> bool:
+        """Whether an instance would be launched though all of its tasks have ended by then."""
+        if slot.instance is not None or slot.empty or len(slot.movable) < len(slot.load.classes):
+            return False
+        boot_ms = self._cache.offerings[slot.load.cheapest].type.boot_ms
+        return all(self._lasting.get(run, boot_ms) < boot_ms for run in slot.movable)
 
     def strays(self) -> set[InstanceSlot | None]:
         """The instances of all task runs that are not at home, and their homes."""

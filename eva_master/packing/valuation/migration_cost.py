@@ -52,5 +52,4 @@ def expected_migration_cost(job: JobView, price: int, source: int | None = None)
 
 def launch_cost(offering: Offering) -> Exact:
     """What is paid for a new instance until it can run tasks."""
-    machine = offering.type
-    return Exact(offering.price * (machine.acquisition_ms + machine.setup_ms))
+    return Exact(offering.price * offering.type.boot_ms)

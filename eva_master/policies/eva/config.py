@@ -34,8 +34,8 @@ class Config:
         moves_ppm: Weight of the cost of a move, in millionths; less moves more.
         lasting_ppm: The next move of a task is to pay within this part of the time since its last
             one, in millionths, where that is shorter than the horizon.
-        spare_ending: Leave a task where it is if stopping and starting it takes longer than it has
-            left.
+        spare_ending: Launch nothing for tasks that all end, as stated or measured, before it is up
+            and they run there, and leave tasks alone whose instance is empty by then.
         horizon_left: The move of a task is to pay within what it has left, where that is shorter
             than the horizon.
         iterations: How often per round something is taken apart.
@@ -62,7 +62,7 @@ class Config:
     gang_lost_ppm: Weight = 1_000_000
     moves_ppm: Weight = 500_000
     lasting_ppm: Weight = 500_000
-    spare_ending: bool = False
+    spare_ending: bool = True
     horizon_left: bool = False
     iterations: Count = 250
     afresh_every: Count = 0

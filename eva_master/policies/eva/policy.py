@@ -37,6 +37,7 @@ from eva_master.packing.reconfiguration.options import (
 )
 from eva_master.packing.reconfiguration.reasons import exchanges, hostings
 from eva_master.packing.reconfiguration.replan_trigger import ReplanTrigger
+from eva_master.packing.valuation.ending import ending
 from eva_master.packing.valuation.scarcity import raised
 from eva_master.packing.valuation.time_left import by_now
 from eva_master.policies.eva.config import NAME, Config
@@ -62,6 +63,7 @@ class _Round:
     present: Configuration
     keep: Configuration
     latest: Mapping[RunId, Millis]
+    ends: Mapping[RunId, int]
     budget: LoadBudget
 
 
@@ -107,7 +109,7 @@ class Eva:
     def problem(self, snapshot: Snapshot) -> Problem:
         """The packing problem of a snapshot, as this policy sees it."""
         config = self._config
-        if config.spare_ending or config.horizon_left:
+        if config.horizon_left:
             snapshot = by_now(snapshot)
         if config.spare_ending:
             snapshot = without_late_moves(snapshot)
@@ -133,7 +135,8 @@ class Eva:
             keep = completed(problem, configure(problem, fresh, packer))
             keep = squeezed(problem, keep)
         latest = dict(before.moved)
-        round_ = _Round(problem, trigger, optimizer, present, keep, latest, searching)
+        ends = ending(problem.snapshot) if config.spare_ending else {}
+        round_ = _Round(problem, trigger, optimizer, present, keep, latest, ends, searching)
         chosen, figures = self._searched(round_) if trigger.partial else (keep, Figures())
         moved = before.moved
         if trigger.partial:
@@ -183,7 +186,7 @@ class Eva:
                 # What was placed in addition is kept, as it is.
                 chosen = start if fewer else chosen
                 break
-            working = WorkingConfiguration(problem, loads, start, round_.latest)
+            working = WorkingConfiguration(problem, loads, start, round_.latest, round_.ends)
             least = working.total if least is None or fewer else least
             search = Search(working, loads, (snapshot.arrivals, snapshot.completions, number))
             search.run(Effort(iterations))

@@ -94,30 +94,32 @@ def test_in_stratus_tasks_that_wait_take_as_long_as_those_that_run_on() -> None:
 # -- eva -------------------------------------------------------------------------------------------
 
 
-def mergeable(left_s: int | None) -> Snapshot:
+def mergeable(left_s: int | None, boot_s: int = 0) -> Snapshot:
     """Two half-filled boxes of which one would do; a move takes a minute."""
-    cluster = Cluster(BOX).instance("i", "box").instance("j", "box")
+    booting = replace(BOX, type=replace(BOX.type, setup_ms=boot_s * 1_000))
+    cluster = Cluster(booting).instance("i", "box").instance("j", "box")
     spec = task("w", any=(0, 8, 8))
     cluster.job("a", spec, on=["i"], left_s=left_s).job("b", spec, on=["j"], left_s=left_s)
     return cluster.snapshot()
 
 
-def moved(left_s: int | None, **options: Any) -> int:
-    plan, _ = eva.POLICY.build(eva.POLICY.config(**options)).plan(mergeable(left_s), None)
+def moved(left_s: int | None, boot_s: int = 0, **options: Any) -> int:
+    plan, _ = eva.POLICY.build(eva.POLICY.config(**options)).plan(mergeable(left_s, boot_s), None)
     return sum(isinstance(entry, Assign) for entry in plan.entries)
 
 
-def test_eva_moves_what_ends_soon_unless_it_is_told_not_to() -> None:
-    assert moved(50) == 1
-    assert moved(50, spare_ending=True) == 0
-    assert moved(50, horizon_left=True) == 0
+def test_eva_leaves_alone_what_ends_soon_unless_it_is_told_not_to() -> None:
+    assert moved(50) == 0
+    assert moved(50, spare_ending=False) == 1
+    assert moved(50, spare_ending=False, horizon_left=True) == 0
     for left_s in (None, 7_200):  # nothing is known of one, and there is much left of the other
-        assert moved(left_s, spare_ending=True, horizon_left=True) == 1
+        assert moved(left_s) == moved(left_s, horizon_left=True) == 1
 
 
-def test_what_takes_longer_to_move_than_it_has_left_is_spared_however_much_it_saves() -> None:
+def test_what_ends_before_a_new_instance_is_up_is_spared_however_much_it_saves() -> None:
     # The move takes 60 s: ten of a checkpoint, fifty of a start.
-    assert [moved(it, spare_ending=True) for it in (59, 60)] == [0, 1]
+    assert [moved(it) for it in (59, 60)] == [0, 1]
+    assert [moved(it, boot_s=100) for it in (159, 160)] == [0, 1]
 
 
 def test_a_move_is_to_pay_within_what_is_left() -> None:

@@ -1,0 +1,86 @@
+"""Tasks that end, as stated or measured, before they could run elsewhere."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Set
+
+from eva_master.model.catalog import Catalog, Offering, Purchase
+from eva_master.model.ids import InstanceId, Millis, RunId
+from eva_master.model.planning.snapshot import JobView, RunView, Snapshot
+from eva_master.packing.valuation.reservation_price import Demand, hosts
+
+
+def in_time_ms(run: RunView, job: JobView, now: Millis) -> int | None:
+    """Time within which an instance has to be up so that a running task still runs there.
+
+    Args:
+        run: The task run.
+        job: Its job, which says how long a stop and a start take.
+        now: The time.
+
+    Returns:
+        Milliseconds, negative if the task ends before it could stop and start anywhere. `None` for
+        any time: it does not run, or nothing is known of its end but an estimate by other tasks.
+    """
+    if not run.running or run.remaining is None:
+        return None
+    ends_in = run.remaining.ends_in_ms(now)
+    return None if ends_in is None else ends_in - job.checkpoint_ms - job.launch_ms
+
+
+def ending(snapshot: Snapshot) -> Mapping[RunId, int]:
+    """Task runs that end before all new instances are up and they run there.
+
+    Args:
+        snapshot: The cluster.
+
+    Returns:
+        The time of each, see `in_time_ms`.
+    """
+    jobs = {job.id: job for job in snapshot.jobs}
+    longest = max((it.type.boot_ms for it in _on_sale(snapshot)), default=0)
+    found: dict[RunId, int] = {}
+    for run in snapshot.runs:
+        within = in_time_ms(run, jobs[run.job], snapshot.now_ms)
+        if within is not None and within < longest:
+            found[run.id] = within
+    return found
+
+
+def about_to_empty(snapshot: Snapshot, ends: Mapping[RunId, int]) -> Set[InstanceId]:
+    """Instances all of whose tasks end before any new instance that holds them is up.
+
+    Args:
+        snapshot: The cluster.
+        ends: See `ending`.
+    """
+    if not ends:
+        return frozenset()
+    sold, runs = _on_sale(snapshot), {run.id: run for run in snapshot.runs}
+    soonest: dict[Demand, int] = {}
+
+    def late(run: RunId) -> bool:
+        if run not in ends or run not in runs:
+            return False
+        demand = runs[run].task.demand
+        if demand not in soonest:
+            boots = (it.type.boot_ms for it in sold if hosts(it, demand))
+            soonest[demand] = min(boots, default=0)
+        return ends[run] < soonest[demand]
+
+    return {
+        view.id for view in snapshot.instances if view.residents and all(map(late, view.residents))
+    }
+
+
+def _on_sale(snapshot: Snapshot) -> Catalog:
+    """Offerings of which one more may be launched now."""
+    there = Counter(view.offering.id for view in snapshot.instances)
+
+    def sells(offering: Offering) -> bool:
+        limited = offering.limit is not None and there[offering.id] >= offering.limit
+        owned = offering.purchase is Purchase.OWNED
+        return not (owned or limited) and offering.available(snapshot.now_ms)
+
+    return tuple(filter(sells, snapshot.catalog))
