@@ -67,7 +67,9 @@ def _can_be_known(job: Job) -> bool:
         return False
     if "duration" in job.keys:
         stated = float(str(job.keys["duration"]).removesuffix("ms"))
-        return bool(job.speeds) or abs(stated - job.seconds[0] * 1000) < 0.05 * stated
+        # It is that on the family which sets the job's reservation price, be it slow or fast.
+        true = [job.seconds[0] * 1000 / speed for speed in (1.0, *job.speeds.values())]
+        return any(abs(stated - it) < 0.05 * stated for it in true)
     return ("total_steps" in job.keys or job.tells_total) and job.tells_steps
 
 
