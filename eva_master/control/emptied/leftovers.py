@@ -7,7 +7,7 @@ there already.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from eva_master.control.limits import units
@@ -83,13 +83,16 @@ def _with_places(plan: Plan, reused: Reused) -> Plan:
             return replace(entry, on=reused.get(entry.on, entry.on))
         return entry
 
+    def all_of(places: Iterable[InstanceId | int]) -> tuple[InstanceId | int, ...]:
+        return tuple(reused.get(it, it) if isinstance(it, int) else it for it in places)
+
     def pool_of(pool: Pool) -> Pool:
-        members = (reused.get(it, it) if isinstance(it, int) else it for it in pool.members)
-        return replace(pool, members=tuple(members))
+        return replace(pool, members=all_of(pool.members), closed=all_of(pool.closed))
 
     return replace(
         plan,
         launches=tuple(launch for launch in plan.launches if launch.key not in reused),
         entries=tuple(map(entry_of, plan.entries)),
         pools=tuple(map(pool_of, plan.pools)),
+        lines=tuple(replace(line, only=all_of(line.only)) for line in plan.lines),
     )

@@ -10,7 +10,7 @@ from eva_master.model.ids import Family, JobId
 from eva_master.model.job import TaskSpec
 from eva_master.model.records import Job
 from eva_master.model.resources import Resources
-from eva_master.model.states import Buys
+from eva_master.model.states import TERMINAL_JOB, Buys
 
 Demand = tuple[tuple[Family, Resources], ...]
 
@@ -49,6 +49,7 @@ class Unplaced(dict[JobId, None]):
         super().__init__()
         self._jobs: dict[Need, dict[JobId, None]] = {}
         self._needs: dict[JobId, tuple[str, Buys, Need]] = {}
+        """Needs of jobs that have not ended, with what they were worked out from."""
 
     def follow(
         self, job: Job, kinds: Callable[[JobId], Sequence[TaskSpec]], *, waits: bool
@@ -60,26 +61,26 @@ class Unplaced(dict[JobId, None]):
             kinds: Tasks of a job that differ.
             waits: Whether one should.
         """
-        before = self._needs.get(job.id)
-        if not waits:
-            if before is not None:
-                self._drop(job.id, before[2])
-                del self[job.id], self._needs[job.id]
+        known = self._needs.get(job.id)
+        same = known is not None and known[0] == job.partition and known[1] is job.buys
+        if job.id in self and not (waits and same):
+            assert known is not None
+            self._drop(job.id, known[2])
+        if job.state in TERMINAL_JOB:
+            self._needs.pop(job.id, None)
+        if not waits or job.id in self:
             return
-        if before is not None and before[0] == job.partition and before[1] is job.buys:
-            return
-        if before is not None:
-            self._drop(job.id, before[2])
-        need = _need(job, kinds(job.id))
+        if known is None or not same:
+            known = self._needs[job.id] = job.partition, job.buys, _need(job, kinds(job.id))
         self[job.id] = None
-        self._needs[job.id] = job.partition, job.buys, need
-        self._jobs.setdefault(need, {})[job.id] = None
+        self._jobs.setdefault(known[2], {})[job.id] = None
 
     def by_need(self) -> Iterator[tuple[Need, dict[JobId, None]]]:
         """Each need with the jobs that have it, in the order in which they began to wait."""
         yield from self._jobs.items()
 
     def _drop(self, job: JobId, need: Need) -> None:
+        del self[job]
         alike = self._jobs[need]
         del alike[job]
         if not alike:

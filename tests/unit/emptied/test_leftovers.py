@@ -1,0 +1,137 @@
+"""What a plan launches is the empty instance of the same offering that it leaves."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from eva_master.control.emptied import giving_way, leftovers
+from eva_master.model.ids import InstanceId, JobId, Millis, RunId
+from eva_master.model.job import JobKind
+from eva_master.model.planning.plan import Assign, Duplicate, Hold, NewInstance, Plan
+from eva_master.model.planning.snapshot import InstanceView, JobView, RunView, Snapshot
+from eva_master.model.planning.standing import Line, Pool
+from tests.fakes.jobs import LARGE, SMALL, task
+
+E1, E2 = InstanceId("e1"), InstanceId("e2")
+
+
+def empty(name: InstanceId, **more: object) -> InstanceView:
+    return InstanceView(name, SMALL, (), ready=more.pop("ready", True), **more)  # type: ignore[arg-type]
+
+
+def snapshot(*instances: InstanceView, priorities: tuple[int, ...] = (0, 0)) -> Snapshot:
+    """A job of one waiting task for each priority: j0, j1, and so on."""
+    names = [JobId(f"j{number}") for number in range(len(priorities))]
+    jobs = tuple(
+        JobView(name, JobKind.GANG, (RunId(f"{name}/0"),), Millis(0), priority, 0, 0)
+        for name, priority in zip(names, priorities, strict=True)
+    )
+    runs = tuple(
+        RunView(RunId(f"{name}/0"), name, task(2), None, pinned=False, running=False)
+        for name in names
+    )
+    return Snapshot(Millis(0), (SMALL, LARGE), jobs, runs, instances)
+
+
+def bought(count: int) -> Plan:
+    """A plan that launches a small instance for each job."""
+    return Plan(
+        tuple(NewInstance(key, SMALL) for key in range(count)),
+        tuple(Assign(RunId(f"j{key}/0"), key) for key in range(count)),
+    )
+
+
+def test_a_launch_is_the_empty_instance_of_its_offering() -> None:
+    plan, reused = leftovers.used(bought(2), snapshot(empty(E1)), lambda _: True)
+    assert plan.launches == (NewInstance(1, SMALL),)
+    assert plan.entries == (Assign(RunId("j0/0"), E1), Assign(RunId("j1/0"), 1))
+    assert reused == {0: E1}
+
+
+def test_the_most_urgent_gets_it() -> None:
+    seen = snapshot(empty(E1), priorities=(0, 5))
+    plan, _ = leftovers.used(bought(2), seen, lambda _: True)
+    assert plan.entries == (Assign(RunId("j0/0"), 0), Assign(RunId("j1/0"), E1))
+
+
+def test_an_instance_that_is_ready_goes_before_one_that_boots() -> None:
+    seen = snapshot(empty(E1, ready=False), empty(E2))
+    plan, _ = leftovers.used(bought(1), seen, lambda _: True)
+    assert plan.entries == (Assign(RunId("j0/0"), E2),)
+
+
+@pytest.mark.parametrize(
+    "view",
+    [
+        replace(empty(E1), offering=LARGE),
+        replace(empty(E1), residents=(RunId("x/0"),)),
+        replace(empty(E1), pool="short"),
+    ],
+)
+def test_what_is_of_another_offering_or_not_free_is_left_alone(view: InstanceView) -> None:
+    plan = bought(2)
+    assert leftovers.used(plan, snapshot(view), lambda _: True) == (plan, {})
+
+
+def test_what_is_kept_for_others_or_used_by_the_plan_is_left_alone() -> None:
+    plan = bought(2)
+    assert leftovers.used(plan, snapshot(empty(E1)), lambda _: False) == (plan, {})
+    plan = replace(bought(1), entries=(*bought(1).entries, Assign(RunId("j1/0"), E1)))
+    assert leftovers.used(plan, snapshot(empty(E1)), lambda _: True) == (plan, {})
+
+
+def test_pools_lines_and_extra_runs_follow() -> None:
+    pool = Pool("p", (0, 1), "stays", closed=(0,))
+    line = Line(("p",), (JobId("j0"),), only=(0,))
+    plan = Plan(
+        (NewInstance(0, SMALL), NewInstance(1, SMALL)),
+        (Duplicate(RunId("j0/0"), 0, "late"),),
+        pools=(pool,),
+        lines=(line,),
+    )
+    plan, reused = leftovers.used(plan, snapshot(empty(E1)), lambda _: True)
+    assert reused == {0: E1}
+    assert plan.entries == (Duplicate(RunId("j0/0"), E1, "late"),)
+    assert (plan.pools[0].members, plan.pools[0].closed) == ((E1, 1), (E1,))
+    assert plan.lines[0].only == (E1,)
+
+
+def cut(seen: Snapshot) -> tuple[Plan, Plan]:
+    """A plan that gives j0 the empty instance and launches one for j1, and what limits leave."""
+    one, two = (RunId(f"{job.id}/0") for job in seen.jobs)
+    before = Plan((NewInstance(0, LARGE),), (Assign(one, E1), Assign(two, 0)))
+    after = Plan((), (Assign(one, E1), Hold(two, "limits.instances")))
+    return before, after
+
+
+def test_an_empty_instance_gives_way_to_a_more_urgent_launch() -> None:
+    seen = snapshot(empty(E1), priorities=(0, 1))
+    before, after = cut(seen)
+    plan, yielding = giving_way.give_way(before, after, seen, lambda _: True, lambda *_: True)
+    assert yielding == giving_way.Yielding(frozenset({E1}), 1)
+    assert [type(entry) for entry in plan.entries] == [Hold, Hold]
+
+
+@pytest.mark.parametrize("priorities", [(0, 0), (2, 1)])
+def test_it_does_not_to_one_that_is_not_more_urgent(priorities: tuple[int, int]) -> None:
+    seen = snapshot(empty(E1), priorities=priorities)
+    before, after = cut(seen)
+    outcome = giving_way.give_way(before, after, seen, lambda _: True, lambda *_: True)
+    assert outcome == (after, giving_way.NONE)
+
+
+def test_it_does_not_where_its_end_would_not_help() -> None:
+    seen = snapshot(empty(E1), priorities=(0, 1))
+    before, after = cut(seen)
+    outcome = giving_way.give_way(before, after, seen, lambda _: True, lambda *_: False)
+    assert outcome == (after, giving_way.NONE)
+
+
+def test_one_that_the_plan_leaves_goes_before_one_that_it_uses() -> None:
+    seen = snapshot(empty(E1), empty(E2), priorities=(0, 1))
+    before, after = cut(seen)
+    plan, yielding = giving_way.give_way(before, after, seen, lambda _: True, lambda *_: True)
+    assert yielding.instances == {E2}
+    assert plan == after
