@@ -489,6 +489,16 @@ class ReadModel(Protocol):
         """The hourly price with expected interruptions, in micro-dollars."""
         ...
 
+    def behind_others(self, spec: JobSpec, job: JobId | None, now: Millis) -> str:
+        """Whether a job may be late since others are due before it; empty if not.
+
+        Args:
+            spec: The job.
+            job: Its id, if it is there already.
+            now: The time.
+        """
+        ...
+
     def preview(self, spec: JobSpec, now: Millis) -> JobPreview:
         """Follow the submission of a job on a copy; takes time."""
         ...

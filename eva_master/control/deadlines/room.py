@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from eva_master.control.planning.lasting_limits import sold
 from eva_master.control.settings import NO_LIMIT, Settings
-from eva_master.control.state.records import PlanningRecords
+from eva_master.control.state.records import Records
 from eva_master.model.catalog import Offering, Purchase
 from eva_master.model.job import JobSpec, TaskSpec
 from eva_master.model.records import Instance
@@ -30,7 +30,7 @@ class Room:
     """
 
     def __init__(
-        self, state: PlanningRecords, settings: Settings, spec: JobSpec | None, partition: str
+        self, state: Records, settings: Settings, spec: JobSpec | None, partition: str
     ) -> None:
         self._settings = settings
         self._spec = spec

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from eva_master.control.deadlines.queueing import behind_others
 from eva_master.control.lending import payments
 from eva_master.control.measure import (
     cost_groups,
@@ -566,6 +567,12 @@ class ClusterModel:
     def expected_price(self, offering: Offering) -> int:
         """See `ReadModel.expected_price`."""
         return expected_price(self, offering, self.settings, self.at_ms)
+
+    def behind_others(self, spec: JobSpec, job: JobId | None, now: Millis) -> str:
+        """See `ReadModel.behind_others`."""
+        known = None if job is None else self.jobs.get(job)
+        spec = spec if known is None else known.spec
+        return behind_others(self, self.settings, spec, job, now)
 
     def preview(self, spec: JobSpec, now: Millis) -> JobPreview:
         """See `ReadModel.preview`."""

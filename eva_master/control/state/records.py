@@ -185,6 +185,14 @@ class Records(Protocol):
         """Like `expected_ppm`, but pairs never seen together do not slow each other down."""
         ...
 
+    def succeeded(self, job: JobId) -> int:
+        """How many tasks of a job have succeeded."""
+        ...
+
+    def failed(self, job: JobId) -> int:
+        """How many tasks of a job have failed for good."""
+        ...
+
 
 class PlanningRecords(Records, Protocol):
     """Records of which snapshots can be made."""
@@ -235,14 +243,6 @@ class PlanningRecords(Records, Protocol):
 
     def pilots_left(self, job: JobId) -> int | None:
         """How many pilots of a job have not ended; `None` if it has none."""
-        ...
-
-    def succeeded(self, job: JobId) -> int:
-        """How many tasks of a job have succeeded."""
-        ...
-
-    def failed(self, job: JobId) -> int:
-        """How many tasks of a job have failed for good."""
         ...
 
 

@@ -21,6 +21,7 @@ from eva_master.model.planning.plan import Assign, NewInstance, Plan
 from eva_master.model.planning.quotas import Tenancy
 from eva_master.model.resources import Resources
 from tests.fakes.jobs import CPU, SMALL, job, offering, task
+from tests.fakes.models import model_of
 from tests.fakes.snapshots import previewed
 
 MINUTE = 60_000
@@ -231,3 +232,27 @@ def test_a_partition_that_sells_spot_instances_alone_is_told() -> None:
     assert "nothing keeps the deadline" in note
     assert notes_on(spec, (replace(SMALL, limit=0), spot)) == (note,)
     assert notes_on(replace(spec, deadline=None), (spot,)) == ()
+
+
+def warned(of: Machine, spec: JobSpec, job_id: str | None = None) -> str:
+    known = None if job_id is None else JobId(job_id)
+    return model_of(of.state, of.settings).behind_others(spec, known, Millis(0))
+
+
+def test_others_that_are_due_before_it_at_the_same_limit_are_told_and_refuse_nothing() -> None:
+    others = [due(job(name, 2, minutes=10), 15 + number) for number, name in enumerate("abc")]
+    it = machine(SERIAL, *others)
+    last = due(job("last", 2, minutes=10), 30)
+    assert refusal(it.state, last, Millis(0), it.settings) is None
+    assert warned(it, last) == (
+        "3 jobs that are due before it wait for the same limit: it may be late"
+    )
+    assert warned(it, due(last, 60)) == "", "it can wait for all of them"
+    assert warned(it, replace(last, deadline=None)) == ""
+    assert warned(machine((SMALL,), *others), last) == "", "nothing is limited"
+    assert warned(machine(SERIAL, *(replace(one, deadline=None) for one in others)), last) == ""
+    assert warned(it, due(others[0], 15), "a-1") == "", "none is due before the first"
+    assert warned(it, others[1], "b-2") == (
+        "a job that is due before it waits for the same limit: it may be late"
+    )
+    assert warned(it, replace(last, priority=1)) == "", "a higher priority goes before them"

@@ -166,6 +166,8 @@ class JobsService(JobsServicer):
         if home.short is not None:
             yield from home.short.doubts(spec)
         yield from notes_on(spec, home.sold(model.catalog))
+        if behind := model.behind_others(spec, job, self._clock.now()):
+            yield behind
         yield from home.unread(spec)
         yield from notes_on_storage(spec, shared=self._shared)
         yield from notes_on_gpus(spec, nominal=self._nominal_gpus)
