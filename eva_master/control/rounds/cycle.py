@@ -438,7 +438,7 @@ class Cycle:
             unit
             for rank, (unit, seat) in enumerate(zip(queue.waiting, queue.seats, strict=True))
             if unit.partition == self.partition.name
-            and (seat.complete or (rank < overtaken and not seat.taken))
+            and (seat.complete or (rank < overtaken and not unit.together))
             and not any(run.id in placed or run.id in cut for run in unit.runs)
         ]
         jobs = {job_of(run) for run in placed}

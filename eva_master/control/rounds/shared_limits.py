@@ -8,8 +8,8 @@ from dataclasses import replace
 
 from eva_master.control.limits import Unit, held_back, units
 from eva_master.control.planning.validate_plan import Decision
-from eva_master.model.catalog import Catalog, Offering
-from eva_master.model.ids import JobId, OfferingId, RunId
+from eva_master.model.catalog import Catalog, Offering, Purchase
+from eva_master.model.ids import InstanceId, JobId, OfferingId, RunId
 from eva_master.model.planning.plan import Assign, Duplicate, Plan, left, pooled
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.packing.quotas import Use
@@ -78,14 +78,18 @@ class SharedLimitsStage:
     def within(self, plan: Plan, present: Snapshot) -> Plan:
         """The part of a plan that leaves to others what they come first for.
 
+        The use of an empty instance counts like a launch: its end would leave room for another.
+
         Args:
             plan: The policy's.
             present: The partition as it is.
         """
         queue = self.queue
-        if queue is None or not plan.launches or not queue.waiting:
+        if queue is None or not queue.waiting or not plan.entries:
             return plan
-        check = _Check(queue, self._partition, plan)
+        check = _Check(queue, self._partition, plan, present)
+        if not check.takes_room:
+            return plan
         ranked = sorted(units(plan, present), key=check.rank)
         held: dict[RunId, str] = {}
         for unit in ranked:
@@ -117,13 +121,28 @@ NOTHING_SHARED = SharedLimitsStage(None, "")
 class _Check:
     """What a plan takes of shared limits, by whose turn it is."""
 
-    def __init__(self, queue: SharedQueue, partition: str, plan: Plan) -> None:
-        self._queue = queue
-        self._before: Before = queue.before(partition)
-        self._offerings = {it.key: it.offering.id for it in plan.launches}
-        self._taken: Counter[Limit] = Counter()
-        self._bought: set[int] = set()
+    def __init__(self, queue: SharedQueue, partition: str, plan: Plan, present: Snapshot) -> None:
+        self._queue, self._partition = queue, partition
         self._contested = queue.contested(partition)
+        vacant = {
+            view.id: view.offering.id
+            for view in present.instances
+            if not (view.residents or view.pool or view.offering.purchase is Purchase.OWNED)
+        }
+        self._offerings: dict[InstanceId | int, OfferingId] = {}
+        self._offerings.update((it.key, it.offering.id) for it in plan.launches)
+        self._offerings.update(vacant.items())
+        self._freed: Counter[Limit] = Counter()
+        for offering in vacant.values():
+            self._freed.update(queue.room.limits_of(offering, None))
+        self._before: Before = queue.before(partition, self._freed)
+        self._taken: Counter[Limit] = Counter()
+        self._used: set[InstanceId | int] = set()
+
+    @property
+    def takes_room(self) -> bool:
+        """Whether the plan may take anything for which others wait."""
+        return bool(self._offerings and self._contested)
 
     def rank(self, unit: Unit) -> int:
         """The place in the queue of task runs that are placed."""
@@ -132,13 +151,12 @@ class _Check:
 
     def refusal(self, unit: Unit) -> str:
         """Why a unit has to wait; takes what it needs if it has not."""
-        keys = {entry.on for entry in unit.entries if isinstance(entry.on, int)}
-        new = [key for key in keys - self._bought if key in self._offerings]
-        needs = self._needs([self._offerings[key] for key in new], unit.job.owner)
+        new = {entry.on for entry in unit.entries if entry.on in self._offerings} - self._used
+        needs = self._needs([self._offerings[where] for where in new], unit.job.owner)
         if (limit := self._short(needs, self.rank(unit))) is not None:
             return _turn(limit, self._queue.first(limit))
         self._taken.update(needs)
-        self._bought.update(new)
+        self._used.update(new)
         return ""
 
     def too_many(self, plan: Plan) -> set[int]:
@@ -154,14 +172,14 @@ class _Check:
         gone = set[int]()
         if not ranks:
             return gone
-        self._before = self._queue.before(self._before.partition)
+        self._before = self._queue.before(self._partition, self._freed)
         for key in sorted(ranks, key=lambda it: (ranks[it], it)):
-            if key in self._bought or key not in self._offerings:
+            if key in self._used or key not in self._offerings:
                 continue
             needs = self._needs([self._offerings[key]], None)
             if self._short(needs, ranks[key]) is None:
                 self._taken.update(needs)
-                self._bought.add(key)
+                self._used.add(key)
             else:
                 gone.add(key)
         return gone
@@ -178,9 +196,9 @@ class _Check:
     def _short(self, needs: Counter[Limit], rank: int) -> Limit | None:
         """A limit of which too little is left by those who come before; others wait for it, too."""
         kept = self._before.kept(rank)
-        free = self._queue.room.free
         for limit, needed in sorted(needs.items()):
-            if limit in self._contested and needed > free[limit] - self._taken[limit] - kept[limit]:
+            free = self._queue.room.free[limit] + self._freed[limit] - self._taken[limit]
+            if limit in self._contested and needed > free - kept[limit]:
                 return limit
         return None
 

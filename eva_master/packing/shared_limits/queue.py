@@ -15,6 +15,7 @@ from eva_master.packing.shared_limits.limit import (
     Limit,
     Parts,
     SharedLimits,
+    Taken,
     Waiting,
     changes_in_ms,
     gathers,
@@ -87,18 +88,22 @@ class SharedQueue:
             both.setdefault(name, Counter()).update(gpus)
         return both
 
-    def before(self, partition: str) -> Before:
+    def before(self, partition: str, freed: Taken | None = None) -> Before:
         """What is for others who come before task runs of a partition, and for gangs of its own.
 
         A gang that gathers what is free comes before younger tasks of its own partition, too: else
         these would overtake tasks of others that wait behind it.
+
+        Args:
+            partition: Which.
+            freed: How much more of each limit is free once its empty instances are gone.
         """
         ahead = [
             (rank, unit)
             for rank, (unit, seat) in enumerate(zip(self.waiting, self.seats, strict=True))
             if unit.partition != partition or (seat.taken and not seat.complete)
         ]
-        return Before(self.room, partition, ahead)
+        return Before(self.room, ahead, freed)
 
     def contested(self, partition: str) -> set[Limit]:
         """The limits for which others than a partition wait, or of which these get something."""
@@ -181,13 +186,14 @@ class Before:
 
     Args:
         room: What is free.
-        partition: Whose plan is looked at.
         others: The units that come first if they stand before, with their ranks, in order.
+        freed: How much more is free.
     """
 
-    def __init__(self, room: SharedRoom, partition: str, others: list[tuple[int, Waiting]]) -> None:
-        self.partition = partition
-        self._seating = Seating(room)
+    def __init__(
+        self, room: SharedRoom, others: list[tuple[int, Waiting]], freed: Taken | None
+    ) -> None:
+        self._seating = Seating(room, freed=freed)
         self._others = others
         self._looked_at = 0
         self._kept: Counter[Limit] = Counter()
