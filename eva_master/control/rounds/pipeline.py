@@ -329,8 +329,13 @@ class Pipeline:
         )
 
     def _vacant(self, asked: Asked) -> Callable[[InstanceId], bool]:
-        """Whether an instance holds no task, one that stops included, and is kept for nobody."""
-        closed = asked.closed
+        """Whether an instance holds no task, one that stops included, and is kept for nobody.
+
+        None is where plans are made at fixed times: there it goes at once.
+        """
+        closed, divided = asked.closed, self._settings.partitions.divided
+        if self._partition.round_grid_ms if divided else self._settings.round_grid_ms:
+            return lambda _: False
         return lambda name: name not in closed and not self._state.occupants(name)
 
     def _part(self, whole: Snapshot) -> Snapshot:

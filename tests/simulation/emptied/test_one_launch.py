@@ -18,13 +18,13 @@ from eva_master.model.events import (
     SuspendRequested,
 )
 from eva_master.model.fleet.partitions import Budget, Partition, PartitionLimits, Partitions
-from eva_master.model.ids import JobId
+from eva_master.model.ids import JobId, Millis
 from eva_master.model.planning.quotas import Tenancy, quota_of
 from eva_master.model.planning.suspension import Preemption
 from eva_master.model.resources import Resources
 from eva_master.model.states import JobState
 from eva_master.simulation.cluster.work import Work
-from tests.fakes.emptied.worlds import SETTINGS, World, after
+from tests.fakes.emptied.worlds import MINUTE_MS, SETTINGS, World, after
 from tests.fakes.jobs import CPU, LARGE, MEDIUM, SMALL, job
 from tests.fakes.policies.whole import TRIED
 
@@ -210,9 +210,22 @@ def test_tasks_that_are_tried_again_after_a_while() -> None:
 
 
 @pytest.mark.parametrize("policy", TRIED)
-def test_a_queue_at_a_limit_ends_under_every_policy(policy: str) -> None:
+def test_an_empty_instance_is_used_though_no_other_can_be_had(policy: str) -> None:
+    world = World(SMALL, policy=policy)
+    world.come(job("a", 2, minutes=SHORT_MIN))
+    world.play(2)
+    world.state.set_unavailable([SMALL.id], Millis(60 * MINUTE_MS), "sold out")
+    world.come(job("b", 2, minutes=SHORT_MIN), at_min=3)
+    world.finish()
+    assert (world.launches, world.ended()) == (1, 2)
+    assert world.timeline.now() < 8 * MINUTE_MS
+
+
+@pytest.mark.parametrize("policy", TRIED)
+def test_a_queue_at_two_limits_ends_under_every_policy(policy: str) -> None:
     world = World(ONE, replace(MEDIUM, limit=1), policy=policy)
     for number in range(4):
         world.come(job(f"j{number}", 2, minutes=SHORT_MIN, array=True))
     world.finish()
     assert world.ended() == 4
+    assert world.launches <= 2
