@@ -93,7 +93,7 @@ def _priority(context: Context, known: Emptied) -> int:
     """The priority of the job for which an instance is kept."""
     if known.kept is None or known.kept.job is None:
         return 0
-    return context.state.jobs[known.kept.job].spec.priority
+    return context.state.dependencies.priority(context.state.jobs[known.kept.job])
 
 
 def _kept(context: Context, instance: Instance, known: Emptied) -> Kept | None:

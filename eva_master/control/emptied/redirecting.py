@@ -36,5 +36,5 @@ def redirect(context: Context, partition: str, closed: Collection[InstanceId]) -
 
 def _urgency(context: Context, booting: InstanceId) -> tuple[int, int]:
     jobs = [context.state.jobs[run.job] for run in context.state.coming(booting)]
-    first = max(jobs, key=lambda job: (job.spec.priority, -job.submitted_ms))
-    return first.spec.priority, -first.submitted_ms
+    priority = context.state.dependencies.priority
+    return max((priority(job), -job.submitted_ms) for job in jobs)

@@ -56,6 +56,11 @@ class Dependencies:
         taken, self._decided = self._decided, {}
         return taken
 
+    def priority(self, job: Job) -> int:
+        """The priority that a job has: its own, or a higher one of a job that waits for it."""
+        handed = self.handed.get(job.id)
+        return job.spec.priority if handed is None else handed.priority
+
     def take_priority_change(self) -> bool:
         """Whether the priority of some job became another one since this was called last."""
         taken, self._priorities_changed = self._priorities_changed, False

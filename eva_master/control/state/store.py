@@ -113,7 +113,7 @@ class State:
         self.view_cache, self._tally = ViewCache(), Tally()
         self.partition_tally, self.lending = self._tally.partitions, self._tally.lending
         self.count_kept = self._tally.count_kept
-        self.active_load, self.dependencies = ActiveLoad(), Dependencies(self._job_changed)
+        self.active_load, self.dependencies = ActiveLoad(), Dependencies(self._reprioritised)
         self.handed, self.dags = self.dependencies.handed, Dags(self._job_changed)
         self.dag = self.dags.of
         self.estimates = Estimates.POSTERIOR
@@ -204,6 +204,10 @@ class State:
         if self._unpublished is not None:
             self._unpublished.jobs[job] = None
 
+    def _reprioritised(self, job: JobId) -> None:
+        self._job_changed(job)
+        self._note_unplaced(self.jobs[job])
+
     def put_run(self, run: TaskRun) -> None:
         """Add or replace a task run."""
         job = self.jobs[run.job]
@@ -240,7 +244,8 @@ class State:
         """Follow whether a plan should give a task a place; not while no plan is about its job."""
         waits = self.tasks[job.id].placeable(job) > 0
         waits = waits and job.id not in self.dependencies and job.id not in self.suspended
-        self.unplaced.follow(job, self.kinds, waits=waits)
+        priority = self.dependencies.priority(job)
+        self.unplaced.follow(job, self.kinds, priority=priority, waits=waits)
 
     def explain(self, run: TaskRun, reason: str) -> None:
         """Note why a task run waits; without a record it waits for what those wait like it."""
@@ -384,13 +389,7 @@ class State:
     def set_unavailable(
         self, offerings: Iterable[OfferingId], until: Millis | None, why: str
     ) -> None:
-        """Remember that offerings are not to be launched for a while.
-
-        Args:
-            offerings: Which.
-            until: When they may be tried again; `None` for now.
-            why: In words for the user.
-        """
+        """Have offerings not launched before a time, `None` for now; `why`: for users."""
         refused = set(offerings)
         self.catalog = tuple(
             replace(known, unavailable_until=until, why_unavailable=why)

@@ -164,6 +164,10 @@ def test_it_follows_from_the_records(seed: int) -> None:
         assert {name: it.priority for name, it in state.handed.items()} == expected(state)
         for it in state.handed.values():
             assert state.jobs[it.by].spec.priority == it.priority
+        for need, jobs in state.unplaced.by_need():
+            for name in jobs:
+                own = state.jobs[name].spec.priority
+                assert need.priority == expected(state).get(name, own)
         again = State.restored(CATALOG, Changes(jobs=tuple(state.jobs.values())))
         assert again.handed == state.handed
     for name in list(cluster.state.active):

@@ -48,32 +48,38 @@ class Unplaced(dict[JobId, None]):
     def __init__(self) -> None:
         super().__init__()
         self._jobs: dict[Need, dict[JobId, None]] = {}
-        self._needs: dict[JobId, tuple[str, Buys, Need]] = {}
-        """Needs of jobs that have not ended, with what they were worked out from."""
+        self._needs: dict[JobId, tuple[Buys, Need]] = {}
+        """Needs of jobs that have not ended, with the market that they were worked out for."""
 
     def follow(
-        self, job: Job, kinds: Callable[[JobId], Sequence[TaskSpec]], *, waits: bool
+        self,
+        job: Job,
+        kinds: Callable[[JobId], Sequence[TaskSpec]],
+        *,
+        priority: int,
+        waits: bool,
     ) -> None:
         """Follow whether a plan should give a task of a job a place.
 
         Args:
             job: Which.
             kinds: Tasks of a job that differ.
+            priority: The priority that it has now, by jobs that wait for it too.
             waits: Whether one should.
         """
         known = self._needs.get(job.id)
-        same = known is not None and known[0] == job.partition and known[1] is job.buys
+        same = known is not None and _is_of(job, priority, *known)
         if job.id in self and not (waits and same):
             assert known is not None
-            self._drop(job.id, known[2])
+            self._drop(job.id, known[1])
         if job.state in TERMINAL_JOB:
             self._needs.pop(job.id, None)
         if not waits or job.id in self:
             return
         if known is None or not same:
-            known = self._needs[job.id] = job.partition, job.buys, _need(job, kinds(job.id))
+            known = self._needs[job.id] = job.buys, _need(job, kinds(job.id), priority)
         self[job.id] = None
-        self._jobs.setdefault(known[2], {})[job.id] = None
+        self._jobs.setdefault(known[1], {})[job.id] = None
 
     def by_need(self) -> Iterator[tuple[Need, dict[JobId, None]]]:
         """Each need with the jobs that have it, in the order in which they began to wait."""
@@ -87,11 +93,17 @@ class Unplaced(dict[JobId, None]):
             del self._jobs[need]
 
 
-def _need(job: Job, kinds: Sequence[TaskSpec]) -> Need:
+def _is_of(job: Job, priority: int, buys: Buys, need: Need) -> bool:
+    """Whether a need was worked out from what holds of a job now."""
+    same = need.partition == job.partition and need.priority == priority
+    return same and buys is job.buys
+
+
+def _need(job: Job, kinds: Sequence[TaskSpec], priority: int) -> Need:
     demands = dict.fromkeys(task.demand for task in kinds)
     if job.buys not in (Buys.ANY, Buys.APART):
         spot = job.buys is Buys.SPOT
         demands = dict.fromkeys(
             tuple(entry for entry in demand if is_spot(entry[0]) is spot) for demand in demands
         )
-    return Need(job.partition, job.spec.tenant, job.spec.priority, tuple(demands))
+    return Need(job.partition, job.spec.tenant, priority, tuple(demands))
