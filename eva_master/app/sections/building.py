@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import TypeAdapter
 
 from eva_master.app.policy_registry import current_name, policies
+from eva_master.packing.claims.asking import KeepsClaims
 from eva_master.packing.elastic import fixed
 from eva_master.packing.parts.splitter import Splitter
 from eva_master.ports import Policy, PolicyKind
@@ -102,7 +103,7 @@ def backed(kind: PolicyKind, config: Any, back: Policy) -> Policy:
         back: The other one.
     """
     made: Policy = kind.backed(config, back)  # type: ignore[attr-defined]
-    return fixed.FixedSizes(made)
+    return KeepsClaims(fixed.FixedSizes(made))
 
 
 def takes_back(kind: PolicyKind) -> bool:

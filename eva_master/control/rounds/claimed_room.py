@@ -47,10 +47,10 @@ def kept_off(plan: Plan, present: Snapshot, claims: Sequence[Claim]) -> Plan:
     if not held and len(entries) == len(plan.entries):
         return plan
     runs = {view.id: view for view in present.runs}
-    staying = {job_of(run) for run in held if runs[run].instance is not None}
     plan = replace(plan, entries=tuple(held_back(entries, held, runs)))
-    resized = {entry.job for entry in plan.sizes}
-    return without_sizes(present, plan, staying & resized)
+    running = {view.job for view in present.runs if view.instance is not None}
+    resized = running.intersection(entry.job for entry in plan.sizes)
+    return without_sizes(present, plan, resized.intersection(map(job_of, held)))
 
 
 def others_wait(decision: Decision, claims: Collection[Claim]) -> bool:

@@ -427,6 +427,7 @@ class Snapshot:
         claims: Room that is kept for task runs which wait, those first that come first.
             `packing.claims.asking` shows policies what is left; what a plan gives to others all the
             same is cut.
+        unclaimed: Whether what is kept by these claims is left out of the snapshot already.
     """
 
     now_ms: Millis
@@ -445,3 +446,4 @@ class Snapshot:
     leeway: Leeway = UNLIMITED
     tenants: tuple[TenantView, ...] = ()
     claims: tuple[Claim, ...] = ()
+    unclaimed: bool = False

@@ -16,6 +16,11 @@ _MOST_ASKED = 4
 class Planner(Protocol):
     """What makes plans; see `eva_master.ports.Policy`."""
 
+    @property
+    def name(self) -> str:
+        """Its name in the settings."""
+        ...
+
     def plan(
         self, snapshot: Snapshot, memory: PolicyMemory | None
     ) -> tuple[Plan, PolicyMemory | None]:
@@ -37,7 +42,7 @@ def ask(
         snapshot: The cluster.
         memory: The policy's.
     """
-    if not snapshot.claims:
+    if not snapshot.claims or snapshot.unclaimed:
         return policy.plan(snapshot, memory)
     refused: Refused = frozenset()
     alone = -1
@@ -55,3 +60,25 @@ def ask(
             every = range(len(snapshot.claims))
             refused, alone = frozenset((it, way) for it in every for way in Way), -1
     return view.completed(plan), after
+
+
+class KeepsClaims:
+    """Makes a policy that knows nothing of claims keep to them.
+
+    Args:
+        inner: The policy.
+    """
+
+    def __init__(self, inner: Planner) -> None:
+        self._inner = inner
+
+    @property
+    def name(self) -> str:
+        """The policy's name in the settings."""
+        return self._inner.name
+
+    def plan(
+        self, snapshot: Snapshot, memory: PolicyMemory | None
+    ) -> tuple[Plan, PolicyMemory | None]:
+        """See `eva_master.ports.Policy.plan`."""
+        return ask(self._inner, snapshot, memory)

@@ -63,6 +63,7 @@ class View:
         if yielding:
             shown = _left(without(shown, yielding), yielding)
         ready = sum(step.way is Way.READY for step in walk.steps)
+        shown = replace(shown, unclaimed=True)
         return cls(snapshot, shown, walk, ready > 1 or bool(walk.comers))
 
     def missed(self, plan: Plan) -> Step | None:

@@ -62,7 +62,6 @@ class Walk:
 
     Attributes:
         steps: The claims so far.
-        rooms: What is left by them.
         hidden: Waiting task runs that policies are not to see, with the claim for which they wait;
             those of the claim itself among them.
         instances: Instances that are not to be seen.
@@ -85,10 +84,24 @@ class Walk:
     over: bool = False
 
     def __post_init__(self) -> None:
-        self.seen = self.whole
-        self.rooms = Rooms(self.whole)
+        self._seen: Snapshot | None = self.whole
+        self._rooms: Rooms | None = None
         self._steps_left = _MOST_STEPS
         self._promised = False
+
+    @property
+    def seen(self) -> Snapshot:
+        """The snapshot without what the claims so far keep."""
+        if self._seen is None:
+            self._seen = without(self.whole, self.hidden, self.instances, self.slots)
+        return self._seen
+
+    @property
+    def rooms(self) -> Rooms:
+        """Room that is left by the claims so far."""
+        if self._rooms is None:
+            self._rooms = Rooms(self.seen)
+        return self._rooms
 
     def level(self, claim: Claim) -> list[Unit]:
         """Task runs of a claim that wait and may be seen."""
@@ -131,8 +144,7 @@ class Walk:
                 self._hide(level, claim)
                 self.instances.update(claim.instances)
                 self._take_slots(claim)
-                self.seen = without(self.whole, self.hidden, self.instances, self.slots)
-                self.rooms = Rooms(self.seen)
+                self._seen = self._rooms = None
         return step
 
     def finish(self, *, alone: bool = False) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 from eva_master.model.planning.plan import Plan, PolicyMemory, Resize
 from eva_master.model.planning.sizes import resizable, with_sizes
 from eva_master.model.planning.snapshot import Snapshot
+from eva_master.packing.claims.asking import KeepsClaims
 from eva_master.packing.elastic.room import member_of, most_useful
 from eva_master.packing.valuation.job_valuation import JobValuation
 from eva_master.ports import Policy, PolicyKind
@@ -60,6 +61,6 @@ def fixed_sizes(snapshot: Snapshot) -> tuple[Resize, ...]:
 
 
 def built(kind: PolicyKind, config: Any) -> Policy:
-    """A policy with its options, behind `FixedSizes` unless it chooses sizes itself."""
+    """A policy with its options that keeps to claims, and to sizes unless it chooses these."""
     policy = kind.build(config)
-    return policy if getattr(kind, "elastic", False) else FixedSizes(policy)
+    return KeepsClaims(policy if getattr(kind, "elastic", False) else FixedSizes(policy))

@@ -24,6 +24,7 @@ from eva_master.model.planning.snapshot import (
 from eva_master.model.planning.standing import Line, Newcomers, Pool
 from eva_master.model.resources import Resources, total
 from eva_master.model.values import replace
+from eva_master.packing.claims.asking import ask
 from eva_master.packing.parts.partition import divide, merge, without_launched
 from eva_master.ports import Policy
 
@@ -103,6 +104,8 @@ class Splitter:
         self, snapshot: Snapshot, memory: PolicyMemory | None
     ) -> tuple[Plan, PolicyMemory | None]:
         """See `eva_master.ports.Policy.plan`."""
+        if snapshot.claims and not snapshot.unclaimed:
+            return ask(self, snapshot, memory)
         kept = self._read(memory)
         ours = self._ours(snapshot, kept)
         events = kept.events.after(snapshot, len(ours - kept.jobs), len(kept.jobs - ours))
