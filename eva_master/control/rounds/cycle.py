@@ -370,6 +370,7 @@ class Cycle:
             sums=state.partition_tally.totals(),
             now=context.now,
             ignored={*availability.paused_jobs(context), *context.declined},
+            refused=[*context.shared_limits.refusals],
             whole=whole,
         )
         if names:

@@ -21,7 +21,7 @@ from eva_master.control.standing.membership import Statement
 from eva_master.control.state.records import PlanningRecords
 from eva_master.model.catalog import Purchase
 from eva_master.model.fleet.partitions import Partition
-from eva_master.model.ids import InstanceId, JobId, Millis, RunId
+from eva_master.model.ids import InstanceId, JobId, Millis, OfferingId, RunId
 from eva_master.model.planning.claims import Claim
 from eva_master.model.planning.plan import Assign, Hold, Plan, left, pooled
 from eva_master.model.planning.snapshot import InstanceView, Snapshot
@@ -113,6 +113,7 @@ class PoolMembers:
         now: The time.
         stated: Pools and lines of each partition, as the last plans say.
         ignored: Jobs that are given nothing now.
+        refused: Offerings that the cloud has refused, those together that count against one quota.
     """
 
     def __init__(
@@ -125,7 +126,9 @@ class PoolMembers:
         now: Millis,
         stated: Mapping[str, Statement],
         ignored: Collection[JobId],
+        refused: Collection[Collection[OfferingId]],
     ) -> None:
+        self._refused = refused
         self._state = state
         self._settings = settings
         self._partition = partition
@@ -150,7 +153,7 @@ class PoolMembers:
         parts = [own, *self._others(whole)]
         own_units = list(waiting(own))
         members = [member_of(own, own_units, view) for view in empty]
-        seating = Seating(parts, self._cluster_left(), members)
+        seating = Seating(parts, self._cluster_left(), members, refused=self._refused)
         handed: dict[InstanceId, JobId] = {}
         released: dict[InstanceId, JobId] = {}
         for unit in self._candidates(parts, whole):
@@ -257,7 +260,7 @@ class PoolMembers:
         own = self._after(plan, present)
         cluster = self._cluster_left()
         cluster = None if cluster is None else max(0, cluster - len(plan.launches))
-        seating = Seating([own], cluster, members, vacant=False)
+        seating = Seating([own], cluster, members, vacant=False, refused=self._refused)
         said: dict[RunId, str] = {}
         known: dict[object, str] = {}
         for unit in waiting(own):
@@ -375,6 +378,7 @@ def concerned(
     sums: Sums,
     now: Millis,
     ignored: Collection[JobId],
+    refused: Collection[Collection[OfferingId]],
     whole: Snapshot,
 ) -> set[str]:
     """Partitions whose pools would give a member up if a plan were made, by name.
@@ -385,6 +389,7 @@ def concerned(
         sums: Sums over each partition, by the name on record.
         now: The time.
         ignored: Jobs that are given nothing now.
+        refused: Offerings that the cloud has refused, those together that count against one quota.
         whole: The cluster.
     """
     home = settings.partitions.home
@@ -399,6 +404,7 @@ def concerned(
             now=now,
             stated=state.membership.stated,
             ignored=ignored,
+            refused=refused,
         )
         seen = part_of(whole, partition, settings.partitions, sums)
         admitted = TenantLimits(state, settings.tenancy, partition).admitted(seen, ())

@@ -182,6 +182,7 @@ class Pipeline:
             now=now,
             stated=recent.stated,
             ignored=frozenset((*recent.paused, *recent.declined)),
+            refused=[it.offerings for it in recent.queues.refusals],
         )
 
     def ask(self, whole: Snapshot) -> Asked:

@@ -193,6 +193,8 @@ class Seating:
         cluster: How many more instances there may be in the cluster; `None` for any number.
         members: Members of pools that may be given up.
         vacant: Whether room on instances in no pool counts.
+        refused: Offerings that the cloud has refused together, since they count against one quota:
+            what one of them leaves serves any other.
     """
 
     def __init__(
@@ -202,7 +204,9 @@ class Seating:
         members: Iterable[Member] = (),
         *,
         vacant: bool = True,
+        refused: Collection[Collection[OfferingId]] = (),
     ) -> None:
+        self._refused = refused
         slots: dict[OfferingId, int] = {}
         for part in parts:
             slots.update(_slots(part.seen))
@@ -309,13 +313,11 @@ class Seating:
         able.sort(key=lambda it: (it.view.offering.price, it.view.id))
         going: list[Member] = []
         while True:
-            alike = sum(it.view.offering.id == offering.id for it in going)
+            serves = self._serving(unit, offering)
             ours = [it for it in going if it.part == name]
             freed = sum(it.view.offering.price for it in ours)
-            if not alike and (
-                not offering.available(unit.part.seen.now_ms) or left.slots.get(offering.id) == 0
-            ):
-                helpful = [it for it in able if it.view.offering.id == offering.id]
+            if serves and not any(it.view.offering.id in serves for it in going):
+                helpful = [it for it in able if it.view.offering.id in serves]
             elif left.cluster is not None and left.cluster + len(going) < 1:
                 helpful = able
             elif left.instances.get(name, 1) + len(ours) < 1 or (
@@ -328,6 +330,13 @@ class Seating:
             if more is None:
                 return None
             going.append(more)
+
+    def _serving(self, unit: Unit, offering: Offering) -> Collection[OfferingId]:
+        """Offerings of which an instance has to go first; none if one may be bought as it is."""
+        if not offering.available(unit.part.seen.now_ms):
+            together = (it for it in self._refused if offering.id in it)
+            return {offering.id}.union(*together)
+        return {offering.id} if self._left.slots.get(offering.id) == 0 else ()
 
     def _buy(self, unit: Unit, run: RunView, offering: Offering, going: list[Member]) -> None:
         left, name = self._left, unit.part.name

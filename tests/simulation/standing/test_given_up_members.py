@@ -19,7 +19,7 @@ from eva_master.model.fleet.partitions import (
     Rule,
     ShortJobs,
 )
-from eva_master.model.ids import JobId, Millis, Price, RunId
+from eva_master.model.ids import JobId, Millis, OfferingId, Price, RunId
 from eva_master.model.job import JobSpec, Latency
 from eva_master.model.records import Instance
 from eva_master.model.states import JobState
@@ -376,3 +376,43 @@ def test_a_limit_of_the_user_is_none_of_the_pools() -> None:
     world.until(waits, JobState.RUNNING, 5)
     assert world.now - at <= 2 * ROUND_MS + 5_000
     assert world.launches == 2
+
+
+class Quota:
+    """A quota of the cloud: so many CPUs of all types together."""
+
+    def __init__(self, world: World, cpus: int) -> None:
+        self._world = world
+        self._cpus = cpus
+        world.cluster.cloud.sold_out = self.sold_out
+
+    def sold_out(self, offering: OfferingId) -> bool:
+        """Whether one more instance of an offering is beyond it."""
+        live = [it for it in self._world.cluster.cloud.bill().values() if it.gone_ms is None]
+        sizes = {MEDIUM.id: 4, LARGE.id: 8}
+        return sum(sizes[it.offering.id] for it in live) + sizes[offering] > self._cpus
+
+
+def test_a_member_is_handed_over_where_the_cloud_sells_no_more() -> None:
+    world = World((MEDIUM,))
+    Quota(world, 4)
+    world.until(world.submit(short("s")), JobState.SUCCEEDED)
+    busy = world.submit(short("t", cpus=4, seconds=80))
+    world.until(busy, JobState.RUNNING)
+    waits = world.submit(long("long"))
+    world.wait(20)
+    assert "out of stock" in world.why(waits)
+    assert HELD in world.why(waits)
+    world.until(busy, JobState.SUCCEEDED)
+    at = world.now
+    world.until(waits, JobState.RUNNING, 5)
+    assert world.now - at <= 2 * ROUND_MS + 5_000
+
+
+def test_a_member_goes_for_what_the_cloud_refuses_elsewhere() -> None:
+    world = World((MEDIUM,), {"quick": front(), "slow": eva()}, divided())
+    Quota(world, 4)
+    world.until(world.submit(short("s", partition="quick")), JobState.SUCCEEDED)
+    waits = world.submit(long("long", partition="slow"))
+    world.until(waits, JobState.RUNNING, 10)
+    assert not world.members

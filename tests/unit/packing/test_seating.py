@@ -1,0 +1,112 @@
+"""Seats for tasks that wait, members of pools last."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from eva_master.model.catalog import Offering
+from eva_master.model.ids import InstanceId, JobId, Millis, run_id
+from eva_master.model.job import JobKind
+from eva_master.model.planning.snapshot import InstanceView, JobView, RunView, Snapshot
+from eva_master.packing.parts.seating import Member, Part, Seat, Seating, member_of, waiting
+from tests.fakes.jobs import LARGE, MEDIUM, SMALL, task
+
+LATER = Millis(1_000_000)
+
+
+def part(*cpus: int, catalog: tuple[Offering, ...], priority: int = 0, since: int = 0) -> Part:
+    """A partition in which a gang of tasks of so many CPUs waits."""
+    job = JobId("gang-1")
+    runs = tuple(
+        RunView(
+            run_id(job, n),
+            job,
+            task(it),
+            None,
+            pinned=False,
+            running=False,
+            held=True,
+            since_ms=Millis(since),
+        )
+        for n, it in enumerate(cpus)
+    )
+    names = tuple(run.id for run in runs)
+    view = JobView(job, JobKind.GANG, names, Millis(since), priority, 0, 0, tasks=len(cpus))
+    return Part("", Snapshot(Millis(0), catalog, (view,), runs, ()))
+
+
+def member(
+    name: str, offering: Offering, of: str = "", guard: tuple[int, int] | None = None
+) -> Member:
+    """A member of a pool of a partition."""
+    view = InstanceView(InstanceId(name), offering, (), ready=True, pool="p", partition=of)
+    return Member(of, view, guard)
+
+
+def seat(of: Part, *members: Member, **more: object) -> Seat:
+    """Outcome for the one unit that waits."""
+    (unit,) = waiting(of)
+    return Seating([of], None, members, **more).seat(unit)  # type: ignore[arg-type]
+
+
+def names(members: tuple[Member, ...]) -> list[str]:
+    """Their instances."""
+    return [it.view.id for it in members]
+
+
+def test_members_come_after_all_that_may_be_bought() -> None:
+    of = part(4, 4, catalog=(replace(MEDIUM, limit=1),))
+    found = seat(of, member("a", MEDIUM), member("b", MEDIUM))
+    assert found.complete
+    assert (len(found.bought), names(found.handed)) == (1, ["a"])
+
+
+def test_a_gang_takes_none_if_they_are_too_few() -> None:
+    of = part(4, 4, 4, catalog=(replace(MEDIUM, limit=0),))
+    seating = Seating([of], None, [member("a", MEDIUM), member("b", MEDIUM)])
+    (unit,) = waiting(of)
+    assert not seating.seat(unit).complete
+    assert set(seating.members) == {"a", "b"}
+
+
+def test_tasks_share_a_member() -> None:
+    found = seat(part(2, 2, catalog=(replace(MEDIUM, limit=0),)), member("a", MEDIUM))
+    assert (found.complete, names(found.handed)) == (True, ["a"])
+
+
+@pytest.mark.parametrize(
+    ("guard", "complete"), [((0, 4), False), ((0, 6), True), ((-1, 9), False), ((1, 0), True)]
+)
+def test_who_comes_first_in_the_pool_keeps_it(guard: tuple[int, int], complete: bool) -> None:
+    of = part(4, catalog=(replace(MEDIUM, limit=0),), since=5)
+    assert seat(of, member("a", MEDIUM, guard=guard)).complete is complete
+
+
+def test_the_guard_is_the_first_that_would_fit() -> None:
+    of = part(4, catalog=(MEDIUM,), priority=3, since=7)
+    of = replace(of, lines={JobId("gang-1"): frozenset({"p"})})
+    units = list(waiting(of))
+    large = InstanceView(InstanceId("a"), MEDIUM, (), ready=True, pool="p")
+    assert member_of(of, units, large).guard == (-3, 7)
+    assert member_of(of, units, replace(large, offering=SMALL)).guard is None
+    assert member_of(of, units, replace(large, pool="q")).guard is None
+
+
+def test_one_quota_is_one_for_all_types() -> None:
+    refused = tuple(replace(it, unavailable_until=LATER) for it in (MEDIUM, LARGE))
+    of = part(8, catalog=refused)
+    elsewhere = member("a", MEDIUM, of="other")
+    assert not seat(of, elsewhere).complete
+    found = seat(of, elsewhere, refused=[{MEDIUM.id, LARGE.id}])
+    assert (found.complete, names(found.released)) == (True, ["a"])
+    assert found.bought == (refused[1],)
+
+
+def test_money_is_freed_by_as_many_as_it_takes() -> None:
+    of = replace(part(8, catalog=(LARGE,)), per_hour=LARGE.price - MEDIUM.price - 1)
+    found = seat(of, member("a", MEDIUM), member("b", SMALL))
+    assert (found.complete, names(found.released)) == (True, ["b", "a"])
+    assert not seat(of, member("b", SMALL)).complete
+    assert not seat(replace(of, may_buy=False), member("a", MEDIUM), member("b", SMALL)).complete
