@@ -51,11 +51,49 @@ class GivenUp:
         snapshot: What the policy sees.
         handed: Members that it sees as ordinary instances, with the job that is to have each.
         released: Members that it does not see, which go, likewise.
+        seats: Units for which members that are handed over are enough, as task runs with members.
     """
 
     snapshot: Snapshot
     handed: Mapping[InstanceId, JobId] = field(default_factory=dict)
     released: Mapping[InstanceId, JobId] = field(default_factory=dict)
+    seats: tuple[tuple[tuple[RunId, InstanceId], ...], ...] = ()
+
+    def seated(self, before: Plan, plan: Plan, present: Snapshot) -> Plan:
+        """A plan in which units take their members over where limits allow nothing else.
+
+        A policy that does not look at limits buys something cheaper for them, which is cut.
+
+        Args:
+            before: The policy's plan.
+            plan: What limits leave of it.
+            present: The partition as it is.
+        """
+        if plan is before or not self.seats:
+            return plan
+        asked = {entry.run for entry in before.entries if isinstance(entry, Assign)}
+        goes = {entry.run: entry.on for entry in plan.entries if isinstance(entry, Assign)}
+        taken: set[object] = {*goes.values()}
+        empty = {view.id for view in present.instances if not view.residents}
+        more: dict[RunId, InstanceId] = {}
+        for unit in self.seats:
+            members = {member for _, member in unit}
+            cut = all(run in asked and run not in goes for run, _ in unit)
+            if cut and members <= empty and members.isdisjoint(taken):
+                more.update(unit)
+                taken |= members
+        if not more:
+            return plan
+        used = {*more.values()}
+        entries = tuple(
+            Assign(entry.run, more[entry.run]) if entry.run in more else entry
+            for entry in plan.entries
+        )
+        pools = tuple(
+            replace(pool, members=tuple(it for it in pool.members if it not in used))
+            for pool in plan.pools
+        )
+        return replace(plan, entries=entries, pools=pools)
 
     def completed(self, plan: Plan, present: Snapshot, claims: Iterable[Claim]) -> Plan:
         """A plan that states those members again which were not used, or are not empty any more.
@@ -156,6 +194,7 @@ class PoolMembers:
         seating = Seating(parts, self._cluster_left(), members, refused=self._refused)
         handed: dict[InstanceId, JobId] = {}
         released: dict[InstanceId, JobId] = {}
+        seats: list[tuple[tuple[RunId, InstanceId], ...]] = []
         for unit in self._candidates(parts, whole):
             if not seating.members:
                 break
@@ -163,7 +202,9 @@ class PoolMembers:
             if seat.complete:
                 handed.update((it.view.id, unit.job.id) for it in seat.handed)
                 released.update((it.view.id, unit.job.id) for it in seat.released)
-        return GivenUp(_without(seen, handed, released), handed, released)
+                seats += [seat.places] if len(seat.places) == len(unit.runs) else []
+        shown = _without(seen, handed, released)
+        return GivenUp(shown, handed, released, tuple(seats))
 
     def _candidates(self, parts: list[Part], whole: Snapshot) -> list[Unit]:
         """Units that may start now, in their order."""

@@ -293,6 +293,7 @@ class Pipeline:
         overtaking = _held(gated, plan)
         gated, (plan, spent) = plan, self._within_limits(plan, present, whole)
         plan = self._members.within(plan, present, whole)
+        plan = asked.given_up.seated(priced, plan, present)
         plan, yielding = giving_way.give_way(
             gated, plan, present, vacant, self._allows(gated, plan, whole)
         )

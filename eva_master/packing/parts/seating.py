@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from eva_master.model.catalog import Offering
 from eva_master.model.fleet.partitions import ShortJobs
-from eva_master.model.ids import InstanceId, JobId, OfferingId
+from eva_master.model.ids import InstanceId, JobId, OfferingId, RunId
 from eva_master.model.job import JobKind
 from eva_master.model.planning.snapshot import InstanceView, JobView, RunView, Snapshot
 from eva_master.model.planning.standing import full_name
@@ -125,8 +125,15 @@ def member_of(part: Part, units: Iterable[Unit], view: InstanceView) -> Member:
 
 @dataclass(slots=True)
 class _Room:
+    """What is free on an instance.
+
+    Attributes:
+        member: Its name if it is a member of a pool that was handed over.
+    """
+
     offering: Offering
     free: Resources
+    member: InstanceId | None = None
 
 
 @dataclass(slots=True)
@@ -156,7 +163,7 @@ class _Left:
             dict(self.instances),
             dict(self.per_hour),
             {
-                name: [_Room(it.offering, it.free) for it in rooms]
+                name: [_Room(it.offering, it.free, it.member) for it in rooms]
                 for name, rooms in self.rooms.items()
             },
             dict(self.members),
@@ -172,12 +179,14 @@ class Seat:
         handed: Members that it takes over.
         released: Members that go so that something else may be bought.
         bought: What is bought.
+        places: Task runs that get room on members which are handed over, with these.
     """
 
     complete: bool
     handed: tuple[Member, ...] = ()
     released: tuple[Member, ...] = ()
     bought: tuple[Offering, ...] = ()
+    places: tuple[tuple[RunId, InstanceId], ...] = ()
 
     @property
     def members(self) -> tuple[Member, ...]:
@@ -245,15 +254,18 @@ class Seating:
         handed: list[Member] = []
         released: list[Member] = []
         bought: list[Offering] = []
+        places: list[tuple[RunId, InstanceId]] = []
         complete = True
         for run in unit.runs:
-            if self._take_room(unit, run):
+            if (room := self._take_room(unit, run)) is not None:
+                places += [] if room.member is None else [(run.id, room.member)]
                 continue
             purchase = self._purchase(unit, run)
             if purchase is None or purchase[1]:
                 member = self._hand(unit, run)
                 if member is not None:
                     handed.append(member)
+                    places.append((run.id, member.view.id))
                     continue
             if purchase is None:
                 complete = False
@@ -263,15 +275,15 @@ class Seating:
             self._buy(unit, run, *purchase)
         if not (complete and take):
             self._left = before
-        return Seat(complete, tuple(handed), tuple(released), tuple(bought))
+        return Seat(complete, tuple(handed), tuple(released), tuple(bought), tuple(places))
 
-    def _take_room(self, unit: Unit, run: RunView) -> bool:
+    def _take_room(self, unit: Unit, run: RunView) -> _Room | None:
         for room in self._left.rooms[unit.part.name]:
             need = run.task.demand_on(room.offering.type.family)
             if need is not None and need.fits(room.free):
                 room.free = room.free - need
-                return True
-        return False
+                return room
+        return None
 
     def _hand(self, unit: Unit, run: RunView) -> Member | None:
         """Take over a member of a pool of the same partition, the one with the least capacity."""
@@ -286,7 +298,7 @@ class Seating:
             return None
         member = min(fitting, key=lambda it: (it.view.offering.price, it.view.id))
         del self._left.members[member.view.id]
-        self._add_room(unit, run, member.view.offering)
+        self._add_room(unit, run, member.view.offering, member.view.id)
         return member
 
     def _purchase(self, unit: Unit, run: RunView) -> tuple[Offering, list[Member]] | None:
@@ -358,10 +370,12 @@ class Seating:
             left.per_hour[name] -= offering.price
         self._add_room(unit, run, offering)
 
-    def _add_room(self, unit: Unit, run: RunView, offering: Offering) -> None:
+    def _add_room(
+        self, unit: Unit, run: RunView, offering: Offering, member: InstanceId | None = None
+    ) -> None:
         """Note what a run leaves of an instance that it is the first on."""
         need = run.task.demand_on(offering.type.family) or NOTHING
-        room = _Room(offering, offering.type.capacity - need)
+        room = _Room(offering, offering.type.capacity - need, member)
         self._left.rooms[unit.part.name].append(room)
 
 

@@ -28,7 +28,7 @@ from eva_master.policies.cloudcoaster.config import Config
 from eva_master.ports import Policy
 from eva_master.simulation.cluster.work import Work
 from eva_master.simulation.simulated_cluster import SimulatedCluster
-from tests.fakes.jobs import LARGE, MEDIUM, job
+from tests.fakes.jobs import LARGE, MEDIUM, SMALL, job
 
 MINUTE_MS = 60_000
 SHORT = ShortJobs(90_000)
@@ -416,3 +416,15 @@ def test_a_member_goes_for_what_the_cloud_refuses_elsewhere() -> None:
     waits = world.submit(long("long", partition="slow"))
     world.until(waits, JobState.RUNNING, 10)
     assert not world.members
+
+
+def test_a_member_is_taken_over_though_a_cheaper_type_would_do() -> None:
+    """The policy buys the cheaper one, which a limit cuts: it does not look at limits."""
+    settings = Settings(partitions=Partitions(short=SHORT), limits=Limits(instances=1))
+    world = World((SMALL, MEDIUM), settings=settings)
+    world.until(world.submit(short("s", cpus=4)), JobState.SUCCEEDED)
+    at = world.now
+    waits = world.submit(long("long", 2))
+    world.until(waits, JobState.RUNNING, 5)
+    assert world.now - at <= 2 * ROUND_MS + 5_000
+    assert world.launches == 1
