@@ -18,7 +18,7 @@ from eva_master.model.catalog import Offering
 from eva_master.model.fleet.partitions import Budget, Partition
 from eva_master.model.ids import Millis
 from eva_master.model.planning.snapshot import Snapshot
-from eva_master.model.states import InstanceState
+from eva_master.model.states import TERMINAL_RUN, InstanceState
 from eva_master.packing.shared_limits.limit import Parts, Refusal, SharedLimits
 from eva_master.packing.shared_limits.queue import SharedQueue
 
@@ -59,7 +59,9 @@ def shared_queue(
     def sells(partition: str, offering: Offering) -> bool:
         return named[partition].sells(offering)
 
-    parts = Parts(home, sells, _allows(allowances), settings.tenancy.lending, memory.out)
+    parts = Parts(
+        home, sells, _allows(allowances), settings.tenancy.lending, memory.out, memory.since
+    )
     seen = with_due(state, whole, now, settings, own_order=False)
     return SharedQueue(seen, parts, _shared(state, settings, whole, memory))
 
@@ -73,6 +75,7 @@ def current(context: Context) -> SharedQueue | None:
     state, settings, memory = context.state, context.settings, context.shared_limits
     if len(settings.partitions.parts) < 2:
         return None
+    _follow_arrays(context)
     paused = availability.paused_jobs(context)
     remembered = memory.value(paused, context.now, settings.round_period_ms)
     changes = revision(state, context.now, settings)
@@ -89,6 +92,26 @@ def current(context: Context) -> SharedQueue | None:
         )
         memory.made = key
     return memory.queue
+
+
+def _follow_arrays(context: Context) -> None:
+    """Note since when the next task of each array may start that limits how many do at a time.
+
+    Its tasks do not wait for a limit of the cluster before.
+    """
+    state, memory = context.state, context.shared_limits
+    for name in state.unplaced:
+        job = state.jobs[name]
+        if job.is_gang or job.spec.concurrency is None:
+            continue
+        over = state.succeeded(name) + state.failed(name)
+        if name not in memory.over:
+            runs = (state.runs[run] for run in state.tasks[name].touched)
+            ended = (run for run in runs if run.state in TERMINAL_RUN)
+            memory.since[name] = max((Millis(it.history[-1][1]) for it in ended), default=Millis(0))
+        elif memory.over[name] != over:
+            memory.since[name] = context.now
+        memory.over[name] = over
 
 
 def _is_limited(partition: Partition) -> bool:

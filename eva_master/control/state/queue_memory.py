@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from eva_master.model.ids import JobId, Millis, OfferingId
@@ -36,10 +36,13 @@ class QueueMemory:
     Attributes:
         out: Jobs that could not use what was free for them, or could not now.
         refusals: What the cloud refused.
+        since: Since when the next task of an array may start, of arrays that limit how many may at
+            a time.
     """
 
     out: frozenset[JobId] = frozenset()
     refusals: tuple[CloudRefusal, ...] = ()
+    since: Mapping[JobId, Millis] = field(default_factory=dict)
 
 
 NO_MEMORY = QueueMemory()
@@ -54,6 +57,7 @@ class SharedLimitsMemory:
         tries: Rounds in a row in which they did so.
         left_unused: Jobs whose partitions ever did so, of those that have found no place since.
         refusals: What the cloud refused, by its offerings.
+        since: As `QueueMemory` has it. over: How many tasks of these arrays had ended by then.
         open: Whether something is free that is kept for somebody.
         queue: Who waits, as of the last look. made: What it was made of.
     """
@@ -62,6 +66,8 @@ class SharedLimitsMemory:
     tries: Counter[JobId] = field(default_factory=Counter)
     left_unused: set[JobId] = field(default_factory=set)
     refusals: dict[frozenset[OfferingId], CloudRefusal] = field(default_factory=dict)
+    since: dict[JobId, Millis] = field(default_factory=dict)
+    over: dict[JobId, int] = field(default_factory=dict)
     open: bool = False
     queue: SharedQueue | None = None
     made: object = None
@@ -80,7 +86,7 @@ class SharedLimitsMemory:
         if self.refusals:
             self.refusals = {name: it for name, it in self.refusals.items() if it.until_ms > since}
         out = frozenset(self.passed).union(paused)
-        return QueueMemory(out, tuple(self.refusals.values()))
+        return QueueMemory(out, tuple(self.refusals.values()), dict(self.since))
 
     def refused(self, offerings: Iterable[OfferingId], now: Millis, until: Millis) -> None:
         """Note that the cloud refused to launch some offerings."""
@@ -120,5 +126,7 @@ class SharedLimitsMemory:
     def forget(self, job: JobId) -> None:
         """Forget a job, which has ended."""
         self.passed.pop(job, None)
+        self.since.pop(job, None)
+        self.over.pop(job, None)
         self.left_unused.discard(job)
         self.tries.pop(job, None)

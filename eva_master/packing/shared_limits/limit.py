@@ -101,6 +101,7 @@ class Parts:
             micro-dollars per hour.
         lends: Partitions whose policies have the quotas of tenants as their own affair.
         out: Jobs that could not use what is free.
+        since: Since when the tasks of some arrays may start: their own limits kept them before.
     """
 
     home: Callable[[str], str]
@@ -108,6 +109,7 @@ class Parts:
     allows: Callable[[str, int, int], bool]
     lends: Collection[str] = ()
     out: Collection[JobId] = ()
+    since: Mapping[JobId, Millis] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -219,8 +219,8 @@ def _waiting(snapshot: Snapshot, parts: Parts) -> Iterator[Waiting]:
             continue
         home = parts.home(job.partition)
         for group in [waits] if job.kind is JobKind.GANG else [[run] for run in waits]:
-            since = [_since(run, job, now) for run in group]
-            yield Waiting(job, home, min(since), tuple(group))
+            since = max(parts.since.get(job.id, 0), min(_since(run, job, now) for run in group))
+            yield Waiting(job, home, Millis(since), tuple(group))
 
 
 def _since(run: RunView, job: JobView, now: Millis) -> Millis:

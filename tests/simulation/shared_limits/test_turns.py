@@ -12,7 +12,7 @@ from eva_master.control.settings import Limits
 from eva_master.model.catalog import Catalog, InstanceType, Offering, Purchase
 from eva_master.model.events import CancelRequested, MoveRequested, SuspendRequested
 from eva_master.model.fleet.partitions import Budget, Partition, PartitionLimits
-from eva_master.model.ids import Family, JobId, Price, Workload
+from eva_master.model.ids import Family, JobId, Price, RunId, Workload
 from eva_master.model.job import JobKind, JobSpec, Program, TaskSpec
 from eva_master.model.planning.plan import Plan, PolicyMemory
 from eva_master.model.planning.quotas import Tenancy, quota_of
@@ -158,12 +158,29 @@ def test_a_gang_keeps_others_waiting_for_a_while_and_not_for_ever() -> None:
     assert order(world) == ["kept", "a", "b", "c", "gang"]
 
 
+def test_tasks_of_an_array_wait_since_its_own_limit_lets_them_start() -> None:
+    """One at a time: the second stood behind the first, not at the limit, when the others came."""
+    world = world_of(ML, CI)
+    come(world, job("array", *[8] * 3, array=True, partition="ml", concurrency=1))
+    come(world, whole("b", "ci"), whole("d", "ci"))
+    assert order(world) == ["array", "b", "d"]
+    runs = world.state.runs
+    second = next(at for state, at in runs[RunId("array-1/1")].history if state == "starting")
+    started = {it.spec.name: it.started_ms for it in world.state.jobs.values()}
+    assert started["d"] is not None
+    assert second > started["d"]
+
+
 def test_arrays_take_turns_with_jobs_of_another_partition() -> None:
     world = world_of(ML, CI)
-    come(world, job("array", *[8] * 6, array=True, partition="ml", concurrency=2))
-    come(world, whole("b", "ci"), whole("c", "ml"), whole("d", "ci"))
-    begun = order(world)
-    assert begun == ["array", "b", "c", "d"]
+    come(world, job("array", *[8] * 3, array=True, partition="ml"))
+    come(world, whole("b", "ci"), whole("c", "ml"))
+    assert order(world) == ["array", "b", "c"]
+    runs = world.state.runs
+    last = next(at for state, at in runs[RunId("array-1/2")].history if state == "starting")
+    started = {it.spec.name: it.started_ms for it in world.state.jobs.values()}
+    assert started["b"] is not None
+    assert last < started["b"], "all three of them waited before it"
 
 
 @pytest.mark.parametrize(
