@@ -9,6 +9,7 @@ import pytest
 from eva_master.app.policy_registry import policies
 from eva_master.control.settings import Settings
 from eva_master.model.catalog import Catalog
+from eva_master.model.events import ResumeRequested, SuspendRequested
 from eva_master.model.fleet.partitions import Partitions
 from eva_master.model.ids import JobId, Millis
 from eva_master.model.job import Deadline, JobSpec
@@ -238,3 +239,18 @@ def test_no_plan_moves_a_job_that_a_change_would_make_late() -> None:
     assert moves(None) > 0
     assert moves(400) > 0
     assert moves(303) == 0
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_suspended_job_is_late_like_any_other(*, fails: bool) -> None:
+    cluster = world("eva")
+    cluster.submit(due("d", 10, 20, fails=fails))
+    name = JobId("d-1")
+    assert cluster.run(lambda: cluster.timeline.now() > 3 * MINUTE)
+    cluster.inbox.post(SuspendRequested("suspend", name))
+    resumed = ResumeRequested("resume", name)
+    cluster.timeline.after(30 * MINUTE, lambda: cluster.inbox.post(resumed))
+    took = finish(cluster, 1)
+    state = cluster.state.jobs[name].state
+    assert state is (JobState.FAILED if fails else JobState.SUCCEEDED)
+    assert (took["d"] <= 20.1 * MINUTE) is fails
