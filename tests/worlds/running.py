@@ -35,13 +35,18 @@ POLICIES: Mapping[str, Mapping[str, Any]] = {
         "name": "eva",
         "short": {"name": "cloudcoaster", "below": "90s", "options": {"slots": 4, "hold_s": 20}},
     },
+    "cloudcoaster+slearn": {
+        "name": "slearn",
+        "back": "eva",
+        "short": {"name": "cloudcoaster", "below": "90s", "options": {"slots": 4, "hold_s": 20}},
+    },
     "slearn+eva": {"name": "eva", "short": {"name": "slearn", "below": "90s"}},
     "eva+slearn": {"name": "slearn", "short": {"name": "eva", "below": "90s"}},
     "slearn/eva": {"name": "slearn", "back": "eva"},
 }
 """Sections of the settings: FRONT+BACK for short jobs in front of others, FIRST/BACK for who
 orders with another one behind it that buys."""
-POOLS = frozenset({"cloudcoaster+eva"})
+POOLS = frozenset({"cloudcoaster+eva", "cloudcoaster+slearn"})
 """Policies whose instances stand though they are empty."""
 
 
