@@ -31,5 +31,20 @@ def cases() -> Iterator[Case]:
         yield from ((policy, "node-priorities", seed) for seed in range(7))
 
 
+MADE_FOR_EVA = frozenset({"bought-again", "beside-boot", "cost", "unused"})
+"""Oracles of the default policy. Others decide in rounds, or buy as their papers say."""
+ROUNDS = frozenset({"eva_published", "stratus"})
+"""Policies that decide in rounds of some minutes, and keep their published figures."""
+
 EXPECTED: Mapping[Case, frozenset[str]] = {}
 """Oracles that object to a fixed world: to be mended, or named in docs/design/policies.md."""
+
+EXPECTED_PAIRS: Mapping[str, frozenset[str]] = {}
+"""The same of pairs of features, by their letters."""
+
+
+def excepted(policy: str) -> frozenset[str]:
+    """Oracles that do not hold of a policy, as docs/design/policies.md says."""
+    if policy in ROUNDS:
+        return MADE_FOR_EVA | {"eta"}
+    return frozenset() if policy == "eva" else frozenset({"cost"})

@@ -289,7 +289,7 @@ class Life(SimulatedCluster):
                 places[run] = f"new {told.offerings[place].id}"
             elif place is not None:
                 places[run] = str(place)
-            else:
+            elif not told.suspends:
                 places[run] = "waits"
         made = Preview(spec.name, self.timeline.now(), dict(places))
         self._story.previews.append(made)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tests.worlds.oracles.waiting import Task, Waits, both, empties
+from tests.worlds.oracles.waiting import Task, Waits, both, empties, headed
 from tests.worlds.records import Finding, Launch, Story, objection
 
 _SLACK_MS = 2_000
@@ -86,7 +86,7 @@ def idle(story: Story, waits: Waits) -> Iterator[Finding]:
                     at < end
                     and waits.fits(task, launch, at)
                     and _whole(story, waits, task, room, at)
-                    and not _headed(story, waits, task, at)
+                    and not headed(story, waits, task, at)
                     and not _kept(waits, task, launch, start, at)
                 ):
                     yield objection(
@@ -107,17 +107,6 @@ def _whole(
         if any(a <= at < b for a, b in room[launch.id]) and waits.fits(task, launch, at):
             places += launch.kind.cpus // cpus
     return places >= task.members
-
-
-def _headed(story: Story, waits: Waits, task: Task, at: int) -> bool:
-    """Whether the task has a place on an instance that boots, where it then starts."""
-    after = [it for it in waits.attempts(task) if it.from_ms >= at]
-    first = min(after, key=lambda it: it.from_ms, default=None)
-    return (
-        first is not None
-        and story.launches[first.instance].asked_ms in range(1, at + 1)
-        and (story.launches[first.instance].ready_ms or 0) >= at
-    )
 
 
 def _kept(waits: Waits, task: Task, launch: Launch, start: int, at: int) -> bool:
@@ -189,7 +178,14 @@ def _known(story: Story, name: str) -> bool:
 def launches(story: Story, waits: Waits) -> Iterator[Finding]:
     """There are at most as many launches as attempts, moves and failed boots."""
     bought = list(story.bought())
-    failed = sum(1 for it in bought if it.failed or it.taken)
+    used = {it.instance for it in story.attempts}
+    # Boots that were for nothing, since a user thought better of it, count as failed.
+    failed = sum(
+        it.failed
+        or it.taken
+        or (it.id not in used and any(it.asked_ms <= o.at_ms <= it.end_ms for o in story.orders))
+        for it in bought
+    )
     most = len(story.attempts) + failed + sum(it.verb == "move" for it in story.orders)
     if len(bought) > most:
         yield objection(

@@ -82,7 +82,7 @@ def _disturbed(story: Story, at: int, end: int, instance: str, job: Job) -> bool
     if story.world.shared == 1:
         others = []
     elif not (job.tells_steps and "total_steps" in job.keys):
-        return bool(others)
+        return True
     if job.elastic:
         others += story.of(job.name)
     return any(at <= edge < end for it in others for edge in (it.from_ms, it.to_ms or 0))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tests.worlds.oracles.waiting import Task, Waits
+from tests.worlds.oracles.waiting import Task, Waits, headed
 from tests.worlds.records import Finding, Launch, Story, objection
 
 _SLACK_MS = 2_000
@@ -24,7 +24,9 @@ def turns(story: Story, waits: Waits) -> Iterator[Finding]:
                 if not start + story.gap_ms + _SLACK_MS < asked < end - story.gap_ms - _SLACK_MS:
                     continue
                 other = _first_user(waits, launch)
-                if other is not None and _overtakes(waits, task, other, launch, start):
+                if other is None or headed(story, waits, task, asked):
+                    continue
+                if _overtakes(waits, task, other, launch, start):
                     said = (
                         f"{task.name} waits since {start / 1000:.1f} s, and {launch.id}"
                         f" ({launch.offering}) is bought for {other.name}, which came later"

@@ -253,3 +253,14 @@ def both(one: Iterable[Span], other: Iterable[Span]) -> Iterator[Span]:
         for a, b in second:
             if max(start, a) < min(end, b):
                 yield max(start, a), min(end, b)
+
+
+def headed(story: Story, waits: Waits, task: Task, at: int) -> bool:
+    """Whether the task has a place on an instance that boots, where it then starts."""
+    after = [it for it in waits.attempts(task) if it.from_ms >= at]
+    first = min(after, key=lambda it: it.from_ms, default=None)
+    return (
+        first is not None
+        and story.launches[first.instance].asked_ms in range(1, at + 1)
+        and (story.launches[first.instance].ready_ms or 0) >= at
+    )
