@@ -45,7 +45,8 @@ def suspended(draft: Draft) -> None:
 def stragglers(draft: Draft) -> None:
     """An array with a task that takes much longer in its own run."""
     seconds = (60.0, 60.0, 60.0, 60.0, 600.0)
-    more = {"kind": "array", "tasks": 5, "stragglers": "duplicate", "duration": "60000ms"}
+    tasks = draft.jobs[0].keys["tasks"] if draft.jobs[0].elastic else 5
+    more = {"kind": "array", "tasks": tasks, "stragglers": "duplicate", "duration": "60000ms"}
     _main(draft, more, seconds=seconds)
 
 
