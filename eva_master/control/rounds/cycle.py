@@ -436,7 +436,7 @@ class Cycle:
         cut = answer.overtaking.union(answer.decision.dropped)
         overtaken = max((queue.ranks.get(run, -1) for run in answer.overtaking), default=-1)
         unused = [
-            unit
+            (unit.job.id, seat.offerings or queue.options(unit))
             for rank, (unit, seat) in enumerate(zip(queue.waiting, queue.seats, strict=True))
             if unit.partition == self.partition.name
             and (seat.complete or (rank < overtaken and not unit.together))

@@ -60,7 +60,13 @@ def shared_queue(
         return named[partition].sells(offering)
 
     parts = Parts(
-        home, sells, _allows(allowances), settings.tenancy.lending, memory.out, memory.since
+        home,
+        sells,
+        _allows(allowances),
+        lends=settings.tenancy.lending,
+        out=memory.out,
+        passed=memory.passed,
+        since=memory.since,
     )
     seen = with_due(state, whole, now, settings, own_order=False)
     return SharedQueue(seen, parts, _shared(state, settings, whole, memory))

@@ -7,7 +7,6 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from eva_master.model.ids import JobId, Millis, OfferingId
-from eva_master.packing.shared_limits.limit import Waiting
 from eva_master.packing.shared_limits.queue import SharedQueue
 
 _MOST_TRIES = 3
@@ -34,13 +33,15 @@ class QueueMemory:
     """State that earlier rounds of all partitions leave to the queues.
 
     Attributes:
-        out: Jobs that could not use what was free for them, or could not now.
+        out: Jobs that could not use what is free now.
+        passed: Offerings that jobs left unused though some were free for them.
         refusals: What the cloud refused.
         since: Since when the next task of an array may start, of arrays that limit how many may at
             a time.
     """
 
     out: frozenset[JobId] = frozenset()
+    passed: frozenset[tuple[JobId, OfferingId]] = frozenset()
     refusals: tuple[CloudRefusal, ...] = ()
     since: Mapping[JobId, Millis] = field(default_factory=dict)
 
@@ -53,7 +54,7 @@ class SharedLimitsMemory:
     """What is remembered from round to round.
 
     Attributes:
-        passed: Jobs whose partitions left unused what was free for them, with the time.
+        passed: Offerings that jobs left unused though some were free for them, with the time.
         tries: Rounds in a row in which they did so.
         left_unused: Jobs whose partitions ever did so, of those that have found no place since.
         refusals: What the cloud refused, by its offerings.
@@ -62,7 +63,7 @@ class SharedLimitsMemory:
         queue: Who waits, as of the last look. made: What it was made of.
     """
 
-    passed: dict[JobId, Millis] = field(default_factory=dict)
+    passed: dict[tuple[JobId, OfferingId], Millis] = field(default_factory=dict)
     tries: Counter[JobId] = field(default_factory=Counter)
     left_unused: set[JobId] = field(default_factory=set)
     refusals: dict[frozenset[OfferingId], CloudRefusal] = field(default_factory=dict)
@@ -82,11 +83,15 @@ class SharedLimitsMemory:
         """
         since = now - kept_ms
         if self.passed:
-            self.passed = {job: at for job, at in self.passed.items() if at > since}
+            self.passed = {it: at for it, at in self.passed.items() if at > since}
         if self.refusals:
             self.refusals = {name: it for name, it in self.refusals.items() if it.until_ms > since}
-        out = frozenset(self.passed).union(paused)
-        return QueueMemory(out, tuple(self.refusals.values()), dict(self.since))
+        return QueueMemory(
+            frozenset(paused),
+            frozenset(self.passed),
+            tuple(self.refusals.values()),
+            dict(self.since),
+        )
 
     def refused(self, offerings: Iterable[OfferingId], now: Millis, until: Millis) -> None:
         """Note that the cloud refused to launch some offerings."""
@@ -98,12 +103,17 @@ class SharedLimitsMemory:
         return any(offering in group for group in self.refusals)
 
     def unused(
-        self, units: Iterable[Waiting], placed: Collection[JobId], now: Millis, *, again: bool
+        self,
+        units: Iterable[tuple[JobId, Iterable[OfferingId]]],
+        placed: Collection[JobId],
+        now: Millis,
+        *,
+        again: bool,
     ) -> bool:
-        """Note for whom a partition's round left unused what was free.
+        """Note for what a partition's round left unused what was free.
 
         Args:
-            units: Those for which something was free, and that have no place.
+            units: Jobs for which something was free and that have no place, with the offerings.
             placed: Jobs of which the round placed something.
             now: The time.
             again: Whether the partition asks for another round at once.
@@ -112,10 +122,14 @@ class SharedLimitsMemory:
             Whether others may have it from now on.
         """
         before = len(self.passed)
-        for job in {unit.job.id for unit in units} - set(placed):
+        offered: dict[JobId, set[OfferingId]] = {}
+        for job, offerings in units:
+            if job not in placed:
+                offered.setdefault(job, set()).update(offerings)
+        for job, free in offered.items():
             self.tries[job] += 1
             if not again or self.tries[job] >= _MOST_TRIES:
-                self.passed[job] = now
+                self.passed.update(((job, offering), now) for offering in free)
                 self.left_unused.add(job)
                 del self.tries[job]
         for job in placed:
@@ -125,7 +139,8 @@ class SharedLimitsMemory:
 
     def forget(self, job: JobId) -> None:
         """Forget a job, which has ended."""
-        self.passed.pop(job, None)
+        for passed in [it for it in self.passed if it[0] == job]:
+            del self.passed[passed]
         self.since.pop(job, None)
         self.over.pop(job, None)
         self.left_unused.discard(job)

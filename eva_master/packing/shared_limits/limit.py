@@ -54,6 +54,8 @@ class Limit:
 
 
 ALL_INSTANCES = Limit(LimitKind.INSTANCES)
+NO_OFFERING = OfferingId("")
+"""Of tasks that run on owned nodes alone: nothing is launched for them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +103,7 @@ class Parts:
             micro-dollars per hour.
         lends: Partitions whose policies have the quotas of tenants as their own affair.
         out: Jobs that could not use what is free.
+        passed: Offerings that jobs left unused though some were free for them.
         since: Since when the tasks of some arrays may start: their own limits kept them before.
     """
 
@@ -109,6 +112,7 @@ class Parts:
     allows: Callable[[str, int, int], bool]
     lends: Collection[str] = ()
     out: Collection[JobId] = ()
+    passed: Collection[tuple[JobId, OfferingId]] = ()
     since: Mapping[JobId, Millis] = field(default_factory=dict)
 
 

@@ -6,12 +6,13 @@ from collections import Counter
 from collections.abc import Iterator
 
 from eva_master.model.catalog import Offering
-from eva_master.model.ids import Family, JobId, Millis, RunId, number_of
+from eva_master.model.ids import Family, JobId, Millis, OfferingId, RunId, number_of
 from eva_master.model.job import JobKind
 from eva_master.model.planning.snapshot import JobView, RunView, Snapshot
 from eva_master.packing.precedence import Precedence, among_all
 from eva_master.packing.quotas import Use
 from eva_master.packing.shared_limits.limit import (
+    NO_OFFERING,
     Limit,
     Parts,
     SharedLimits,
@@ -56,11 +57,16 @@ class SharedQueue:
         for rank, unit in enumerate(self.waiting):
             self._first.setdefault(unit.job.id, rank)
 
-    def granted(self, partition: str) -> Iterator[Waiting]:
-        """The units of a partition for which there is room, in order."""
+    def granted(self, partition: str) -> Iterator[tuple[JobId, frozenset[OfferingId]]]:
+        """The jobs of a partition for which there is room, with what they may have launched."""
         for unit, seat in zip(self.waiting, self.seats, strict=True):
             if unit.partition == partition and seat.complete:
-                yield unit
+                yield unit.job.id, seat.offerings or self.options(unit)
+
+    def options(self, unit: Waiting) -> frozenset[OfferingId]:
+        """What a unit's partition may launch for its first task; `NO_OFFERING` if nothing."""
+        options = self.room.options(unit.partition, unit.runs[0].task.demand)
+        return frozenset(offering.id for offering, _ in options) or frozenset({NO_OFFERING})
 
     def kept(self, partition: str) -> Counter[Limit]:
         """How much of each limit is for other partitions."""

@@ -13,6 +13,7 @@ from eva_master.model.resources import Resources
 from eva_master.packing.quotas import Share, gpu_needs
 from eva_master.packing.shared_limits.limit import (
     ALL_INSTANCES,
+    NO_OFFERING,
     Limit,
     LimitKind,
     Parts,
@@ -33,12 +34,14 @@ class Seat:
         complete: Whether that is enough.
         lacking: The shared limits that leave them too little.
         gpus: GPUs of their tenant's quota that they get, by family.
+        offerings: What would be launched for them.
     """
 
     taken: Taken = field(default_factory=dict)
     complete: bool = False
     lacking: frozenset[Limit] = frozenset()
     gpus: Mapping[Family, int] = field(default_factory=dict)
+    offerings: frozenset[OfferingId] = frozenset()
 
 
 _Option = tuple[Offering, tuple[Limit, ...]]
@@ -75,6 +78,7 @@ class SharedRoom:
                 self._limits[name].append(limit)
         if shared.instances is not None:
             self._add(ALL_INSTANCES, shared.instances, shared.all_instances or 0)
+        self.passing = {job for job, _ in parts.passed}
         self._options: dict[tuple[str, Demand], tuple[_Option, ...]] = {}
         self._places: defaultdict[str, set[InstanceId]] = defaultdict(set)
         if shared.per_user is not None:
@@ -152,7 +156,8 @@ class Seating:
     def seat(self, unit: Waiting) -> Seat:
         """Give room to task runs that wait, if there is enough."""
         kind = unit.partition, unit.job.owner, unit.job.tenant, unit.runs[0].task.demand
-        if not unit.together and kind in self._full:
+        alike = not unit.together and unit.job.id not in self._room.passing
+        if alike and kind in self._full:
             return Seat(lacking=self._full[kind])
         trial = _Trial(self, unit)
         for run in unit.runs:
@@ -160,7 +165,7 @@ class Seating:
         complete = trial.placed >= unit.least
         if complete:
             trial.spread()
-        elif not unit.together:
+        elif alike:
             self._full[kind] = frozenset(trial.lacking)
         if not complete and not self._gathers(unit):
             return Seat(lacking=frozenset(trial.lacking))
@@ -170,7 +175,8 @@ class Seating:
         if trial.share is not None:
             trial.share.take(trial.gpus)
         lacking = frozenset() if complete else frozenset(trial.lacking)
-        return Seat(dict(trial.taken), complete, lacking, dict(trial.gpus))
+        offerings = frozenset(trial.offerings)
+        return Seat(dict(trial.taken), complete, lacking, dict(trial.gpus), offerings)
 
     def _gathers(self, unit: Waiting) -> bool:
         """Whether a gang keeps what is free until there is enough for all of it."""
@@ -195,6 +201,12 @@ class Seating:
             self._shares[tenant] = Share(tenant, shared.quotas[tenant], used)
         return self._shares[tenant]
 
+    def is_for_nodes(self, unit: Waiting, run: RunView) -> bool:
+        """Whether a task can run on owned nodes alone, and has left none of these unused."""
+        if (unit.job.id, NO_OFFERING) in self._room.parts.passed:
+            return False
+        return not self._room.options(unit.partition, run.task.demand)
+
     def allows(self, partition: str, launched: int, spent: int) -> bool:
         """Whether a partition's own limits allow some more launches."""
         if self._empty:
@@ -204,9 +216,10 @@ class Seating:
 
     def options(self, unit: Waiting, demand: Demand) -> Iterable[_Option]:
         """Offerings that may be launched for a unit's task, with the limits of each."""
-        room, owner = self._room, unit.job.owner
+        room, owner, passed = self._room, unit.job.owner, self._room.parts.passed
         for offering, _ in room.options(unit.partition, demand):
-            yield offering, room.limits_of(offering.id, owner)
+            if (unit.job.id, offering.id) not in passed:
+                yield offering, room.limits_of(offering.id, owner)
 
 
 class _Trial:
@@ -217,6 +230,7 @@ class _Trial:
         taken: What that takes of each limit.
         launched: How many instances. spent: Their prices together.
         lacking: Limits that leave too little.
+        offerings: What is launched.
         share: What is left of its tenant's quota. gpus: What it takes of that.
     """
 
@@ -228,6 +242,7 @@ class _Trial:
         self.taken: Counter[Limit] = Counter()
         self.launched = self.spent = 0
         self.lacking: set[Limit] = set()
+        self.offerings: set[OfferingId] = set()
         self.share = seating.share(unit)
         self.gpus: Counter[Family] = Counter()
 
@@ -248,7 +263,7 @@ class _Trial:
     def _bought(self, run: RunView) -> bool:
         options = tuple(self._seating.options(self._unit, run.task.demand))
         if not options and self.share is not None:
-            return self._on_nodes(run)
+            return self._seating.is_for_nodes(self._unit, run) and self._on_nodes(run)
         for offering, limits in options:
             short = [limit for limit in limits if not self._has(limit)]
             if short:
@@ -300,6 +315,7 @@ class _Trial:
                 self.taken[limit] += 1
         self.launched += 1
         self.spent += offering.price
+        self.offerings.add(offering.id)
 
     def _admitted(self, run: RunView, offering: Offering) -> bool:
         return self._within_quota(self._gpus_on(run, offering.type.family))

@@ -284,3 +284,12 @@ def test_nothing_is_kept_for_a_job_that_its_policy_never_places() -> None:
         lambda: sum(it.started_ms is not None for it in world.state.jobs.values()) == 4,
         limit_ms=4 * (5 * MINUTE_MS + BOOT_MS) + 2 * MINUTE_MS,
     )
+
+
+def test_a_job_that_finds_one_type_too_dear_keeps_its_place_at_the_limit_of_another() -> None:
+    """The large type is free, and costs a hundred times what the task is worth."""
+    dear = replace(LARGE, price=Price(MEDIUM.price * 100), limit=3)
+    world = world_of(ML, CI, catalog=(replace(MEDIUM, limit=1), dear))
+    small = [job(it, 4, partition="ci" if it == "b" else "ml") for it in "abcd"]
+    come(world, *small, every_ms=10_000)
+    assert order(world) == ["a", "b", "c", "d"]
