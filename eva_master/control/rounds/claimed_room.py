@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from eva_master.control.limits import Unit, held_back, units
@@ -11,8 +11,8 @@ from eva_master.control.planning.validate_plan import Decision
 from eva_master.control.planning.validate_sizes import without_sizes
 from eva_master.model.ids import InstanceId, OfferingId, RunId, job_of
 from eva_master.model.planning.claims import Claim
-from eva_master.model.planning.plan import Assign, Duplicate, Plan, left, pooled
-from eva_master.model.planning.snapshot import Snapshot
+from eva_master.model.planning.plan import Assign, Duplicate, Hold, Plan, left, pooled
+from eva_master.model.planning.snapshot import InstanceView, RunView, Snapshot
 from eva_master.packing.claims.walk import ends_before
 
 
@@ -169,3 +169,60 @@ def _satisfied(claim: Claim, plan: Plan, there: Collection[RunId]) -> bool:
     placed = {entry.run for entry in plan.entries if isinstance(entry, Assign)}
     waiting = [run for run in claim.runs if run in there and run not in placed]
     return all(job_of(run) in lined for run in waiting)
+
+
+def seated(plan: Plan, wanted: Plan, present: Snapshot, claims: Collection[Claim]) -> Plan:
+    """A plan in which claimants get claimed room whose purchase a limit forbids.
+
+    A policy that knows no limit on instances may buy one for a claimant and give the claimed room
+    to others. The limit cuts the purchase, and the others are kept off: the room would stand empty.
+    Each such claimant gets an instance of its claim that is empty, a gang as a whole.
+
+    Args:
+        plan: What is left of the policy's.
+        wanted: The policy's.
+        present: The partition as it is.
+        claims: All claims, those first that come first.
+    """
+    bought = {it.run for it in wanted.entries if isinstance(it, Assign) and isinstance(it.on, int)}
+    held = {it.run for it in plan.entries if isinstance(it, Hold)} & bought
+    if not claims or not held:
+        return plan
+    taken = {it.on for it in plan.entries if isinstance(it, Assign)}
+    empty = {
+        view.id: view
+        for view in present.instances
+        if not view.residents and not view.pool and view.id not in taken
+    }
+    runs = {run.id: run for run in present.runs}
+    seats = dict[RunId, InstanceId]()
+    for claim in claims:
+        waiting = [runs[it] for it in claim.runs if it in runs and runs[it].instance is None]
+        if waiting and all(run.id in held for run in waiting):
+            rooms = [empty[it] for it in claim.instances if it in empty]
+            found = dict(_seats(waiting, rooms))
+            if len(found) == len(waiting):
+                seats.update(found)
+                empty = {name: it for name, it in empty.items() if name not in found.values()}
+    if not seats:
+        return plan
+    entries = (
+        Assign(it.run, seats[it.run]) if isinstance(it, Hold) and it.run in seats else it
+        for it in plan.entries
+    )
+    return replace(plan, entries=tuple(entries))
+
+
+def _seats(
+    waiting: Collection[RunView], rooms: list[InstanceView]
+) -> Iterator[tuple[RunId, InstanceId]]:
+    """The first instance that fits each task run and has no other one."""
+    free = list(rooms)
+    for run in waiting:
+        for view in free:
+            kind = view.offering.type
+            need = run.task.demand_on(kind.family)
+            if need is not None and need.fits(kind.capacity):
+                free.remove(view)
+                yield run.id, view.id
+                break

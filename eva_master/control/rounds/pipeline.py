@@ -18,7 +18,7 @@ from eva_master.control.planning.parts import Sums, part_of
 from eva_master.control.planning.validate_plan import Decision
 from eva_master.control.planning.validate_sizes import lawful, reconciled, sizes_of
 from eva_master.control.planning.validate_standing import without
-from eva_master.control.rounds.claimed_room import kept_off
+from eva_master.control.rounds.claimed_room import kept_off, seated
 from eva_master.control.rounds.given_up import GivenUp, PoolMembers
 from eva_master.control.rounds.late_launches import without_late_launches
 from eva_master.control.rounds.limit_reasons import LimitReasons
@@ -303,6 +303,7 @@ class Pipeline:
         over_quota = plan is not begun
         plan, uncut = kept_off(plan, present, asked.shown.claims), plan
         cut = cut or plan is not uncut
+        plan = seated(plan, before, present, asked.shown.claims)
         plan = self._limit_reasons().told(plan, present)
         plan = self._members.told(plan, present, whole)
         plan, decision, more = _decision(
