@@ -36,23 +36,13 @@ MADE_FOR_EVA = frozenset({"bought-again", "beside-boot", "cost", "unused"})
 ROUNDS = frozenset({"eva_published", "stratus"})
 """Policies that decide in rounds of some minutes, and keep their published figures."""
 
-_INSTANCES_LIMITED = frozenset({"idle"})
-_FORESEEN_BY_PRIORITY = frozenset({"preview"})
 EXPECTED: Mapping[Case, frozenset[str]] = {
-    **{
-        (policy, "short-priorities", 3): _INSTANCES_LIMITED
-        for policy in ("eva", "slearn+eva", "eva+slearn", "slearn/eva")
-    },
-    ("cloudcoaster+eva", "short-priorities", 1): frozenset({"idle", "ends"}),
+    ("slearn/eva", "short-priorities", 3): frozenset({"idle"}),
     ("eva", "speeds", 0): frozenset({"cost"}),
     ("eva", "spot-deadlines", 3): frozenset({"cost", "dearer"}),
     ("eva", "wrong", 3): frozenset({"unused"}),
-    ("eva", "preemption", 1): _FORESEEN_BY_PRIORITY,
+    ("eva", "arrays", 3): frozenset({"bought-again"}),
     ("no_packing", "mixed", 0): frozenset({"idle", "preview"}),
-    **{
-        (policy, "node-priorities", 0): _FORESEEN_BY_PRIORITY
-        for policy in ("hadar", "slearn", "astraea")
-    },
 }
 """Oracles that object to a fixed world: to be mended, or named in docs/design/policies.md."""
 
