@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tests.worlds.drawing import FLAVOURS, draw
@@ -15,3 +17,19 @@ def test_a_world_is_drawn_alike_from_a_seed_and_runs_alike(flavour: str) -> None
     story = run(draw(1, flavour))
     assert set(story.fates) == {job.name for job in story.world.jobs}
     assert all(it.oracle for it in findings(story))
+
+
+def test_oracles_see_what_ends_twice_is_never_used_or_never_ends() -> None:
+    story = run(draw(1, "arrays"))
+    assert not findings(story)
+    array = next(job.name for job in story.world.jobs if job.array)
+    story.attempts.append(replace(story.of(array)[-1], number=9))
+    assert {it.oracle for it in findings(story)} == {"ends"}
+    story.attempts.pop()
+    launch = next(story.bought())
+    spare = replace(launch, id="spare", up_ms=10**9, ready_ms=None, ending_ms=10**9 + 1)
+    story.launches["spare"] = replace(spare, asked_ms=10**9, gone_ms=10**9 + 1)
+    assert "unused" in {it.oracle for it in findings(story)}
+    del story.launches["spare"]
+    story.fates[array].ended_ms = None
+    assert "ends" in {it.oracle for it in findings(story)}
