@@ -13,6 +13,7 @@ from eva_master.model.ids import MILLION, Family, InstanceId, Price, RunId, Work
 from eva_master.model.planning.plan import Hold, PolicyMemory
 from eva_master.model.planning.plan import Plan as Decided
 from eva_master.model.planning.snapshot import Snapshot
+from eva_master.model.planning.standing import Line
 from eva_master.model.resources import Resources
 from eva_master.model.trace import Interference, Trace, TraceJob, TraceTask
 from eva_master.policies.no_packing import POLICY as NO_PACKING
@@ -214,7 +215,7 @@ def test_measurements_with_noise_are_not_those_without() -> None:
 
 
 class Reluctant:
-    """Places nothing, ever."""
+    """Places nothing, ever: all jobs stand in line for a pool that is not there."""
 
     name = "reluctant"
 
@@ -222,7 +223,8 @@ class Reluctant:
         self, snapshot: Snapshot, memory: PolicyMemory | None
     ) -> tuple[Decided, PolicyMemory | None]:
         holds = tuple(Hold(run.id, "not today") for run in snapshot.runs)
-        return Decided(entries=holds), memory
+        line = Line(("nowhere",), tuple(job.id for job in snapshot.jobs))
+        return Decided(entries=holds, lines=(line,)), memory
 
 
 def test_a_simulation_that_will_never_end_says_so() -> None:

@@ -26,6 +26,7 @@ from eva_master.model.resources import Resources, total
 from eva_master.model.values import replace
 from eva_master.packing.claims.asking import ask
 from eva_master.packing.parts.partition import divide, merge, without_launched
+from eva_master.packing.parts.spare_nodes import spare_nodes, taken, without_members
 from eva_master.ports import Policy
 
 _VERSION = 1
@@ -117,10 +118,12 @@ class Splitter:
         front, back = self._parts(snapshot, jobs, rooms)
         front = _own_pools(replace(front, arrivals=events.front[0], completions=events.front[1]))
         first, first_memory = self._front.plan(front, kept.front)
-        if emptied := _emptied(front, first):
+        spare = spare_nodes(front, first, back)
+        if emptied := _emptied(front, first) | spare:
             _, back = self._parts(_vacated(snapshot, emptied), jobs, rooms - emptied)
         back = replace(back, arrivals=events.back[0], completions=events.back[1])
         second, second_memory = self._back.plan(without_launched(back, first), kept.back)
+        first = without_members(first, taken(second, spare))
         after = _Kept(ours, events, first_memory, second_memory)
         first, second = self._opened(_named(first), second)
         plans = _sharing(first, second) if self._shares else (first, second)

@@ -262,5 +262,6 @@ def test_whoever_waits_is_told_in_which_queue_and_that_others_come_first() -> No
     )
     waiting = {it.job: it.waiting_for for it in world.cluster.state.runs.values() if it.waiting_for}
     assert waiting[JobId("long-1")] == (
-        "queue 3 of 10, for jobs with 2.8 h to less than 27.8 h of work: others come first"
+        "queue 3 of 10, for jobs with 2.8 h to less than 27.8 h of work: others come first;"
+        " limit of c.4@local/on-demand reached"
     )

@@ -14,7 +14,7 @@ from eva_master.model.job import Deadline
 from eva_master.model.planning.suspension import Preemption
 from eva_master.simulation.simulated_cluster import SimulatedCluster
 from tests.fakes.jobs import job
-from tests.simulation.shared_limits.test_turns import Idle
+from tests.simulation.shared_limits.test_shared_turns import Idle
 from tests.simulation.shared_limits.turns import (
     BOOT_MS,
     CI,

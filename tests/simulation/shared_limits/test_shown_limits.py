@@ -11,7 +11,7 @@ from eva_master.model.planning.quotas import Tenancy, quota_of
 from eva_master.ports.shared_limits import SharedLimit
 from eva_master.simulation.simulated_cluster import SimulatedCluster
 from tests.fakes.jobs import job
-from tests.simulation.shared_limits.test_turns import GPU, gpu_job
+from tests.simulation.shared_limits.test_shared_turns import GPU, gpu_job
 from tests.simulation.shared_limits.turns import (
     CI,
     MINUTE_MS,
