@@ -104,8 +104,13 @@ class Walk:
         return self._rooms
 
     def level(self, claim: Claim) -> list[Unit]:
-        """Task runs of a claim that wait and may be seen."""
-        return self.visible(self.rooms.claimants(claim))
+        """Task runs of a claim that wait, may be seen, and have no room by a claim before it.
+
+        The first of a job may have a claim of its own, and one that it shares with the others.
+        """
+        ready = frozenset[RunId]().union(*(step.placed for step in self.steps))
+        units = self._seen_of(claim)
+        return [unit for unit in units if not ready.issuperset(_names(unit))] if ready else units
 
     def visible(self, units: Sequence[Unit]) -> list[Unit]:
         """Those of some units that are not hidden so far."""
@@ -157,7 +162,7 @@ class Walk:
         behind: dict[frozenset[RunId], tuple[Unit, Claim]] = {}
         for step in self.steps:
             if step.way is Way.READY:
-                for unit in self._behind(step.claim, self.level(step.claim)):
+                for unit in self._behind(step.claim, self._seen_of(step.claim)):
                     if placed.isdisjoint(_names(unit)):
                         behind.setdefault(_names(unit), (unit, step.claim))
         units = sorted((unit for unit, _ in behind.values()), key=lambda unit: precedence(unit.job))
@@ -179,6 +184,10 @@ class Walk:
         return [unit for unit in rivals if before.isdisjoint(_names(unit))]
 
     # -- inside ----------------------------------------------------------------------------------
+
+    def _seen_of(self, claim: Claim) -> list[Unit]:
+        """Task runs of a claim that wait and may be seen."""
+        return self.visible(self.rooms.claimants(claim))
 
     def _step(self, number: int, claim: Claim, level: Sequence[Unit]) -> Step:
         ready = self.rooms.take(level) if self._may(number, Way.READY) else []

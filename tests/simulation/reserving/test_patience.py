@@ -103,3 +103,15 @@ def test_a_job_says_that_it_has_waited_long_and_others_say_for_which_they_wait()
     kept = "kept for it once there is room: i00001"
     assert told["large"] == f"{limit}; {kept}, since it has waited for more than 30m"
     assert told["equal"] == "room is kept for large-2, which has waited for more than 30m"
+
+
+def test_a_job_that_has_waited_long_and_is_more_urgent_gets_room_that_becomes_free() -> None:
+    # Two claims name it: one for its patience, one that jobs of its priority share.
+    world = World(build_policy("eva", {}), sold(4, 2), patience=FOREVER)
+    world.job("long", 4, 90 * 60, priority=1)
+    world.job("first", 4, 40 * 60, priority=1)
+    world.job("second", 4, 60, at_s=60, priority=1)
+    world.job("lower", 4, 60, at_s=70)
+    assert world.run(lambda: not world.state.active and world.timeline.now() > MINUTE_MS)
+    assert world.began_ms("second") < 42 * MINUTE_MS
+    assert world.began_ms("lower") < 44 * MINUTE_MS
