@@ -260,8 +260,11 @@ class _Queue:
         shown = min(len(runs), most)
         if shown < len(runs):
             self._sizes[job.id] = shown
-        if len(usable) < len(needed):
-            self._families.update((run.id, usable) for run in runs)
+        for number, name in enumerate(job.runs[:shown]):
+            # No more members may be on a family than its quota allows: the plan would be cut.
+            kept = frozenset(it for it in usable if room[it] > number)
+            if len(kept) < len(needed):
+                self._families[name] = kept
         family = max(sorted(usable), key=lambda it: room[it])
         taken = {family: needed[family] * min(shown, room[family])}
         self._charge(waiting, shape, taken, share)

@@ -53,6 +53,20 @@ def kept_off(plan: Plan, present: Snapshot, claims: Sequence[Claim]) -> Plan:
     return without_sizes(present, plan, resized.intersection(map(job_of, held)))
 
 
+def claimants_first(plan: Plan, claims: Sequence[Claim]) -> Plan:
+    """A plan whose entries of claimants come before all others, in the order of their claims.
+
+    Limits and quotas cut a plan by priority, then in its order. Else they could leave room to
+    others of the claimant's priority, which claims then keep off: it would stand empty.
+    """
+    rank: dict[RunId, int] = {}
+    for number, claim in enumerate(claims):
+        for run in claim.runs:
+            rank.setdefault(run, number)
+    entries = tuple(sorted(plan.entries, key=lambda entry: rank.get(entry.run, len(claims))))
+    return plan if entries == plan.entries else replace(plan, entries=entries)
+
+
 def others_wait(decision: Decision, claims: Collection[Claim]) -> bool:
     """Whether task runs come to claimed room, and others wait for room that was kept.
 

@@ -18,7 +18,7 @@ from eva_master.control.planning.parts import Sums, part_of
 from eva_master.control.planning.validate_plan import Decision
 from eva_master.control.planning.validate_sizes import lawful, reconciled, sizes_of
 from eva_master.control.planning.validate_standing import without
-from eva_master.control.rounds.claimed_room import kept_off, seated
+from eva_master.control.rounds.claimed_room import claimants_first, kept_off, seated
 from eva_master.control.rounds.given_up import GivenUp, PoolMembers
 from eva_master.control.rounds.late_launches import without_late_launches
 from eva_master.control.rounds.limit_reasons import LimitReasons
@@ -279,6 +279,7 @@ class Pipeline:
         ordered: Collection[InstanceId],
     ) -> Answer:
         """Outcome of a plan for the whole partition, within all limits."""
+        plan = claimants_first(plan, asked.shown.claims)
         before, present = plan, self._part(whole)
         sizes = sizes_of(plan)
         as_it_is, present, whole = present, with_sizes(present, sizes), with_sizes(whole, sizes)
