@@ -8,7 +8,7 @@ from eva_master.control.context import Context
 from eva_master.control.planning import tenants
 from eva_master.control.state.derived.unplaced import Need, needed
 from eva_master.model.catalog import Offering, base_family
-from eva_master.model.ids import Family, InstanceId, JobId
+from eva_master.model.ids import Family, InstanceId, JobId, Millis
 from eva_master.model.records import Instance
 from eva_master.model.states import InstanceState
 
@@ -60,19 +60,26 @@ def next_elsewhere(context: Context, instance: Instance, job: JobId | None) -> b
 
 
 def headed(context: Context, instance: Instance) -> Iterator[InstanceId]:
-    """Instances of the same offering that still boot and have tasks on their way to them.
+    """Instances of the same offering that will be ready later and have tasks on their way to them.
 
-    An instance that is ready can take the tasks of any of them.
+    An instance that is ready, or that is to be ready before them, can take the tasks of any of
+    them. It costs no more to give back the younger one.
     """
-    if instance.state is not InstanceState.READY:
-        return
     state, partitions = context.state, context.settings.partitions
     home = partitions.home(instance.partition)
     for name in context.emptied.booting:
         other = state.instances[name]
         alike = other.offering.id == instance.offering.id and not other.pool and other.takes_tasks
-        if alike and partitions.home(other.partition) is home and state.coming(name):
+        later = alike and _still_to_boot(instance) < _still_to_boot(other)
+        if later and partitions.home(other.partition) is home and state.coming(name):
             yield name
+
+
+def _still_to_boot(instance: Instance) -> tuple[int, Millis]:
+    """Order in which instances of one offering are ready: the smallest is ready first."""
+    if instance.state is InstanceState.READY:
+        return 0, Millis(0)
+    return 1 + (instance.state is InstanceState.LAUNCHING), instance.requested_ms
 
 
 def _fits(need: Need, offering: Offering) -> bool:

@@ -1,4 +1,4 @@
-"""Tasks on their way to an instance that boots go to one of its offering that is empty."""
+"""Tasks on their way to an instance that boots go to an empty one that is ready before it."""
 
 from __future__ import annotations
 

@@ -14,9 +14,10 @@ from eva_master.model.events import (
     DrainRequested,
     InstanceInterrupted,
     LaunchFailed,
+    SuspendRequested,
 )
 from eva_master.model.ids import InstanceId, JobId, Millis, RunId
-from eva_master.model.states import InstanceState, RunState
+from eva_master.model.states import LIVE, InstanceState, RunState
 from eva_master.simulation.cluster.delays import Delays
 from tests.fakes.emptied.worlds import (
     BOOT_MS,
@@ -170,6 +171,38 @@ def test_an_instance_that_has_emptied_takes_the_task_for_which_one_like_it_boots
     (run,) = world.state.members(JobId("b-2"))
     assert [place for _, place in run.places] == [FIRST]
     assert len(world.billed_long(BOOT_MS)) == 1
+
+
+@pytest.mark.parametrize("suspended", [True, False])
+def test_an_instance_that_boots_without_a_task_takes_that_of_a_younger_one(
+    *, suspended: bool
+) -> None:
+    world = World(SMALL)
+    world.come(job("a", 2, minutes=5))
+    world.come(job("b", 2, minutes=5), at_min=0.5)
+    world.post(SuspendRequested if suspended else CancelRequested, JobId("a-1"), "me", at_min=0.75)
+    world.play(0.9)
+    (first, second) = world.state.instances.values()
+    assert first.state in LIVE
+    assert second.state not in LIVE
+    world.post(CancelRequested, JobId("a-1"), "me", at_min=4)
+    world.finish()
+    (run,) = world.state.members(JobId("b-2"))
+    assert [place for _, place in run.places] == [FIRST]
+    began = next(at for state, at in run.history if state == RunState.STARTING.value)
+    assert began < BOOT_MS + 0.25 * MINUTE_MS
+
+
+def test_an_instance_that_boots_goes_at_once_if_those_like_it_are_ready_before() -> None:
+    world = World(SMALL)
+    world.come(job("a", 2, minutes=5))
+    world.come(job("b", 2, minutes=5), at_min=0.5)
+    world.post(CancelRequested, JobId("b-2"), "me", at_min=0.75)
+    world.finish()
+    (run,) = world.state.members(JobId("a-1"))
+    second = next(it for it in world.state.instances if it != FIRST)
+    assert entered(world, InstanceState.TERMINATING, second) == 0.75 * MINUTE_MS
+    assert [place for _, place in run.places] == [FIRST]
 
 
 def test_a_master_that_restarts_while_an_instance_is_empty() -> None:

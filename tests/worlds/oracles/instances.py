@@ -11,7 +11,12 @@ _SLACK_MS = 2_000
 
 
 def bought_again(story: Story, waits: Waits) -> Iterator[Finding]:
-    """Nothing is given back and bought again within its boot while a task that fits it waits."""
+    """Nothing is given back and bought again within its boot while a task that fits it waits.
+
+    A task that has a place on an instance which boots already does not count. It has no use for
+    what is bought again, which is for something that came, or was resumed, in between; whether it
+    should have had the one that went is up to `beside_boot`.
+    """
     for launch in story.bought():
         ending = launch.ending_ms
         if ending is None or launch.drained or launch.taken or launch.failed:
@@ -29,7 +34,12 @@ def bought_again(story: Story, waits: Waits) -> Iterator[Finding]:
         if again is None:
             continue
         for task in waits.tasks:
-            if waits.fits(task, launch, ending) and waits.waits(task, ending, again.asked_ms):
+            if (
+                waits.fits(task, launch, ending)
+                and waits.waits(task, ending, again.asked_ms)
+                and not headed(story, waits, task, ending)
+                and not _expects(story, waits, task, ending, again.asked_ms)
+            ):
                 yield objection(
                     story,
                     "bought-again",
@@ -43,12 +53,32 @@ def bought_again(story: Story, waits: Waits) -> Iterator[Finding]:
                 break
 
 
+def _expects(story: Story, waits: Waits, task: Task, from_ms: int, to_ms: int) -> bool:
+    """Whether an instance that fits the task boots all of the time, and nothing ever ran there.
+
+    It was the task's place until another one emptied.
+    """
+    return any(
+        it.asked_ms < from_ms
+        and (it.ready_ms is None or it.ready_ms > to_ms)
+        and (it.ending_ms or 0) > to_ms
+        and not story.on(it.id)
+        and waits.fits(task, it, from_ms)
+        for it in story.bought()
+    )
+
+
 def beside_boot(story: Story, waits: Waits) -> Iterator[Finding]:
-    """Nothing is given back while a task waits for another of its offering that still boots."""
+    """Nothing is given back while a task waits for another of its offering that boots for longer.
+
+    What is given back is ready, or would have been before the other one.
+    """
     for launch in story.bought():
         ending = launch.ending_ms
-        if ending is None or launch.ready_ms is None or launch.drained or launch.taken:
+        if ending is None or launch.drained or launch.taken or launch.failed:
             continue
+        due = launch.asked_ms + launch.kind.boot_s * 1000
+        ready = max(ending, due if launch.ready_ms is None else launch.ready_ms)
         for other in story.bought():
             users = [it.job for it in story.on(other.id)[:1]]
             task = next((it for it in waits.tasks if it.job.name in users), None)
@@ -57,9 +87,9 @@ def beside_boot(story: Story, waits: Waits) -> Iterator[Finding]:
                 and other.offering == launch.offering
                 and other.partition == launch.partition
                 and other.asked_ms < ending
-                and (other.ready_ms or 0) > ending + story.gap_ms + _SLACK_MS
+                and (other.ready_ms or 0) > ready + story.gap_ms + _SLACK_MS
                 and waits.fits(task, launch, ending)
-                and waits.waits(task, ending, ending + story.gap_ms)
+                and waits.waits(task, ending, ready + story.gap_ms)
             ):
                 left = ((other.ready_ms or 0) - ending) / 1000
                 yield objection(
