@@ -10,6 +10,8 @@ from tests.worlds.drawing import FLAVOURS, draw
 from tests.worlds.oracles import findings
 from tests.worlds.running import run
 
+BOUGHT = {"bought-again", "beside-boot"}
+
 
 @pytest.mark.parametrize("flavour", FLAVOURS)
 def test_a_world_is_drawn_alike_from_a_seed_and_runs_alike(flavour: str) -> None:
@@ -33,3 +35,19 @@ def test_oracles_see_what_ends_twice_is_never_used_or_never_ends() -> None:
     del story.launches["spare"]
     story.fates[array].ended_ms = None
     assert "ends" in {it.oracle for it in findings(story)}
+
+
+def test_oracles_see_what_is_given_back_before_another_of_its_offering() -> None:
+    story = run(draw(1, "arrays"))
+    first = min(story.attempts, key=lambda it: it.from_ms)
+    launch = story.launches[first.instance]
+    asked = launch.asked_ms
+    older = replace(launch, id="older", asked_ms=asked - 20_000, up_ms=None, ready_ms=None)
+    story.launches["older"] = replace(older, ending_ms=asked + 10_000, gone_ms=asked + 10_000)
+    # The task has a place on one that boots, so what came afterwards was not bought for it.
+    later = replace(older, id="later", asked_ms=asked + 15_000, ending_ms=None, gone_ms=None)
+    story.launches["later"] = later
+    assert {it.oracle for it in findings(story)} & BOUGHT == {"beside-boot"}
+    del story.launches["later"]
+    story.launches["older"] = replace(older, ending_ms=asked - 1, gone_ms=asked - 1)
+    assert {it.oracle for it in findings(story)} & BOUGHT == {"bought-again"}
