@@ -309,6 +309,9 @@ def tenants(draft: Draft) -> None:
     rng = draft.rng
     draft.kinds = [replace(kind, gpus=kind.cpus // 2) for kind in draft.kinds]
     draft.nodes = {name: replace(it, gpus=it.cpus // 2) for name, it in draft.nodes.items()}
+    if sum(it.gpus for it in draft.nodes.values()) == 1:
+        # Each of two tenants has one at least.
+        draft.nodes = {name: replace(it, gpus=2 * it.gpus) for name, it in draft.nodes.items()}
     largest = max([1, *(it.gpus for it in (*draft.kinds, *draft.nodes.values()))])
     for job in list(draft.jobs):
         needs = dict(job.keys["resources"])

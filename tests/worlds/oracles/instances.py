@@ -140,10 +140,14 @@ def _whole(
 
 
 def _kept(waits: Waits, task: Task, launch: Launch, start: int, at: int) -> bool:
-    """Whether it is kept for something more urgent, or a gang, which can use it."""
+    """Whether it is kept for something more urgent, or a larger or earlier gang, that fits."""
     return any(
         other is not task
-        and (other.job.priority > task.job.priority or other.members > task.members)
+        and (
+            other.job.priority > task.job.priority
+            or other.members > task.members
+            or (other.members > 1 and other.job.at_s < task.job.at_s)
+        )
         and other.job.priority >= task.job.priority
         and any(a <= at < b for a, b in waits.spans(other))
         and waits.fits(other, launch, at)

@@ -256,11 +256,8 @@ def both(one: Iterable[Span], other: Iterable[Span]) -> Iterator[Span]:
 
 
 def headed(story: Story, waits: Waits, task: Task, at: int) -> bool:
-    """Whether the task has a place on an instance that boots, where it then starts."""
+    """Whether the task, or another member of its gang, has a place on an instance that boots."""
     after = [it for it in waits.attempts(task) if it.from_ms >= at]
-    first = min(after, key=lambda it: it.from_ms, default=None)
-    return (
-        first is not None
-        and story.launches[first.instance].asked_ms in range(1, at + 1)
-        and (story.launches[first.instance].ready_ms or 0) >= at
-    )
+    first_ms = min((it.from_ms for it in after), default=None)
+    places = (story.launches[it.instance] for it in after if it.from_ms == first_ms)
+    return any(it.asked_ms in range(1, at + 1) and (it.ready_ms or 0) >= at for it in places)
