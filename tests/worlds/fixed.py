@@ -40,7 +40,6 @@ EXPECTED: Mapping[Case, frozenset[str]] = {
     ("slearn/eva", "short-priorities", 3): frozenset({"idle"}),
     ("eva", "speeds", 0): frozenset({"cost"}),
     ("eva", "spot-deadlines", 3): frozenset({"cost", "dearer"}),
-    ("eva", "wrong", 3): frozenset({"unused"}),
     ("no_packing", "mixed", 0): frozenset({"idle", "preview"}),
 }
 """Oracles that object to a fixed world: to be mended, or named in docs/design/policies.md."""

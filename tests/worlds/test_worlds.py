@@ -8,6 +8,8 @@ import pytest
 
 from tests.worlds.drawing import FLAVOURS, draw
 from tests.worlds.oracles import findings
+from tests.worlds.oracles.instances import unused
+from tests.worlds.oracles.waiting import Waits
 from tests.worlds.running import run
 
 BOUGHT = {"bought-again", "beside-boot"}
@@ -51,3 +53,18 @@ def test_oracles_see_what_is_given_back_before_another_of_its_offering() -> None
     del story.launches["later"]
     story.launches["older"] = replace(older, ending_ms=asked - 1, gone_ms=asked - 1)
     assert {it.oracle for it in findings(story)} & BOUGHT == {"bought-again"}
+
+
+def test_a_gang_that_takes_an_emptied_instance_excuses_the_one_in_its_place() -> None:
+    story = run(draw(40_000, "gangs"))
+    used = {it.instance for it in story.attempts}
+    spare = [it for it in story.bought() if it.id not in used and it.up_ms is not None]
+    assert spare
+    assert not list(unused(story, Waits(story)))
+    start = min(it.from_ms for it in story.of("j4"))
+    taken = {it.instance for it in story.of("j4")}
+    # Nothing excuses it if what the gang took was not in use before.
+    story.attempts = [
+        it for it in story.attempts if it.instance not in taken or it.from_ms >= start
+    ]
+    assert list(unused(story, Waits(story)))

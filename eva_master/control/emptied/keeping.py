@@ -1,6 +1,7 @@
 """Whether an instance that has emptied stays, for which task and until when.
 
-An instance goes at once if no waiting task fits it and no plan is under way. Otherwise it stays
+An instance goes at once if no waiting task fits it, no plan is under way, and no plan has left out
+a new instance since this one would be empty soon. Otherwise it stays
 until a plan is adopted that saw it empty. What such a plan leaves empty stays only while a task
 waits that fits it, and for no longer than a new instance of its type takes to be there: then a new
 one would serve as well. It stays beyond that only if no new one can be had.
@@ -69,6 +70,7 @@ def adopted(context: Context, partition: str, number: int, yielding: Yielding) -
     for name, known in context.emptied.of(partition):
         if known.asked is not None and known.asked <= number and known.adopted_ms is None:
             known.adopted_ms = context.now
+            context.emptied.awaited.pop(name, None)
         if name in yielding.instances:
             known.yields = yielding.priority >= _priority(context, known)
         context.touch_instance(name)
@@ -116,7 +118,7 @@ def _kept(context: Context, instance: Instance, known: Emptied) -> Kept | None:
         if (booting := next(headed(context, instance), None)) is not None:
             comer = context.state.coming(booting)[0].job
             return Kept(comer, until, known.since_ms, headed=True)
-        under_way = home.name in context.emptied.planning
+        under_way = home.name in context.emptied.planning or instance.id in context.emptied.awaited
         return Kept(None, until, known.since_ms) if under_way else None
     if job is None or not _is_scarce(context, instance, job):
         return None

@@ -1,4 +1,4 @@
-"""Tasks on their way to an instance that boots go to an empty one that is ready before it."""
+"""Tasks that await an empty instance, or are on their way to one that is ready later, go to it."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ from collections.abc import Collection
 from eva_master.control.context import Context
 from eva_master.control.emptied.fitting import headed
 from eva_master.model.ids import InstanceId
+from eva_master.model.records import TaskRun
+from eva_master.model.states import RunState
 
 
 def redirect(context: Context, partition: str, closed: Collection[InstanceId]) -> None:
-    """Give what a plan leaves empty to tasks that would have to wait until an instance is ready.
+    """Give what a plan leaves empty to tasks that await it, or have to until an instance is ready.
 
-    That instance is empty then.
+    The instance that boots is empty then.
 
     Args:
         context: The present one.
@@ -25,6 +27,10 @@ def redirect(context: Context, partition: str, closed: Collection[InstanceId]) -
             continue
         if state.targeting(name) or state.occupants(name):
             continue
+        if comers := _comers(context, name):
+            for run in comers:
+                context.retarget(run, name)
+            continue
         booting = max(
             headed(context, state.instances[name]),
             key=lambda it: _urgency(context, it),
@@ -32,6 +38,25 @@ def redirect(context: Context, partition: str, closed: Collection[InstanceId]) -
         )
         for run in () if booting is None else state.coming(booting):
             context.retarget(run, name)
+
+
+def _comers(context: Context, instance: InstanceId) -> list[TaskRun]:
+    """Task runs that await an instance, if they run as they did when they began to await it."""
+    awaited, state = context.emptied.awaited.get(instance), context.state
+    comers: list[TaskRun] = []
+    if awaited is None:
+        return comers
+    for name, place in awaited.runs:
+        run = state.runs.get(name)
+        if run is None or run.state is not RunState.RUNNING:
+            return []
+        if place is None or not place == run.instance == run.target:
+            return []
+        there = (*state.occupants(place), *state.targeting(place))
+        if any(other.id not in awaited.beside for other in there):
+            return []
+        comers.append(run)
+    return comers
 
 
 def _urgency(context: Context, booting: InstanceId) -> tuple[int, int]:

@@ -337,6 +337,7 @@ class Cycle:
         names = {**adopt(context, decision, self.partition.name), **answer.reused}
         redirect(context, self.partition.name, asked.closed)
         keeping.adopted(context, self.partition.name, event.round, answer.yielding)
+        context.emptied.await_too(answer.awaited, self._state.live)
         ours = [it for it in self._state.lending.in_force() if self._has(it)]
         quotas = context.settings.tenancy.quotas
         payments.adopt(self._state, event.plan, ours, quotas, context.now)

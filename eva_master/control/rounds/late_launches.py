@@ -1,18 +1,23 @@
-"""The stage that launches nothing for tasks that end before it is up.
+"""The stage that launches nothing for tasks that run and have no use for it by the time it is up.
 
 A task that runs, and ends as stated or measured before a new instance is up and the task has moved
-there, stays where it is. Waiting tasks are never held back for that.
+there, stays where it is. So does one that is to move to a new instance while one of the same
+offering is about to empty: it moves there then. Waiting tasks are never held
+back for that.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
 
 from eva_master.control.limits import Unit, units
-from eva_master.model.ids import RunId
-from eva_master.model.planning.plan import Assign, Duplicate, Plan, pooled
-from eva_master.model.planning.snapshot import Snapshot
+from eva_master.control.state.derived.emptied import Comers
+from eva_master.model.ids import InstanceId, RunId
+from eva_master.model.job import JobKind
+from eva_master.model.planning.plan import Assign, Duplicate, NewInstance, Plan, pooled
+from eva_master.model.planning.snapshot import InstanceView, Snapshot
 from eva_master.packing.valuation.ending import in_time_ms
 
 
@@ -40,23 +45,65 @@ def without_late_launches(plan: Plan, present: Snapshot) -> Plan:
             stay.update(entry.run for unit in comers[key] for entry in unit.entries)
     if not stay:
         return plan
+    return without_late_launches(_without(plan, stay), present)
+
+
+def without_awaited(plan: Plan, present: Snapshot) -> tuple[Plan, Mapping[InstanceId, Comers]]:
+    """A plan without new instances for tasks that run, where one alike is about to empty.
+
+    It is left as it is while a task waits, which may take what empties.
+
+    Args:
+        plan: The policy's.
+        present: The partition as it is.
+
+    Returns:
+        That plan, and by the instances that are awaited what is to move there.
+    """
+    if not plan.launches or any(run.instance is None for run in present.runs):
+        return plan, {}
+    kept, late = units(plan, present), _Late(plan, present)
+    awaited: dict[InstanceId, Comers] = {}
+    stay: set[RunId] = set()
+    for launch in plan.launches:
+        comers = [unit for unit in kept if launch.key in _bought(unit)]
+        if launch.key in pooled(plan) or not comers or not all(map(late.may_stay, comers)):
+            continue
+        empties = (it for it in present.instances if it.id not in awaited)
+        view = next((it for it in empties if late.empties_before(it, launch)), None)
+        if view is not None:
+            runs = tuple(entry.run for unit in comers for entry in unit.entries)
+            awaited[view.id] = late.comers(runs)
+            stay.update(runs)
+    return _without(plan, stay) if stay else plan, awaited
+
+
+def _without(plan: Plan, stay: Set[RunId]) -> Plan:
+    """A plan in which some task runs stay where they are, without what is launched for them."""
+    new = {launch.key for launch in plan.launches}
     entries = tuple(entry for entry in plan.entries if entry.run not in stay)
     used = {entry.on for entry in entries if isinstance(entry, Assign)} | {*pooled(plan)}
     entries = tuple(
         entry
         for entry in entries
-        if not (isinstance(entry, Duplicate) and entry.on in boots and entry.on not in used)
+        if not (isinstance(entry, Duplicate) and entry.on in new and entry.on not in used)
     )
     launches = tuple(launch for launch in plan.launches if launch.key in used)
-    return without_late_launches(replace(plan, launches=launches, entries=entries), present)
+    return replace(plan, launches=launches, entries=entries)
 
 
 class _Late:
-    """Units that end before an instance is up."""
+    """Units and instances at the time when a new instance is up."""
 
     def __init__(self, plan: Plan, present: Snapshot) -> None:
         self._views = {run.id: run for run in present.runs}
+        self._jobs = {job.id: job for job in present.jobs}
         self._live = {view.id for view in present.instances}
+        places = {entry.run: entry.on for entry in plan.entries if isinstance(entry, Assign)}
+        # Members that an elastic gang is to have more are no task runs yet.
+        homes = {name: run.instance for name, run in self._views.items()}
+        self._moved = {run for run, on in places.items() if homes.get(run) != on}
+        self._filled = {places[run] for run in self._moved}
         self._resized = {entry.job for entry in plan.sizes}
         self._now = present.now_ms
 
@@ -69,6 +116,41 @@ class _Late:
             if run.instance not in self._live or within is None or within >= boot_ms:
                 return False
         return True
+
+    def may_stay(self, unit: Unit) -> bool:
+        """Whether a unit runs, goes to one place, and nothing else is to have its room."""
+        if unit.job.id in self._resized or len({entry.on for entry in unit.entries}) > 1:
+            return False
+        for run in (self._views[entry.run] for entry in unit.entries):
+            if not run.running or run.instance not in self._live or run.instance in self._filled:
+                return False
+        return True
+
+    def comers(self, runs: Sequence[RunId]) -> Comers:
+        """Task runs with the instances where they are, and all that is there."""
+        places = tuple((name, self._views[name].instance) for name in runs)
+        there = {place for _, place in places}
+        beside = (name for name, run in self._views.items() if run.instance in there)
+        return Comers(places, frozenset(beside))
+
+    def empties_before(self, view: InstanceView, launch: NewInstance) -> bool:
+        """Whether an instance is as good as a new one, and is empty before that one is up."""
+        if view.offering.id != launch.offering.id or view.pool or view.id in self._filled:
+            return False
+        boot_ms = launch.offering.type.boot_ms
+        return bool(view.residents) and all(self._ends(it, boot_ms) for it in view.residents)
+
+    def _ends(self, name: RunId, boot_ms: int) -> bool:
+        """Whether a task run ends before an instance is up, and no other task comes after it."""
+        run = self._views.get(name)
+        if run is None or run.remaining is None or name in self._moved:
+            return False
+        job = self._jobs[run.job]
+        over = job.succeeded + job.failed + len(job.runs)
+        if job.kind is JobKind.ARRAY and over < job.tasks:
+            return False
+        ends_in = run.remaining.ends_in_ms(self._now)
+        return ends_in is not None and 0 < ends_in < boot_ms
 
 
 def _bought(unit: Unit) -> set[int]:

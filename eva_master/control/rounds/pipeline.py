@@ -20,7 +20,7 @@ from eva_master.control.planning.validate_sizes import lawful, reconciled, sizes
 from eva_master.control.planning.validate_standing import without
 from eva_master.control.rounds.claimed_room import claimants_first, kept_off, seated
 from eva_master.control.rounds.given_up import GivenUp, PoolMembers
-from eva_master.control.rounds.late_launches import without_late_launches
+from eva_master.control.rounds.late_launches import without_awaited, without_late_launches
 from eva_master.control.rounds.limit_reasons import LimitReasons
 from eva_master.control.rounds.lone_unit import Bounds, lone, placed_alone
 from eva_master.control.rounds.price_limit import Masked, PriceLimit
@@ -29,6 +29,7 @@ from eva_master.control.rounds.shared_limits import SharedLimitsStage
 from eva_master.control.rounds.shared_queue import shared_queue
 from eva_master.control.settings import Settings
 from eva_master.control.standing.membership import Statement
+from eva_master.control.state.derived.emptied import Comers
 from eva_master.control.state.queue_memory import NO_MEMORY, QueueMemory
 from eva_master.control.state.records import PlanningRecords
 from eva_master.control.supply.boot_gate import BootGate
@@ -123,6 +124,7 @@ class Answer:
         reused: Empty instances that it uses in place of new ones, by the keys of these.
         yielding: Empty instances that go so that limits allow what it is to launch next time.
         declined: Jobs that wait though the policy saw room for them.
+        awaited: What is to move to instances that are about to empty.
     """
 
     plan: Plan
@@ -140,6 +142,7 @@ class Answer:
     reused: leftovers.Reused = field(default_factory=dict)
     yielding: giving_way.Yielding = giving_way.NONE
     declined: frozenset[JobId] = frozenset()
+    awaited: Mapping[InstanceId, Comers] = field(default_factory=dict)
 
 
 class Pipeline:
@@ -240,9 +243,11 @@ class Pipeline:
         plan = asked.given_up.completed(plan, present, asked.shown.claims)
         plan = plan if asked.admitted is None else asked.admitted.completed(plan)
         plan = lawful(present, without(plan, taken))
+        awaited: Mapping[InstanceId, Comers] = {}
         if not self._round_grid_ms:
-            plan = without_late_launches(plan, present)
+            plan, awaited = without_awaited(without_late_launches(plan, present), present)
         answer = self._checked(asked, plan, whole, price_limit, ordered)
+        answer = replace(answer, awaited=awaited)
         job = lone(answer.present, answer.decision)
         if job is None or job.id in self._recent.paused:
             return answer

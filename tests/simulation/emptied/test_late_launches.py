@@ -33,7 +33,7 @@ CATALOG: Catalog = (_sold(2, 0.11, 11, 118), _sold(4, 0.18, 18, 111))
 
 
 class World(SimulatedCluster):
-    """Jobs whose tasks take two vCPUs each and report steps every five seconds."""
+    """Jobs whose tasks report steps every five seconds."""
 
     def __init__(self, told: bool) -> None:
         kind = policies()["eva"]
@@ -51,11 +51,18 @@ class World(SimulatedCluster):
         return Work(self._seconds[run.rsplit("-", 1)[0]] * 1_000)
 
     def add(
-        self, name: str, seconds: int, *, at_s: int = 0, tasks: int = 1, array: bool = False
+        self,
+        name: str,
+        seconds: int,
+        *,
+        at_s: int = 0,
+        tasks: int = 1,
+        array: bool = False,
+        cpus: int = 2,
     ) -> None:
         """Have a job submitted."""
         self._seconds[name] = seconds
-        task = TaskSpec(Workload("w"), Program("true"), ((C, Resources(0, 2_000, 1_024)),))
+        task = TaskSpec(Workload("w"), Program("true"), ((C, Resources(0, cpus * 1_000, 1_024)),))
         spec = JobSpec(
             name,
             "me",
@@ -106,3 +113,23 @@ def test_a_job_with_much_left_moves_all_the_same() -> None:
     world.add("b", 3_600, at_s=20)
     assert "box.4" in world.play(2)
     assert any(run.moves for run in world.state.runs.values())
+
+
+def _beside_one_that_ends(third_s: int) -> World:
+    """Two long jobs that would share a larger instance, which a third one has to itself."""
+    world = World(told=True)
+    world.add("a", 3_600)
+    world.add("b", 3_600, at_s=20)
+    world.add("c", third_s, at_s=30, cpus=4)
+    return world
+
+
+def test_an_instance_that_is_about_to_empty_is_awaited_by_jobs_that_run() -> None:
+    world = _beside_one_that_ends(100)
+    assert world.play(3) == ["box.2", "box.2", "box.4"]
+    assert _unused(world) == []
+    assert {world.state.runs[RunId(f"{name}/0")].moves for name in ("a-1", "b-2")} == {1}
+
+
+def test_an_instance_that_empties_long_after_is_not_awaited() -> None:
+    assert _beside_one_that_ends(1_200).play(3) == ["box.2", "box.2", "box.4", "box.4"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tests.worlds.oracles.waiting import Task, Waits, both, empties, headed
-from tests.worlds.records import Finding, Launch, Story, objection
+from tests.worlds.records import Attempt, Finding, Launch, Story, objection
 
 _SLACK_MS = 2_000
 
@@ -174,7 +174,11 @@ def unused(story: Story, waits: Waits) -> Iterator[Finding]:
 
 
 def _excused(story: Story, waits: Waits, asked: int, end: int) -> bool:
-    """Whether something happened meanwhile that nobody could know when it was bought."""
+    """Whether something happened meanwhile that nobody could know when it was bought.
+
+    A gang that takes an emptied instance starts only once the other instances of its members are
+    up: until then it keeps the emptied one, though the one in its place is long gone.
+    """
     if any(asked - _SLACK_MS <= it.at_ms <= end for it in story.orders):
         return True
     for attempt in story.attempts:
@@ -187,14 +191,21 @@ def _excused(story: Story, waits: Waits, asked: int, end: int) -> bool:
     for task in waits.tasks:
         for attempt in waits.attempts(task):
             other = story.launches[attempt.instance]
+            latest = max(end, _whole_ms(story, attempt) if task.members > 1 else end)
             if (
-                asked <= attempt.from_ms <= end + story.gap_ms + _SLACK_MS
+                asked <= attempt.from_ms <= latest + story.gap_ms + _SLACK_MS
                 and other.asked_ms < asked
                 and any(asked <= (it.to_ms or 0) <= attempt.from_ms for it in story.on(other.id))
                 and any(a <= asked + _SLACK_MS and b >= asked for a, b in waits.spans(task))
             ):
                 return True
     return False
+
+
+def _whole_ms(story: Story, attempt: Attempt) -> int:
+    """When the last instance was ready on which members of a gang began an attempt together."""
+    together = (it for it in story.of(attempt.job) if it.number == attempt.number)
+    return max(story.launches[it.instance].ready_ms or 0 for it in together)
 
 
 def _known(story: Story, name: str) -> bool:

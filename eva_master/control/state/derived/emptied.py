@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from eva_master.model.fleet.keeping import Kept
-from eva_master.model.ids import InstanceId, JobId, Millis
+from eva_master.model.ids import InstanceId, JobId, Millis, RunId
 from eva_master.model.records import Instance
 from eva_master.model.states import InstanceState
 from eva_master.packing.quotas import Share
@@ -33,6 +33,19 @@ class Emptied:
     kept: Kept | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Comers:
+    """Task runs that are to move to an instance as soon as it is empty.
+
+    Attributes:
+        runs: Which, each with the instance that it runs on until then.
+        beside: All that is on these instances.
+    """
+
+    runs: tuple[tuple[RunId, InstanceId | None], ...]
+    beside: frozenset[RunId]
+
+
 class EmptiedMemory:
     """The instances that have emptied and stay for now.
 
@@ -42,12 +55,14 @@ class EmptiedMemory:
     Attributes:
         planning: Partitions whose plan is under way.
         booting: Instances whose workers have not registered yet.
+        awaited: Instances that a plan expects to empty, and what is to move there.
         shares: Shares of tenants in their quotas that were looked up in this turn.
     """
 
     def __init__(self, live: Iterable[Instance] = ()) -> None:
         self.planning: set[str] = set()
         self.booting: dict[InstanceId, None] = {}
+        self.awaited: dict[InstanceId, Comers] = {}
         for instance in live:
             self.follow(instance)
         self._known: dict[InstanceId, Emptied] = {}
@@ -66,6 +81,11 @@ class EmptiedMemory:
             self.booting[instance.id] = None
         else:
             self.booting.pop(instance.id, None)
+
+    def await_too(self, awaited: Mapping[InstanceId, Comers], live: Container[InstanceId]) -> None:
+        """Note that a plan awaits the end of what is on some instances."""
+        there = {name: it for name, it in self.awaited.items() if name in live}
+        self.awaited = {**there, **awaited}
 
     def note(self, instance: InstanceId, partition: str, now: Millis) -> Emptied:
         """Memory of an instance that is empty, from now on if it was not before."""
