@@ -264,9 +264,11 @@ class Worker:
                 run_id=order.run_id, attempt=order.attempt, phase=one, **details
             )
             await agent.say(reports=wpb.Reports(tasks=[report]))
+        watch = self._running.jobs.Watch(pb.WatchRequest(jobs=[job]))
         async with asyncio.timeout(DEADLINE_S):
-            while instance in self._cloud.up:
-                await asyncio.sleep(0.01)
+            while (await watch.read()).state not in ("succeeded", "failed"):
+                pass  # The instance may stay for the job that comes next.
+        watch.cancel()
         return order
 
 
@@ -342,6 +344,10 @@ async def test_users_are_told_of_a_dag_before_and_after_a_restart(tmp_path: Path
         told = (await first.cluster.Explain(pb.ExplainRequest(subject="report"))).dag
         assert (told.label, told.stages, told.ended, told.waiting) == ("nightly", 3, 0, 2)
         await Worker(first, cloud).work("prep-1", wpb.PHASE_EXITED, exit_code=0)
+        watch = first.jobs.Watch(pb.WatchRequest(jobs=["train"]))
+        async with asyncio.timeout(DEADLINE_S):  # A plan writes what is learned.
+            while (await watch.read()).tasks[0].state != "starting":
+                pass
     async with real(tmp_path, journal, cloud) as second:
         for job in ("train", "report"):
             told = (await second.cluster.Explain(pb.ExplainRequest(subject=job))).dag
