@@ -312,10 +312,10 @@ async def test_a_preview_names_places_and_prices(master: RpcMaster) -> None:
     request = pb.PlanRequest(job_yaml=JOB_YAML.format(name="resnet") + "tasks: 2\n")
     plan = await master.jobs.Plan(request)
     assert [(it.task, it.instance_type, it.instance) for it in plan.placements] == [
-        (0, "c7i.large", ""),
+        (0, "c7i.large", "i-1"),
         (1, "c7i.large", ""),
     ]
-    # The empty instance would be given back.
+    # The empty instance takes the place of a new one.
     assert plan.price_before_micro_usd_per_hour == 89_250
     assert plan.price_after_micro_usd_per_hour == 2 * 89_250
     assert plan.alone_micro_usd_per_hour == 2 * 89_250

@@ -21,6 +21,7 @@ from eva_master.model.events import JobSubmitted, PlanReady
 from eva_master.model.ids import JobId, Millis
 from eva_master.model.job import JobSpec
 from eva_master.model.planning.plan import Hold, Plan
+from eva_master.model.planning.standing import Line
 from eva_master.model.records import Job, TaskRun, untouched
 from eva_master.model.values import replace
 
@@ -132,7 +133,9 @@ def test_why_ten_thousand_tasks_wait_is_not_written(journal: SqlJournal, path: P
     machine = submitted(parsed(repeated()))
     journal.commit(machine.take_changes())
     before = size(path.parent)
-    plan = Plan(entries=tuple(Hold(run, "no room " * 10) for run in machine.state.runs))
+    holds = tuple(Hold(run, "no room " * 10) for run in machine.state.runs)
+    # A job that stands in a line is not given a place for being alone.
+    plan = Plan(entries=holds, lines=(Line(("nowhere",), tuple(machine.state.jobs)),))
     machine.handle([PlanReady(1, plan, None)], Millis(NOW + 1))
     changes = machine.take_changes()
     (job,) = changes.explained
