@@ -15,6 +15,7 @@ from eva_master.model.job import TaskSpec
 from eva_master.model.planning.plan import Assign, Plan
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.resources import Resources
+from eva_master.packing.valuation.reservation_price import Demand
 
 
 def spare_nodes(front: Snapshot, plan: Plan, back: Snapshot) -> frozenset[InstanceId]:
@@ -45,11 +46,11 @@ def spare_nodes(front: Snapshot, plan: Plan, back: Snapshot) -> frozenset[Instan
 def _needed(tasks: Iterable[TaskSpec], empty: Mapping[InstanceId, InstanceType]) -> set[InstanceId]:
     """The nodes on which tasks find room one after the other."""
     free: dict[InstanceId, Resources] = {}
-    full: set[int] = set()
+    full: set[Demand] = set()
     for task in tasks:
         if len(free) == len(empty):
             break
-        if id(task) in full:
+        if task.demand in full:
             continue
         for name, kind in empty.items():
             need, room = task.demand_on(kind.family), free.get(name, kind.capacity)
@@ -57,7 +58,7 @@ def _needed(tasks: Iterable[TaskSpec], empty: Mapping[InstanceId, InstanceType])
                 free[name] = room - need
                 break
         else:
-            full.add(id(task))
+            full.add(task.demand)
     return {*free}
 
 

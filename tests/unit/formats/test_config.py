@@ -273,7 +273,7 @@ def test_evas_attempts_are_iterations(file: Path) -> None:
     assert policy_config(config.policy, policies()["eva"]).iterations == 7
     (chosen,) = chosen_policies(["eva"], ["attempts=7"])
     policy, _ = named_policy("eva", chosen.options)
-    assert policy._inner._config.iterations == 7  # type: ignore[attr-defined]
+    assert policy._inner._inner._config.iterations == 7  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(
