@@ -82,7 +82,7 @@ def shown(world: World) -> str:
 
 
 def told(story: Story) -> str:
-    """What happened in a world, in order."""
+    """Events in a world, in order."""
     lines = [f"# {story.world.title} --policy {story.policy}"]
     lines += [f"{at / 1000:9.1f} {said}" for at, said in story.told]
     lines.append(

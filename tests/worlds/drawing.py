@@ -442,7 +442,7 @@ FLAVOURS: Mapping[str, Sequence[Feature]] = {
     "wrong": (wrong,),
     "mixed": (),
 }
-"""What is drawn into the worlds of each flavour, in this order."""
+"""Features that are drawn into the worlds of each flavour, in this order."""
 _MIXED: Sequence[Feature] = (
     limits, chains, arrays, gangs, elastic, speeds, priorities, nodes, shorts, partitions,
     moves, tenants, spot, deadlines, rests, retries, wrong,

@@ -48,7 +48,7 @@ EXPECTED_PAIRS: Mapping[str, frozenset[str]] = {
     "AX": frozenset({"unused"}),
     "XN": frozenset({"unused"}),
 }
-"""The same of pairs of features, by their letters."""
+"""Oracles that object to a pair of features, by its letters: to be mended or named there too."""
 
 
 def excepted(policy: str) -> frozenset[str]:

@@ -1,4 +1,4 @@
-"""What the cloud and the workers have recorded of a world, which is all that oracles know."""
+"""Records of a world by the cloud and the workers, which are all that oracles know."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Launch:
         return min(ends, default=10**15)
 
     def cost(self, minimum_s: int, now_ms: int) -> float:
-        """What it cost, in dollars."""
+        """The cost of the instance, in dollars."""
         if self.up_ms is None or self.owned:
             return 0.0
         gone = now_ms if self.gone_ms is None else self.gone_ms
@@ -88,7 +88,7 @@ class Attempt:
 
 @dataclass
 class Fate:
-    """What became of a job.
+    """The fate of a job.
 
     Attributes:
         refused: Why it was refused at submission; empty if it was not.
@@ -105,7 +105,7 @@ class Fate:
 
 @dataclass(frozen=True)
 class Told:
-    """What users were told of the end of a task while it ran.
+    """A report to users of the end of a task while it ran.
 
     Attributes:
         part: How much of its work was done.
@@ -122,7 +122,7 @@ class Told:
 
 @dataclass
 class Preview:
-    """What a preview said of a job, and what its submission then did.
+    """A preview of a job, and what its submission then did.
 
     Attributes:
         places: By task the instance or offering where it would start, or why it waits.
@@ -171,7 +171,7 @@ class Story:
     told: list[tuple[int, str]] = field(default_factory=list)
 
     def cost(self) -> float:
-        """What all instances cost, in dollars."""
+        """The cost of all instances, in dollars."""
         return sum(it.cost(self.world.minimum_s, self.end_ms) for it in self.launches.values())
 
     def bought(self) -> Iterator[Launch]:
@@ -198,7 +198,7 @@ class Story:
 
 @dataclass(frozen=True)
 class Finding:
-    """What an oracle objects to.
+    """An objection of an oracle.
 
     Attributes:
         oracle: Its name.

@@ -118,7 +118,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Order:
-    """What somebody orders, or the cloud does, while the world goes on.
+    """An order by somebody, or an act of the cloud, while the world goes on.
 
     Attributes:
         verb: ``suspend``, ``resume``, ``cancel`` or ``move`` a job; ``drain`` an instance, or

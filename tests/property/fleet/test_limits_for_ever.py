@@ -1,7 +1,7 @@
 """Limits that forbid a job for ever: refused at submission, and nothing else is.
 
-What is accepted begins on an idle cluster under the default policy. What is refused has no place by
-an exhaustive search that shares no code with the check.
+Jobs that are accepted begin on an idle cluster under the default policy. Jobs that are refused have
+no place by an exhaustive search that shares no code with the check.
 """
 
 from __future__ import annotations

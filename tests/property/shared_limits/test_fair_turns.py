@@ -114,7 +114,7 @@ def cluster(world: World) -> SimulatedCluster:
 def longest_ms(world: World) -> int:
     """The time of running every task one after the other, each with a boot and some rounds.
 
-    What the cloud refuses is tried again after minutes. A gang may gather for a while.
+    A launch that the cloud refuses is tried again after minutes. A gang may gather for a while.
     """
     tries = 10 * MINUTE_MS if world.kind == "cloud" else 0
     each = BOOT_MS + 3 * max(ROUND_MS, 1_000 * world.grid_s) + tries

@@ -161,7 +161,7 @@ def test_a_job_that_moves_to_another_partition_and_back() -> None:
     world.post(MoveRequested, JobId("a-1"), "other", at_min=4)
     world.post(MoveRequested, JobId("a-1"), "main", at_min=4 + 1 / 60)
     world.finish()
-    # What was ordered for the other partition in that second is given back before it is up.
+    # The instance ordered for the other partition in that second is given back before it is up.
     assert (world.billed(), world.ended()) == (1, 1)
 
 

@@ -39,7 +39,7 @@ def test_a_gang_of_two_begins_behind_a_stream_of_single_jobs(policy: str, patien
     world = World(build_policy(policy, {}), sold(4, 2), patience=FOREVER if patient else {})
     stream(world, cpus=4, every_s=120, seconds=300)
     world.job("gang", 4, 60, at_s=300, tasks=2, kind=JobKind.GANG)
-    # It has waited for 30 minutes after 35, and then for what runs, and two rounds.
+    # The gang has waited for 30 minutes after 35, and then for what runs, and two rounds.
     assert begins_within(world, "gang", 35 + 6 + 1) is patient
 
 

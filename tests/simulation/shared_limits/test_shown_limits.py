@@ -1,4 +1,4 @@
-"""What users see of limits that partitions share: who uses them, and who is next."""
+"""Limits that partitions share, as users see them: which partitions use them, and what is next."""
 
 from __future__ import annotations
 

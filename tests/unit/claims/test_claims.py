@@ -56,7 +56,7 @@ def view(
     preemption: Preemption = Preemption.NEVER,
     alone: int = -1,
 ) -> View:
-    """What a policy sees, where the first claim is refused some ways."""
+    """The view of a policy, where the first claim is refused some ways."""
     claimed = with_claims(snapshot, Rules(ignored, preemption))
     return View.of(claimed, frozenset((0, way) for way in refused), alone)
 

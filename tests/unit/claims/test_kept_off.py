@@ -57,7 +57,7 @@ def test_a_claim_that_the_plan_serves_keeps_nothing():
     pool = Pool("p", (ONE_BOX,), "stays")
     lined = Plan(entries=(to("v/0", ONE_BOX),), pools=(pool,), lines=(Line(("p",), (JobId("u"),)),))
     assert kept(lined, claim(ONE_BOX)) is lined
-    # Nor does one of a job that has ended meanwhile.
+    # A claim of a job that has ended meanwhile keeps nothing either.
     gone = Plan(entries=(to("v/0", ONE_BOX),))
     assert kept(gone, claim(ONE_BOX, job="x")) is gone
 
@@ -68,7 +68,7 @@ def test_slots_that_are_kept_are_launched_by_no_other():
     assert held.entries == (Hold(RunId("v/0"), TOLD),)
     roomy = replace(cluster().snapshot(), catalog=(replace(BOX, limit=4),))
     assert kept(plan, claim(slots=1), snapshot=roomy) is plan
-    # What a claimant launches is its own, whoever comes along.
+    # A launch by a claimant is its own, whatever else comes along.
     shared = Plan(new(0), (to("v/0", 0), to("u/0", 0)))
     assert kept(shared, claim(slots=1), claim(job="x", slots=1)) is shared
 

@@ -1,4 +1,4 @@
-"""What a plan launches is the empty instance of the same offering that it leaves."""
+"""A launch of a plan is the empty instance of the same offering that the plan leaves."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ def _cluster(*lefts_s: int | None) -> Cluster:
 
 
 def _moved(snapshot: Snapshot, *runs: str, launch: NewInstance = NEW) -> list[str]:
-    """Those of some task runs that still go to one new instance together."""
+    """The task runs among some that still go to one new instance together."""
     plan = Plan((launch,), tuple(Assign(RunId(run), launch.key) for run in runs))
     kept = without_late_launches(plan, snapshot)
     entries = [str(entry.run) for entry in kept.entries]

@@ -28,13 +28,13 @@ ORACLES: Mapping[str, Oracle] = {
 
 
 def findings(story: Story) -> list[Finding]:
-    """What the oracles object to in a story."""
+    """Objections of the oracles to a story."""
     waits = Waits(story)
     return [found for oracle in ORACLES.values() for found in oracle(story, waits)]
 
 
 def findings_beside(story: Story, run: Run) -> list[Finding]:
-    """What oracles object to that look at the same world in another way.
+    """Objections of the oracles that look at the same world in another way.
 
     Args:
         run: Runs a world under a policy.

@@ -1,4 +1,4 @@
-"""What holds of a world beside the same world under another policy, or with equal priorities."""
+"""Rules for a world beside the same world under another policy, or with equal priorities."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.worlds.world import World
 
 _MOST = 1.05
 _SLACK_MS = 15_000
-"""What stops, starts and ends of instances take."""
+"""Time that stops, starts and ends of instances take."""
 
 
 def dearer(story: Story, alone: Story) -> Iterator[Finding]:
@@ -33,7 +33,7 @@ def dearer(story: Story, alone: Story) -> Iterator[Finding]:
 
 
 def equal(world: World) -> World:
-    """The same world with equal priorities."""
+    """A world like this one with equal priorities."""
     jobs = tuple(
         replace(job, keys={name: it for name, it in job.keys.items() if name != "priority"})
         for job in world.jobs

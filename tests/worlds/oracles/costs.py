@@ -1,4 +1,4 @@
-"""What a world may cost: each task alone, on the cheapest type that it may have then."""
+"""The cost that a world may have: each task alone, on the cheapest type that it may have then."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ def costs(story: Story, waits: Waits) -> Iterator[Finding]:
 
 
 def apart(story: Story, waits: Waits) -> float:
-    """What each task alone would cost, in dollars."""
+    """The cost of all tasks, each of them alone, in dollars."""
     return sum(_alone(story, waits, task) for task in waits.tasks)
 
 
 def boots(story: Story, waits: Waits) -> float:
-    """What a boot of the cheapest instance for each job costs, in dollars."""
+    """The cost of a boot of the cheapest instance for each job, in dollars."""
     total = 0.0
     for job in {it.job.name: it.job for it in waits.tasks}.values():
         attempts = story.of(job.name)
@@ -60,7 +60,7 @@ def _alone(story: Story, waits: Waits, task: Task) -> float:
     def cost(kind: Kind, price: float) -> float:
         seconds = job.work_s(task.index) / job.speeds.get(kind.family, 1.0)
         if not any(_well(it) for it in attempts):
-            # What was cancelled, or has not ended, counts for as long as it was there.
+            # A task that was cancelled, or has not ended, counts for as long as it was there.
             seconds = sum((it.to_ms or story.end_ms) - it.from_ms for it in attempts) / 1000
             seconds /= max(1, task.members)
         elif job.elastic:

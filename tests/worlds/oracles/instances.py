@@ -1,4 +1,4 @@
-"""What holds of instances: given back and bought again, empty beside who waits, never used."""
+"""Rules for instances: given back and bought again, empty beside a waiting task, never used."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def bought_again(story: Story, waits: Waits) -> Iterator[Finding]:
 def _expects(story: Story, waits: Waits, task: Task, from_ms: int, to_ms: int) -> bool:
     """Whether an instance that fits the task boots all of the time, and nothing ever ran there.
 
-    It was the task's place until another one emptied.
+    The instance was the task's place until another one emptied.
     """
     return any(
         it.asked_ms < from_ms
@@ -71,7 +71,7 @@ def _expects(story: Story, waits: Waits, task: Task, from_ms: int, to_ms: int) -
 def beside_boot(story: Story, waits: Waits) -> Iterator[Finding]:
     """Nothing is given back while a task waits for another of its offering that boots for longer.
 
-    What is given back is ready, or would have been before the other one.
+    The instance that is given back is ready, or would have been before the other one.
     """
     for launch in story.bought():
         ending = launch.ending_ms

@@ -1,4 +1,4 @@
-"""What users are told comes true."""
+"""Forecasts that users are told come true."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.worlds.world import Job
 _FACTOR = 1.5
 _MEASURED_MS = 15_000
 _SLACK_MS = 5_000
-"""What starts, stops and reports take."""
+"""Time that starts, stops and reports take."""
 
 
 def previews(story: Story, waits: Waits) -> Iterator[Finding]:
@@ -67,7 +67,7 @@ def _can_be_known(job: Job) -> bool:
         return False
     if "duration" in job.keys:
         stated = float(str(job.keys["duration"]).removesuffix("ms"))
-        # It is that on the family which sets the job's reservation price, be it slow or fast.
+        # The time is that on the family which sets the job's reservation price, be it slow or fast.
         true = [job.seconds[0] * 1000 / speed for speed in (1.0, *job.speeds.values())]
         return any(abs(stated - it) < 0.05 * stated for it in true)
     return ("total_steps" in job.keys or job.tells_total) and job.tells_steps
@@ -76,7 +76,7 @@ def _can_be_known(job: Job) -> bool:
 def _disturbed(story: Story, at: int, end: int, instance: str, job: Job) -> bool:
     """Whether what it shares its instance with changed, or its number of members.
 
-    What others cost a task that tells no steps is not known either.
+    The time that others cost a task which tells no steps is not known either.
     """
     others = [it for it in story.on(instance) if it.job != job.name]
     if story.world.shared == 1:

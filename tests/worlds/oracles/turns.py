@@ -1,4 +1,4 @@
-"""What was refused for a limit that others share gets its turn."""
+"""A task that was refused for a limit that others share gets its turn."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ class Task:
 
 
 class Waits:
-    """What waits when in a story.
+    """Tasks of a story, and when each of them waits.
 
     Args:
         story: The story.
@@ -53,7 +53,7 @@ class Waits:
 
     @cached_property
     def tasks(self) -> list[Task]:
-        """What can wait: tasks of arrays one by one, gangs as a whole."""
+        """Tasks that can wait: those of arrays one by one, gangs as a whole."""
         found = []
         for job in self.story.world.jobs:
             if job.array:
@@ -64,7 +64,7 @@ class Waits:
         return [it for it in found if not self.fate(it).refused and self.fate(it).id]
 
     def fate(self, task: Task) -> Fate:
-        """What became of its job."""
+        """The fate of a task's job."""
         return self.story.fates.get(task.job.name) or Fate(task.job.name, refused="never came")
 
     def attempts(self, task: Task) -> list[Attempt]:
