@@ -211,20 +211,20 @@ class Policy(Protocol):
 class PolicyKind(Protocol):
     """What a policy package exports as ``POLICY``, and an entry point ``eva.policies`` refers to.
 
-    It may also have ``presets``, a mapping from names to choices of options; ``renamed_options``, a
-    mapping from earlier names of options to those of today; ``time_shares``, true if it suspends
-    tasks so that others have their turn; ``orders``, true if it gives no turns, and seats jobs in
-    an order of its own all the same; ``elastic``, true if it chooses the sizes of elastic gangs,
-    which are gangs of a fixed size to all others; ``lends``, true if it sees to the quotas of
-    tenants itself, and may give one what others leave; ``packs``, false if it never puts two tasks
-    on one instance; ``shares``, true if its tasks may use room on instances of the policy that it
-    stands in front of; ``doubts``, a method that is given a config and the catalog and yields what
-    an operator may not have meant; ``estimates``, a method that is given a config and returns what
-    run times are to be estimated from where nobody states it, or `None` if it does not mind;
-    ``spot_choice``, a method that is given a config and returns how jobs with deadlines choose, or
-    `None` likewise; ``forking``, a method that is given a config and returns how it has jobs
-    forked, or `None` to leave that to job files; ``reads``, a method that is given a config and
-    returns the keys of job files that it reads, of those that not every policy reads
+    The kind may also have ``presets``, a mapping from names to choices of options;
+    ``renamed_options``, a mapping from earlier names of options to those of today; ``time_shares``,
+    true if it suspends tasks so that others have their turn; ``orders``, true if it gives no turns,
+    and seats jobs in an order of its own all the same; ``elastic``, true if it chooses the sizes of
+    elastic gangs, which are gangs of a fixed size to all others; ``lends``, true if it sees to the
+    quotas of tenants itself, and may give one what others leave; ``packs``, false if it never puts
+    two tasks on one instance; ``shares``, true if its tasks may use room on instances of the policy
+    that it stands in front of; ``doubts``, a method that is given a config and the catalog and
+    yields what an operator may not have meant; ``estimates``, a method that is given a config and
+    returns what run times are to be estimated from where nobody states it, or `None` if it does not
+    mind; ``spot_choice``, a method that is given a config and returns how jobs with deadlines
+    choose, or `None` likewise; ``forking``, a method that is given a config and returns how it has
+    jobs forked, or `None` to leave that to job files; ``reads``, a method that is given a config
+    and returns the keys of job files that it reads, of those that not every policy reads
     (`model.fleet.job_keys.DECLARED`), so that users of others are told; ``refusals``, a method that
     is given a config and yields what keeps it from deciding where nobody says how long jobs take,
     as in a live master: the option, why, and what to do; ``backed``, a method that is given a

@@ -9,7 +9,7 @@ from eva_master.model.ids import Millis
 
 @dataclass(frozen=True, slots=True)
 class WatchedPool:
-    """What was seen of one type in one zone on the spot market.
+    """Facts that were seen of one type in one zone on the spot market.
 
     Attributes:
         name: Of both. there: Whether it was there when it was seen last.

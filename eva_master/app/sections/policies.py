@@ -69,7 +69,7 @@ def forking_by(section: OnePolicySection) -> Forking | None:
 
 
 def keys_read(section: PolicySection) -> KeysRead | None:
-    """What the policies of a section read of a job file; `None` if one of them does not say."""
+    """Keys of a job file that policies of a section read; `None` if one of them does not say."""
     found = set[str]()
     for _, one in section.parts:
         declared = _asked(one, "reads")

@@ -53,7 +53,7 @@ class Earliest:
 
 @dataclass(frozen=True, slots=True)
 class _Work:
-    """What a job still has to do at least.
+    """Work that a job still has to do at least.
 
     Attributes:
         ms: From its first start to its end.
@@ -138,7 +138,7 @@ class _Bound:
         return self.begins_ms(job.spec, work.tasks) + own_ms
 
     def _left(self, job: Job) -> _Work:
-        """What a job still has to do."""
+        """Work that a job still has to do."""
         state, spec = self._state, job.spec
         kinds = state.kinds(job.id)
         runs = in_work(state, job)
@@ -157,7 +157,7 @@ class _Bound:
     # -- a job that is not there yet ---------------------------------------------------------------
 
     def of_spec(self, spec: JobSpec) -> _Work:
-        """What a job has to do that is submitted now."""
+        """Work that a job which is submitted now has to do."""
         kinds, counts = _kinds(spec)
         room = self._room(spec, spec.partition)
         if spec.retry is not None and spec.retry.origins:
@@ -195,7 +195,7 @@ class _Bound:
     def _of_gang(
         self, spec: JobSpec, kinds: tuple[TaskSpec, ...], alone_ms: int, room: Room
     ) -> _Work:
-        """What a gang, or a job with forks, has to do that would take so long with one member."""
+        """Work of a gang, or a job with forks, that would take so long with one member."""
         speed = self._speed(spec, kinds, room)
         if spec.forks > 1:
             speed *= max(1, room.at_once(kinds, spec.forks))
@@ -216,7 +216,7 @@ class _Bound:
         *,
         speed: Fraction,
     ) -> _Work:
-        """What an array has to do, of tasks that take so long alone."""
+        """Work of an array of tasks that take so long alone."""
         count = lengths.total()
         at_once = max(1, room.at_once(kinds, min(count, spec.concurrency or count)))
         area_ms = sum(ms * many for ms, many in lengths.items())
@@ -256,7 +256,7 @@ class _Bound:
         return acquisition + lookup(Delay.SETUP, kind.name, hint=None, default=kind.setup_ms)
 
     def launch_ms(self, spec: JobSpec, kinds: Sequence[TaskSpec]) -> int:
-        """What a start takes, as stated or measured, or else at least."""
+        """Time that a start takes, as stated or measured, or else at least."""
         least = min(self._settings.launch_ms, _LEAST_START_MS)
         known = replace(self._settings, launch_ms=least)
         each = [launch_ms(self._state, spec, (kind,), known) for kind in kinds]

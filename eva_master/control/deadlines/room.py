@@ -17,7 +17,7 @@ from eva_master.packing.quotas import Share, gpu_needs
 class Room:
     """Room for tasks in an empty partition, within its limits and those of a job and its owner.
 
-    What is there already counts, even beyond a limit.
+    Instances that are there already count, even beyond a limit.
 
     Args:
         state: The records.

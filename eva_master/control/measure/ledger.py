@@ -88,7 +88,7 @@ def charge(instance: Instance, since: Millis, until: Millis) -> int:
 
 
 def kept(state: Records, instance: InstanceId, since: Millis, until: Millis) -> int:
-    """What an instance cost from one moment to another while it was empty.
+    """Cost of an instance from one moment to another while it was empty.
 
     That is a part of its idle time, but for what is before the bill or after it.
     """
@@ -362,7 +362,7 @@ def instance_account(state: Records, instance: InstanceId, now: Millis) -> Insta
 
 
 def cost(state: Records, empty: Mapping[InstanceId, Kept], now: Millis) -> CostSums:
-    """What the whole cluster cost as of `now`.
+    """Cost of the whole cluster as of `now`.
 
     Args:
         state: The records.

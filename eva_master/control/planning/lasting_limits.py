@@ -141,7 +141,7 @@ class _Room:
         return found.seats is None and found.proven
 
     def _together(self, tasks: Sequence[TaskSpec]) -> str:
-        """What does not fit, in words."""
+        """Say in words what does not fit."""
         if len(tasks) == 1:
             return f"a task of the job cannot run in {self._where} even when it is empty"
         least = " at least" if self._spec.least is not None else ""

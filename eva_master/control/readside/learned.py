@@ -1,4 +1,4 @@
-"""What was learned of spot pools and of how long jobs take, as users see it."""
+"""Facts learned of spot pools and of how long jobs take, as users see them."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ class Lines(Records, Protocol):
 
     @property
     def tasks(self) -> Mapping[JobId, TaskCounts]:
-        """What all tasks of each job do together."""
+        """Counts of what all tasks of each job do."""
         ...
 
     @property
@@ -37,7 +37,7 @@ class Lines(Records, Protocol):
 
     @property
     def settings(self) -> Settings:
-        """Those of the control loop."""
+        """Settings of the control loop."""
         ...
 
     @property

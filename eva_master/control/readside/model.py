@@ -182,7 +182,7 @@ class ClusterModel:
     recents: Mapping[str, Recent]
     """State that the rounds of each partition leave to the next one."""
     queue: SharedQueue | None
-    """Who waits for limits that partitions share, as of the last look."""
+    """Queue for limits that partitions share, as of the last look."""
     kept: Mapping[InstanceId, Kept]
     """Why instances stay that are empty."""
     previews: Callable[[ClusterModel, JobSpec, Millis], JobPreview]

@@ -80,7 +80,7 @@ def shared_limits(
 
 
 def _lines(records: Records, queue: SharedQueue) -> dict[Limit, list[QueuedJob]]:
-    """Who waits for each limit, in order, of those that still wait."""
+    """Jobs that still wait for each limit, in order."""
     lines: defaultdict[Limit, dict[JobId, tuple[Waiting, int]]] = defaultdict(dict)
     for unit, seat in zip(queue.waiting, queue.seats, strict=True):
         if not seat.lacking or not any(_waits(records, run.id) for run in unit.runs):

@@ -276,7 +276,7 @@ class Cycle:
         return views.common, ours, coming, taken, self._quota_use(), self._turns()
 
     def _turns(self) -> object:
-        """What is for this partition of shared limits and what for others, and who is next."""
+        """Shares of limits that are for this partition and for others, and who is next."""
         context = self._context
         queue = current(context)
         if queue is None:

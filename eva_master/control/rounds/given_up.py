@@ -465,7 +465,7 @@ def _without(
 ) -> Snapshot:
     """A snapshot in which some members are ordinary instances and others are gone.
 
-    Those that are gone still count towards the limits of their offerings.
+    Members that are gone still count towards the limits of their offerings.
     """
     if not handed and not released:
         return seen

@@ -51,7 +51,7 @@ def without_late_launches(plan: Plan, present: Snapshot) -> Plan:
 def without_awaited(plan: Plan, present: Snapshot) -> tuple[Plan, Mapping[InstanceId, Comers]]:
     """A plan without new instances for tasks that run, where one alike is about to empty.
 
-    It is left as it is while a task waits, which may take what empties.
+    The plan is left as it is while a task waits, which may take what empties.
 
     Args:
         plan: The policy's.

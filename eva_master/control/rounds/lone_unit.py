@@ -127,7 +127,7 @@ def _seated(
 def _stocks(
     present: Snapshot, idle: Mapping[Offering, Sequence[InstanceView]]
 ) -> tuple[Stock, ...]:
-    """What is there, and what may be launched."""
+    """Instances that are there, and offerings that may be launched."""
     there = Counter(view.offering.id for view in present.instances)
     on_sale = [
         offering

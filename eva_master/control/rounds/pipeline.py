@@ -352,7 +352,7 @@ class Pipeline:
         return part_of(whole, self._partition, self._settings.partitions, self._sums)
 
     def _shared_limits(self, whole: Snapshot) -> SharedLimitsStage:
-        """What is left to the partition of limits that others share."""
+        """Share that is left to the partition of limits that others share."""
         queue = shared_queue(
             self._state,
             self._settings,

@@ -18,7 +18,7 @@ from eva_master.packing.shared_limits.queue import LAST, Before, SharedQueue
 
 
 class SharedLimitsStage:
-    """What a partition's plans may have of limits that others share.
+    """Share that a partition's plans may have of limits that others share.
 
     Args:
         queue: Who waits for these; `None` where nothing is shared.
@@ -72,7 +72,7 @@ class SharedLimitsStage:
         return offering if most == offering.limit else replace(offering, limit=most)
 
     def used(self, use: Use) -> Use:
-        """What tenants use of their quotas, with what is for others."""
+        """Use that tenants make of their quotas, with what is for others."""
         return use if self.queue is None else self.queue.used(self._partition, use)
 
     def within(self, plan: Plan, present: Snapshot) -> Plan:
@@ -119,7 +119,7 @@ NOTHING_SHARED = SharedLimitsStage(None, "")
 
 
 class _Check:
-    """What a plan takes of shared limits, by whose turn it is."""
+    """Use that a plan makes of shared limits, by whose turn it is."""
 
     def __init__(self, queue: SharedQueue, partition: str, plan: Plan, present: Snapshot) -> None:
         self._queue, self._partition = queue, partition

@@ -32,7 +32,7 @@ def shared_queue(
     now: Millis,
     memory: QueueMemory,
 ) -> SharedQueue | None:
-    """Who waits for limits that partitions share, in order.
+    """Queue of units that wait for limits which partitions share, in order.
 
     Args:
         state: The records.
@@ -137,7 +137,7 @@ def _allows(allowances: Mapping[str, Allowance]) -> Callable[[str, int, int], bo
 def _shared(
     state: PlanningRecords, settings: Settings, whole: Snapshot, memory: QueueMemory
 ) -> SharedLimits:
-    """What partitions share."""
+    """Limits that partitions share, and what is left of them."""
     limits, live = settings.limits, len(state.live)
     quotas = {view.name: view.quota for view in whole.tenants}
     return SharedLimits(

@@ -51,7 +51,7 @@ NO_MEMORY = QueueMemory()
 
 @dataclass(slots=True)
 class SharedLimitsMemory:
-    """What is remembered from round to round.
+    """Facts that are remembered from round to round.
 
     Attributes:
         passed: Offerings that jobs left unused though some were free for them, with the time.
@@ -74,7 +74,7 @@ class SharedLimitsMemory:
     made: object = None
 
     def value(self, paused: Collection[JobId], now: Millis, kept_ms: int) -> QueueMemory:
-        """What the queues depend on.
+        """Facts on which the queues depend.
 
         Args:
             paused: Jobs for which nothing is bought now.

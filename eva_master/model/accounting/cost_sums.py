@@ -1,4 +1,4 @@
-"""What the whole cluster cost, in exact integers."""
+"""Costs of the whole cluster, in exact integers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from eva_master.model.ids import Exact
 
 @dataclass(frozen=True, slots=True)
 class CostSums:
-    """What the whole cluster cost up to a moment.
+    """Costs of the whole cluster up to a moment.
 
     Attributes:
         charged: What the cloud charges.

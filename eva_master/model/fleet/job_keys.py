@@ -12,7 +12,7 @@ _TRAINING = Training()
 
 
 def _trains(spec: JobSpec) -> Training:
-    """What a job trains, so far as policies alone go by it: forks go by it under all of them."""
+    """Training of a job, so far as policies alone go by it: forks go by it under all of them."""
     return _TRAINING if spec.training is None or spec.forks > 1 else spec.training
 
 
@@ -31,7 +31,7 @@ OPTIONAL: Mapping[str, Callable[[JobSpec], bool]] = {
 control loop, whatever the policy. `LATENCY` is read where a policy for short jobs stands in front,
 `SIZES`, the bounds of an elastic gang, by policies that choose its size while it runs."""
 DECLARED = frozenset(OPTIONAL) - {LATENCY, SIZES}
-"""Those of which a policy declares by ``reads`` whether it reads them."""
+"""Optional keys of which a policy declares by ``reads`` whether it reads them."""
 
 
 def reads_none(_kind: object, _config: object) -> tuple[str, ...]:

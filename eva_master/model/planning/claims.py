@@ -40,5 +40,5 @@ class Claim:
 
     @property
     def told(self) -> str:
-        """What task runs are told that may not use the room."""
+        """Reason that is given to task runs which may not use the room."""
         return f"room is kept for {self.job}, which {self.why}"

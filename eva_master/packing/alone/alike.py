@@ -30,7 +30,7 @@ class Together:
 def together(task: TaskSpec, wanted: int, stocks: Sequence[Stock], caps: Caps) -> Together:
     """The most tasks like one that run together, up to a number.
 
-    What instances are worth is left out: `caps.worth` and `caps.quota` are not looked at.
+    The worth of instances is left out: `caps.worth` and `caps.quota` are not looked at.
 
     Args:
         task: One of them.

@@ -36,7 +36,7 @@ class Stock:
         return there and need is not None and need.fits(self.capacity)
 
     def need(self, task: TaskSpec) -> Resources | None:
-        """What a task takes here; `None` if it cannot run on the family."""
+        """Resources that a task takes here; `None` if it cannot run on the family."""
         return task.demand_on(self.offering.type.family)
 
     @property

@@ -46,7 +46,7 @@ def _together(job: JobView, runs: list[RunView]) -> list[tuple[RunView, ...]]:
 
 
 NO_ROOM = "no room at present"
-"""What a user is told of a task for which nothing else is known to be in its way."""
+"""Reason that a user is told of a task when nothing else is known to be in its way."""
 PlaceGroups = Callable[[Sequence[PlacementGroup]], None]
 """Puts as many task runs of some groups on instances as it can."""
 

@@ -14,7 +14,7 @@ _MOST_ASKED = 4
 
 
 class Planner(Protocol):
-    """What makes plans; see `eva_master.ports.Policy`."""
+    """Maker of plans; see `eva_master.ports.Policy`."""
 
     @property
     def name(self) -> str:

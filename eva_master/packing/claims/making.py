@@ -194,7 +194,7 @@ def _claim(walk: Walk, level: Sequence[Unit]) -> Claim:
 
 
 def _first(units: Sequence[Unit], most: int) -> list[Unit]:
-    """Those units that come first, of so many demands; the first unit in any case."""
+    """Units that come first, of so many demands; the first unit in any case."""
     known: set[Demand] = set()
     first: list[Unit] = []
     for unit in units:

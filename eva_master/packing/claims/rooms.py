@@ -46,7 +46,7 @@ class Kept:
 
 @dataclass(slots=True)
 class _Room:
-    """What is free on an instance, live or not bought yet."""
+    """Room that is free on an instance, live or not bought yet."""
 
     offering: Offering
     free: Resources
@@ -244,7 +244,7 @@ class Rooms:
     def _member(
         self, demand: Demand, sizes: Mapping[Room, Offering], kinds: dict[Demand, Member]
     ) -> Member | None:
-        """What a task takes of each room that can host it; `None` if it can be bought for."""
+        """Share that a task takes of each room that can host it; `None` if it can be bought for."""
         if self._endless(demand):
             return None
         if demand not in kinds:
@@ -298,7 +298,7 @@ class Rooms:
         return Victim(job.id, names, job.priority, cost, self._frees(group))
 
     def _frees(self, group: Iterable[RunView]) -> Mapping[InstanceId, Resources]:
-        """What task runs take of the instances on which they have a place."""
+        """Resources that task runs take of the instances on which they have a place."""
         frees: dict[InstanceId, Resources] = {}
         for run in group:
             if run.instance in self._live:
@@ -359,7 +359,7 @@ class Rooms:
 
 
 def demands(units: Iterable[Unit]) -> list[Demand]:
-    """What the task runs of units need, each once."""
+    """Demands of the task runs of units, each once."""
     return list(dict.fromkeys(run.task.demand for unit in units for run in unit.runs))
 
 
@@ -421,7 +421,7 @@ def without(
         seen,
         jobs=tuple(jobs),
         runs=tuple(
-            # What is left of a gang stays where it is.
+            # The rest of a gang stays where it is.
             replace(run, pinned=True) if run.job in gangs else run
             for run in seen.runs
             if run.id not in gone

@@ -27,7 +27,7 @@ _SHOWN = 3
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What a policy sees of a snapshot with claims.
+    """Part of a snapshot with claims that a policy sees.
 
     Attributes:
         whole: The snapshot.

@@ -28,11 +28,11 @@ class Way(Enum):
     YIELDED = auto()
     """There is room if others yield their places, or are suspended."""
     SHORT = auto()
-    """It waits, and short task runs may use its room meanwhile."""
+    """The claim waits, and short task runs may use its room meanwhile."""
     OPEN = auto()
-    """It waits, and its room is left alone."""
+    """The claim waits, and its room is left alone."""
     BEHIND = auto()
-    """It waits until the claims before it have their room."""
+    """The claim waits until the claims before it have their room."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +113,7 @@ class Walk:
         return [unit for unit in units if not ready.issuperset(_names(unit))] if ready else units
 
     def visible(self, units: Sequence[Unit]) -> list[Unit]:
-        """Those of some units that are not hidden so far."""
+        """Units, of some, that are not hidden so far."""
         return [unit for unit in units if not any(run.id in self.hidden for run in unit.runs)]
 
     def add(self, number: int, claim: Claim, level: Sequence[Unit]) -> Step:

@@ -183,7 +183,7 @@ class Trial:
     def seats(self, job: JobView) -> list[Host]:
         """Free room for further members on instances that hold tasks or stay without.
 
-        Those with members come first, empty ones last. An empty instance that is slower than
+        Instances with members come first, empty ones last. An empty instance that is slower than
         where the members are is left out.
         """
         task = member_of(self.seen, job).task

@@ -125,7 +125,7 @@ def member_of(part: Part, units: Iterable[Unit], view: InstanceView) -> Member:
 
 @dataclass(slots=True)
 class _Room:
-    """What is free on an instance.
+    """Room that is free on an instance.
 
     Attributes:
         member: Its name if it is a member of a pool that was handed over.
@@ -138,7 +138,7 @@ class _Room:
 
 @dataclass(slots=True)
 class _Left:
-    """What is left while units are seated one after the other.
+    """Room that is left while units are seated one after the other.
 
     Attributes:
         slots: How many more there may be of offerings with a limit.
@@ -156,7 +156,7 @@ class _Left:
     members: dict[InstanceId, Member]
 
     def copy(self) -> _Left:
-        """The same, to be tried with."""
+        """Return a copy to be tried with."""
         return _Left(
             dict(self.slots),
             self.cluster,
@@ -302,7 +302,7 @@ class Seating:
         return member
 
     def _purchase(self, unit: Unit, run: RunView) -> tuple[Offering, list[Member]] | None:
-        """What is bought for a run, with the members that go before; of these as few as possible.
+        """Offering to buy for a run, with the members that go before; of these as few as possible.
 
         `None` if nothing may be bought.
         """

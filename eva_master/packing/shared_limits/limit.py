@@ -73,7 +73,7 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class SharedLimits:
-    """What partitions share, as far as it is limited.
+    """Resources that partitions share, as far as these are limited.
 
     Attributes:
         instances: How many more instances the cluster may have; `None` for any number.

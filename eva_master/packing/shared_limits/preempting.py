@@ -67,7 +67,7 @@ class VictimSearch:
         self._gone = set[InstanceId](vacating)
 
     def found(self, tried: Collection[JobId]) -> Iterator[Yielding]:
-        """Those who make way, for one unit of the partition after the other.
+        """Task runs that make way, for one unit of the partition after the other.
 
         Args:
             tried: Jobs that left free room unused: nobody is suspended for these.
@@ -83,7 +83,7 @@ class VictimSearch:
                 yield from self._for_unit(unit, limits)
 
     def _for_unit(self, unit: Waiting, limits: AbstractSet[Limit]) -> Iterator[Yielding]:
-        """Those who make way for a unit, the least urgent and cheapest first; none if in vain."""
+        """Task runs that yield for a unit, the least urgent and cheapest first; none if in vain."""
         options = [
             (price, view)
             for view in self._instances

@@ -26,7 +26,7 @@ from eva_master.packing.valuation.reservation_price import hosts
 
 
 class SharedQueue:
-    """Who waits, in the order in which what becomes free is theirs.
+    """Queue of units that wait, in the order in which what becomes free is theirs.
 
     That is by priority, by deadline and by time. Free room is given out in that order. So each
     partition knows what is for others, and may have the rest whenever its round comes. Nothing is
@@ -64,7 +64,7 @@ class SharedQueue:
                 yield unit.job.id, seat.offerings or self.options(unit)
 
     def options(self, unit: Waiting) -> frozenset[OfferingId]:
-        """What a unit's partition may launch for its first task; `NO_OFFERING` if nothing."""
+        """Offerings that a unit's partition may launch for its first task; else `NO_OFFERING`."""
         options = self.room.options(unit.partition, unit.runs[0].task.demand)
         return frozenset(offering.id for offering, _ in options) or frozenset({NO_OFFERING})
 
@@ -95,7 +95,7 @@ class SharedQueue:
         return both
 
     def before(self, partition: str, freed: Taken | None = None) -> Before:
-        """What is for others who come before task runs of a partition, and for gangs of its own.
+        """Room for others who come before task runs of a partition, and for gangs of its own.
 
         A gang that gathers what is free comes before younger tasks of its own partition, too: else
         these would overtake tasks of others that wait behind it.
@@ -118,19 +118,19 @@ class SharedQueue:
         return {limit for seat in others for limit in (*seat.taken, *seat.lacking)}
 
     def line(self, limit: Limit) -> Iterator[tuple[Waiting, Seat]]:
-        """Who stands in the queue of a limit, in order: those that get some of it now, too."""
+        """Units in the queue of a limit, in order: those that get some of it now, too."""
         for unit, seat in zip(self.waiting, self.seats, strict=True):
             if limit in seat.taken or limit in seat.lacking:
                 yield unit, seat
 
     def first(self, limit: Limit) -> Waiting | None:
-        """Who is next at a limit."""
+        """Unit that is next at a limit."""
         return next((unit for unit, _ in self.line(limit)), None)
 
     def elsewhere(self, offering: Offering, partition: str, owner: str | None) -> Iterator[Waiting]:
         """Units of other partitions that wait for what the end of an instance leaves, in order.
 
-        These are the units to which a limit that the instance counts against leaves too little, and
+        The units are those to which a limit that the instance counts against leaves too little, and
         those that wait for an instance of its offering though no limit says so: the cloud has
         refused one.
 
@@ -159,7 +159,7 @@ class SharedQueue:
         return self._first.get(job, LAST)
 
     def digest(self, partition: str) -> object:
-        """What is the same as long as a partition has the same turns; `None` if nothing waits."""
+        """Value that lasts as long as a partition has the same turns; `None` if nothing waits."""
         if all(unit.partition != partition for unit in self.waiting):
             return None
         first: dict[Limit, JobId] = {}
@@ -188,7 +188,7 @@ class SharedQueue:
 
 
 class Before:
-    """What is for other partitions' units, by how many of these come before.
+    """Room for other partitions' units, by how many of these come before.
 
     Args:
         room: What is free.

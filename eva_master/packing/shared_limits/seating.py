@@ -48,7 +48,7 @@ _Option = tuple[Offering, tuple[Limit, ...]]
 
 
 class SharedRoom:
-    """What is free of each shared limit, and what counts against which.
+    """Room that is free of each shared limit, and what counts against which.
 
     Args:
         snapshot: The cluster.
@@ -192,7 +192,7 @@ class Seating:
         return there[limit] + self._freed.get(limit, 0) - self._taken[limit]
 
     def share(self, unit: Waiting) -> Share | None:
-        """What is left of the quota of a unit's tenant; `None` if it has none."""
+        """Share that is left of the quota of a unit's tenant; `None` if it has none."""
         tenant, shared = self._room.quota(unit), self._room.shared
         if tenant is None:
             return None

@@ -120,7 +120,7 @@ class _Market:
         self._usable = cheapest_first(
             it for it in snapshot.catalog if it in self.offerings or self._empty.get(it.id)
         )
-        """What can be bought, or is there and empty though no more of it can be had."""
+        """Offerings that can be bought, or are there and empty though no more can be had."""
         self.reserved: _Reserved = {}
         self._measured = cache.measured_rates(snapshot.standalone)
         self._expected = cache.type_speeds(snapshot)

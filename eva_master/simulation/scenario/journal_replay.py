@@ -37,7 +37,7 @@ from eva_master.simulation.scenario.submission import STEPS_PER_S
 
 Attempt = tuple[RunId, int]
 Speeds = tuple[tuple[Family, int], ...]
-"""Of a task by family, in millionths."""
+"""Speeds of a task by family, in millionths."""
 _OVER = (RunState.WAITING, RunState.SUCCEEDED, RunState.FAILED, RunState.CANCELLED)
 
 

@@ -99,7 +99,7 @@ class EmptiedMemory:
         return self._known.pop(instance, None)
 
     def of(self, partition: str) -> Iterator[tuple[InstanceId, Emptied]]:
-        """Those that plans of a partition may use, in the order in which they emptied."""
+        """Instances that plans of a partition may use, in the order in which they emptied."""
         return ((name, it) for name, it in self._known.items() if it.partition == partition)
 
     def asked(self, partition: str, number: int) -> None:
@@ -109,7 +109,7 @@ class EmptiedMemory:
             known.asked = number if known.asked is None else known.asked
 
     def stale(self, waiting: Mapping[JobId, None]) -> list[InstanceId]:
-        """Those that are kept for a job that waits no more."""
+        """Instances that are kept for a job which waits no more."""
         return [
             name
             for name, it in self._known.items()

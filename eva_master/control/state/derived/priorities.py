@@ -66,7 +66,7 @@ class Priorities:
         """By job, the priority that it hands on at present."""
         self._left, self._changed = left, changed
         self._waiting: set[JobId] = set()
-        """Those that wait for others and hand on what they have."""
+        """Jobs that wait for others and hand on what they have."""
 
     def __len__(self) -> int:
         """How much is held of any kind."""

@@ -17,7 +17,7 @@ Demand = tuple[tuple[Family, Resources], ...]
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """What decides where, and how soon, tasks of a job can run.
+    """Facts that decide where, and how soon, tasks of a job can run.
 
     Attributes:
         partition: Its partition.
@@ -33,7 +33,7 @@ class Need:
 
 
 def needed(demand: Demand, kind: InstanceType) -> Resources | None:
-    """What a task needs of an empty instance of a type; `None` if that has not as much."""
+    """Resources a task needs of an empty instance of a type; `None` if that has not as much."""
     need = next((need for family, need in demand if family == kind.family), None)
     return need if need is not None and need.fits(kind.capacity) else None
 

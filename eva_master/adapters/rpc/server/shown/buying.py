@@ -156,7 +156,7 @@ def _interval(stated_ms: int, life_ms: int) -> str:
 
 
 def notes_on(spec: JobSpec, sold: Catalog | None = None) -> tuple[str, ...]:
-    """What a user should know who submits such a job.
+    """Notes that a user who submits such a job should know.
 
     Args:
         spec: The job.
