@@ -54,7 +54,8 @@ def live(cluster: Cluster) -> None:
 def run_again(history: History) -> Simulation:
     policy, _ = named_policy("eva", OPTIONS)
     setup = replace(history.setup, policy=policy, round_gap_s=None, keep_record=True, settings=LOOP)
-    simulation = Simulation(setup)
+    # The jobs stated no durations, by which a plan would go.
+    simulation = Simulation(replace(setup, durations=False))
     simulation.run()
     return simulation
 
