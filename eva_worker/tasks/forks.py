@@ -123,7 +123,7 @@ class ForkMerges:
         before = order.epoch - 1
         if self._strayed(before, order.merge):
             return
-        if before and not order.average and not await self._holds(before, order.merge):
+        if before and not await self._holds(before, order.merge):
             await self._files.fetch_merge(before, order.merge)
             self._held = before, order.merge
         if order.average and not await self._there("parts", order.epoch):
