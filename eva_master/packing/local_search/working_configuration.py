@@ -11,8 +11,12 @@ from eva_master.model.job import JobKind
 from eva_master.model.planning.plan import NewInstance
 from eva_master.packing.configuration.build import Configuration, Host
 from eva_master.packing.local_search.cost_model import MoveCosts, gang_loss
+from eva_master.packing.local_search.gang_progress import GangProgress
 from eva_master.packing.local_search.load_cache import NEVER, Load, LoadCache
 from eva_master.packing.problem import Problem
+
+GangMembers = dict[tuple[int, int], int]
+"""How many members of gangs are in one place, by the number of the gang and that of their class."""
 
 
 class InstanceSlot:
@@ -28,7 +32,7 @@ class InstanceSlot:
         load: What is on it.
         movable: Numbers of the task runs on it that may leave: none that is pinned, nor whose gang
             is not whole.
-        gang_members: Numbers of the task runs on it that are members of gangs.
+        gang_members: How many members of gangs are on it, by the gang and their class.
         paid: As much of its cost counts as paid, whatever is put on it.
         excess: What was worked out for a load that it held, see `WorkingConfiguration.by_excess`.
         kept_load: What was on it when a change was last kept; `None` of one that is not in use.
@@ -46,7 +50,7 @@ class InstanceSlot:
         self.empty_load = empty_load
         self.load = empty_load
         self.movable: list[int] = []
-        self.gang_members: list[int] = []
+        self.gang_members: GangMembers = {}
         self.paid = 0
         self.excess: tuple[Load | None, int] = None, 0
         self.kept_load: Load | None = None
@@ -80,7 +84,7 @@ class _Vacancy(NamedTuple):
     gangs_after: Load | None
 
 
-SlotBefore = tuple[Load, list[int], list[int]]
+SlotBefore = tuple[Load, list[int], GangMembers]
 """What was on an instance before a trial touched it: its load, what was movable, and members of
 gangs. A plain tuple, since a search makes a million of them."""
 
@@ -159,8 +163,8 @@ class WorkingConfiguration:
         self._group: list[int] = []
         self._move_cost: list[int] = []
         self._gang_charge: list[int] = []
-        self._members: list[list[int]] = []
-        for run, id_ in enumerate(self._ids):
+        sizes: list[int] = []
+        for id_ in self._ids:
             name = moves.gang_of.get(id_, id_)
             group = names.setdefault(name, len(names))
             if group == len(self._move_cost):
@@ -168,11 +172,14 @@ class WorkingConfiguration:
                 gang = task_class.charge > task_class.price
                 self._move_cost.append(moves.cost.get(name, 0))
                 self._gang_charge.append(task_class.charge if gang else 0)
-                self._members.append([])
+                sizes.append(0)
             self._group.append(group)
-            self._members[group].append(run)
+            sizes[group] += 1
         self._away = [0] * len(self._move_cost)
-        self._progress = [MILLION] * len(self._ids)
+        self._progress = [
+            GangProgress(size) if charge else None
+            for size, charge in zip(sizes, self._gang_charge, strict=True)
+        ]
         self._gang_loss = [0] * len(self._move_cost)
 
     def _open(self, start: Configuration) -> dict[Host, InstanceSlot]:
@@ -196,6 +203,7 @@ class WorkingConfiguration:
         self._place: list[InstanceSlot | None] = [opened[start.places[run]] for run in self._ids]
         self.home: list[InstanceSlot | None] = [None] * len(self._ids)
         classes: dict[InstanceSlot, list[int]] = {}
+        members: dict[InstanceSlot, GangMembers] = {}
         bound = self._bound()
         for run, id_ in enumerate(self._ids):
             slot, home = self._place[run], moves.home.get(id_)
@@ -207,9 +215,12 @@ class WorkingConfiguration:
             if not self._problem.runs[id_].pinned and run not in bound:
                 slot.movable.append(run)
             if self._gang_charge[self._group[run]]:
-                slot.gang_members.append(run)
+                there = members.setdefault(slot, {})
+                key = self._group[run], self._class[run]
+                there[key] = there.get(key, 0) + 1
         for slot, numbers in classes.items():
             self._hold(slot, self._cache.load(slot.empty_load, numbers))
+            self._join(slot, members.get(slot, {}))
         moved = zip(self._move_cost, self._away, strict=True)
         self.total += sum(cost for cost, away in moved if away)
 
@@ -232,9 +243,9 @@ class WorkingConfiguration:
         load = slot.load.after.get(number) or self._cache.more(slot.load, number)
         self._place[run] = slot
         slot.movable.append(run)
-        if self._gang_charge[group]:
-            slot.gang_members.append(run)
         self._hold(slot, load)
+        if self._gang_charge[group]:
+            self._join(slot, {(group, number): 1})
         home = self.home[run]
         if home is not None and slot is not home:
             if not self._away[group]:
@@ -249,9 +260,7 @@ class WorkingConfiguration:
         self._place[run] = None
         slot.movable.remove(run)
         if self._gang_charge[group]:
-            slot.gang_members.remove(run)
-            self._progress[run] = MILLION
-            self._update_gangs((group,))
+            self._leave(slot, {(group, number): 1})
         self._hold(slot, load)
         home = self.home[run]
         if home is not None and slot is not home:
@@ -272,29 +281,56 @@ class WorkingConfiguration:
         self.total += more + load.lost - before.lost
         slot.load = load
         if slot.gang_members:
-            for run in slot.gang_members:
-                self._progress[run] = load.progress[self._class[run]]
-            self._update_gangs({self._group[run] for run in slot.gang_members})
+            old, new = before.progress, load.progress
+            for (gang, number), count in slot.gang_members.items():
+                self._progress_of(gang).change(old[number], new[number], count)
+            self._update_gangs({gang for gang, _ in slot.gang_members})
+
+    def _join(self, slot: InstanceSlot, members: GangMembers) -> None:
+        """Count members of gangs as on an instance that holds them already."""
+        there, progress = slot.gang_members, slot.load.progress
+        for (gang, number), count in members.items():
+            there[gang, number] = there.get((gang, number), 0) + count
+            self._progress_of(gang).change(MILLION, progress[number], count)
+        self._update_gangs({gang for gang, _ in members})
+
+    def _leave(self, slot: InstanceSlot, members: GangMembers) -> None:
+        """Count members of gangs as without a place that are on an instance."""
+        there, progress = slot.gang_members, slot.load.progress
+        for (gang, number), count in members.items():
+            rest = there[gang, number] - count
+            if rest:
+                there[gang, number] = rest
+            else:
+                del there[gang, number]
+            self._progress_of(gang).change(progress[number], MILLION, count)
+        self._update_gangs({gang for gang, _ in members})
+
+    def _progress_of(self, gang: int) -> GangProgress:
+        progress = self._progress[gang]
+        assert progress is not None, "gangs alone have members that are counted"
+        return progress
 
     def _update_gangs(self, gangs: Iterable[int]) -> None:
         for gang in gangs:
-            slowest = min(self._progress[member] for member in self._members[gang])
-            cost = gang_loss(self._gang_charge[gang], slowest)
+            cost = gang_loss(self._gang_charge[gang], self._progress_of(gang).slowest)
             self.total += cost - self._gang_loss[gang]
             self._gang_loss[gang] = cost
 
     def _gangs_lose(self, run: int, slot: InstanceSlot, load: Load) -> int:
-        """How much more gangs lose if a task run is put on an instance."""
-        gang = self._gang_charge[self._group[run]]
-        here = {*slot.gang_members, run} if gang else {*slot.gang_members}
+        """How much more gangs lose if a task run without a place is put on an instance."""
+        before, after, group = slot.load.progress, load.progress, self._group[run]
+        joining = self._gang_charge[group] > 0
+        here: dict[int, dict[int, int]] = {group: {MILLION: 1}} if joining else {}
+        slowest_here = {group: after[self._class[run]]} if joining else {}
+        for (gang, number), count in slot.gang_members.items():
+            figures, figure = here.setdefault(gang, {}), before[number]
+            figures[figure] = figures.get(figure, 0) + count
+            slowest_here[gang] = min(slowest_here.get(gang, after[number]), after[number])
         more = 0
-        for group in {self._group[other] for other in here}:
-            slowest = min(
-                load.progress[self._class[member]] if member in here else self._progress[member]
-                for member in self._members[group]
-            )
-            cost = gang_loss(self._gang_charge[group], slowest)
-            more += cost - self._gang_loss[group]
+        for gang, figures in here.items():
+            slowest = self._progress_of(gang).slowest_with(slowest_here[gang], figures)
+            more += gang_loss(self._gang_charge[gang], slowest) - self._gang_loss[gang]
         return more
 
     def cheapest(
@@ -402,18 +438,15 @@ class WorkingConfiguration:
             before: What it was.
             slots: What was on the instances that have changed since.
         """
-        gangs = set[int]()
+        for slot in slots:
+            self._leave(slot, slot.gang_members.copy())
         for slot, (load, movable, members) in slots.items():
-            gangs.update(self._group[run] for run in slot.gang_members)
-            slot.load, slot.movable, slot.gang_members, slot.paid = load, movable, members, 0
-            for run in members:
-                self._progress[run] = load.progress[self._class[run]]
-                gangs.add(self._group[run])
+            slot.load, slot.movable, slot.paid = load, movable, 0
+            self._join(slot, members)
         for group, away in before.away:
             self._away[group] = away
         for run, place in before.places.items():
             self._place[run] = place
-        self._update_gangs(gangs)
         self.total = before.total
 
     # -- instances -------------------------------------------------------------------------------
