@@ -80,7 +80,7 @@ class JoinTokens:
             NotAuthorised: The message says why.
             StorageError: The use could not be recorded, so it does not count.
         """
-        owner, attempt = self._opened(token)
+        owner, attempt = self.launch_of(token)
         if owner != instance:
             raise NotAuthorised(f"this join token is not that of instance {instance!r}", hint=_HINT)
         digest = hashlib.sha256(public_key).hexdigest()
@@ -102,8 +102,12 @@ class JoinTokens:
                 "terminate the instance",
             )
 
-    def _opened(self, token: str) -> tuple[str, int]:
-        """The instance and the launch attempt of a token."""
+    def launch_of(self, token: str) -> tuple[str, int]:
+        """The instance and the launch attempt of a token, by its seal alone, in microseconds.
+
+        Raises:
+            NotAuthorised: This master sealed no such token.
+        """
         launch, _, seal = token.rpartition("/")
         if not hmac.compare_digest(self._seal(launch).encode(), seal.encode()):
             raise NotAuthorised("this is no join token of this cluster", hint=_HINT)

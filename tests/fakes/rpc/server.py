@@ -32,6 +32,7 @@ from eva_master.adapters.rpc.errors import error_of
 from eva_master.adapters.rpc.nodes.service import NodesService
 from eva_master.adapters.rpc.server.access import AccessInterceptor
 from eva_master.adapters.rpc.server.admission.pacing import Pacing, Share
+from eva_master.adapters.rpc.server.admission.strangers import Strangers
 from eva_master.adapters.rpc.server.cluster import About, ClusterService
 from eva_master.adapters.rpc.server.jobs import JobsService
 from eva_master.adapters.rpc.server.ports import MasterServer, Ports
@@ -312,6 +313,7 @@ class RpcMaster:
         authorities: PEM certificate of the cluster's authority.
         ports: Where it listens.
         channel: To the users' port, without a token.
+        strangers: Serves those who come by such a channel.
     """
 
     loop: ScriptedLoop
@@ -322,6 +324,7 @@ class RpcMaster:
     authorities: bytes
     ports: Ports
     channel: grpc.aio.Channel
+    strangers: Strangers
     channels: list[grpc.aio.Channel] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -424,6 +427,7 @@ async def served(
     """Run the server over a control loop, on free ports of this machine."""
     clock = SystemClock()
     tokens = user_tokens(clock)
+    access = AccessInterceptor(tokens, Pacing(share))
     join_tokens = JoinTokens(b"secret", JoinTokenTable(database()), clock, _JOIN_MS)
     server = MasterServer(
         jobs=JobsService(
@@ -448,13 +452,15 @@ async def served(
         nodes=NodesService(gateway, NodeRegister({}, None)),
         enrolment=EnrolmentService(agent_certificates(gateway), join_tokens),
         workers=sessions,
-        access=AccessInterceptor(tokens, Pacing(share)),
+        access=access,
         identity=authority().server(),
     )
     ports = await server.start("127.0.0.1:0", "127.0.0.1:0")
     authorities = authority().certificates
     channel = dial(f"127.0.0.1:{ports.users}", authorities=authorities)
-    master = RpcMaster(loop, sessions, store, tokens, join_tokens, authorities, ports, channel)
+    master = RpcMaster(
+        loop, sessions, store, tokens, join_tokens, authorities, ports, channel, access.strangers
+    )
     try:
         yield master
     finally:

@@ -94,6 +94,7 @@ async def test_a_request_that_does_not_arrive_ends_its_call(
     master: RpcMaster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(strangers, "_ARRIVES_WITHIN_S", 0.05)
+    monkeypatch.setattr(strangers, "_REQUEST_WITHIN_S", 0.05)
 
     async def never() -> AsyncIterator[bytes]:
         await asyncio.Event().wait()
@@ -132,7 +133,7 @@ async def test_connections_of_strangers_take_few_of_a_masters_files_and_not_for_
 async def test_streams_of_strangers_are_limited(
     master: RpcMaster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(strangers, "_STREAMS_AT_ONCE", 2)
+    monkeypatch.setattr(master.strangers.streams, "_per_address", 2)
     stub = health_pb2_grpc.HealthStub(master.channel)
     watches = [stub.Watch(health_pb2.HealthCheckRequest()) for _ in range(2)]
     async with asyncio.timeout(DEADLINE_S):
@@ -285,7 +286,7 @@ async def test_nobody_waits_for_a_file_that_is_being_parsed(
         await master.users.Revoke(pb.RevokeTokenRequest(id=made.token.id))
         request = wpb.JoinRequest(instance_id="i-9", token="i-9/0/x", signing_request=b"x")
         status, _ = await refusal(EnrolmentStub(master.channel).Join(request))
-        assert status is INVALID
+        assert status is grpc.StatusCode.PERMISSION_DENIED
         assert await master.cluster.Describe(pb.DescribeRequest())
     for plan in plans:
         plan.cancel()

@@ -68,12 +68,15 @@ class AccessInterceptor(grpc.aio.ServerInterceptor):
     Args:
         tokens: The tokens of this cluster.
         pacing: What each user gets.
+
+    Attributes:
+        strangers: Serves callers without a token.
     """
 
     def __init__(self, tokens: UserTokens, pacing: Pacing | None = None) -> None:
         self._tokens = tokens
         self._pacing = pacing or Pacing()
-        self._strangers = Strangers()
+        self.strangers = Strangers()
         self._refusals = LogPace()
 
     async def intercept_service(
@@ -90,7 +93,7 @@ class AccessInterceptor(grpc.aio.ServerInterceptor):
             return handler
         row = METHODS.get(method)
         if not method.startswith("/eva.") or (row is not None and row.role is None):
-            return self._strangers.wrapped(handler)
+            return self.strangers.wrapped(handler)
         return wrapped(
             handler,
             lambda behaviour: self._guarded(behaviour, handler, method),

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import grpc
 import structlog
@@ -24,10 +24,11 @@ from eva_master.adapters.rpc.errors import BadRequest
 from eva_master.adapters.rpc.log_pace import LogPace
 from eva_master.adapters.rpc.workers import messages
 from eva_master.model.changes import Changes
-from eva_master.model.errors import EvaError, NotAuthorised
+from eva_master.model.errors import Busy, EvaError, NotAuthorised
 from eva_master.model.ids import InstanceId, Millis
 from eva_master.model.states import InstanceState
 
+T = TypeVar("T")
 Context = grpc.aio.ServicerContext[Any, Any]
 
 _JOINS_AT_ONCE = 2
@@ -142,18 +143,32 @@ class EnrolmentService(EnrolmentServicer):
         # Threads of its own, so that no user's call is waited for.
         self._threads = ThreadPoolExecutor(_JOINS_AT_ONCE, thread_name_prefix="join")
         self._refusals = LogPace()
+        self._joining: set[str] = set()
+        """Instances whose valid seal is being looked at in a thread."""
+
+    async def _in_turn(self, instance: str, redeem: Callable[..., T], *arguments: object) -> T:
+        """Redeem the token of an instance in a thread, one call of each instance at a time.
+
+        Raises:
+            Busy: Another call of the instance is being answered, though its caller may have gone.
+        """
+        if instance in self._joining:
+            raise Busy.until(f"another call of {instance} is being answered", 1.0)
+        self._joining.add(instance)
+        future = self._threads.submit(redeem, *arguments)
+        future.add_done_callback(lambda _: self._joining.discard(instance))
+        return await asyncio.wrap_future(future)
 
     async def Join(self, request: pb.JoinRequest, context: Context) -> pb.Identity:  # noqa: N802
-        """Issue a certificate in exchange for a join token."""
+        """Issue a certificate in exchange for a join token, whose seal is checked first."""
         if max(map(len, (request.instance_id, request.token))) > _LONGEST_NAME:
             raise BadRequest("no instance and no join token has so long a name")
         instance = InstanceId(request.instance_id)
-        key = asked_for(request.signing_request)
-        der = key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
         try:
-            await asyncio.get_running_loop().run_in_executor(
-                self._threads, self._tokens.redeem, instance, request.token, der
-            )
+            sealed, _ = self._tokens.launch_of(request.token)
+            key = asked_for(request.signing_request)
+            der = key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+            await self._in_turn(sealed, self._tokens.redeem, instance, request.token, der)
             await self._certificates.require_live(instance)
         except NotAuthorised as error:
             self._refusals.warning(
@@ -166,17 +181,20 @@ class EnrolmentService(EnrolmentServicer):
     async def JoinNode(  # noqa: N802
         self, request: pb.JoinNodeRequest, context: Context
     ) -> pb.NodeIdentity:
-        """Issue a certificate to an owned node in exchange for its token."""
+        """Issue a certificate to an owned node for its token, which is checked first."""
         if max(map(len, (request.token, request.type))) > _LONGEST_NAME:
             raise BadRequest("no token and no type has so long a name")
-        key = asked_for(request.signing_request)
-        der = key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
-        measured = messages.resources(request.measured)
         nodes = self._certificates.nodes
         try:
-            node = await asyncio.get_running_loop().run_in_executor(
-                self._threads, nodes.join, request.token, request.type, measured, der
+            invited = nodes.invited(request.token)
+            key = asked_for(request.signing_request)
+            der = key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+            measured = messages.resources(request.measured)
+            node = await self._in_turn(
+                invited, nodes.join, request.token, request.type, measured, der
             )
+        except BadRequest:
+            raise
         except EvaError as error:
             self._refusals.warning("node refused", peer=context.peer(), reason=error.message)
             raise
