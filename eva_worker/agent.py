@@ -112,6 +112,7 @@ class Agent:
             contact=settings.contact_file,
         )
         self._notice: Notice | None = None
+        self._shutdown_grace_ms: int | None = None
         self._boot: list[tuple[str, int]] = []
         self._metrics_port = settings.metrics_port
         self._tasks = Tasks(services, self._link.report, self._crash)
@@ -128,8 +129,7 @@ class Agent:
         await asyncio.to_thread(reserve.keep, self._settings.state_dir / "reserve")
         if saved := await asyncio.to_thread(read_json, self._cluster_file):
             welcome = Welcome.from_json(saved)
-            self._storage.configure(welcome)
-            self._fence.configure(welcome.fence_ms)
+            self._configure(welcome)
         elif self._settings.boot_file:
             self._boot = await asyncio.to_thread(_boot_stages, self._settings.boot_file)
         await self._tasks.adopt()
@@ -172,9 +172,10 @@ class Agent:
     def _left_ms(self) -> int | None:
         """How long tasks may take to stop; `None` for the grace period of each."""
         if self._notice is None or not self._notice.at_ms:
-            return None
+            return self._shutdown_grace_ms
         # The rest of the time is for uploading their files.
-        return max(self._notice.left_ms() * _OF_NOTICE_FOR_STOPPING // 100, _LEAST_GRACE_MS)
+        within = max(self._notice.left_ms() * _OF_NOTICE_FOR_STOPPING // 100, _LEAST_GRACE_MS)
+        return within if self._shutdown_grace_ms is None else min(within, self._shutdown_grace_ms)
 
     async def hurry(self) -> None:
         """Kill all tasks and end this process, though files of tasks are not stored."""
@@ -247,9 +248,13 @@ class Agent:
             await asyncio.to_thread(write_json, self._cluster_file, asdict(welcome))
         except OSError as error:
             _log.error("settings cannot be written down", error=str(error))
+        self._configure(welcome)
+        self._boot = []
+
+    def _configure(self, welcome: Welcome) -> None:
         self._storage.configure(welcome)
         self._fence.configure(welcome.fence_ms)
-        self._boot = []
+        self._shutdown_grace_ms = welcome.shutdown_grace_ms
 
 
 def _boot_stages(file: Path) -> list[tuple[str, int]]:

@@ -393,6 +393,8 @@ class Welcome:
         upload_ms: Time between uploads of a running task's logs, outputs and checkpoints.
         input_roots: URLs that tasks' inputs may come from.
         fence_ms: How long the lease of an owned node lasts; 0 for other workers, which need none.
+        shutdown_grace_ms: Time that tasks have to stop where the worker leaves; `None` for their
+            own.
     """
 
     cluster: str
@@ -401,6 +403,7 @@ class Welcome:
     upload_ms: int
     input_roots: tuple[str, ...] = DEFAULT_ROOTS
     fence_ms: int = 0
+    shutdown_grace_ms: int | None = None
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> Welcome:

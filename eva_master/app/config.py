@@ -43,6 +43,7 @@ _HOST = re.compile(r"\[[0-9a-fA-F:.]+\]|[^\s:/\[\]]+")
 _CLUSTER = re.compile(r"[a-z0-9][a-z0-9-]{0,31}")
 # A tick of no length would spin, and one of months is a slip of the pen.
 _DAY_MS = 86_400_000
+_MINUTE_MS = 60_000
 _PORTS = re.compile(r"([0-9]{1,5})-([0-9]{1,5})")
 _FIRST_PORT = 1_024
 _OFF = "off"
@@ -108,6 +109,7 @@ Patience = Annotated[
 ]
 PriceLimit = Annotated[float, Field(ge=1, le=1_000_000, allow_inf_nan=False)]
 InputRoot = Annotated[str, AfterValidator(_check_root)]
+Grace = Annotated[Duration, Field(ge=0, le=_DAY_MS)]
 Period = Annotated[Duration, AfterValidator(_check_period)]
 Ports = Annotated[
     tuple[int, int],
@@ -134,6 +136,10 @@ class LimitsSection(Section):
         instances_per_user: The same for all tasks of one user.
         instances: Instances of the cluster at the same time.
         priority: The highest priority that a user may state who is no operator; `None` for any.
+        grace_period: The longest that a job file may state.
+        recall_grace: Time that tasks have to stop where tenants take lent room back, and where an
+            operator cancels another user's job. Jobs with longer grace periods are lent nothing.
+        shutdown_grace: Time that tasks have to stop where the cluster ends, or a worker.
     """
 
     calls_per_second: Most = 100
@@ -149,6 +155,9 @@ class LimitsSection(Section):
     instances_per_user: Most = 1_000
     instances: Most = 1_000
     priority: Annotated[int, Field(ge=0, le=10**9, strict=True)] | None = None
+    grace_period: Grace = 10 * _MINUTE_MS
+    recall_grace: Grace = _MINUTE_MS
+    shutdown_grace: Grace = 2 * _MINUTE_MS
 
 
 class CatalogSection(Section):

@@ -160,7 +160,7 @@ def _lending(config: MasterConfig) -> frozenset[str]:
 
 
 def _limits(section: LimitsSection) -> Limits:
-    stated = {it.name: getattr(section, it.name) for it in fields(Limits)}
+    stated = {it.name: getattr(section, it.name.removesuffix("_ms")) for it in fields(Limits)}
     return Limits(**{name: limit for name, limit in stated.items() if limit is not None})
 
 
@@ -229,6 +229,7 @@ class Master:
             config.heartbeat,
             config.upload_interval,
             config.input_roots,
+            config.limits.shutdown_grace,
         )
         self._sessions = WorkerSessions(self._inbox, self._clock, self._certificates, welcome)
         self._metrics = MasterMetrics(
@@ -258,6 +259,7 @@ class Master:
                 containers=self._other_cloud or self._provider.runs_containers(config),
                 inputs=InputRoots(config.input_roots, config.objects_url),
                 tasks_per_job=config.limits.tasks_per_job,
+                grace_period_ms=config.limits.grace_period,
                 shared=self._provider.shares_storage(config),
                 nominal_gpus=self._provider.has_nominal_gpus(config) and not self._other_cloud,
             ),
@@ -400,7 +402,9 @@ class Master:
             hurry: Once it is set, nothing is waited for any more.
             tell: Told what happens.
         """
-        await Shutdown(self._gateway, self._inbox, self._cloud, tell).run(hurry)
+        grace_ms = self._config.limits.shutdown_grace
+        ending = Shutdown(self._gateway, self._inbox, self._cloud, tell, grace_ms=grace_ms)
+        await ending.run(hurry)
 
     async def stop(self) -> None:
         """Close; what is wanted stays in the journal.

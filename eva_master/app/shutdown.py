@@ -32,9 +32,19 @@ class Shutdown:
         inbox: The control loop's.
         cloud: Whose instances go.
         tell: Told what happens.
+        grace_ms: Time that tasks have to stop, if their own grace period is longer.
     """
 
-    def __init__(self, gateway: LoopGateway, inbox: Inbox, cloud: ManagedCloud, tell: Tell) -> None:
+    def __init__(
+        self,
+        gateway: LoopGateway,
+        inbox: Inbox,
+        cloud: ManagedCloud,
+        tell: Tell,
+        *,
+        grace_ms: int,
+    ) -> None:
+        self._grace_ms = grace_ms
         self._gateway = gateway
         self._inbox = inbox
         self._cloud = cloud
@@ -49,7 +59,7 @@ class Shutdown:
         model = await self._model()
         running = _running(model) if model else {}
         grace_ms = [model.jobs[run.job].spec.grace_period_ms for run in running.values() if model]
-        within_ms = _UPLOADS_MS + max(grace_ms, default=0)
+        within_ms = _UPLOADS_MS + min(self._grace_ms, max(grace_ms, default=0))
         if running:
             self._tell(
                 f"Stopping {_count(running)}: they get SIGTERM, and their checkpoints and logs are"

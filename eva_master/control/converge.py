@@ -21,7 +21,8 @@ from eva_master.control.forks import epochs
 from eva_master.control.measure import learn
 from eva_master.control.planning import arriving
 from eva_master.control.replicas import outputs, settling
-from eva_master.control.supply import availability, nodes, spot
+from eva_master.control.stopping import grace
+from eva_master.control.supply import availability, nodes
 from eva_master.model.actions import SyncWorker
 from eva_master.model.ids import InstanceId, JobId, Millis, RunId
 from eva_master.model.records import (
@@ -285,11 +286,7 @@ def _say(context: Context, run: TaskRun) -> None:
     if run.state is RunState.STARTING:
         context.outbox.start(run)
     elif run.state is RunState.STOPPING:
-        assert run.instance is not None
-        place = context.state.instances[run.instance]
-        grace = context.state.jobs[run.job].spec.grace_period_ms
-        grace = spot.in_time(place, grace, context.now)
-        context.outbox.stop(run, 0 if run.stop is StopReason.LOST else grace)
+        context.outbox.stop(run, grace.stop_ms(context, run))
     elif run.target not in (None, run.instance):
         assert run.target is not None
         comes = run.state is RunState.RUNNING or suspending.waits_for_room(context, run)

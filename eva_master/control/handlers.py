@@ -14,6 +14,7 @@ from eva_master.control.forks import copies, epochs
 from eva_master.control.measure import learn, ledger, memory, remaining, stored
 from eva_master.control.measure.throughput import tells_more
 from eva_master.control.replicas import settling
+from eva_master.control.stopping import grace
 from eva_master.control.supply import availability, departures, nodes, spot
 from eva_master.model.catalog import Purchase
 from eva_master.model.events import (
@@ -109,6 +110,8 @@ def quoted(context: Context, event: Quoted) -> None:
 def closing_down(context: Context) -> None:
     """The cluster ends: every instance goes, and from now on nothing is planned or started."""
     context.closing_down = True
+    for job in tuple(context.state.active):
+        grace.shortened(context, context.state.in_hand(job))
     for name in tuple(context.state.live):
         instance = context.state.instances[name]
         if instance.owned:

@@ -78,6 +78,11 @@ class Outbox:
         if self._due_to_worker("stop", run.instance, run.id, str(run.attempt)):
             self._actions.append(StopTask(run.instance, run.id, run.attempt, grace_ms))
 
+    def forget_stop(self, run: TaskRun) -> None:
+        """Let the stop of an attempt be told again at once, as when it has less time now."""
+        if run.instance is not None:
+            self._sent.get(run.instance, {}).pop(("stop", run.id, str(run.attempt)), None)
+
     def fetch(self, run: TaskRun) -> None:
         """Tell the target's worker to fetch what the next attempt needs."""
         assert run.target is not None
@@ -114,7 +119,7 @@ class Outbox:
             workload=task.workload,
             program=task.program,
             demand=demand,
-            grace_period_ms=job.spec.grace_period_ms,
+            grace_period_ms=min(job.spec.grace_period_ms, self._settings.limits.grace_period_ms),
             resume=run.resume if starts else None,
             checkpoint_of=run.checkpoint_of if starts else None,
             gang=self._gang(run) if starts else None,

@@ -36,6 +36,9 @@ class Limits:
         instances_per_user: Instances on which tasks of one user are.
         instances: Instances of the cluster, those included that are being launched or given back.
         priority: The highest priority of a job that no operator submits.
+        grace_period_ms: The longest grace period of a task, from SIGTERM to SIGKILL.
+        recall_grace_ms: The same where tenants have lent room back, and operators cancel jobs.
+        shutdown_grace_ms: The same where the cluster or a worker ends.
     """
 
     tasks_per_job: int = NO_LIMIT
@@ -49,6 +52,9 @@ class Limits:
     instances_per_user: int = NO_LIMIT
     instances: int = NO_LIMIT
     priority: int = NO_LIMIT
+    grace_period_ms: int = NO_LIMIT
+    recall_grace_ms: int = NO_LIMIT
+    shutdown_grace_ms: int = NO_LIMIT
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,11 +38,13 @@ class CancelRequested:
 
     Attributes:
         owner: Whose command it is.
+        now: Whether its tasks are killed at once, without a grace period.
     """
 
     command: str
     job: JobId
     owner: str = ""
+    now: bool = False
 
 
 @dataclass(frozen=True, slots=True)

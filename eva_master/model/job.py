@@ -64,6 +64,8 @@ class JobKind(StrEnum):
     """Array: the tasks are independent of one another."""
 
 
+MOST_GRACE_MS = 86_400_000
+"""The longest grace period of any task, whatever operators allow."""
 MOST_TASKS = 1_000_000
 """Tasks of an array at most."""
 MOST_MEMBERS = 10_000

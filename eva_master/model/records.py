@@ -265,6 +265,8 @@ class Job:
     on none."""
     unmet: Ended | None = None
     """The job that it depends on and that did not succeed, if it ended for that."""
+    stop_within_ms: int | None = None
+    """Time that its tasks have at most to stop since it was cancelled so; `None` for their own."""
     suspension: Suspension | None = None
     """Why no plan is about it, if a user has suspended it."""
     rested_ms: int = 0

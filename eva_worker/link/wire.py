@@ -133,6 +133,9 @@ def welcome(message: pb.Welcome) -> Welcome:
         upload_ms=message.upload_ms,
         input_roots=tuple(message.input_roots),
         fence_ms=message.fence_ms,
+        shutdown_grace_ms=(
+            message.shutdown_grace_ms if message.HasField("shutdown_grace_ms") else None
+        ),
     )
 
 

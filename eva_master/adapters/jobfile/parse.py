@@ -33,6 +33,7 @@ from eva_master.adapters.jobfile.scalars import (
     check_value,
     check_variable,
     environment_problems,
+    grace_problems,
 )
 from eva_master.adapters.jobfile.schema import ByFamily, JobFile, ResourcesSection, TaskSection
 from eva_master.adapters.text import yamlfile
@@ -43,6 +44,7 @@ from eva_master.model.catalog import Catalog, base_family, is_spot
 from eva_master.model.errors import InvalidJob, LimitExceeded, Problem, Unplaceable
 from eva_master.model.ids import MILLION, Family, Workload
 from eva_master.model.job import (
+    MOST_GRACE_MS,
     MOST_TASKS,
     JobKind,
     JobOutputs,
@@ -79,6 +81,7 @@ def parse_job(
     spec_of: outputs.SpecOf = lambda _: None,
     placement: Placement = ANYWHERE,
     tasks_allowed: int = MOST_TASKS,
+    grace_allowed_ms: int = MOST_GRACE_MS,
 ) -> JobSpec:
     """Turn a job file into a job.
 
@@ -99,6 +102,7 @@ def parse_job(
         spec_of: Tells what these jobs are, so that their outputs can be inputs.
         placement: Where it may run.
         tasks_allowed: How many tasks a job may have here (``limits.tasks_per_job``).
+        grace_allowed_ms: How long a grace period may be here (``limits.grace_period``).
 
     Raises:
         Cancelled: Nobody waits for it any more.
@@ -120,6 +124,7 @@ def parse_job(
         *unknown,
         *unreadable,
         *placement.problems(document, job, owner),
+        *grace_problems(document, job.grace_period, grace_allowed_ms),
     ]
     _require_size(document, job, file_name, problems, allowed=tasks_allowed, envs=envs or {})
 
@@ -134,12 +139,8 @@ def parse_job(
 
     tasks = resolved(job)
     _refuse(problems, file_name)
-    spec = replace(
-        _spec(job, _runs(job, tasks)),
-        name=name or job.name or "",
-        owner=owner,
-        tenant=tenant,
-    )
+    named = name or job.name or ""
+    spec = replace(_spec(job, _runs(job, tasks)), name=named, owner=owner, tenant=tenant)
     spec = after.ordered(spec, job, before)
     spec, misfits = _placed(document, job, tasks, elastic.sized(spec, job), (catalog, placement))
     _refuse(misfits, file_name, Unplaceable)

@@ -21,7 +21,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from eva_master.adapters.jobfile import outputs
-from eva_master.adapters.text.quantities import Duration, parse_duration
+from eva_master.adapters.text.quantities import Duration, parse_duration, write_duration
 from eva_master.adapters.text.yamlfile import Document, Path
 from eva_master.model.errors import Problem
 
@@ -278,6 +278,17 @@ def _exit_codes(entries: Any) -> Any:
             )
         codes.update(range(bounds[0], bounds[1] + 1))
     return sorted(codes)
+
+
+def grace_problems(document: Document, grace_ms: int, allowed_ms: int) -> Iterator[Problem]:
+    """A complaint if operators allow no grace period that is as long."""
+    if grace_ms > allowed_ms:
+        yield document.problem(
+            ("grace_period",),
+            f"the grace period is {write_duration(grace_ms)}, and at most "
+            f"{write_duration(allowed_ms)} is allowed (limits.grace_period)",
+            "let the program store checkpoints while it runs, or have an operator raise the limit",
+        )
 
 
 def environment_problems(

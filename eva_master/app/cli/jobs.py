@@ -154,13 +154,16 @@ def _show_tasks(found: Job, listed: Iterator[Task], *, as_json: bool) -> None:
 
 @click.command()
 @click.argument("jobs", metavar="JOB...", nargs=-1, required=True)
+@click.option("--now", is_flag=True, help="Kill the tasks at once, without their grace period.")
 @click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 @address_option
 @pass_session
-def cancel(session: Session, jobs: tuple[str, ...], yes: bool) -> None:
+def cancel(session: Session, jobs: tuple[str, ...], now: bool, yes: bool) -> None:
     """Cancel jobs. Their tasks are stopped; checkpoints and logs are kept.
 
-    Jobs that cannot be cancelled do not hold up the others; the exit code is 1 then.
+    Tasks have their grace period to store what they have done. With --now they are killed at once,
+    also those of a job that is ending already. Jobs that cannot be cancelled do not hold up the
+    others; the exit code is 1 then.
     """
     refusals: list[EvaError] = []
     with session.client() as client:
@@ -176,7 +179,7 @@ def cancel(session: Session, jobs: tuple[str, ...], yes: bool) -> None:
             click.confirm(f"cancel {names}?", abort=True, err=True)
 
         def end(one: Job) -> None:
-            click.echo(f"cancelled {client.cancel(one.id).job_id}")
+            click.echo(f"cancelled {client.cancel(one.id, now=now).job_id}")
 
         _each(end, chosen, refusals)
     for refusal in refusals:

@@ -18,6 +18,7 @@ from eva_master.control.measure.remaining import Told
 from eva_master.control.planning import owned, scope, tenants
 from eva_master.control.settings import Settings
 from eva_master.control.state.records import PlanningRecords, crew, total_demand
+from eva_master.control.stopping import grace
 from eva_master.control.supply.spot import valued
 from eva_master.learning.delays import Delay
 from eva_master.model.catalog import Catalog, InstanceType, Offering, Purchase, is_spot
@@ -378,6 +379,7 @@ def _job_view(
         split_batch=spec.split_batch,
         training=spec.training,
         ps=spec.ps,
+        unlent=grace.unlent(spec, settings) if settings.tenancy.lending else "",
     )
 
 

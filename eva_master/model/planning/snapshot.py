@@ -258,6 +258,7 @@ class JobView:
         ps: How it trains with parameter servers, if its user says so.
         due: How it stands to its deadline; `None` without one that it may keep, and where it is not
             known how long it takes.
+        unlent: Why it is lent no room of other tenants; empty if it may borrow.
         ahead: Its place among the jobs that go before others of their priority, the least first:
             its slack if it would be late behind these, or minus the time for which it has waited if
             it was passed for long; `None` for all others.
@@ -296,6 +297,7 @@ class JobView:
     ps: ParameterServers | None = None
     due: Due | None = None
     ahead: int | None = None
+    unlent: str = ""
 
     @property
     def over(self) -> int:

@@ -142,7 +142,7 @@ class Allotting:
         for family in families:
             before = 0 if share is None else share.members
             each = ask.gpus(family)
-            spare = self._borrowable(family, ask.tenant)
+            spare = self._borrowable(family, ask.tenant, lent=not ask.unlent)
             more = min(most - before, self._room(ask, family))
             more = min(more, spare // each if each else _UNLIMITED)
             if more <= 0 or before + more < ask.least:
@@ -191,16 +191,22 @@ class Allotting:
         room = ask.need[family].times_in(self._free[family]) if family in self._free else 0
         return _UNLIMITED if room is None else max(0, room)
 
-    def _borrowable(self, family: Family, tenant: str | None) -> int:
-        """GPUs that are free but for what tenants that do not lend leave idle."""
+    def _borrowable(self, family: Family, tenant: str | None, *, lent: bool = True) -> int:
+        """GPUs that are free but for what tenants leave idle that do not lend.
+
+        Args:
+            family: Of which type.
+            tenant: The one that asks.
+            lent: Whether others lend to it; else what belongs to no tenant is all that it gets.
+        """
         kept = 0
-        for name in self._rules.closed:
+        for name in self._rules.closed if lent else self._left:
             if name != tenant:
                 kept += self._own_left(name, family)
         return max(0, self._free[family].gpus - kept)
 
 
 def left_out(asks: Iterable[Ask], allotment: Allotment) -> list[Ask]:
-    """Those that get nothing, who comes first first."""
-    found = [it for it in asks if it.id not in allotment.shares and it.need]
+    """Those that would borrow and get nothing, the first in turn first."""
+    found = [it for it in asks if it.id not in allotment.shares and it.need and not it.unlent]
     return sorted(found, key=lambda it: it.rank)

@@ -42,6 +42,7 @@ class Ask:
         leased: Whether it keeps what it has unless a lender wants it.
         guessed: Whether nothing is known of its length.
         elastic: Whether its number of members may be chosen.
+        unlent: Why it is lent no room of other tenants; empty if it may borrow.
     """
 
     id: str
@@ -64,6 +65,7 @@ class Ask:
     leased: bool = False
     guessed: bool = False
     elastic: bool = False
+    unlent: str = ""
 
     @property
     def types(self) -> tuple[Family, ...]:

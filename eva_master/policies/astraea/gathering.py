@@ -111,6 +111,7 @@ def _ask(fleet: Fleet, one: Contender, elastic: Elastic | None, loss: int) -> As
         move_ms=one.move_ms,
         guessed=one.guessed,
         elastic=elastic is not None,
+        unlent=job.unlent,
     )
 
 

@@ -124,6 +124,8 @@ class Astraea:
 
 def _accepts(asked: Asked, priced: Priced, name: str) -> bool:
     ask = asked.asks.get(name)
+    if asked.contenders[name].job.unlent:
+        return False
     if ask is None:
         return not priced.prices
     asked_for = (*priced.prices.values(), priced.posted.get(ask.id, 0))

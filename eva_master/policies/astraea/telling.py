@@ -35,6 +35,8 @@ def waiting(asked: Asked, priced: Priced, has: Callable[[str], bool]) -> dict[Ru
 
 
 def _why(ask: Ask, asked: Asked, priced: Priced) -> str:
+    if ask.unlent:
+        return f"its tenant's quota is in use, and it is lent nothing: {ask.unlent}"
     price = priced.posted.get(ask.id, _price(ask, priced))
     if price > ask.per_gpu_hour:
         return (

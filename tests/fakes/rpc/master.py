@@ -49,6 +49,7 @@ class FakeMaster(WorkersServicer):
         joins: Who has joined, with which token.
         refusal: Why nobody may join, empty while everybody may.
         renewals: How many certificates were renewed.
+        shutdown_grace_ms: What agents are told; `None` for what masters of earlier versions say.
 
     Args:
         store: Directory of the object store that agents are told of.
@@ -60,6 +61,7 @@ class FakeMaster(WorkersServicer):
         self.store = store
         self.heartbeat_ms = heartbeat_ms
         self.upload_ms = upload_ms
+        self.shutdown_grace_ms: int | None = None
         self.input_roots = ["s3://"]
         self.sessions: list[FakeSession] = []
         self.reports: dict[tuple[str, int], pb.TaskReport] = {}
@@ -179,6 +181,7 @@ class FakeMaster(WorkersServicer):
                 object_store=self.store.as_uri(),
                 upload_ms=self.upload_ms,
                 input_roots=self.input_roots,
+                shutdown_grace_ms=self.shutdown_grace_ms,
             ),
         )
         async with self._news:

@@ -244,6 +244,10 @@ async def test_a_job_is_ended_by_its_owner_or_an_operator_and_nobody_else(
         stub = JobsStub(master.channel_of(owner, role))
         assert (await stub.Cancel(request)).job_id == job
     assert master.loop.commands == [CancelRequested("c2", job, owner) for owner in ("ana", "oscar")]
+    hurried = pb.CancelRequest(command_id="c3", job=job, now=True)
+    assert type((await refusal(ben.Cancel(hurried)))[1]) is NotAuthorised
+    await stub.Cancel(hurried)
+    assert master.loop.commands[2:] == [CancelRequested("c3", job, "oscar", now=True)]
 
 
 async def test_a_revoked_token_is_refused_from_the_next_call_on(master: RpcMaster) -> None:

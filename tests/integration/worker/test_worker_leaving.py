@@ -120,6 +120,20 @@ async def test_a_task_that_will_not_stop_is_ended_in_time(
     assert await ended(worker) == 0
 
 
+async def test_a_task_that_will_not_stop_holds_up_a_signal_no_longer_than_the_master_allows(
+    worker: Worker, master: FakeMaster
+) -> None:
+    master.shutdown_grace_ms = 100
+    await worker.start()
+    worker.order("trap '' TERM; touch up; while :; do sleep 0.02; done")
+    await until((worker.path() / "work" / "up").exists)
+    began = time.monotonic()
+    assert await worker.stop() == 0
+    assert time.monotonic() - began < 20, "its order gives it 20 s"
+    report = await master.phase(RUN, 1, pb.PHASE_EXITED)
+    assert (report.stopped, report.exit_code) == (True, -9)
+
+
 async def test_a_recommendation_is_passed_on_again_to_the_next_session_and_nothing_stops(
     worker: Worker, master: FakeMaster, metadata: FakeMetadata
 ) -> None:

@@ -65,6 +65,7 @@ class Work:
     launch_s: int = 0
     checkpoint_s: int = 0
     known: bool = True
+    unlent: str = ""
 
     @property
     def worth(self) -> Worth:
@@ -203,6 +204,7 @@ class Market:
             elastic=elastic,
             lease_ms=None if runs_at is None else Millis(self.at(runs_at)),
             worth=work.worth,
+            unlent=work.unlent,
         )
         return job, runs
 

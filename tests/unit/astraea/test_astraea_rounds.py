@@ -60,6 +60,30 @@ class TestOwnQuota:
         assert market.members("back") == 2
         assert market.members("long") == 2
 
+    @pytest.mark.parametrize("pricing", ["clearing", "posted", "none"])
+    def test_a_job_that_cannot_give_room_back_in_time_is_lent_none(self, pricing: str) -> None:
+        market = Market(
+            [2, 2, 1],
+            {"ana": 2, "bob": 2},
+            [Work("held", "ana", 100, most=5, loses=40, unlent="slow"), Work("short", "ana", 9)],
+            {"pricing": pricing, "posted_usd_per_hour": 1.0},
+        )
+        market.round()
+        # Its own quota and what belongs to no tenant, but nothing of what others leave idle.
+        assert market.members("short") == 1
+        assert market.members("held") == 3
+
+    def test_a_job_that_is_lent_nothing_sets_no_price(self) -> None:
+        others = [Work("back", "bob", 100, most=1), Work("low", "ana", 100, loses=2)]
+        for unlent, price in (("", 2 * MILLION), ("too slow", 0)):
+            market = Market(
+                [1, 1],
+                {"ana": 0, "bob": 2},
+                [Work("hostage", "ana", 100, loses=8, unlent=unlent), *others],
+            )
+            market.round()
+            assert market.plans[0].figures["price:g"] == price
+
     def test_a_suspension_names_the_job_that_has_its_quota_back(self) -> None:
         market = Market(
             [2],

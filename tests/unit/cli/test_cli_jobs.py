@@ -401,6 +401,14 @@ def test_cancel_does_not_ask_with_y(eva: Run, api: FakeApi) -> None:
     assert api.of("Cancel")[0].request.job == "bert-1"
 
 
+@pytest.mark.parametrize("now", [False, True])
+def test_cancel_says_whether_tasks_have_their_grace_period(
+    eva: Run, api: FakeApi, now: bool
+) -> None:
+    assert eva("cancel", "-y", "bert-1", *(["--now"] if now else [])).exit_code == 0
+    assert [call.request.now for call in api.of("Cancel")] == [now]
+
+
 def test_cancel_of_some_that_exist_cancels_these(eva: Run, api: FakeApi) -> None:
     """The rest is named, each with its reason, and the exit code tells of it."""
     result = eva("cancel", "-y", "nope", "bert", "neither", "bert-1", "resnet18")

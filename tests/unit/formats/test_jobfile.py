@@ -506,3 +506,16 @@ def test_spot_alone_needs_spot_instances() -> None:
     found = only_problem_of(with_line("spot: only"))
     assert (found.line, found.key) == (4, "spot")
     assert parse(with_line("spot: allowed")).tasks == parse(with_line("")).tasks
+
+
+def test_a_grace_period_that_is_longer_than_allowed_is_named_with_its_line() -> None:
+    text = with_line("grace_period: 1d")
+    assert parse(text).grace_period_ms == 86_400_000, "where nothing limits it"
+    with pytest.raises(InvalidJob) as caught:
+        parse(text, grace_allowed_ms=600_000)
+    (problem,) = caught.value.problems
+    assert (problem.line, problem.key) == (4, "grace_period")
+    assert problem.message == (
+        "the grace period is 1d, and at most 10m is allowed (limits.grace_period)"
+    )
+    assert parse(with_line("grace_period: 10m"), grace_allowed_ms=600_000).grace_period_ms

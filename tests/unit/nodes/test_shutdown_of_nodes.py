@@ -27,7 +27,9 @@ NODE = InstanceId("rack1")
 class Cluster:
     """One task on an instance, which stops when a model is asked for the `stops_at`th time."""
 
-    def __init__(self, purchase: Purchase, stops_at: int) -> None:
+    def __init__(self, purchase: Purchase, stops_at: int, *, grace_ms: int = 0) -> None:
+        self.shutdown_grace_ms = 120_000
+        self.within_ms: list[int] = []
         self.asked = 0
         self.posted: list[object] = []
         self.told: list[str] = []
@@ -39,7 +41,7 @@ class Cluster:
         node = self._state.instances[NODE]
         offering = replace(SMALL, purchase=purchase)
         self._state.put_instance(replace(node, offering=offering))
-        job = add_job(self._state, replace(spec("train"), grace_period_ms=0))
+        job = add_job(self._state, replace(spec("train"), grace_period_ms=grace_ms))
         run = next(self._state.members(job)).to(RunState.STARTING, Millis(1))
         self._put(replace(run.to(RunState.RUNNING, Millis(2)), attempt=1, instance=NODE))
 
@@ -60,10 +62,13 @@ class Cluster:
         self.hurried += 1
 
     async def end(self) -> list[str]:
-        cloud: Any = SimpleNamespace(terminate_all=lambda within_ms: None, hurry=self._hurry)
+        cloud: Any = SimpleNamespace(terminate_all=self.within_ms.append, hurry=self._hurry)
         inbox: Any = SimpleNamespace(post=self.posted.append)
         gateway: Any = self
-        await shutdown.Shutdown(gateway, inbox, cloud, self.told.append).run(self.hurry)
+        ending = shutdown.Shutdown(
+            gateway, inbox, cloud, self.told.append, grace_ms=self.shutdown_grace_ms
+        )
+        await ending.run(self.hurry)
         assert self.posted == [ClosingDown()]
         return self.told
 
@@ -94,3 +99,15 @@ async def test_a_second_interrupt_waits_for_no_node() -> None:
 async def test_what_the_cloud_has_taken_back_is_not_waited_for() -> None:
     told = await Cluster(Purchase.ON_DEMAND, stops_at=1_000).end()
     assert not any("owned nodes" in sentence for sentence in told)
+
+
+@pytest.mark.parametrize(
+    ("grace_ms", "within_s"), [(0, 30), (60_000, 90), (120_000, 150), (86_400_000, 150)]
+)
+async def test_no_task_holds_up_the_end_for_longer_than_operators_allow(
+    grace_ms: int, within_s: int
+) -> None:
+    cluster = Cluster(Purchase.ON_DEMAND, stops_at=1_000, grace_ms=grace_ms)
+    told = await cluster.end()
+    assert cluster.within_ms == [within_s * 1_000]
+    assert f"At most {within_s} s" in told[0]

@@ -90,3 +90,9 @@ def test_hived_lends_idle_quotas_alone_if_told_so() -> None:
     idle = HiveD(HivedConfig(opportunistic="idle")).plan(_snapshot(*jobs), None)[0]
     assert _sizes(unused) == {"x": 4, "y": 1, "z": 3}
     assert _sizes(idle) == {"x": 4, "y": 1}
+
+
+def test_hived_lends_nothing_to_a_job_that_cannot_give_it_back_in_time() -> None:
+    seen = _snapshot(("x", "a", 8), ("z", "a", 8), ("y", "b", 1))
+    slow = replace(seen, jobs=tuple(replace(it, unlent="slow") for it in seen.jobs))
+    assert _sizes(HiveD(HivedConfig()).plan(slow, None)[0]) == {"x": 4, "y": 1}

@@ -649,15 +649,19 @@ class CancelRequest(google.protobuf.message.Message):
 
     COMMAND_ID_FIELD_NUMBER: builtins.int
     JOB_FIELD_NUMBER: builtins.int
+    NOW_FIELD_NUMBER: builtins.int
     command_id: builtins.str
     job: builtins.str
+    now: builtins.bool
+    """Kill its tasks at once, without their grace period; also those of a job that is ending already."""
     def __init__(
         self,
         *,
         command_id: builtins.str = ...,
         job: builtins.str = ...,
+        now: builtins.bool = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["command_id", b"command_id", "job", b"job"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["command_id", b"command_id", "job", b"job", "now", b"now"]) -> None: ...
 
 global___CancelRequest = CancelRequest
 

@@ -418,6 +418,7 @@ class Welcome(google.protobuf.message.Message):
     UPLOAD_MS_FIELD_NUMBER: builtins.int
     INPUT_ROOTS_FIELD_NUMBER: builtins.int
     FENCE_MS_FIELD_NUMBER: builtins.int
+    SHUTDOWN_GRACE_MS_FIELD_NUMBER: builtins.int
     cluster: builtins.str
     heartbeat_ms: builtins.int
     object_store: builtins.str
@@ -426,6 +427,8 @@ class Welcome(google.protobuf.message.Message):
     """How often logs, outputs and new checkpoints of running tasks go up."""
     fence_ms: builtins.int
     """Of an owned node: how long a lease lasts, after which it has stopped its tasks. 0 for others."""
+    shutdown_grace_ms: builtins.int
+    """How long tasks may take to stop when the worker leaves, if their own grace period is longer."""
     @property
     def input_roots(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """Where inputs may come from: s3://, s3://BUCKET/PREFIX, file:///DIRECTORY."""
@@ -439,8 +442,11 @@ class Welcome(google.protobuf.message.Message):
         upload_ms: builtins.int = ...,
         input_roots: collections.abc.Iterable[builtins.str] | None = ...,
         fence_ms: builtins.int = ...,
+        shutdown_grace_ms: builtins.int | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["cluster", b"cluster", "fence_ms", b"fence_ms", "heartbeat_ms", b"heartbeat_ms", "input_roots", b"input_roots", "object_store", b"object_store", "upload_ms", b"upload_ms"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_shutdown_grace_ms", b"_shutdown_grace_ms", "shutdown_grace_ms", b"shutdown_grace_ms"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_shutdown_grace_ms", b"_shutdown_grace_ms", "cluster", b"cluster", "fence_ms", b"fence_ms", "heartbeat_ms", b"heartbeat_ms", "input_roots", b"input_roots", "object_store", b"object_store", "shutdown_grace_ms", b"shutdown_grace_ms", "upload_ms", b"upload_ms"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_shutdown_grace_ms", b"_shutdown_grace_ms"]) -> typing.Literal["shutdown_grace_ms"] | None: ...
 
 global___Welcome = Welcome
 

@@ -216,9 +216,9 @@ class Client:
 
         return _paged(page)
 
-    def cancel(self, reference: str) -> pb.CancelResponse:
-        """Cancel a job by its id or name."""
-        request = pb.CancelRequest(command_id=_command_id(), job=reference)
+    def cancel(self, reference: str, *, now: bool = False) -> pb.CancelResponse:
+        """Cancel a job by its id or name; `now` without its tasks' grace period."""
+        request = pb.CancelRequest(command_id=_command_id(), job=reference, now=now)
         return self._call(self._jobs.Cancel, request)
 
     def suspend(self, reference: str) -> pb.SuspendResponse:

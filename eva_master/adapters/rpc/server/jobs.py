@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import AsyncIterator, Collection, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping
+from functools import partial
 from itertools import islice
 from typing import Any, Protocol
 
@@ -43,7 +44,7 @@ from eva_master.model.events import (
     SuspendRequested,
 )
 from eva_master.model.ids import JobId, Millis, RunId, run_id
-from eva_master.model.job import MOST_TASKS, JobSpec, different
+from eva_master.model.job import MOST_GRACE_MS, MOST_TASKS, JobSpec, different
 from eva_master.model.planning.plan import Plan, PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.records import Job
@@ -82,6 +83,7 @@ class JobsService(JobsServicer):
         inputs: Where inputs may come from; the default roots if not given.
         tenants: Who belongs to which tenant.
         tasks_per_job: How many tasks a job may have.
+        grace_period_ms: How long a grace period may be.
         shared: Whether the settings name a directory that all instances share.
         nominal_gpus: Whether tasks find no GPUs, whatever their instances have by their type.
     """
@@ -99,6 +101,7 @@ class JobsService(JobsServicer):
         containers: bool = True,
         inputs: InputRoots | None = None,
         tasks_per_job: int = MOST_TASKS,
+        grace_period_ms: int = MOST_GRACE_MS,
         shared: bool = False,
         nominal_gpus: bool = False,
     ) -> None:
@@ -116,6 +119,7 @@ class JobsService(JobsServicer):
         self._logs = StoredLogs(store)
         self._inputs = inputs
         self._tasks_per_job = tasks_per_job
+        self._grace_period_ms = grace_period_ms
         self._shared = shared
         self._nominal_gpus = nominal_gpus
         self._retrier = Retrier(gateway, archive, store, clock, tenants)
@@ -217,7 +221,8 @@ class JobsService(JobsServicer):
         context: Context,  # noqa: ARG002
     ) -> pb.CancelResponse:
         """Cancel a job; only operators may cancel other users' jobs."""
-        return pb.CancelResponse(job_id=await self._order(request, CancelRequested))
+        event = partial(CancelRequested, now=request.now)
+        return pb.CancelResponse(job_id=await self._order(request, event))
 
     async def Suspend(  # noqa: N802
         self,
@@ -238,7 +243,7 @@ class JobsService(JobsServicer):
     async def _order(
         self,
         request: pb.CancelRequest | pb.SuspendRequest | pb.ResumeRequest,
-        event: type[CancelRequested | SuspendRequested | ResumeRequested],
+        event: Callable[[str, JobId, str], CancelRequested | SuspendRequested | ResumeRequested],
     ) -> JobId:
         """Have a command on a job carried out; what has ended stays as it is."""
         job = (await self._find(request.job, to_change=True)).job
@@ -304,6 +309,7 @@ class JobsService(JobsServicer):
             find=find,
             spec_of=find.spec_of if find else lambda _: None,
             tasks_allowed=self._tasks_per_job,
+            grace_allowed_ms=self._grace_period_ms,
         )
 
     # -- questions -------------------------------------------------------------------------------

@@ -80,6 +80,8 @@ class Welcome:
         heartbeat_ms: Interval of progress reports.
         upload_ms: Interval of uploads of logs, outputs and new checkpoints of running tasks.
         input_roots: URLs that inputs may come from.
+        shutdown_grace_ms: Time that tasks have to stop where the worker leaves; `None` for their
+            own.
     """
 
     cluster: str
@@ -87,6 +89,7 @@ class Welcome:
     heartbeat_ms: int
     upload_ms: int
     input_roots: tuple[str, ...] = ()
+    shutdown_grace_ms: int | None = None
 
 
 class WorkerSessions(WorkersServicer):
@@ -331,6 +334,7 @@ class WorkerSessions(WorkersServicer):
             upload_ms=self._welcome.upload_ms,
             input_roots=self._welcome.input_roots,
             fence_ms=self._certificates.nodes.fence_ms(instance),
+            shutdown_grace_ms=self._welcome.shutdown_grace_ms,
         )
 
     async def _listen(self, session: _Session) -> None:

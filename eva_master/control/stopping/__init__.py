@@ -1,0 +1,1 @@
+"""Stops of tasks: the time that they have."""
