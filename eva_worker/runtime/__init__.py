@@ -148,6 +148,10 @@ class Runtime(Protocol):
         """Kill all of its processes now; otherwise like `stop`."""
         ...
 
+    async def owns(self, key: TaskKey, pid: int) -> bool:
+        """Whether a process of this machine belongs to an attempt, by its number here."""
+        ...
+
     async def adopt(self) -> Sequence[TaskKey]:
         """Find the attempts that an earlier agent started, both running and exited ones."""
         ...

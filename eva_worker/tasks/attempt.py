@@ -42,6 +42,7 @@ from eva_worker.tasks.socket_places import (
     make_socket_directory,
     remove_socket_directory,
     socket_path,
+    socket_secret,
 )
 
 _FETCH_TRIES = 12
@@ -115,7 +116,7 @@ class Attempt:
         self._counters = Counters(directory / "progress.json")
         order = record.order
         self._merges = self._forked(order) if order is not None and order.fork else None
-        self._iterator = IteratorServer(self._socket, self._counters, self._refuse, self._merges)
+        self._iterator = self._listener()
         self._refusing: asyncio.Task[None] | None = None
         stores = services.shared is None or (order is not None and order.outputs_stored)
         self._uploader = Uploader(
@@ -133,6 +134,16 @@ class Attempt:
         )
         self._finished = Finished(services.storage.objects, record.key)
         self._log = structlog.get_logger().bind(run=record.key.run, attempt=record.key.attempt)
+
+    def _listener(self) -> IteratorServer:
+        return IteratorServer(
+            self._socket,
+            self._counters,
+            self._refuse,
+            self._merges,
+            owns=lambda pid: self._services.runtime.owns(self.key, pid),
+            secret=socket_secret(self._directory),
+        )
 
     def _forked(self, order: Order) -> ForkMerges:
         assert order.fork is not None
@@ -295,6 +306,8 @@ class Attempt:
         )
         assert image is not None
         make_socket_directory(self._socket, self._directory)
+        socket_secret(self._directory, make=True)
+        self._iterator = self._listener()
         await self._iterator.start()
         cpus = services.cpus.real(devices.all_cpus)
         env = self._environment(order, devices)
@@ -386,6 +399,7 @@ class Attempt:
             "EVA_CHECKPOINT_DIR": str(self._checkpoints),
             "EVA_GRACE_SECONDS": f"{order.grace_ms / 1000:g}",
             "EVA_SOCKET": str(self._socket),
+            "EVA_SOCKET_SECRET": socket_secret(self._directory),
             "EVA_CPU_COUNT": str(max(1, len(devices.all_cpus))),
             "CUDA_VISIBLE_DEVICES": gpus,
             "NVIDIA_VISIBLE_DEVICES": gpus or "void",

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
+import os
+import secrets
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
@@ -22,11 +24,14 @@ from eva_worker.files.checkpoints import MOST_GENERATION
 from eva_worker.orders import MOST_STEPS, Progress
 from eva_worker.process.durable_files import read_json, write_json
 from eva_worker.tasks.forks import ForkMerges
+from eva_worker.tasks.gate import Gate, Inlet, Owns
 from eva_worker.tasks.socket_places import hold
 
 _INTERVAL_MS = 1_000
 _SAVE_EVERY_S = 1.0
 _METHOD = "/eva.iterator.v1.Iterator/Report"
+_SECRET = "eva-socket-secret"  # noqa: S105 - its name
+"""Metadata of a report: what the task has in EVA_SOCKET_SECRET."""
 
 # What a task may report. The master has the same limits (rpc/workers/messages.py).
 _MOST_SOURCES = 1_024
@@ -47,11 +52,7 @@ _FLOOD_PER_S = 2_000
 """Reports a second that nobody needs and all neighbours pay for, for as long as 10 s."""
 _MOST_BEGUN = 10 * _FLOOD_PER_S
 _MOST_CALLS = 64
-_OPTIONS = (
-    ("grpc.max_receive_message_length", 1 << 20),
-    # All open files of an agent are shared by its tasks.
-    ("grpc.max_allowed_incoming_connections", 256),
-)
+_OPTIONS = (("grpc.max_receive_message_length", 1 << 20),)
 
 _log = structlog.get_logger()
 
@@ -236,14 +237,18 @@ class ReportRate:
 class IteratorServer:
     """The service ``Iterator`` on the socket of one attempt.
 
-    Whatever the task sends is checked before it is taken in. The first report that breaks a rule
-    ends the attempt; nothing is taken in from then on.
+    Only the attempt's own processes are heard. Whatever else says on the socket has no effect:
+    neither on the progress nor on whether the attempt fails. What the task itself sends is checked
+    before it is taken in. The first report that breaks a rule ends the attempt; nothing is taken in
+    from then on.
 
     Args:
         socket: Path of the socket.
         counters: Where the reports go.
         refuse: Called once with why the task must fail.
         merges: What a fork is told; `None` if it is none.
+        owns: Says whether a process belongs to the attempt.
+        secret: What reports of the attempt show, if they show one; empty if it has none.
     """
 
     def __init__(
@@ -252,15 +257,20 @@ class IteratorServer:
         counters: Counters,
         refuse: Callable[[str], None] = lambda _: None,
         merges: ForkMerges | None = None,
+        *,
+        owns: Owns,
+        secret: str = "",
     ) -> None:
         self._socket = socket
         self._counters = counters
         self._refuse = refuse
         self._merges = merges
+        self._secret = secret
         self._refused = ""
         self._rate = ReportRate()
         self._directory: Directory | None = None
-        self._server: grpc.aio.Server | None = None
+        self._gate = Gate(owns, self._inlet)
+        self._inlets: dict[bool, Inlet] = {}
         self._saver: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
@@ -274,11 +284,8 @@ class IteratorServer:
             self._directory = Directory.at(self._socket.parent)
             hold(self._directory)
             await asyncio.to_thread(remove_tree, self._directory.place(self._socket.name))
-            self._server = _server(_Methods(self._report, self._begin))
-            self._server.add_insecure_port(f"unix:{self._directory.place(self._socket.name)}")
-            await self._server.start()
-            # The directory's mode keeps other users out; the task may run as another user.
-            self._directory.chmod_socket(self._socket.name, 0o666)
+            await self._inlet(proven=True)
+            self._gate.open(self._directory, self._socket.name)
         except (RuntimeError, OSError) as error:
             raise StartFailed(f"cannot listen on {self._socket}: {error}") from error
         self._saver = asyncio.create_task(self._save_regularly())
@@ -289,11 +296,28 @@ class IteratorServer:
             self._saver.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._saver
-        if self._server:
-            await self._server.stop(None)
+        await self._gate.close()
+        for inlet in self._inlets.values():
+            await inlet.close()
         if self._directory:
+            with contextlib.suppress(OSError):
+                os.unlink(self._socket.name, dir_fd=self._directory.fd)
             self._directory.close()
         self._counters.save()
+
+    async def _inlet(self, proven: bool) -> Inlet:
+        """The way to a server of gRPC's, made when it is first asked for.
+
+        Args:
+            proven: Whether the kernel has said that callers are processes of the attempt.
+        """
+        if proven not in self._inlets:
+            assert self._directory is not None
+            methods = _Methods(self._report, self._begin, self._secret, proven=proven)
+            inlet = Inlet(_server(methods), self._directory)
+            self._inlets[proven] = inlet
+            await inlet.open()
+        return self._inlets[proven]
 
     async def _report(self, data: bytes, context: Any) -> iterator_pb2.ReportResponse:
         """Take in a report of a task's process, as iterator.proto describes it."""
@@ -367,22 +391,42 @@ class _Methods(grpc.GenericRpcHandler):
     Args:
         report: Takes in a report.
         begin: Called for each call, of any method, before its report is read.
+        secret: What reports of the attempt may show; empty if it has none.
+        proven: Whether calls are known to come from the attempt, so that they need not show it: a
+            program may have an older release of the SDK.
     """
 
     def __init__(
         self,
         report: Callable[[bytes, Any], Awaitable[iterator_pb2.ReportResponse]],
         begin: Callable[[], None],
+        secret: str,
+        *,
+        proven: bool,
     ) -> None:
         self._report: Any = grpc.unary_unary_rpc_method_handler(
             report, response_serializer=iterator_pb2.ReportResponse.SerializeToString
         )
+        self._elsewhere: Any = grpc.unary_unary_rpc_method_handler(_from_elsewhere)
         self._begin = begin
+        self._secret = secret.encode()
+        self._proven = proven
 
     def service(self, handler_call_details: Any) -> Any:
         """See `grpc.GenericRpcHandler`."""
+        metadata = handler_call_details.invocation_metadata or ()
+        shown = [value for name, value in metadata if name == _SECRET]
+        fits = [secrets.compare_digest(value.encode(), self._secret) for value in shown]
+        if not self._proven and not (self._secret and any(fits)):
+            return self._elsewhere
         self._begin()
+        if not all(fits):
+            return self._elsewhere
         return self._report if handler_call_details.method == _METHOD else None
+
+
+async def _from_elsewhere(_: bytes, context: Any) -> None:
+    await context.abort(grpc.StatusCode.PERMISSION_DENIED, "this is the socket of another task")
 
 
 def _server(methods: _Methods) -> Any:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import secrets
 from pathlib import Path
 
 from eva_worker.files.beneath import Directory, remove_tree
+from eva_worker.process.durable_files import write_file
 from eva_worker.runtime.short_names import ELSEWHERE, OWNER, bases, elsewhere, make_directory
 
 _LONGEST = 107  # sockaddr_un holds 108 bytes including the zero at the end.
@@ -36,6 +38,25 @@ def make_socket_directory(socket: Path, attempt: Path) -> None:
         StartFailed: Another user has a directory of that name.
     """
     make_directory(socket.parent, attempt)
+
+
+def socket_secret(attempt: Path, *, make: bool = False) -> str:
+    """The secret that an attempt's reports show; empty if it has begun without one.
+
+    Args:
+        attempt: The directory of the attempt, where it is kept and which tasks do not see.
+        make: Whether to make one if there is none.
+
+    Raises:
+        OSError: It cannot be made.
+    """
+    path = attempt / "socket-secret"
+    with contextlib.suppress(FileNotFoundError):
+        return path.read_text(encoding="ascii")
+    if make:
+        write_file(path, secrets.token_hex(16).encode(), mode=0o600, sync=False)
+        return path.read_text(encoding="ascii")
+    return ""
 
 
 def remove_socket_directory(socket: Path) -> None:

@@ -6,6 +6,7 @@ This module imports grpc and is itself imported only inside Eva.
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import time
 import uuid
@@ -40,6 +41,9 @@ _CHANNEL_OPTIONS = (
     ("grpc.min_reconnect_backoff_ms", 1000),
     ("grpc.max_reconnect_backoff_ms", 1000),
 )
+
+SECRET_VARIABLE = "EVA_SOCKET_SECRET"
+_SECRET = "eva-socket-secret"
 
 _log = logging.getLogger("eva_iterator")
 
@@ -76,6 +80,9 @@ class Reporter:
         self._generation = generation
         self._link = link
         self._source = uuid.uuid4().hex
+        # Tells the agent, besides what the kernel says, that this is a process of the task.
+        secret = os.environ.get(SECRET_VARIABLE)
+        self._metadata = ((_SECRET, secret),) if secret else None
         self._wake = threading.Event()
         self._closing = False
         self._flush_timeout_s = FLUSH_TIMEOUT_S
@@ -135,7 +142,12 @@ class Reporter:
         timeout_s = self._flush_timeout_s if last else RPC_TIMEOUT_S
         try:
             with self._calling:
-                response = stub.Report(self._request(), timeout=timeout_s, wait_for_ready=last)
+                response = stub.Report(
+                    self._request(),
+                    timeout=timeout_s,
+                    wait_for_ready=last,
+                    metadata=self._metadata,
+                )
         except (grpc.RpcError, OSError) as error:
             _log.debug("report failed: %s", error)
             return _RETRY_S

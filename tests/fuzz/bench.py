@@ -88,6 +88,9 @@ class _Runtime:
     async def kill(self, key: TaskKey) -> None:
         self.killed = True
 
+    async def owns(self, key: TaskKey, pid: int) -> bool:
+        return True
+
     async def adopt(self) -> Sequence[TaskKey]:
         return []
 

@@ -32,6 +32,7 @@ from eva_worker.files.beneath import remove_tree
 from eva_worker.isolation import Isolation, hand_over, let_in
 from eva_worker.orders import TaskKey
 from eva_worker.process.durable_files import FULL, read_json, write_json
+from eva_worker.process.peers import descends, heads_a_namespace, in_control_group
 from eva_worker.runtime import Exit, Image, TaskSpec, Tell, script
 from eva_worker.runtime.docker import parent, stops
 from eva_worker.runtime.docker.confinement import (
@@ -119,6 +120,7 @@ class DockerRuntime:
         self._loop = asyncio.get_running_loop()
         self._watches: dict[TaskKey, asyncio.Task[Exit]] = {}
         self._hints: dict[TaskKey, asyncio.Event] = {}
+        self._containers: dict[TaskKey, tuple[str, int]] = {}
         # Explanations of exits: signals that others sent, and when the engine was last away.
         self._killed: set[TaskKey] = set()
         self._away_ms = (0, 0)
@@ -174,6 +176,20 @@ class DockerRuntime:
         """See `Runtime.kill`."""
         await self.stop(key, 0)
 
+    async def owns(self, key: TaskKey, pid: int) -> bool:
+        """See `Runtime.owns`."""
+        if key not in self._containers:
+            look = functools.partial(self._client.api.inspect_container, self._name(key))
+            found = await in_thread(f"look at {key}", look)
+            if not found["State"]["Pid"]:  # It has not begun, or it is over.
+                return False
+            self._containers[key] = found["Id"], found["State"]["Pid"]
+        container, first = self._containers[key]
+        # Engines without rights make no control groups.
+        return in_control_group(pid, container) or (
+            heads_a_namespace(first) and await asyncio.to_thread(descends, pid, first)
+        )
+
     async def adopt(self) -> Sequence[TaskKey]:
         """Find the attempts of an earlier agent; remove containers of this worker without a record.
 
@@ -205,6 +221,7 @@ class DockerRuntime:
             _log.warning("container not removed yet", key=str(key), error=reason(error))
             self._spawn(self._remove_later(key))
         self._hints.pop(key, None)
+        self._containers.pop(key, None)
         self._killed.discard(key)
         self._adopted.discard(key)
         await asyncio.to_thread(remove_tree, self._root / key.path)

@@ -20,6 +20,7 @@ from eva_worker.errors import InstanceFailed, StartFailed
 from eva_worker.files.beneath import remove_tree
 from eva_worker.orders import TaskKey
 from eva_worker.process.durable_files import FULL, read_json, write_json
+from eva_worker.process.peers import descends
 from eva_worker.runtime import Exit, Image, TaskSpec, Tell, script
 from eva_worker.runtime.process.confinement import TEMPORARY
 from eva_worker.runtime.process.groups import Group
@@ -115,6 +116,13 @@ class ProcessRuntime:
     async def kill(self, key: TaskKey) -> None:
         """See `Runtime.kill`."""
         await self.stop(key, 0)
+
+    async def owns(self, key: TaskKey, pid: int) -> bool:
+        """See `Runtime.owns`. The shim takes over each process of the task that loses its parent."""
+        shim = await asyncio.to_thread(read_json, self._root / key.path / "shim.json")
+        if not shim:
+            return False
+        return await asyncio.to_thread(descends, pid, shim["pid"], shim["started"])
 
     async def adopt(self) -> Sequence[TaskKey]:
         """See `Runtime.adopt`."""

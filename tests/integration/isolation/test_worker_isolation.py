@@ -226,7 +226,9 @@ async def test_progress_is_reported_by_a_user_without_rights(
     async with bench(tmp_path, docker_engine) as it:
         (it.home / "work" / "train.py").write_text(PROGRAM)
         counters = Counters(tmp_path / "progress.json")
-        server = IteratorServer(it.home / "run" / "eva.sock", counters)
+        server = IteratorServer(
+            it.home / "run" / "eva.sock", counters, owns=lambda pid: it.runtime.owns(KEY, pid)
+        )
         await server.start()
         try:
             ended = await it.run("python train.py", image=image)

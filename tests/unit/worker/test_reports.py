@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import math
 import os
+import socket
+import struct
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +19,12 @@ import pytest
 
 from eva_worker._proto.iterator_pb2 import ReportRequest
 from eva_worker.errors import Malformed, StartFailed
+from eva_worker.files.beneath import Directory
 from eva_worker.orders import MOST_STEPS
+from eva_worker.process import peers
 from eva_worker.tasks import progress_server
 from eva_worker.tasks.progress_server import Counters, IteratorServer, ReportRate
-from eva_worker.tasks.socket_places import make_socket_directory, socket_path
+from eva_worker.tasks.socket_places import make_socket_directory, socket_path, socket_secret
 from tests.fakes.patience import DEADLINE_S
 
 _METHOD = "/eva.iterator.v1.Iterator/Report"
@@ -123,6 +128,23 @@ def test_reports_that_come_too_often_are_dropped_and_floods_fail() -> None:
         flood()
 
 
+SECRET = "0123456789abcdef"
+DENIED, INVALID = grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.INVALID_ARGUMENT
+
+
+class _Unseen(struct.Struct):
+    """Credentials of a peer in a namespace that this process does not see."""
+
+    def __new__(cls) -> _Unseen:
+        return super().__new__(cls, "3i")
+
+    def __init__(self) -> None:
+        super().__init__("3i")
+
+    def unpack(self, _: Any) -> tuple[int, ...]:
+        return 0, 0, 0
+
+
 class Bench:
     """A server as an attempt has it, and what it said to the attempt."""
 
@@ -130,15 +152,24 @@ class Bench:
         self.socket = socket_path(directory)
         self.refusals: list[str] = []
         self.counters = Counters(directory / "progress.json")
-        self.server = IteratorServer(self.socket, self.counters, self.refusals.append)
+        self.owned = True
+        self.server = IteratorServer(
+            self.socket, self.counters, self.refusals.append, owns=self._owns, secret=SECRET
+        )
         make_socket_directory(self.socket, directory)
 
-    async def report(self, data: bytes, method: str = _METHOD) -> grpc.StatusCode | None:
+    async def _owns(self, pid: int) -> bool:
+        return self.owned and pid > 0
+
+    async def report(
+        self, data: bytes, method: str = _METHOD, secret: str | None = None
+    ) -> grpc.StatusCode | None:
         """Send bytes; returns with what they were refused, if they were."""
+        metadata = None if secret is None else (("eva-socket-secret", secret),)
         async with grpc.aio.insecure_channel(f"unix:{self.socket}") as channel:
-            call: Callable[[bytes], Any] = channel.unary_unary(method)
+            call: Any = channel.unary_unary(method)
             try:
-                await call(data)
+                await call(data, metadata=metadata)
             except grpc.aio.AioRpcError as error:
                 return error.code()
         return None
@@ -235,7 +266,6 @@ import socket, sys
 clients = []
 for _ in range(600):
     client = socket.socket(socket.AF_UNIX)
-    client.settimeout(1)
     try:
         client.connect(sys.argv[1])
     except OSError:
@@ -258,7 +288,7 @@ async def test_connections_are_limited(bench: Bench) -> None:
     assert flood.stdout
     assert int(await flood.stdout.readline()) > 300
     assert await bench.report(b"") in {None, grpc.StatusCode.UNAVAILABLE}
-    assert len(list(files.iterdir())) - before < 300
+    assert len(list(files.iterdir())) - before < 3 * 256 + 50
     await flood.communicate(b"")
 
 
@@ -288,22 +318,109 @@ async def test_a_link_in_the_place_of_a_new_socket_is_not_followed(
     """The task swaps it between the bind and the change of its mode."""
     bench = Bench(tmp_path)
     (tmp_path / "victim").touch(mode=0o600)
-    make = progress_server._server
+    change = Directory.chmod_socket
 
-    def made(report: Any) -> Any:
-        server = make(report)
-        start = server.start
+    def swapped(directory: Directory, path: str, mode: int) -> None:
+        bench.socket.unlink()
+        bench.socket.symlink_to(tmp_path / "victim")
+        change(directory, path, mode)
 
-        async def swapped() -> None:
-            await start()
-            bench.socket.unlink()
-            bench.socket.symlink_to(tmp_path / "victim")
-
-        server.start = swapped
-        return server
-
-    monkeypatch.setattr(progress_server, "_server", made)
+    monkeypatch.setattr(Directory, "chmod_socket", swapped)
     with pytest.raises(StartFailed):
         await bench.server.start()
     await bench.server.close()
     assert (tmp_path / "victim").stat().st_mode & 0o777 == 0o600
+
+
+GOOD = ReportRequest(source="a", steps=7).SerializeToString()
+
+
+async def test_what_another_task_says_is_dropped_and_fails_nothing(bench: Bench) -> None:
+    bench.owned = False
+    for data in (GOOD, b"\xff\xff\xff", bytes(2 << 20)):
+        assert await bench.report(data, secret=SECRET) is grpc.StatusCode.UNAVAILABLE
+    assert (bench.refusals, bench.counters.progress().steps) == ([], 0)
+    bench.owned = True
+    assert await bench.report(GOOD) is None
+    assert bench.counters.progress().steps == 7
+
+
+async def test_a_flood_from_elsewhere_does_not_keep_the_task_out(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress_server, "_MOST_BEGUN", 3)
+    bench.owned = False
+    for _ in range(600):
+        connection = socket.socket(socket.AF_UNIX)
+        connection.setblocking(False)
+        with contextlib.suppress(BlockingIOError):
+            connection.connect(str(bench.socket))
+        connection.close()
+    bench.owned = True
+    async with asyncio.timeout(DEADLINE_S):
+        while await bench.report(GOOD) is not None:
+            await asyncio.sleep(0.01)
+    assert (bench.refusals, bench.counters.progress().steps) == ([], 7)
+
+
+@pytest.mark.parametrize(
+    ("secret", "answer"), [(None, None), (SECRET, None), ("", DENIED), ("other", DENIED)]
+)
+async def test_a_proven_process_may_show_no_secret_but_no_other_one(
+    bench: Bench, secret: str | None, answer: grpc.StatusCode | None
+) -> None:
+    assert await bench.report(GOOD, secret=secret) is answer
+    assert bench.counters.progress().steps == (0 if answer else 7)
+    assert bench.refusals == []
+
+
+@pytest.mark.parametrize(
+    ("secret", "answer"), [(None, DENIED), (SECRET, None), ("", DENIED), ("other", DENIED)]
+)
+async def test_a_process_that_is_not_seen_shows_the_secret(
+    bench: Bench,
+    monkeypatch: pytest.MonkeyPatch,
+    secret: str | None,
+    answer: grpc.StatusCode | None,
+) -> None:
+    """As where the agent itself is in a container beside those of its tasks."""
+    monkeypatch.setattr(peers, "_CREDENTIALS", _Unseen())
+    assert await bench.report(GOOD, secret=secret) is answer
+    for data in (b"\xff\xff\xff",):
+        assert await bench.report(data, secret=secret) is (answer or INVALID)
+    assert len(bench.refusals) == (0 if answer else 1)
+
+
+async def test_nothing_else_reaches_the_server_behind_the_gate(tmp_path: Path) -> None:
+    """The place of it is seen for a moment, in which another task may have connected."""
+    bench = Bench(tmp_path)
+    early: list[socket.socket] = []
+    unlink = os.unlink
+
+    def seen(name: Any, **more: Any) -> None:
+        if name == "in":
+            (place,) = bench.socket.parent.glob(".*/in")
+            early.append(socket.socket(socket.AF_UNIX))
+            early[0].connect(f"/proc/self/fd/{more['dir_fd']}/in")
+            assert place.is_socket()
+        unlink(name, **more)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "unlink", seen)
+        await bench.server.start()
+    with early[0]:
+        early[0].settimeout(DEADLINE_S)
+        with contextlib.suppress(ConnectionResetError):
+            assert early[0].recv(1) == b""
+    assert [it.name for it in bench.socket.parent.iterdir()] == ["eva.sock"]
+    assert await bench.report(GOOD) is None
+    await bench.server.close()
+
+
+async def test_the_secret_of_an_attempt_stays_the_same_and_is_its_own(tmp_path: Path) -> None:
+    (tmp_path / "1").mkdir()
+    (tmp_path / "2").mkdir()
+    first, other = (socket_secret(tmp_path / name, make=True) for name in "12")
+    assert socket_secret(tmp_path / "1") == socket_secret(tmp_path / "1", make=True) == first
+    assert len({first, other, ""}) == 3
+    assert (tmp_path / "1" / "socket-secret").stat().st_mode & 0o777 == 0o600

@@ -1,0 +1,125 @@
+"""Tells which process is at the other end of a Unix socket, and which processes it descends from."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import socket
+import struct
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+_SO_PEERPIDFD = 77
+"""Linux 6.5; `socket` has no name for it."""
+_CREDENTIALS = struct.Struct("3i")
+_TRIES = 3
+"""Walks that are begun anew, because a process on the way ended meanwhile."""
+_DEEPEST = 512
+"""Ancestors that are looked at."""
+_PARENT, _STARTED = 1, 19
+"""Fields of /proc/PID/stat, counted from the third on."""
+
+
+class Peer:
+    """The process that has connected to a Unix socket.
+
+    Args:
+        connection: The accepted end.
+
+    Attributes:
+        pid: Its number in this process's namespace; 0 if it is not seen from there.
+    """
+
+    def __init__(self, connection: socket.socket) -> None:
+        raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+        self.pid: int = _CREDENTIALS.unpack(raw)[0]
+        self._descriptor = -1
+        with contextlib.suppress(OSError):  # An older kernel, or the process is gone.
+            self._descriptor = connection.getsockopt(socket.SOL_SOCKET, _SO_PEERPIDFD)
+        if self._descriptor < 0 and self.pid:
+            with contextlib.suppress(OSError):
+                self._descriptor = os.pidfd_open(self.pid)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+
+    def lives(self) -> bool:
+        """Whether the process has not ended, so that its number has not passed to another one."""
+        if self._descriptor < 0:
+            return False
+        poll = select.poll()
+        poll.register(self._descriptor, select.POLLIN)
+        return not poll.poll(0)
+
+
+def descends(pid: int, ancestor: int, started: int | None = None) -> bool:
+    """Whether a process is another one, or descends from it.
+
+    A process that has lost its parent counts for the subreaper that has taken it over.
+
+    Args:
+        pid: The process.
+        ancestor: The other one.
+        started: When that began, in clock ticks, which tells it from a later one of its number;
+            `None` if the caller knows that it lives.
+    """
+    return any(_walk(pid, ancestor, started) for _ in range(_TRIES))
+
+
+def _walk(pid: int, ancestor: int, started: int | None) -> bool:
+    born: int | None = None
+    for _ in range(_DEEPEST):
+        fields = _fields(pid)
+        if fields is None:
+            return False
+        parent, began = int(fields[_PARENT]), int(fields[_STARTED])
+        if born is not None and began > born:
+            return False  # It ended meanwhile, and a younger process has its number.
+        if pid == ancestor:
+            return started in {None, began}
+        if parent == 0:
+            return False
+        pid, born = parent, began
+    return False
+
+
+def _fields(pid: int) -> list[bytes] | None:
+    try:
+        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+
+
+def in_control_group(pid: int, name: str) -> bool:
+    """Whether a component of a process's control groups contains a name, such as a container's id.
+
+    Args:
+        pid: The process.
+        name: The name, which only one control group has.
+    """
+    try:
+        lines = Path(f"/proc/{pid}/cgroup").read_text(errors="replace").splitlines()
+    except OSError:
+        return False
+    return any(name in line.split(":", 2)[-1] for line in lines)
+
+
+def heads_a_namespace(pid: int) -> bool:
+    """Whether a process is the first one of a namespace of process ids below this process's own."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text(errors="replace").splitlines()
+    except OSError:
+        return False
+    (numbers,) = [line.split()[1:] for line in lines if line.startswith("NSpid:")] or [[]]
+    return len(numbers) > 1 and numbers[-1] == "1"
