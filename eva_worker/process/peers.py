@@ -1,4 +1,4 @@
-"""Tells which process is at the other end of a Unix socket, and which processes it descends from."""
+"""Tells which process is at the other end of a Unix socket, and what it descends from."""
 
 from __future__ import annotations
 

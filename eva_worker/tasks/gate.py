@@ -70,7 +70,7 @@ class Inlet:
             await self._server.start()
 
     async def close(self) -> None:
-        """Stop the server."""
+        """Stop the server and give its place up."""
         await self._server.stop(None)
         if self._fd >= 0:
             os.close(self._fd)

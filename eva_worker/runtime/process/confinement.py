@@ -22,18 +22,19 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from typing import Any
 
-CLONE_NEWNS, CLONE_NEWUSER = 0x20000, 0x10000000
+CLONE_NEWNS, CLONE_NEWUSER, CLONE_NEWIPC = 0x20000, 0x10000000, 0x8000000
 MS_RDONLY, MS_NOSUID, MS_NODEV, MS_REMOUNT, MS_BIND = 0x1, 0x2, 0x4, 0x20, 0x1000
 MS_REC, MS_SLAVE = 0x4000, 0x80000
 MOUNT_ATTR_RDONLY, AT_RECURSIVE, AT_FDCWD = 0x1, 0x8000, -100
 PR_SET_NO_NEW_PRIVS, PR_CAPBSET_DROP, PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL = 38, 24, 47, 4
 SYS_MOUNT_SETATTR, SYS_LANDLOCK = 442, 444  # The same on all architectures since 2019.
 LANDLOCK_READ, LANDLOCK_WRITE, LANDLOCK_TRUNCATE = 1 << 2, 1 << 1, 1 << 14
+LANDLOCK_LIST = 1 << 3
 LANDLOCK_REMOVE = 1 << 5 | 1 << 4
 LANDLOCK_MAKE = 0b1111111 << 6  # Whatever could be made could otherwise not be removed again.
 LANDLOCK_REFER = 1 << 13  # Renames and links from one directory to another.
 LANDLOCK_WITH_REFER, LANDLOCK_WITH_TRUNCATE = 2, 3
-LANDLOCK_WITH_SCOPES, LANDLOCK_SCOPE_SIGNAL = 6, 1 << 1
+LANDLOCK_WITH_SCOPES, LANDLOCK_SCOPE_SIGNAL, LANDLOCK_SCOPE_ABSTRACT = 6, 1 << 1, 1 << 0
 CAPABILITY_VERSION = 0x20080522
 NAMESPACES, LANDLOCK, NOTHING = "namespaces", "landlock", ""
 
@@ -60,13 +61,20 @@ SERVICES = (
 MEMORY = ("/dev/mem", "/dev/kmem", "/dev/port", "/dev/kmsg")
 CONTROL_GROUPS = "/sys/fs/cgroup"
 TEMPORARY = "/tmp"  # noqa: S108
+MEMORY_FILES, QUEUES = "/dev/shm", "/dev/mqueue"  # noqa: S108
 SHARED = ("/tmp", "/var/tmp", "/dev/shm", "/dev/mqueue", "/run/lock")  # noqa: S108
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def confine(
-    how: str, hidden: list[str], kept: list[str], *, harmless: bool, temporary: str = ""
+    how: str,
+    hidden: list[str],
+    kept: list[str],
+    *,
+    harmless: bool,
+    temporary: str = "",
+    apart: bool = False,
 ) -> None:
     """Confine this process and all that it becomes.
 
@@ -77,6 +85,8 @@ def confine(
         harmless: Whether it is to lose what its user may do beyond its own files: leave its control
             group, have services of the machine run programs, and all that root may.
         temporary: Directory that is to be its /tmp, where that is possible; empty for none.
+        apart: Whether it shares no memory, message queues and abstract sockets with other tasks,
+            where that is possible; members of a gang do.
 
     Raises:
         OSError: It is not confined as it should be.
@@ -89,8 +99,9 @@ def confine(
         written = [*kept, *SHARED, os.path.expanduser("~/.cache")]  # noqa: PTH111
     if how == NAMESPACES:
         services = (service.format(user=user) for service in SERVICES if harmless)
-        _unshare(root=root)
-        _hide([*hidden, *filter(os.path.exists, services)], kept, temporary)
+        _unshare(root=root, apart=apart)
+        own = {MEMORY_FILES: "tmpfs", QUEUES: "mqueue"} if apart else {}
+        _hide([*hidden, *filter(os.path.exists, services)], kept, temporary, own)
         if written:
             _write_only(written)
         elif harmless and os.path.isdir(CONTROL_GROUPS):  # noqa: PTH112
@@ -102,9 +113,9 @@ def confine(
     if how == LANDLOCK:
         # Services are not hidden: Landlock knows no sockets, and would refuse what is beside them.
         fixed = [CONTROL_GROUPS] if harmless else []
-        _refuse(hidden, kept, [*written, "/dev"] if written else ["/"], fixed)
+        _refuse(hidden, kept, [*written, "/dev"] if written else ["/"], fixed, apart=apart)
     else:
-        _keep_signals_within()
+        _keep_within(apart=apart)
 
 
 def limit(open_files: int) -> None:
@@ -122,6 +133,7 @@ def tried_out(
     harmless: bool,
     temporary: str = "",
     ways: tuple[str, ...] = (NAMESPACES, LANDLOCK),
+    apart: bool = True,
 ) -> tuple[str, str]:
     """Find out how processes can be confined here.
 
@@ -131,6 +143,7 @@ def tried_out(
         harmless: Whether rights are given up.
         temporary: An empty directory, to try out a /tmp of its own.
         ways: The ways to try, the best one first.
+        apart: Whether memory and queues are a task's own.
 
     Returns:
         The best way, and why those before it do not work.
@@ -146,6 +159,7 @@ def tried_out(
             "kept": kept,
             "harmless": harmless,
             "temporary": temporary,
+            "apart": apart,
         }
         done = subprocess.run(
             [sys.executable, "-I", "-S", __file__],
@@ -167,10 +181,11 @@ def _check(result: int) -> int:
     return result
 
 
-def _unshare(*, root: bool) -> None:
+def _unshare(*, root: bool, apart: bool) -> None:
     """Leave the machine's mounts; what is mounted there later is seen here, not the reverse."""
     user, group = os.geteuid(), os.getegid()
-    _check(_libc.unshare(CLONE_NEWNS if root else CLONE_NEWNS | CLONE_NEWUSER))
+    flags = CLONE_NEWNS | (0 if root else CLONE_NEWUSER) | (CLONE_NEWIPC if apart else 0)
+    _check(_libc.unshare(flags))
     if not root:
         for name, text in (
             ("setgroups", "deny"),
@@ -188,13 +203,20 @@ def _mount(source: str, target: str, flags: int, kind: str = "", data: str = "")
     _check(_libc.mount(where, place, what, ctypes.c_ulong(flags), data.encode() or None))
 
 
-def _hide(hidden: Iterable[str], kept: Iterable[str], temporary: str) -> None:
-    """Put emptiness over what is hidden, a directory over /tmp, and what is kept back into both."""
+def _hide(hidden: Iterable[str], kept: Iterable[str], temporary: str, own: dict[str, str]) -> None:
+    """Put emptiness over what is hidden and a directory over /tmp; what is kept stays in both.
+
+    Args:
+        hidden: What is hidden.
+        kept: What is there all the same.
+        temporary: What is put over /tmp; empty for nothing.
+        own: File systems of the task's own, by where they are.
+    """
     places = {place: os.open(place, os.O_PATH) for place in sorted(map(os.path.realpath, kept))}
     tops = {os.path.realpath(place) for place in hidden}
     own_tmp = os.path.realpath(TEMPORARY) if temporary else ""
     source = os.open(temporary or "/", os.O_PATH)
-    for top in sorted({*tops, own_tmp} - {""}):
+    for top in sorted({*tops, *own, own_tmp} - {""}):
         if not os.path.exists(top):  # noqa: PTH110 - below one that is hidden already
             continue
         if not os.path.isdir(top):  # noqa: PTH112
@@ -202,12 +224,14 @@ def _hide(hidden: Iterable[str], kept: Iterable[str], temporary: str) -> None:
             continue
         if top == own_tmp:
             _mount(f"/proc/self/fd/{source}", top, MS_BIND | MS_REC)
+        elif top in own:
+            _mount("none", top, MS_NOSUID | MS_NODEV, own[top])
         else:
             _mount("none", top, MS_NOSUID | MS_NODEV, "tmpfs", "size=1m,mode=0755")
         for place, descriptor in places.items():
             if place.startswith(top + "/"):
                 _put_back(place, descriptor)
-        if top != own_tmp:
+        if top != own_tmp and top not in own:
             _mount("none", top, MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NODEV)
     for descriptor in (source, *places.values()):
         os.close(descriptor)
@@ -268,35 +292,42 @@ def _drop_capabilities() -> None:
 
 
 def _refuse(
-    hidden: Iterable[str], kept: Iterable[str], written: Iterable[str], fixed: Iterable[str]
+    hidden: Iterable[str],
+    kept: Iterable[str],
+    written: Iterable[str],
+    fixed: Iterable[str],
+    *,
+    apart: bool,
 ) -> None:
     """Allow the files of all directories but those that are hidden, and of what is kept.
 
-    A directory above a hidden one cannot be allowed as a whole. What is in it now is, but nothing
-    can be made or removed right in it.
+    A directory above a hidden one cannot be allowed as a whole. What is in it now is, but it cannot
+    be listed itself, nor can anything be made or removed right in it.
 
     Args:
         hidden: What is refused.
         kept: What is not, even below that.
         written: Where files may be changed, too, unless they are refused.
         fixed: Where they may be read alone, all the same.
+        apart: See `confine`.
     """
     version = _landlock_version()
     of_files = LANDLOCK_READ | LANDLOCK_WRITE
     if version >= LANDLOCK_WITH_TRUNCATE:
         of_files |= LANDLOCK_TRUNCATE
-    handled = of_files | LANDLOCK_REMOVE | LANDLOCK_MAKE
+    handled = of_files | LANDLOCK_LIST | LANDLOCK_REMOVE | LANDLOCK_MAKE
     if version >= LANDLOCK_WITH_REFER:  # Before it, the kernel refuses these everywhere.
         handled |= LANDLOCK_REFER
     # Signals as well: any further ruleset would refuse renames to other directories.
-    ruleset = _ruleset(handled, LANDLOCK_SCOPE_SIGNAL if version >= LANDLOCK_WITH_SCOPES else 0)
+    ruleset = _ruleset(handled, _scopes(apart) if version >= LANDLOCK_WITH_SCOPES else 0)
     tops = [os.path.realpath(place) for place in (*hidden, *fixed)]
     changeable = [os.path.realpath(place) for place in written]
     whole = [place for place in changeable if not _meets(place, tops)]
     for place in (*_beside(tops, "/"), *whole, *map(os.path.realpath, kept), *fixed):
-        rights = LANDLOCK_READ
+        directory = os.path.isdir(place)  # noqa: PTH112
+        rights = LANDLOCK_READ | (LANDLOCK_LIST if directory else 0)
         if place not in fixed and _within(place, changeable):
-            rights = handled if os.path.isdir(place) else of_files  # noqa: PTH112
+            rights = handled if directory else of_files
         try:
             descriptor = os.open(place, os.O_PATH)
         except OSError:
@@ -317,10 +348,25 @@ def _meets(place: str, tops: Iterable[str]) -> bool:
     return _within(place, tops) or any(_within(top, [place]) for top in tops)
 
 
-def _keep_signals_within() -> None:
-    """Let signals reach the task's own processes alone, where the kernel can tell."""
-    if _landlock_version() >= LANDLOCK_WITH_SCOPES:
-        _enter(_ruleset(0, LANDLOCK_SCOPE_SIGNAL))
+def _keep_within(*, apart: bool) -> None:
+    """Let signals and traces reach the task's own processes alone, as far as the kernel can tell.
+
+    Traces are refused from any process that obeys a ruleset, whatever that says.
+    """
+    version = _landlock_version()
+    if version >= LANDLOCK_WITH_SCOPES:
+        _enter(_ruleset(0, _scopes(apart)))
+    elif version >= LANDLOCK_WITH_REFER:
+        ruleset = _ruleset(LANDLOCK_REFER, 0)
+        top = os.open("/", os.O_PATH)
+        rule = struct.pack("=Qi", LANDLOCK_REFER, top)
+        _check(_libc.syscall(SYS_LANDLOCK + 1, ruleset, 1, rule, 0))
+        os.close(top)
+        _enter(ruleset)
+
+
+def _scopes(apart: bool) -> int:
+    return LANDLOCK_SCOPE_SIGNAL | (LANDLOCK_SCOPE_ABSTRACT if apart else 0)
 
 
 def _landlock_version() -> int:
@@ -364,7 +410,14 @@ def main() -> None:
 
     given: dict[str, Any] = json.load(sys.stdin)
     how, temporary = given["how"], given["temporary"]
-    confine(how, given["hidden"], given["kept"], harmless=given["harmless"], temporary=temporary)
+    confine(
+        how,
+        given["hidden"],
+        given["kept"],
+        harmless=given["harmless"],
+        temporary=temporary,
+        apart=given["apart"],
+    )
     if how != NAMESPACES:
         return
     for top in map(os.path.realpath, given["hidden"]):

@@ -81,6 +81,7 @@ class Measures:
             "kept": [*kept, *_programs(self.hidden)],
             "temporary": str(temporary.absolute()) if self.own_tmp else "",
             "harmless": self.harmless,
+            "apart": not spec.gang,
             "open_files": self.isolation.open_files,
             "groups": list(entrances),
         }
@@ -131,7 +132,7 @@ def _programs(hidden: Sequence[str]) -> list[str]:
 
 
 def _inherited(hidden: Sequence[str]) -> list[str]:
-    """Directories below /tmp that tasks find where each has a /tmp of its own.
+    """Directories below /tmp and /dev/shm that tasks find where each has those of its own.
 
     A user who tries things out has them there beside the state.
     """
@@ -139,7 +140,8 @@ def _inherited(hidden: Sequence[str]) -> list[str]:
     beside = map(os.path.dirname, hidden)
     places = [sys.prefix, sys.base_prefix, *beside, *(one for some in named for one in some)]
     secret = {*_below(places, hidden), *map(os.path.realpath, hidden)}
-    return [place for place in _below(places, [confinement.TEMPORARY]) if place not in secret]
+    tops = [confinement.TEMPORARY, confinement.MEMORY_FILES]
+    return [place for place in _below(places, tops) if place not in secret]
 
 
 def _below(places: Iterable[str], tops: Sequence[str]) -> list[str]:

@@ -118,7 +118,7 @@ class ProcessRuntime:
         await self.stop(key, 0)
 
     async def owns(self, key: TaskKey, pid: int) -> bool:
-        """See `Runtime.owns`. The shim takes over each process of the task that loses its parent."""
+        """See `Runtime.owns`. The shim takes over processes that have lost their parents."""
         shim = await asyncio.to_thread(read_json, self._root / key.path / "shim.json")
         if not shim:
             return False

@@ -207,6 +207,7 @@ def confine(document: dict[str, Any]) -> None:
         document["kept"],
         harmless=document["harmless"],
         temporary=document.get("temporary", ""),
+        apart=document.get("apart", False),
     )
 
 

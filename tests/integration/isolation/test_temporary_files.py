@@ -173,7 +173,7 @@ confinement._check(confinement._libc.prctl(38, 1, 0, 0, 0))
 base, read_only = sys.argv[2], sys.argv[3:]
 hidden, kept = [f"{base}/a/state/secret"], [f"{base}/a/state/secret/own"]
 written = [f"{base}/a", f"{base}/b/tmp", f"{base}/b/new"] if read_only else ["/"]
-confinement._refuse(hidden, kept, written, [])
+confinement._refuse(hidden, kept, written, [], apart=True)
 for place in ("a", "a/state", "a/other", "a/state/secret", "a/state/secret/own", "b", "b/tmp"):
     done = []
     for make, remove in ((os.mkdir, os.rmdir), (lambda p: open(p, "w").write("x"), os.unlink)):

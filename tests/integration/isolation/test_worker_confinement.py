@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ctypes
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -57,7 +59,9 @@ class Bench:
     def taken(self, isolation: Isolation) -> Measures:
         return measures.measures(self.disk, [self.state], isolation)
 
-    async def run(self, command: str, memory_mib: int = 0, **more: str) -> Exit:
+    async def run(
+        self, command: str, memory_mib: int = 0, *, gang: bool = False, **more: str
+    ) -> Exit:
         env = {
             "PATH": os.environ["PATH"],
             "EVA_TASK_ID": KEY.run,
@@ -72,6 +76,7 @@ class Bench:
         spec = TaskSpec(
             *(KEY, command, env, self.task / "work", log),
             memory_mib=memory_mib,
+            gang=gang,
             temporary=self.task / "tmp",
             defaults={"PYTHONUNBUFFERED": "1"},
         )
@@ -387,3 +392,99 @@ def test_machines_without_groups_say_why(tmp_path: Path) -> None:
     unified(tmp_path / "cgroup", "a", controllers="cpu")
     with pytest.raises(NoGroups, match="no controllers of processes and memory"):
         Groups.found(tmp_path, root=tmp_path / "cgroup", own=own)
+
+
+LISTS = """
+for place in '{state}' '{state}'/pki '{disk}' '{disk}'/tasks '{disk}'/tasks/other; do
+  ls -A "$place"; {python} -c 'import os, sys; print(os.listdir(sys.argv[1]))' "$place"
+done; find '{state}'; echo '{state}'/*; cat /proc/net/unix; echo end; ls -A .; cat own
+"""
+
+
+async def test_names_in_the_state_directory_are_not_listed(confined: Bench) -> None:
+    """Neither of what is there nor of what other tasks have; a task's own files are."""
+    (confined.disk / "tasks" / "other-users-job").mkdir()
+    (confined.disk / "tasks" / "other" / "names-of-others").mkdir(parents=True)
+    (confined.task / "work" / "own").write_text("mine")
+    await confined.run(LISTS.format(state=confined.state, disk=confined.disk, python=PYTHON))
+    listed, _, own = confined.log.partition("end\n")
+    for name in ("ca.key", "key.pem", "pki", "identity", "other-users-job", "names-of-others"):
+        assert f"{name}\n" not in listed.replace(f"{confined.state}/pki", "")
+        assert f"'{name}'" not in listed
+    assert own.split() == ["own", "mine"]
+
+
+MEETS = """
+import os, socket, sys
+from multiprocessing.shared_memory import SharedMemory
+from ctypes import CDLL
+libc = CDLL(None)
+found = []
+try:
+    socket.socket(socket.AF_UNIX).connect(chr(0) + sys.argv[1])
+    found.append("abstract socket")
+except OSError:
+    pass
+if os.path.exists("/dev/shm/" + sys.argv[1]):
+    found.append("memory file")
+if libc.shmget(int(sys.argv[2]), 0, 0o600) >= 0:
+    found.append("memory segment")
+if libc.mq_open(("/" + sys.argv[1]).encode(), 0) >= 0:
+    found.append("queue")
+shared = SharedMemory(create=True, size=8)
+shared.close()
+shared.unlink()
+print(found)
+"""
+
+
+@pytest.mark.parametrize("gang", [False, True])
+async def test_tasks_share_no_memory_and_no_sockets_without_files(
+    confined: Bench, gang: bool
+) -> None:
+    """Members of a gang do, since their frameworks exchange data so."""
+    assert confined.confined
+    name, number = f"eva-{os.getpid()}", os.getpid()
+    libc = ctypes.CDLL(None)
+    (confined.task / "work" / "meets.py").write_text(MEETS)
+    with contextlib.ExitStack() as stack:
+        server = stack.enter_context(socket.socket(socket.AF_UNIX))
+        server.bind(f"\0{name}")
+        server.listen()
+        Path("/dev/shm", name).touch()
+        stack.callback(Path("/dev/shm", name).unlink)
+        segment = libc.shmget(number, 8, 0o1600)
+        stack.callback(libc.shmctl, segment, 0, None)
+        if libc.mq_open(f"/{name}".encode(), os.O_CREAT | os.O_RDWR, 0o600, None) < 0:
+            pytest.skip("there are no message queues")
+        stack.callback(libc.mq_unlink, f"/{name}".encode())
+        ended = await confined.run(f"{PYTHON} meets.py {name} {number}", gang=gang)
+    assert ended.code == 0, confined.log
+    sockets, memory = ["abstract socket"], ["memory file", "memory segment"]
+    if confined.confined.own_tmp:
+        expected = [*sockets, *memory, "queue"] if gang else []
+    else:  # Landlock knows no memory, and refuses queues as files.
+        expected = [*sockets, *memory] if gang else memory
+    assert confined.log.strip() == str(expected)
+
+
+@pytest.mark.parametrize("version", [2, 5, 7])
+def test_tasks_of_older_kernels_cannot_be_traced_either(version: int) -> None:
+    if confinement._landlock_version() < version:
+        pytest.skip("the kernel has no such Landlock")
+    code = (
+        "import os, sys; sys.path.insert(0, sys.argv[1]); import confinement;"
+        f" confinement._landlock_version = lambda: {version};"
+        " confinement._keep_within(apart=True); os.mkdir('a'); os.mkdir('b');"
+        " open('a/x', 'w').close(); os.rename('a/x', 'b/x');"
+        " print(os.path.exists(f'/proc/{os.getppid()}/cwd/.'))"
+    )
+    with tempfile.TemporaryDirectory() as place:
+        done = subprocess.run(
+            [sys.executable, "-c", code, str(Path(confinement.__file__).parent)],
+            capture_output=True,
+            text=True,
+            check=True,
+            cwd=place,
+        )
+    assert done.stdout == "False\n"

@@ -218,12 +218,16 @@ for step in EvaIterator(range(7)):
 """
 
 
+@pytest.mark.parametrize("remapped", [False, True])
+@pytest.mark.parametrize("gang", [False, True])
 async def test_progress_is_reported_by_a_user_without_rights(
-    docker_engine: str, tmp_path: Path
+    request: pytest.FixtureRequest, tmp_path: Path, remapped: bool, gang: bool
 ) -> None:
-    with LocalEngine(docker_engine) as engine:
+    """And by no process outside of the container, whatever it knows."""
+    url = request.getfixturevalue("remapping" if remapped else "docker_engine")
+    with LocalEngine(url) as engine:
         image = ready_image(engine, lambda _sentence: None)
-    async with bench(tmp_path, docker_engine) as it:
+    async with bench(tmp_path, url) as it:
         (it.home / "work" / "train.py").write_text(PROGRAM)
         counters = Counters(tmp_path / "progress.json")
         server = IteratorServer(
@@ -231,7 +235,17 @@ async def test_progress_is_reported_by_a_user_without_rights(
         )
         await server.start()
         try:
-            ended = await it.run("python train.py", image=image)
+            os.mkfifo(it.home / "work" / "end", 0o644)
+            running = asyncio.create_task(
+                it.run("python train.py; cat end", image=image, gang=gang)
+            )
+            async with asyncio.timeout(DEADLINE_S):
+                while counters.progress().steps < 7 and not running.done():
+                    await asyncio.sleep(0.01)
+            assert not await it.runtime.owns(KEY, os.getpid())
+            assert not await it.runtime.owns(KEY, 1)
+            await asyncio.to_thread((it.home / "work" / "end").write_text, "")
+            ended = await running
         finally:
             await server.close()
         assert ended.code == 0, it.log
