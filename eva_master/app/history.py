@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from pathlib import Path
 
 from eva_master.adapters.catalog import current_types, load_catalog
 from eva_master.adapters.store.reading import copied_journal
+from eva_master.adapters.text.moments import date_of
 from eva_master.app.simulate import NO_PACKING, named_policy
 from eva_master.control.measure import ledger
 from eva_master.control.state.store import State
@@ -84,7 +84,7 @@ def read_history(state: Path, catalog: Catalog | None = None) -> History:
 
 
 def _date(now: Millis) -> str:
-    return f"{datetime.fromtimestamp(now / 1000, tz=UTC):%Y-%m-%d %H:%M} UTC"
+    return f"{date_of(now):%Y-%m-%d %H:%M} UTC"
 
 
 def _listed(bought: Catalog) -> Catalog:

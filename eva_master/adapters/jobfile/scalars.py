@@ -23,6 +23,7 @@ from pydantic_core import PydanticCustomError
 from eva_master.adapters.jobfile import outputs
 from eva_master.adapters.text.quantities import Duration, parse_duration, write_duration
 from eva_master.adapters.text.yamlfile import Document, Path
+from eva_master.model.accounting.worth import LEAST_SPAN_MS, MOST_STATED
 from eva_master.model.errors import Problem
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
@@ -45,6 +46,7 @@ _COLONS = 2
 _CODE = re.compile(r"[0-9]{1,3}", re.ASCII)
 _LAST_CODE = 255
 _DAY_MS = 86_400_000
+_LONGEST_MS = 3_660 * _DAY_MS
 MOST_SCRIPT = 524_288
 """Bytes of a task's script."""
 MOST_ENVIRONMENT = 1_572_864
@@ -207,6 +209,9 @@ def _moment(told: Any) -> Any:
         moment = _MOMENT.validate_python(told if isinstance(told, str) else None)
     except ValidationError:
         raise _no_moment(told) from None
+    if not 0 <= moment.timestamp() < _LAST_SECOND:
+        shown = repr(str(told)[:80])
+        raise refusal(f"{shown} is not between 1970 and 9999, in UTC", f"write {_EXAMPLE}")
     return moment
 
 
@@ -252,8 +257,36 @@ def _is_time(text: str) -> bool:
 
 
 def _check_long(duration_ms: int) -> int:
-    if not 0 < duration_ms <= 3_660 * _DAY_MS:
+    if not 0 < duration_ms <= _LONGEST_MS:
         raise refusal("must be more than zero and at most ten years")
+    return duration_ms
+
+
+def check_wait(duration_ms: int) -> int:
+    """Check a time for which a job waits at most, which may be none."""
+    if duration_ms > _LONGEST_MS:
+        raise refusal("must be at most ten years")
+    return duration_ms
+
+
+def check_worth(amount: int) -> int:
+    """Check what a job is said to be worth, in micro-dollars."""
+    if amount > MOST_STATED:
+        raise refusal("a job is worth at most $1,000,000", "write `worth: $1000000`")
+    return amount
+
+
+def check_loss(per_hour: int) -> int:
+    """Check what a job is said to lose, in micro-dollars per hour."""
+    if per_hour > MOST_STATED:
+        raise refusal("a job loses at most $1,000,000 per hour", "write `loses: $1000000/h`")
+    return per_hour
+
+
+def check_half_life(duration_ms: int) -> int:
+    """Check the time in which the worth of a job is said to halve."""
+    if duration_ms < LEAST_SPAN_MS:
+        raise refusal("what a job is worth halves in one second at the least", "write `halves: 1s`")
     return duration_ms
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     ConfigDict,
     Discriminator,
@@ -32,6 +33,10 @@ from eva_master.adapters.jobfile.scalars import (
     Text,
     Value,
     Variable,
+    check_half_life,
+    check_loss,
+    check_wait,
+    check_worth,
     refusal,
 )
 from eva_master.adapters.text.quantities import (
@@ -41,7 +46,6 @@ from eva_master.adapters.text.quantities import (
     MilliCpus,
     Size,
 )
-from eva_master.model.accounting.worth import MOST_WORTH
 from eva_master.model.forks.merging import MOST_FORKS
 from eva_master.model.job import (
     LARGEST_BATCH,
@@ -148,13 +152,13 @@ class ParameterServersSection(_Section):
 class ValueSection(_Section):
     """What it is worth that the job is done: less and less, never below zero."""
 
-    worth: Annotated[Dollars, Field(le=MOST_WORTH)] = Field(
+    worth: Annotated[Dollars, AfterValidator(check_worth)] = Field(
         description="If it is done in the moment in which it is submitted."
     )
-    loses: Annotated[DollarsPerHour, Field(le=MOST_WORTH)] | None = Field(
+    loses: Annotated[DollarsPerHour, AfterValidator(check_loss)] | None = Field(
         default=None, description="What it loses with every hour until it is done."
     )
-    halves: PositiveDuration | None = Field(
+    halves: Annotated[PositiveDuration, AfterValidator(check_half_life)] | None = Field(
         default=None, description="The time in which what it is worth halves, over and over."
     )
 
@@ -420,7 +424,7 @@ class JobFile(_Section):
         default="warn",
         description="Whether a job that is late goes on, as cheaply as it can, or is failed.",
     )
-    spot_wait: Duration = Field(
+    spot_wait: Annotated[Duration, AfterValidator(check_wait)] = Field(
         default=0,
         description=(
             "How long a job without a deadline waits for a spot instance when it could run on "

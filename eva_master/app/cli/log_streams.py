@@ -8,12 +8,12 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import IO, TYPE_CHECKING, Protocol
 
 import click
 
 from eva_master.adapters.text.escapes import VisibleBytes, escaped_json, visible
+from eva_master.adapters.text.moments import date_of
 from eva_master.app.cli.session import Patience
 from eva_master.app.cli.views.errors import note
 from eva_master.model.errors import EvaError, Unreachable
@@ -178,7 +178,7 @@ def between_attempts(attempt: LogAttempt) -> str:
 
 
 def _clock(at_ms: int) -> str:
-    return f"{datetime.fromtimestamp(at_ms / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
+    return f"{date_of(at_ms):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def copy_log(client: Client, request: LogsRequest, writer: Writer) -> None:

@@ -10,7 +10,11 @@ from eva_master.model.ids import MILLION, MILLIS_PER_HOUR
 
 _LN_TWO_PPM = log_ppm(2)
 MOST_WORTH = 1_000_000_000 * MILLION
-"""In micro-dollars: a billion dollars."""
+"""In micro-dollars: a billion dollars, and likewise what is lost in an hour."""
+MOST_STATED = 1_000_000 * MILLION
+"""In micro-dollars: users state at most a million dollars, and that much of loss per hour."""
+LEAST_SPAN_MS = 1_000
+"""Users state no shorter time in which a worth halves."""
 
 
 class Decay(StrEnum):
@@ -58,15 +62,20 @@ class Worth:
         return min(MOST_WORTH, self.amount * grown // _SCALED)
 
     def loss_per_hour(self, elapsed_ms: int) -> int:
-        """Micro-dollars that an hour of waiting loses so long after its submission."""
+        """Micro-dollars that an hour of waiting loses so long after its submission.
+
+        At most `MOST_WORTH`, so that no product of it leaves 64 bits.
+        """
         now = self.after(elapsed_ms)
         if self.decay is Decay.LINEAR:
             return self.loses_per_hour if now else 0
         if self.decay is Decay.HALVING:
-            return now * _LN_TWO_PPM * MILLIS_PER_HOUR // (self.span_ms * MILLION)
+            lost = now * _LN_TWO_PPM * MILLIS_PER_HOUR // (self.span_ms * MILLION)
+            return min(MOST_WORTH, lost)
         if elapsed_ms < self.since_ms:
             return 0
-        return now * self.exponent_ppm * MILLIS_PER_HOUR // (max(1, elapsed_ms) * MILLION)
+        lost = now * self.exponent_ppm * MILLIS_PER_HOUR // (max(1, elapsed_ms) * MILLION)
+        return min(MOST_WORTH, lost)
 
     def _halvings_ppm(self, elapsed_ms: int) -> int:
         return elapsed_ms * _LN_TWO_PPM // self.span_ms

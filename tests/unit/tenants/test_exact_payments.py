@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from eva_master.adapters.rpc.server import explain
+from eva_master.adapters.rpc._proto import api_pb2 as pb
+from eva_master.adapters.rpc.server import explain, views
 from eva_master.adapters.rpc.tenant_payments import worth_of
 from eva_master.control.settings import Settings
 from eva_master.control.state.parts.lending import Lending
 from eva_master.control.state.parts.tenant_tally import TenantTally
 from eva_master.control.state.store import State
+from eva_master.model.accounting.tenants import TenantRules
 from eva_master.model.accounting.totals import TenantTotals, Totals
 from eva_master.model.accounting.worth import Worth
 from eva_master.model.catalog import InstanceType, Offering
 from eva_master.model.changes import Changes
 from eva_master.model.events import CancelRequested, JobSubmitted, Phase, PlanReady
-from eva_master.model.ids import Family, JobId, Millis, Price, RunId, Workload, micro_usd
+from eva_master.model.ids import Exact, Family, JobId, Millis, Price, RunId, Workload, micro_usd
 from eva_master.model.job import JobSpec, Program, TaskSpec
 from eva_master.model.planning.plan import Assign, NewInstance, Plan
 from eva_master.model.planning.quotas import Tenancy
@@ -206,3 +208,16 @@ def test_a_preview_tells_what_a_job_would_be_worth() -> None:
     assert (told.at_once_micro_usd, told.HasField("done_micro_usd")) == (1_000_000, False)
     plain = hypothetical(state, spec, Millis(5_000), Settings())
     assert worth_of(plain.jobs[0]) is None
+
+
+def test_sums_beyond_64_bits_are_shown_as_the_largest_number_after_a_restart_too() -> None:
+    """A journal that was written when jobs could be worth more opens, and shows its tenants."""
+    most, huge, before, journal = 2**63 - 1, Exact(10**30), Tenants().state, MemoryJournal()
+    sums = TenantTotals(value=most + 1, paid=huge, earned=huge, received=10**25, given=7)
+    before.lending.tenants.add("a", sums)
+    journal.commit(before.take_changes())
+    state = State.restored((MACHINE,), journal.load())
+    shown = views.tenants(model_of(state), TenantRules({"a": ("me",)}), Millis(0)).tenants[0]
+    sent = pb.Tenant.FromString(shown.SerializeToString())
+    assert (sent.value_micro_usd, sent.received_micro_usd) == (most, most)
+    assert (sent.paid_micro_usd, sent.earned_micro_usd, sent.given_micro_usd) == (most, most, 7)

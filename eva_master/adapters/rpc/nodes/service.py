@@ -10,8 +10,8 @@ import structlog
 
 from eva_master.adapters.loop.gateway import LoopGateway
 from eva_master.adapters.pki.node_register import NodeRegister
-from eva_master.adapters.rpc._proto import api_pb2 as pb
 from eva_master.adapters.rpc._proto.api_pb2_grpc import NodesServicer
+from eva_master.adapters.rpc.bounded import bounded_pb as pb
 from eva_master.adapters.rpc.errors import BadRequest
 from eva_master.adapters.rpc.handlers import Context
 from eva_master.adapters.rpc.server import views

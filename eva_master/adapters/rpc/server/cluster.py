@@ -9,8 +9,8 @@ from typing import Any
 import grpc
 
 from eva_master.adapters.loop.gateway import LoopGateway
-from eva_master.adapters.rpc._proto import api_pb2 as pb
 from eva_master.adapters.rpc._proto.api_pb2_grpc import ClusterServicer
+from eva_master.adapters.rpc.bounded import bounded_pb as pb
 from eva_master.adapters.rpc.server import explain, learned, pages, reasons, views
 from eva_master.adapters.rpc.server.access import caller
 from eva_master.adapters.rpc.server.parts import messages as partition_messages

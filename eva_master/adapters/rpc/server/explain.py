@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from heapq import nsmallest
 from math import isqrt
 
-from eva_master.adapters.rpc._proto import api_pb2 as pb
+from eva_master.adapters.rpc.bounded import bounded_pb as pb
 from eva_master.adapters.rpc.errors import BadRequest
 from eva_master.adapters.rpc.server import reasons, views
 from eva_master.adapters.rpc.server.references import absent, archived

@@ -16,8 +16,8 @@ from eva_master.adapters.jobfile.partition import Placement
 from eva_master.adapters.loop.gateway import LoopGateway
 from eva_master.adapters.objects.blobs import missing, put_blob, reference
 from eva_master.adapters.objects.task_logs import StoredLogs
-from eva_master.adapters.rpc._proto import api_pb2 as pb
 from eva_master.adapters.rpc._proto.api_pb2_grpc import JobsServicer
+from eva_master.adapters.rpc.bounded import bounded_pb as pb
 from eva_master.adapters.rpc.errors import BadRequest
 from eva_master.adapters.rpc.server import pages, views
 from eva_master.adapters.rpc.server.access import caller, require_owner

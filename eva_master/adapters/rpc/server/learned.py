@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from math import sqrt
 from operator import itemgetter
 
-from eva_master.adapters.rpc._proto import api_pb2 as pb
+from eva_master.adapters.rpc.bounded import bounded_pb as pb
 from eva_master.model.ids import MILLION, Family, Millis, Workload
 from eva_master.model.job import different
 from eva_master.ports.reading import Measured, ReadModel

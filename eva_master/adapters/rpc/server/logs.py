@@ -24,7 +24,7 @@ from eva_master.adapters.objects.task_logs import (
     StoredLogs,
     last_lines,
 )
-from eva_master.adapters.rpc._proto import api_pb2 as pb
+from eva_master.adapters.rpc.bounded import bounded_pb as pb
 from eva_master.adapters.rpc.workers.sessions import WorkerSessions
 from eva_master.model.errors import NotFound, Unreachable
 from eva_master.model.ids import InstanceId, Millis, RunId

@@ -10,7 +10,7 @@ import binascii
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
-from eva_master.adapters.rpc._proto import api_pb2 as pb
+from eva_master.adapters.rpc.bounded import bounded_pb as pb
 from eva_master.adapters.rpc.errors import BadRequest
 from eva_master.model.ids import InstanceId, JobId, Millis, number_of
 from eva_master.model.states import TERMINAL_JOB, InstanceState

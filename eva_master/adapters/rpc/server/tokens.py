@@ -7,8 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import structlog
 
-from eva_master.adapters.rpc._proto import api_pb2 as pb
 from eva_master.adapters.rpc._proto.api_pb2_grpc import TokensServicer
+from eva_master.adapters.rpc.bounded import bounded_pb as pb
 from eva_master.adapters.rpc.handlers import Context
 from eva_master.adapters.rpc.server.access import caller
 from eva_master.adapters.store import UserTokens

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Any
 
-from eva_master.adapters.rpc._proto import api_pb2 as pb
+from eva_master.adapters.rpc.bounded import bounded_pb as pb
 from eva_master.adapters.rpc.errors import BadRequest
 from eva_master.adapters.rpc.server import reasons
 from eva_master.adapters.rpc.server.shown.buying import (
@@ -18,6 +17,7 @@ from eva_master.adapters.rpc.server.shown.buying import (
 from eva_master.adapters.rpc.server.shown.run_times import contradicted_of, estimate_of
 from eva_master.adapters.rpc.server.shown.shared_limits import shared_limit
 from eva_master.adapters.rpc.tenant_payments import payments_of, worth_of
+from eva_master.adapters.text.moments import date_of
 from eva_master.model.accounting.tenants import TenantRules
 from eva_master.model.accounting.totals import TenantTotals
 from eva_master.model.catalog import Purchase
@@ -282,7 +282,7 @@ def _with_trouble(model: ReadModel, told: str) -> str:
 
 
 def _clock_time(at: Millis) -> str:
-    return f"{datetime.fromtimestamp(at / 1000, UTC):%H:%M:%S} UTC"
+    return f"{date_of(at):%H:%M:%S} UTC"
 
 
 def _refusal(model: ReadModel, spec: TaskSpec, run: TaskRun, now: Millis) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from eva_master.adapters.rpc._proto import api_pb2 as pb
+from eva_master.adapters.rpc.bounded import bounded_pb as pb
 from eva_master.adapters.rpc.server import views
 from eva_master.model.accounting.totals import PartitionTotals
 from eva_master.model.fleet.partitions import UNDIVIDED, Partition

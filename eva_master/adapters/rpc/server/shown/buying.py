@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from datetime import UTC, datetime
 from math import erfc, log, sqrt
 
-from eva_master.adapters.rpc._proto import api_pb2 as pb
+from eva_master.adapters.rpc.bounded import bounded_pb as pb
+from eva_master.adapters.text.moments import date_of
 from eva_master.model.arithmetic.durations import span
 from eva_master.model.arithmetic.loop_time import AS_LOOP, WallClock
 from eva_master.model.catalog import Catalog, is_spot
@@ -200,4 +200,4 @@ def _margin(job: Job, due_ms: int, ends_ms: int | None, now: Millis) -> str:
 
 
 def _time(at: int) -> str:
-    return f"{datetime.fromtimestamp(at / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
+    return f"{date_of(at):%Y-%m-%d %H:%M:%S} UTC"

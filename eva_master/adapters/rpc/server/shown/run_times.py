@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from eva_master.adapters.rpc._proto import api_pb2 as pb
+from eva_master.adapters.rpc.bounded import bounded_pb as pb
 from eva_master.model.planning.estimate import Estimate
 from eva_master.model.records import Job
 from eva_master.ports.reading import ReadModel
