@@ -28,6 +28,8 @@ SMOKE: dict[str, list[str]] = {
     "transfers": ["--mebibytes", "32"],
     "amplification": ["--tasks", "100", "--kilobytes", "4"],
     "distinct": ["--tasks", "20"],
+    "load": ["--jobs", "40", "--watchers", "10"],
+    "watching": ["--streams", "10", "--samples", "20"],
     "stragglers": ["--tasks", "20", "--seeds", "1"],
     "arrays": ["--tasks", "20", "--tasks", "40", "--slots", "16"],
     "estimates": ["--tasks", "50", "--owners", "8"],

@@ -125,6 +125,7 @@ class LimitsSection(Section):
         calls_per_second: Calls of one user in the long run; more wait in line, many more are
             refused.
         streams: Watches and followed logs of one user at the same time.
+        watches_of_all: Watches of all jobs, or of more than 20, of one user at the same time.
         tasks_per_job: Tasks of one job.
         tasks_per_user: Tasks of all unfinished jobs of one user.
         jobs_per_user: Unfinished jobs of one user.
@@ -144,6 +145,7 @@ class LimitsSection(Section):
 
     calls_per_second: Most = 100
     streams: Most = 1_000
+    watches_of_all: Most = 20
     tasks_per_job: Most = 10_000
     tasks_per_user: Most = 100_000
     jobs_per_user: Most = 10_000

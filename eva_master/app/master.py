@@ -246,7 +246,8 @@ class Master:
             version("eva-scheduler"),
             json.dumps(shown_settings(config)),
         )
-        archive = SqlArchive(self._journal.engine)
+        archive, limits = SqlArchive(self._journal.engine), config.limits
+        pacing = Pacing(Share(limits.calls_per_second, limits.streams, limits.watches_of_all))
         return MasterServer(
             jobs=JobsService(
                 gateway=self._gateway,
@@ -258,10 +259,11 @@ class Master:
                 tenants=config.tenant_rules,
                 containers=self._other_cloud or self._provider.runs_containers(config),
                 inputs=InputRoots(config.input_roots, config.objects_url),
-                tasks_per_job=config.limits.tasks_per_job,
-                grace_period_ms=config.limits.grace_period,
+                tasks_per_job=limits.tasks_per_job,
+                grace_period_ms=limits.grace_period,
                 shared=self._provider.shares_storage(config),
                 nominal_gpus=self._provider.has_nominal_gpus(config) and not self._other_cloud,
+                pacing=pacing,
             ),
             cluster=ClusterService(
                 gateway=self._gateway,
@@ -278,10 +280,7 @@ class Master:
             ),
             workers=self._sessions,
             identity=self._identity,
-            access=AccessInterceptor(
-                self._user_tokens,
-                Pacing(Share(config.limits.calls_per_second, config.limits.streams)),
-            ),
+            access=AccessInterceptor(self._user_tokens, pacing),
         )
 
     def _chosen_cloud(

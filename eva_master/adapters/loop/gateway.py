@@ -38,6 +38,7 @@ Command = (
 )
 
 _READERS = 4
+_ALL = JobId("")
 
 
 class LoopGateway:
@@ -56,6 +57,8 @@ class LoopGateway:
         self._lock = threading.Lock()
         self._waiting: dict[tuple[str, str], list[Future[Reply]]] = {}
         self._watches: dict[Watch, None] = {}
+        self._of_job: dict[JobId, dict[Watch, None]] = {}
+        """The same by what they watch; under the empty name those that watch all jobs."""
         self._observers: list[Callable[[Changes], None]] = []
         self._model: ReadModel | None = None
         self._first: Future[ReadModel] = Future()
@@ -163,12 +166,19 @@ class LoopGateway:
         watch = Watch(self, None if jobs is None else frozenset(jobs))
         with self._lock:
             self._watches[watch] = None
+            for name in watch.names:
+                self._of_job.setdefault(name, {})[watch] = None
         return watch
 
     def unwatch(self, watch: Watch) -> None:
         """End a watch; harmless when it has ended."""
         with self._lock:
             self._watches.pop(watch, None)
+            for name in watch.names:
+                of_job = self._of_job.get(name, {})
+                of_job.pop(watch, None)
+                if not of_job:
+                    self._of_job.pop(name, None)
 
     def observe(self, observer: Callable[[Changes], None]) -> None:
         """Call `observer` with the changes of every commit, in the loop's thread."""
@@ -193,13 +203,19 @@ class LoopGateway:
             return
         for observer in self._observers:
             observer(changes)
-        with self._lock:
-            watches = tuple(self._watches)
-        if not watches:
+        if not self._watches:
             return
         changed = changes.of_jobs
-        for watch in watches:
-            watch.add(changed)
+        if not changed:
+            return
+        woken: dict[Watch, set[JobId]] = {}
+        with self._lock:
+            for name in changed:
+                for watch in self._of_job.get(name, ()):
+                    woken.setdefault(watch, set()).add(name)
+            woken.update(dict.fromkeys(self._of_job.get(_ALL, ()), changed))
+        for watch, names in woken.items():
+            watch.add(names)
 
 
 class Watch(Subscription[set[JobId]]):
@@ -207,30 +223,31 @@ class Watch(Subscription[set[JobId]]):
 
     What changes while nobody iterates is merged, so a slow watcher misses intermediate states
     but never the last one, and holds at most one id per job.
+
+    Attributes:
+        names: What is watched.
     """
 
     def __init__(self, gateway: LoopGateway, jobs: frozenset[JobId] | None) -> None:
         super().__init__(lambda: gateway.unwatch(self))
-        self._jobs = jobs
+        self.names = (_ALL,) if jobs is None else tuple(jobs)
         self._loop = asyncio.get_running_loop()
         self._lock = threading.Lock()
         self._changed: set[JobId] = set()
         self._awake = asyncio.Event()
 
     def add(self, changed: set[JobId]) -> None:
-        """Note which of the watched jobs changed; any thread may call it."""
-        matching = changed if self._jobs is None else changed & self._jobs
-        if not matching:
-            return
+        """Note which of the watched jobs changed, some of them; any thread may call it."""
         with self._lock:
             asleep = not self._changed
-            self._changed |= matching
+            self._changed |= changed
         if asleep and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._awake.set)
 
     def add_named(self) -> None:
         """Note that something is to be told of each job that is watched by name."""
-        self.add(set(self._jobs or ()))
+        if names := set(self.names) - {_ALL}:
+            self.add(names)
 
     async def __anext__(self) -> set[JobId]:
         """Wait for changes and take them."""

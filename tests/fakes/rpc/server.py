@@ -427,7 +427,8 @@ async def served(
     """Run the server over a control loop, on free ports of this machine."""
     clock = SystemClock()
     tokens = user_tokens(clock)
-    access = AccessInterceptor(tokens, Pacing(share))
+    pacing = Pacing(share)
+    access = AccessInterceptor(tokens, pacing)
     join_tokens = JoinTokens(b"secret", JoinTokenTable(database()), clock, _JOIN_MS)
     server = MasterServer(
         jobs=JobsService(
@@ -439,6 +440,7 @@ async def served(
             archive=archive,
             tenants=tenants or TenantRules(),
             inputs=InputRoots(("s3://", "file:///data")),
+            pacing=pacing,
         ),
         cluster=ClusterService(
             gateway=gateway,

@@ -314,8 +314,9 @@ async def test_a_file_is_given_up_with_its_caller_and_in_turn(
 # -- what waits to be sent -----------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("named", [(), ("resnet",)])
 async def test_watchers_share_one_copy_of_each_message(
-    master: RpcMaster, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: tuple[str, ...]
 ) -> None:
     made: list[str] = []
 
@@ -327,20 +328,46 @@ async def test_watchers_share_one_copy_of_each_message(
     of = views.job
     monkeypatch.setattr(job_messages.views, "job", job)
     monkeypatch.setattr(job_messages, "_KEPT_S", DEADLINE_S)
-    await master.loop.change(lambda state: add_job(state, spec("resnet")))
-    watches = [master.jobs.Watch(pb.WatchRequest()) for _ in range(60)]
-    async with asyncio.timeout(DEADLINE_S):
-        first = [await watch.read() for watch in watches]
-        assert {it.id for it in first} == {JOB}
-        assert made == [JOB]
+    async with rpc_master(tmp_path, share=Share(watches_of_all=60)) as master:
+        await master.loop.change(lambda state: add_job(state, spec("resnet")))
+        watches = [master.jobs.Watch(pb.WatchRequest(jobs=named)) for _ in range(60)]
+        async with asyncio.timeout(DEADLINE_S):
+            first = [await watch.read() for watch in watches]
+            assert {it.id for it in first} == {JOB}
+            assert made == [JOB]
 
-        def waits(state: State) -> None:
-            state.put_run(replace(state.runs[RUN], waiting_for="a miracle"))
+            def waits(state: State) -> None:
+                state.put_run(replace(state.runs[RUN], waiting_for="a miracle"))
 
-        await master.loop.change(waits)
-        second = [await watch.read() for watch in watches]
+            await master.loop.change(waits)
+            second = [await watch.read() for watch in watches]
     assert {it.tasks[0].waiting_for for it in second} == {"a miracle"}
     assert made == [JOB, JOB]
+
+
+@pytest.mark.parametrize("named", [0, 21])
+async def test_watches_of_all_jobs_and_of_many_are_limited_for_each_user(
+    tmp_path: Path, named: int
+) -> None:
+    async with rpc_master(tmp_path, share=Share(watches_of_all=2)) as master:
+        jobs = [
+            await master.loop.change(lambda state, n=n: add_job(state, spec(f"j{n}")))
+            for n in range(max(1, named))
+        ]
+        request = pb.WatchRequest(jobs=jobs[:named])
+        watches = [master.jobs.Watch(request) for _ in range(2)]
+        async with asyncio.timeout(DEADLINE_S):
+            for watch in watches:
+                assert (await watch.read()).id in jobs
+            status, error = await refusal(master.jobs.Watch(request).read())
+            assert (status, type(error)) == (EXHAUSTED, Busy)
+            assert "limits.watches_of_all" in error.hint
+            # Other users, and watches of few jobs, are not in the same line.
+            assert (await master.jobs.Watch(pb.WatchRequest(jobs=jobs[:1])).read()).id == jobs[0]
+            bob = JobsStub(master.channel_of("bob", Role.VIEWER))
+            assert (await bob.Watch(request).read()).id in jobs
+            watches[0].cancel()
+            assert await admitted(lambda: master.jobs.Watch(request))
 
 
 def runs(state: State) -> None:

@@ -106,3 +106,36 @@ async def test_all_users_together_have_so_many_streams() -> None:
             await pace.begin(f"user{owner}", Line.STREAMS)
     with pytest.raises(Busy, match="master has too many"):
         await pace.begin("one more", Line.STREAMS)
+
+
+async def test_messages_of_a_user_come_at_a_rate_and_hold_up_no_other(timer: Timer) -> None:
+    pace = Pacing(now=timer)
+    for _ in range(500):  # Five seconds' worth come as fast as all users' together.
+        await pace.message("ann")
+    assert timer.now == pytest.approx(1000.5, abs=0.1)
+    for _ in range(1_000):
+        await pace.message("ann")
+    assert timer.now == pytest.approx(1010.0, abs=0.2)
+    begun = timer.now
+    for _ in range(20):
+        await pace.message("bob")
+    assert timer.now == begun
+
+
+async def test_messages_of_all_users_leave_time_for_calls(timer: Timer) -> None:
+    pace = Pacing(now=timer)
+    for _ in range(3):
+        for number in range(1_000):
+            await pace.message(f"user-{number}")
+    assert timer.now == pytest.approx(1003.0, abs=0.1)
+
+
+async def test_watches_of_all_jobs_are_given_back() -> None:
+    pace = Pacing(Share(watches_of_all=1))
+    for _ in range(2):
+        with (
+            pace.all_jobs("ann"),
+            pytest.raises(Busy, match="ann watches all jobs 1 times"),
+            pace.all_jobs("ann"),
+        ):
+            raise AssertionError

@@ -1010,6 +1010,7 @@ class Job(google.protobuf.message.Message):
     RETRY_OF_FIELD_NUMBER: builtins.int
     HANDED_PRIORITY_FIELD_NUMBER: builtins.int
     HANDED_BY_FIELD_NUMBER: builtins.int
+    ALSO_FIELD_NUMBER: builtins.int
     id: builtins.str
     name: builtins.str
     owner: builtins.str
@@ -1106,6 +1107,10 @@ class Job(google.protobuf.message.Message):
     def only_ended(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """Those in `after` that only have to end, in whatever way."""
 
+    @property
+    def also(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Job]:
+        """In a stream of all jobs: the others that this message is about."""
+
     def __init__(
         self,
         *,
@@ -1150,9 +1155,10 @@ class Job(google.protobuf.message.Message):
         retry_of: builtins.str = ...,
         handed_priority: builtins.int = ...,
         handed_by: builtins.str = ...,
+        also: collections.abc.Iterable[global___Job] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_eta_earliest_ms", b"_eta_earliest_ms", "_eta_latest_ms", b"_eta_latest_ms", "_eta_ms", b"_eta_ms", "_exit_code", b"_exit_code", "_remaining_ms", b"_remaining_ms", "buying", b"buying", "contradicted", b"contradicted", "estimate", b"estimate", "eta_earliest_ms", b"eta_earliest_ms", "eta_latest_ms", b"eta_latest_ms", "eta_ms", b"eta_ms", "exit_code", b"exit_code", "markets", b"markets", "pause", b"pause", "remaining_ms", b"remaining_ms", "suspension", b"suspension"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_eta_earliest_ms", b"_eta_earliest_ms", "_eta_latest_ms", b"_eta_latest_ms", "_eta_ms", b"_eta_ms", "_exit_code", b"_exit_code", "_remaining_ms", b"_remaining_ms", "after", b"after", "buying", b"buying", "contradicted", b"contradicted", "cost_micro_usd", b"cost_micro_usd", "dag", b"dag", "estimate", b"estimate", "eta_earliest_ms", b"eta_earliest_ms", "eta_latest_ms", b"eta_latest_ms", "eta_ms", b"eta_ms", "exit_code", b"exit_code", "failures", b"failures", "finished_ms", b"finished_ms", "handed_by", b"handed_by", "handed_priority", b"handed_priority", "id", b"id", "markets", b"markets", "name", b"name", "no_packing_micro_usd", b"no_packing_micro_usd", "now_ms", b"now_ms", "only_ended", b"only_ended", "owner", b"owner", "partition", b"partition", "pause", b"pause", "priority", b"priority", "reason", b"reason", "remaining_estimated", b"remaining_estimated", "remaining_ms", b"remaining_ms", "replicas_micro_usd", b"replicas_micro_usd", "retry_of", b"retry_of", "started_ms", b"started_ms", "state", b"state", "submitted_ms", b"submitted_ms", "suspension", b"suspension", "task_count", b"task_count", "tasks", b"tasks", "tasks_by_state", b"tasks_by_state", "tenant", b"tenant", "unmet", b"unmet", "unmet_origin", b"unmet_origin", "waiting_for", b"waiting_for", "waits_for", b"waits_for"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_eta_earliest_ms", b"_eta_earliest_ms", "_eta_latest_ms", b"_eta_latest_ms", "_eta_ms", b"_eta_ms", "_exit_code", b"_exit_code", "_remaining_ms", b"_remaining_ms", "after", b"after", "also", b"also", "buying", b"buying", "contradicted", b"contradicted", "cost_micro_usd", b"cost_micro_usd", "dag", b"dag", "estimate", b"estimate", "eta_earliest_ms", b"eta_earliest_ms", "eta_latest_ms", b"eta_latest_ms", "eta_ms", b"eta_ms", "exit_code", b"exit_code", "failures", b"failures", "finished_ms", b"finished_ms", "handed_by", b"handed_by", "handed_priority", b"handed_priority", "id", b"id", "markets", b"markets", "name", b"name", "no_packing_micro_usd", b"no_packing_micro_usd", "now_ms", b"now_ms", "only_ended", b"only_ended", "owner", b"owner", "partition", b"partition", "pause", b"pause", "priority", b"priority", "reason", b"reason", "remaining_estimated", b"remaining_estimated", "remaining_ms", b"remaining_ms", "replicas_micro_usd", b"replicas_micro_usd", "retry_of", b"retry_of", "started_ms", b"started_ms", "state", b"state", "submitted_ms", b"submitted_ms", "suspension", b"suspension", "task_count", b"task_count", "tasks", b"tasks", "tasks_by_state", b"tasks_by_state", "tenant", b"tenant", "unmet", b"unmet", "unmet_origin", b"unmet_origin", "waiting_for", b"waiting_for", "waits_for", b"waits_for"]) -> None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_eta_earliest_ms", b"_eta_earliest_ms"]) -> typing.Literal["eta_earliest_ms"] | None: ...
     @typing.overload

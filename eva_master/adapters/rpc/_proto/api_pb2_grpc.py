@@ -148,7 +148,8 @@ class JobsServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def Watch(self, request, context):
-        """Each job that matches as it is now, then again whenever it changes.
+        """Each job that matches as it is now, then again whenever it changes. A stream of all jobs tells
+        once a second at most what has changed, several jobs in a message: see Job.also.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

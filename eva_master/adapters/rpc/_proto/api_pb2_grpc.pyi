@@ -77,7 +77,9 @@ class JobsStub:
         eva_master.adapters.rpc._proto.api_pb2.WatchRequest,
         eva_master.adapters.rpc._proto.api_pb2.Job,
     ]
-    """Each job that matches as it is now, then again whenever it changes."""
+    """Each job that matches as it is now, then again whenever it changes. A stream of all jobs tells
+    once a second at most what has changed, several jobs in a message: see Job.also.
+    """
 
     Logs: grpc.UnaryStreamMultiCallable[
         eva_master.adapters.rpc._proto.api_pb2.LogsRequest,
@@ -155,7 +157,9 @@ class JobsAsyncStub:
         eva_master.adapters.rpc._proto.api_pb2.WatchRequest,
         eva_master.adapters.rpc._proto.api_pb2.Job,
     ]
-    """Each job that matches as it is now, then again whenever it changes."""
+    """Each job that matches as it is now, then again whenever it changes. A stream of all jobs tells
+    once a second at most what has changed, several jobs in a message: see Job.also.
+    """
 
     Logs: grpc.aio.UnaryStreamMultiCallable[
         eva_master.adapters.rpc._proto.api_pb2.LogsRequest,
@@ -253,7 +257,9 @@ class JobsServicer(metaclass=abc.ABCMeta):
         request: eva_master.adapters.rpc._proto.api_pb2.WatchRequest,
         context: _ServicerContext,
     ) -> typing.Union[collections.abc.Iterator[eva_master.adapters.rpc._proto.api_pb2.Job], collections.abc.AsyncIterator[eva_master.adapters.rpc._proto.api_pb2.Job]]:
-        """Each job that matches as it is now, then again whenever it changes."""
+        """Each job that matches as it is now, then again whenever it changes. A stream of all jobs tells
+        once a second at most what has changed, several jobs in a message: see Job.also.
+        """
 
     @abc.abstractmethod
     def Logs(

@@ -249,7 +249,11 @@ class Client:
         """Yield each job (all if none is named) as it is now, and again whenever it changes."""
         request = pb.WatchRequest(jobs=references)
         with self._translated():
-            yield from self._jobs.Watch(request)
+            for job in self._jobs.Watch(request):
+                others = list(job.also)
+                job.ClearField("also")
+                yield job
+                yield from others
 
     def logs(
         self, reference: str, *, task: int = 0, follow: bool = False, replica: int | None = None

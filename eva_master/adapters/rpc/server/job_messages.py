@@ -25,7 +25,7 @@ _TASKS_AT_ONCE = 1_000
 _KEPT_S = 2.0
 """What a message says of time, such as when a job is to end, may be so old."""
 _KEPT_BYTES = 32 * 1024 * 1024
-_SMALL_BYTES = 64 * 1024
+SMALL_BYTES = 64 * 1024
 """Messages up to this size are sent without waiting for those of others."""
 _UNIT_BYTES = 1024 * 1024
 _UNITS_PER_USER = 16
@@ -172,7 +172,7 @@ class SendingRoom:
         Raises:
             TooSlow: Other messages to the user are not read.
         """
-        if size <= _SMALL_BYTES:
+        if size <= SMALL_BYTES:
             yield
             return
         units = min(_UNITS_PER_USER, -(-size // _UNIT_BYTES))

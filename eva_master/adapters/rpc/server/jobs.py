@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping
+from contextlib import aclosing
 from functools import partial
 from itertools import islice
 from typing import Any, Protocol
@@ -21,8 +22,8 @@ from eva_master.adapters.rpc.bounded import bounded_pb as pb
 from eva_master.adapters.rpc.errors import BadRequest
 from eva_master.adapters.rpc.server import pages, views
 from eva_master.adapters.rpc.server.access import caller, require_owner
+from eva_master.adapters.rpc.server.admission.pacing import Pacing
 from eva_master.adapters.rpc.server.admission.retrying import Retrier
-from eva_master.adapters.rpc.server.job_messages import JobMessages, SendingRoom
 from eva_master.adapters.rpc.server.logs import PIECE_BYTES, Extent, LogReader
 from eva_master.adapters.rpc.server.parsing import JobParser
 from eva_master.adapters.rpc.server.references import (
@@ -33,6 +34,7 @@ from eva_master.adapters.rpc.server.references import (
 )
 from eva_master.adapters.rpc.server.shown.buying import notes_on
 from eva_master.adapters.rpc.server.shown.storage import notes_on_gpus, notes_on_storage
+from eva_master.adapters.rpc.server.watching.streams import JobStreams
 from eva_master.adapters.rpc.workers.sessions import WorkerSessions
 from eva_master.model.accounting.tenants import TenantRules
 from eva_master.model.errors import InvalidJob, NotFound
@@ -86,6 +88,7 @@ class JobsService(JobsServicer):
         grace_period_ms: How long a grace period may be.
         shared: Whether the settings name a directory that all instances share.
         nominal_gpus: Whether tasks find no GPUs, whatever their instances have by their type.
+        pacing: What each user gets of streams.
     """
 
     def __init__(
@@ -104,6 +107,7 @@ class JobsService(JobsServicer):
         grace_period_ms: int = MOST_GRACE_MS,
         shared: bool = False,
         nominal_gpus: bool = False,
+        pacing: Pacing | None = None,
     ) -> None:
         self._gateway = gateway
         self._sessions = sessions
@@ -114,8 +118,7 @@ class JobsService(JobsServicer):
         self._tenants = tenants
         self._containers = containers
         self._parser = JobParser()
-        self._messages = JobMessages(gateway, archive, clock)
-        self._sending = SendingRoom()
+        self._streams = JobStreams(gateway, archive, clock, pacing or Pacing())
         self._logs = StoredLogs(store)
         self._inputs = inputs
         self._tasks_per_job = tasks_per_job
@@ -358,20 +361,10 @@ class JobsService(JobsServicer):
         If none is asked for, that is those that have not ended, and those that come. A reader
         that is too slow for all the changes gets the latest state of each job.
         """
-        owner = caller().owner
         chosen = {(await self._find(reference)).job.id for reference in request.jobs}
-        with self._gateway.watch(chosen or None) as changes:
-            due: Collection[JobId] = chosen or list((await self._gateway.model()).active)
-            unfinished = set(chosen)
-            while True:
-                async for message in self._messages.all(list(due)):
-                    async with self._sending.taken(owner, len(message.data)):
-                        yield message.data
-                    if message.over:
-                        unfinished.discard(message.job)
-                if chosen and not unfinished:
-                    return
-                due = await anext(changes)
+        async with aclosing(self._streams.of(caller().owner, chosen)) as messages:
+            async for data in messages:
+                yield data
 
     async def Logs(  # noqa: N802
         self,

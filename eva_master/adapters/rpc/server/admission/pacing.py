@@ -1,4 +1,4 @@
-"""Limits each user's calls per second, simultaneous calls and open streams.
+"""Limits each user's calls per second, simultaneous calls, open streams and what these send.
 
 Whoever is a little too fast waits in line, with the request still unread; whoever is much too fast
 is refused, and told when to try again. Only the asyncio thread uses it.
@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 
 from eva_master.adapters.rpc.methods import Line
@@ -25,6 +25,12 @@ _LINE = 200
 """Calls of one user that wait in line."""
 _STREAMS_IN_ALL = 10
 """Streams of all users together, as a multiple of what one user may have."""
+_MESSAGES_PER_SECOND = 100
+"""Messages of all watches of one user in the long run."""
+_MESSAGES_PER_SECOND_IN_ALL = 1_000
+"""A message takes about a tenth of a millisecond, during which no call is answered."""
+_AT_ONCE_S = 0.02
+"""Messages of so many seconds may come at once; calls are answered before the next ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,33 +40,46 @@ class Share:
     Attributes:
         calls_per_second: The long-term rate of calls.
         streams: Watches and logs that are followed at the same time.
+        watches_of_all: The part of them that may be watches of all jobs.
     """
 
     calls_per_second: int = 100
     streams: int = 1_000
+    watches_of_all: int = 20
 
 
 class Pace:
-    """A rate of calls, with bursts.
+    """A rate of calls or messages, with bursts.
 
     Args:
         per_second: The long-term rate.
         now: A monotonic clock in seconds.
+        burst_s: Calls of so many seconds may come at once.
     """
 
-    def __init__(self, per_second: float, now: Callable[[], float]) -> None:
+    def __init__(
+        self, per_second: float, now: Callable[[], float], burst_s: float = _BURST_S
+    ) -> None:
         self._interval = 1 / per_second
         self._now = now
+        self._burst_s = burst_s
         self._due = 0.0
         """When the next call would come if they came evenly."""
 
     def wait_s(self) -> float:
         """How long the next call has to wait."""
-        return max(0.0, self._due - self._now() - _BURST_S)
+        return max(0.0, self._due - self._now() - self._burst_s)
 
     def take(self) -> None:
         """Count a call that begins now."""
         self._due = max(self._due, self._now()) + self._interval
+
+    async def turn(self) -> None:
+        """Wait for the turn of the next call and count it, in the order of asking."""
+        wait_s = self.wait_s()
+        self.take()
+        if wait_s > 0:
+            await asyncio.sleep(wait_s)
 
 
 class _User:
@@ -69,8 +88,10 @@ class _User:
     def __init__(self, share: Share, now: Callable[[], float]) -> None:
         self.pace = Pace(share.calls_per_second, now)
         self.slots = {line: asyncio.Semaphore(count) for line, count in AT_ONCE.items()}
+        self.messages = Pace(_MESSAGES_PER_SECOND, now)
         self.in_line = 0
         self.streams = 0
+        self.watches_of_all = 0
 
 
 class Pacing:
@@ -88,6 +109,7 @@ class Pacing:
         self._now = now
         self._users: dict[str, _User] = {}
         self._streams = 0
+        self._messages = Pace(_MESSAGES_PER_SECOND_IN_ALL, now, _AT_ONCE_S)
 
     async def begin(self, owner: str, line: Line) -> Callable[[], None]:
         """Wait in line, and begin a call.
@@ -109,6 +131,36 @@ class Pacing:
         if line is Line.STREAMS:
             return self._stream(owner, user)
         return await self._slot(user, user.slots[line])
+
+    @contextmanager
+    def all_jobs(self, owner: str) -> Iterator[None]:
+        """Count a stream of all jobs, or of very many, beside its being a stream.
+
+        Raises:
+            Busy: The user has too many of them.
+        """
+        user, most = self._user(owner), self._share.watches_of_all
+        if user.watches_of_all >= most:
+            raise Busy.until(
+                f"{owner} watches all jobs {most:,} times already, which is the limit",
+                _LONGEST_WAIT_S,
+                hint="watch the jobs that you want to know of by name, or have an operator raise "
+                "`limits.watches_of_all`",
+            )
+        user.watches_of_all += 1
+        try:
+            yield
+        finally:
+            user.watches_of_all -= 1
+
+    async def message(self, owner: str) -> None:
+        """Wait until a user's next message about a watched job may be sent.
+
+        Messages of a user come in the order of asking, and so do those of all users whose turn it
+        is.
+        """
+        await self._user(owner).messages.turn()
+        await self._messages.turn()
 
     def _stream(self, owner: str, user: _User) -> Callable[[], None]:
         most = self._share.streams
