@@ -213,25 +213,40 @@ class _Queue:
                 self._look_at_unit([run], share)
 
     def _look_at_unit(self, unit: Sequence[RunView], share: Share) -> None:
-        needs = [needed for run in unit if (needed := gpu_needs(run.task))]
-        if not needs:
+        members = [(run, needed) for run in unit if (needed := gpu_needs(run.task))]
+        if not members:
             return
+        needs = [needed for _, needed in members]
         every = {family for needed in needs for family in needed}
         shape = tuple(run.task.demand for run in unit)
-        usable, taken = _fitting(needs, every, share.for_shape(shape))
+        seen = share.for_shape(shape)
+        usable, taken = _fitting_together(needs, every, seen)
+        apart: Sequence[Family] | None = None
+        if taken is None and (apart := _fitting_apart(needs, seen)) is not None:
+            usable = {family for family in every if seen.room(family) > 0}
+            taken = Counter[Family]()
+            for family, needed in zip(apart, needs, strict=True):
+                taken[family] += needed[family]
         if taken is None and not all(_needs_none(run.task) for run in unit):
             why = share.told(every, sum(min(needed.values()) for needed in needs))
             self._holds.update((run.id, why) for run in unit)
             return
-        if usable != every:
+        if apart is not None and not self._were_passed_over(unit):
+            # Else the policy might have more of them on a family than its quota allows.
+            pairs = zip(members, apart, strict=True)
+            self._families.update((run.id, frozenset({family})) for (run, _), family in pairs)
+        elif usable != every:
             kept = frozenset(usable)
             self._families.update((run.id, kept) for run in unit)
         self._charge(unit, shape, taken or {}, share)
 
+    def _were_passed_over(self, unit: Sequence[RunView]) -> bool:
+        return all(run.id in self._passed_over for run in unit)
+
     def _charge(
         self, unit: Sequence[RunView], shape: Shape, taken: Mapping[Family, int], share: Share
     ) -> None:
-        if all(run.id in self._passed_over for run in unit):
+        if self._were_passed_over(unit):
             share.pass_over(shape, taken)
         else:
             share.take(taken)
@@ -291,37 +306,42 @@ class _Queue:
         return Admitted(seen, self._holds, self._sizes)
 
 
-def _fitting(
+def _fitting_together(
     needs: Sequence[Mapping[Family, int]], every: Collection[Family], share: Share
 ) -> tuple[set[Family], Mapping[Family, int] | None]:
-    """Where a unit may go, and what it takes there; `None` if it fits nowhere.
-
-    A family counts if all of the unit may be there. If it may be nowhere together, its members are
-    spread, the least choosy last.
-    """
+    """Families on each of which all of a unit may be, and what it takes there; `None` if none."""
     together: dict[Family, int] = {
         family: sum(needed[family] for needed in needs)
         for family in sorted(every)
         if all(family in needed for needed in needs)
     }
     whole = {family for family, gpus in together.items() if share.allows({family: gpus})}
-    if whole:
-        best = max(sorted(whole), key=share.room)
-        # Where some tasks need no GPU on a family, those that do decide.
-        return whole, {best: together[best]}
+    if not whole:
+        return set(), None
+    best = max(sorted(whole), key=share.room)
+    # Where some tasks need no GPU on a family, those that do decide.
+    return whole, {best: together[best]}
+
+
+def _fitting_apart(needs: Sequence[Mapping[Family, int]], share: Share) -> list[Family] | None:
+    """A family for each member of a unit that may be nowhere as a whole; `None` if it does not fit.
+
+    The least choosy member comes last.
+    """
     taken: Counter[Family] = Counter()
-    for needed in sorted(needs, key=len):
+    found: dict[int, Family] = {}
+    for number in sorted(range(len(needs)), key=lambda it: len(needs[it])):
         options = []
-        for family, gpus in sorted(needed.items()):
+        for family, gpus in sorted(needs[number].items()):
             after = taken.copy()
             after[family] += gpus
             if share.allows(after):
                 options.append((share.room(family) - after[family], family))
         if not options:
-            return set(), None
-        _, family = max(options)
-        taken[family] += needed[family]
-    return {family for family in every if share.room(family) > 0}, taken
+            return None
+        _, found[number] = max(options)
+        taken[found[number]] += needs[number][found[number]]
+    return [found[number] for number in range(len(needs))]
 
 
 def _needs_none(task: TaskSpec) -> bool:
@@ -377,12 +397,16 @@ def within(plan: Plan, now: Snapshot, use: Use) -> Plan:
         return plan
     check = _Check(now, plan, jobs)
     held: dict[RunId, str] = {}
+    shorter: dict[JobId, list[Assign]] = {}
     for job, runs in check.units(plan):
         share, more = shares[job.tenant], check.more(runs)
         if not more:
             continue
         if share.allows(more):
             share.take(more)
+        elif members := check.shortened(job, runs, share):
+            shorter[job.id] = members
+            share.take(check.more(members))
         else:
             why = share.told(more, sum(more.values()))
             held.update((entry.run, why) for entry in runs)
@@ -392,9 +416,9 @@ def within(plan: Plan, now: Snapshot, use: Use) -> Plan:
         if isinstance(entry, Duplicate) and not check.begins(entry.run, entry.on, shares)
     }
     forks = tuple(it for it in plan.forks if check.forks(it, shares))
-    if not held and not doubles and len(forks) == len(plan.forks):
+    if not (held or shorter or doubles) and len(forks) == len(plan.forks):
         return plan
-    return _cut(replace(plan, forks=forks), held, doubles, check)
+    return _cut(_resized(replace(plan, forks=forks), shorter, check), held, doubles, check)
 
 
 class _Check:
@@ -430,6 +454,27 @@ class _Check:
                 found[family] += gpus
         return found
 
+    def shortened(self, job: JobView, entries: Sequence[Assign], share: Share) -> list[Assign]:
+        """Places for as many members of an elastic gang that waits as its tenant may have.
+
+        Returns:
+            None if these are fewer than its least size.
+        """
+        if job.elastic is None or any(self.runs[run].instance is not None for run in job.runs):
+            return []
+        places: list[Assign] = []
+        for entry in entries:
+            if share.allows(self.more([*places, entry])):
+                places.append(entry)
+        if len(places) < job.elastic.least:
+            return []
+        return [replace(it, run=name) for it, name in zip(places, job.runs, strict=False)]
+
+    def job_of(self, run: RunId) -> JobId | None:
+        """The job of a task run, if its tenant has a quota."""
+        known = self.runs.get(run)
+        return None if known is None else known.job
+
     def begins(self, name: RunId, on: InstanceId | int, shares: Mapping[str, Share]) -> bool:
         """Whether an extra run may begin; it counts like any other then."""
         run = self.runs.get(name)
@@ -454,6 +499,17 @@ class _Check:
             return Family(""), 0  # the check of the plan drops it
         need = run.task.demand_on(there)
         return base_family(there), 0 if need is None else need.gpus
+
+
+def _resized(plan: Plan, shorter: Mapping[JobId, Sequence[Assign]], check: _Check) -> Plan:
+    """A plan in which some elastic gangs begin with fewer members."""
+    if not shorter:
+        return plan
+    entries = [it for it in plan.entries if check.job_of(it.run) not in shorter]
+    entries.extend(it for members in shorter.values() for it in members)
+    sizes = [it for it in plan.sizes if it.job not in shorter]
+    sizes.extend(Resize(job, len(members), _SHRUNK) for job, members in shorter.items())
+    return replace(plan, entries=tuple(entries), sizes=tuple(sizes))
 
 
 def _cut(plan: Plan, held: Mapping[RunId, str], doubles: set[RunId], check: _Check) -> Plan:

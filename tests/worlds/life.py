@@ -40,7 +40,7 @@ from eva_master.simulation.cluster.delays import Delays
 from eva_master.simulation.cluster.work import Checkpoint, Work
 from eva_master.simulation.simulated_cluster import SimulatedCluster
 from tests.worlds.listening import Asked, Heard, Watched
-from tests.worlds.records import Attempt, Fate, Launch, Ordered, Preview, Story, Told
+from tests.worlds.records import Attempt, Fate, Headed, Launch, Ordered, Preview, Story, Told
 from tests.worlds.world import Job, Order, World
 
 START_MS, STOP_MS, FETCH_MS, ENDING_MS = 5_000, 3_000, 2_000, 1_000
@@ -74,6 +74,7 @@ class Life(SimulatedCluster):
         self._seen: set[tuple[str, str]] = set()
         self._events = 0
         self._foreseen: list[tuple[Preview, JobId, int]] = []
+        self._headed: dict[RunId, Headed] = {}
         self._asked: dict[JobId, int] = {}
         """When the policy was first asked about a job."""
         super().__init__(
@@ -171,6 +172,7 @@ class Life(SimulatedCluster):
             if job is not None and job.state in TERMINAL_JOB:
                 fate.ended_ms = now
                 self._tell(f"{fate.name} {job.state.value}")
+        self._note_headed()
         if self._trace:
             for run in self.state.runs.values():
                 said = run.waiting_for
@@ -179,6 +181,19 @@ class Life(SimulatedCluster):
                     self._tell(f"{self._name_of(run.id)} waits: {said}")
 
         self._compare_previews()
+
+    def _note_headed(self) -> None:
+        """Note to which instances tasks that wait are on their way."""
+        now, headed = self.timeline.now(), self._headed
+        for run in self.state.runs.values():
+            there, place = headed.get(run.id), run.target if run.instance is None else None
+            if there is not None and there.instance != place:
+                headed.pop(run.id).to_ms = now
+                there = None
+            if there is None and place is not None:
+                name = self.state.jobs[run.job].spec.name
+                headed[run.id] = Headed(run.id, name, run.index, str(place), now)
+                self._story.headed.append(headed[run.id])
 
     def _tell(self, said: str) -> None:
         if self._trace:

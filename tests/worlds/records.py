@@ -1,4 +1,4 @@
-"""Records of a world by the cloud and the workers, which are all that oracles know."""
+"""Records of a world, all that oracles know: by the cloud, the workers, and what users are told."""
 
 from __future__ import annotations
 
@@ -135,6 +135,22 @@ class Preview:
     became: dict[str, str] = field(default_factory=dict)
 
 
+@dataclass
+class Headed:
+    """An instance to which a task that waits is on its way, as users are told.
+
+    Attributes:
+        from_ms: Since when. to_ms: Until when.
+    """
+
+    run: str
+    job: str
+    index: int
+    instance: str
+    from_ms: int
+    to_ms: int = 10**15
+
+
 @dataclass(frozen=True)
 class Ordered:
     """An order that was carried out, on what."""
@@ -164,6 +180,7 @@ class Story:
     orders: list[Ordered] = field(default_factory=list)
     etas: list[Told] = field(default_factory=list)
     previews: list[Preview] = field(default_factory=list)
+    headed: list[Headed] = field(default_factory=list)
     end_ms: int = 0
     quiet: bool = False
     rounds: int = 0

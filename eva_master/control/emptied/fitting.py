@@ -11,6 +11,7 @@ from eva_master.model.catalog import Offering, base_family
 from eva_master.model.ids import Family, InstanceId, JobId, Millis
 from eva_master.model.records import Instance
 from eva_master.model.states import InstanceState
+from eva_master.packing.shared_limits.queue import LAST, SharedQueue
 
 
 def waiting_job(context: Context, instance: Instance, *, planned: bool) -> JobId | None:
@@ -56,7 +57,26 @@ def next_elsewhere(context: Context, instance: Instance, job: JobId | None) -> b
     first = next((it for it in units if it.job.id in state.unplaced), None)
     if first is None:
         return False
-    return job is None or queue.rank(first) < queue.rank_of(job)
+    return job is None or queue.rank(first) < _rank_here(context, queue, instance, job)
+
+
+def _rank_here(context: Context, queue: SharedQueue, instance: Instance, job: JobId) -> int:
+    """How many units come before the first of an instance's partition that it fits.
+
+    Args:
+        context: The present one.
+        queue: It may have been made before some of these began to wait.
+        instance: Which.
+        job: A job for which it would stay.
+    """
+    state = context.state
+    home = context.settings.partitions.home(instance.partition).name
+    ours = (it for it in queue.here(instance.offering, home) if it.job.id in state.unplaced)
+    first = next((it for it in ours if _is_ready(context, it.job.id)), None)
+    rank = queue.rank_of(job)
+    if rank == LAST:
+        rank = queue.rank_behind(state.dependencies.priority(state.jobs[job]))
+    return rank if first is None else min(rank, queue.rank(first))
 
 
 def headed(context: Context, instance: Instance) -> Iterator[InstanceId]:

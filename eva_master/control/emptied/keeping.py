@@ -108,19 +108,19 @@ def _kept(context: Context, instance: Instance, known: Emptied) -> Kept | None:
     since = known.since_ms if known.adopted_ms is None else known.adopted_ms
     until = Millis(since + grid_ms + boot_ms(context, instance.offering))
     job = waiting_job(context, instance, planned=planned)
-    if next_elsewhere(context, instance, job):
-        return None
+    elsewhere = next_elsewhere(context, instance, job)
     if context.now < until and not grid_ms:
-        if job is not None:
+        if job is not None and not elsewhere:
             return Kept(job, until, known.since_ms)
         if planned:
             return None
+        # The one that boots goes in its place, which leaves as much of a limit to others.
         if (booting := next(headed(context, instance), None)) is not None:
             comer = context.state.coming(booting)[0].job
             return Kept(comer, until, known.since_ms, headed=True)
         under_way = home.name in context.emptied.planning or instance.id in context.emptied.awaited
-        return Kept(None, until, known.since_ms) if under_way else None
-    if job is None or not _is_scarce(context, instance, job):
+        return Kept(None, until, known.since_ms) if under_way and not elsewhere else None
+    if job is None or elsewhere or not _is_scarce(context, instance, job):
         return None
     again = until if context.now < until else context.now + boot_ms(context, instance.offering)
     return Kept(job, Millis(again), known.since_ms)

@@ -11,6 +11,7 @@ from eva_master.control.context import Context
 from eva_master.control.deadlines.hurry import hurry
 from eva_master.control.deadlines.yielding import yield_places
 from eva_master.control.emptied import keeping
+from eva_master.control.emptied.own_nodes import fill_own_nodes
 from eva_master.control.emptied.redirecting import redirect
 from eva_master.control.lending import payments
 from eva_master.control.planning import arriving
@@ -336,6 +337,8 @@ class Cycle:
         context.declined.update(dict.fromkeys(answer.declined, context.now))
         names = {**adopt(context, decision, self.partition.name), **answer.reused}
         redirect(context, self.partition.name, asked.closed)
+        if not self._grid_ms:
+            fill_own_nodes(context, self.partition.name, asked.closed)
         keeping.adopted(context, self.partition.name, event.round, answer.yielding)
         context.emptied.await_too(answer.awaited, self._state.live)
         ours = [it for it in self._state.lending.in_force() if self._has(it)]

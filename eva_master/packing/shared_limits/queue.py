@@ -145,10 +145,20 @@ class SharedQueue:
                 continue
             if unit.together and not gathers(self._now - unit.since_ms):
                 continue
-            sold = self.room.parts.sells(unit.partition, offering)
-            wanted = sold and hosts(offering, unit.runs[0].task.demand)
+            wanted = self._wants(unit, offering)
             if not limits.isdisjoint(seat.lacking) or (wanted and not seat.lacking):
                 yield unit
+
+    def here(self, offering: Offering, partition: str) -> Iterator[Waiting]:
+        """Units of a partition that an instance of an offering would serve, in order."""
+        for unit in self.waiting:
+            gathering = not unit.together or gathers(self._now - unit.since_ms)
+            if unit.partition == partition and gathering and self._wants(unit, offering):
+                yield unit
+
+    def _wants(self, unit: Waiting, offering: Offering) -> bool:
+        sold = self.room.parts.sells(unit.partition, offering)
+        return sold and hosts(offering, unit.runs[0].task.demand)
 
     def rank(self, unit: Waiting) -> int:
         """How many units come before one that waits."""
@@ -157,6 +167,10 @@ class SharedQueue:
     def rank_of(self, job: JobId) -> int:
         """How many units come before the first of a job; `LAST` if the job does not wait."""
         return self._first.get(job, LAST)
+
+    def rank_behind(self, priority: int) -> int:
+        """How many units come before one that begins to wait now with a priority."""
+        return sum(unit.job.priority >= priority for unit in self.waiting)
 
     def digest(self, partition: str) -> object:
         """Value that lasts as long as a partition has the same turns; `None` if nothing waits."""

@@ -293,3 +293,12 @@ def test_a_job_that_finds_one_type_too_dear_keeps_its_place_at_the_limit_of_anot
     small = [job(it, 4, partition="ci" if it == "b" else "ml") for it in "abcd"]
     come(world, *small, every_ms=10_000)
     assert order(world) == ["a", "b", "c", "d"]
+
+
+@pytest.mark.parametrize("behind", ["ml", "ci"])
+def test_the_next_task_of_an_urgent_array_has_the_instance_of_the_last(behind: str) -> None:
+    world = world_of(ML, CI, policy="eva", limits=Limits(priority=9))
+    tasks = job("tasks", 8, 8, 8, partition="ml", array=True, concurrency=1, priority=9)
+    come(world, tasks, whole("mine", behind), whole("other", "ci"))
+    assert order(world) == ["tasks", "mine", "other"]
+    assert world.state.counters.instances == 2

@@ -15,7 +15,7 @@ from eva_master.model.errors import InvalidConfig
 from eva_master.model.ids import Family, InstanceId, JobId, Millis, RunId, Workload
 from eva_master.model.job import JobKind, Program, TaskSpec
 from eva_master.model.planning.elastic import Elastic
-from eva_master.model.planning.plan import Assign, Hold, Plan
+from eva_master.model.planning.plan import Assign, Hold, NewInstance, Plan
 from eva_master.model.planning.quotas import fleet_of, overdrawn, quota_of, scaled
 from eva_master.model.planning.snapshot import InstanceView, JobView, RunView, Snapshot
 from eva_master.model.planning.tenancy import ANY_FAMILY, TenantView
@@ -24,6 +24,7 @@ from eva_master.packing.quotas import Share, admitted, within
 from tests.fakes.snapshots import offer
 
 V, K = Family("v"), Family("k")
+LAUNCH = NewInstance(0, offer("v.x", (4, 8, 32), 1, family="v"))
 CATALOG = (
     offer("v.x", (4, 8, 32), 1, family="v", limit=4),
     offer("k.x", (4, 8, 32), 1, family="k", limit=2),
@@ -240,6 +241,42 @@ def test_what_a_plan_takes_beyond_a_quota_waits() -> None:
     assert within(moved, whole, {"a": {V: 2, K: 2}}).entries == ()
     stays = Plan(entries=(Assign(RunId("z/0"), v),))
     assert within(stays, whole, {"a": {V: 9}}) is stays
+
+
+def test_an_elastic_gang_begins_with_as_many_members_as_its_quota_allows() -> None:
+    cluster = Cluster({"v": 1, "k": 2})
+    cluster.add("x", task(1, V, K), 3, kind=JobKind.GANG, elastic=Elastic(1, 3))
+    v, k = InstanceId("v"), InstanceId("k")
+    names = [RunId(f"x/{number}") for number in range(3)]
+    whole = cluster.snapshot()
+    plan = Plan(entries=tuple(Assign(name, v) for name in names), launches=(LAUNCH,))
+    cut = within(plan, whole, {})
+    assert cut.entries == (Assign(names[0], v),)
+    assert [(it.job, it.members) for it in cut.sizes] == [("x", 1)]
+    assert cut.launches == ()
+    mixed = Plan(entries=tuple(map(Assign, names, (v, v, k))))
+    assert within(mixed, whole, {}).entries == (Assign(names[0], v), Assign(names[1], k))
+
+
+def test_an_elastic_gang_waits_if_its_quota_does_not_allow_its_least() -> None:
+    cluster = Cluster({"v": 1, "k": 2})
+    cluster.add("x", task(1, V, K), 3, kind=JobKind.GANG, elastic=Elastic(2, 3))
+    names = [RunId(f"x/{number}") for number in range(3)]
+    plan = Plan(entries=tuple(Assign(name, InstanceId("v")) for name in names))
+    cut = within(plan, cluster.snapshot(), {})
+    assert [type(entry) for entry in cut.entries] == [Hold] * 3
+    assert cut.sizes == ()
+
+
+def test_a_gang_that_fits_no_family_whole_is_shown_as_many_of_each_as_it_may_have() -> None:
+    cluster = Cluster({"v": 2, "k": 1})
+    cluster.add("x", task(1, V, K), 3, kind=JobKind.GANG)
+    seen = admitted(cluster.snapshot(), {}).snapshot
+    families = [family for run in seen.runs for family, _ in run.task.demand]
+    assert sorted(families) == [K, V, V]
+    # If the policy found no room for it so, it may divide the gang in another way.
+    again = admitted(cluster.snapshot(), {}, [run.id for run in seen.runs]).snapshot
+    assert all(len(run.task.demand) == 2 for run in again.runs)
 
 
 # -- settings ------------------------------------------------------------------------------------

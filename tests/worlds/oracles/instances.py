@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tests.worlds.oracles.waiting import Task, Waits, both, empties, headed
+from tests.worlds.oracles.waiting import Task, Waits, both, comes_from_elsewhere, empties, headed
 from tests.worlds.records import Attempt, Finding, Launch, Story, objection
 
 _SLACK_MS = 2_000
@@ -13,9 +13,9 @@ _SLACK_MS = 2_000
 def bought_again(story: Story, waits: Waits) -> Iterator[Finding]:
     """Nothing is given back and bought again within its boot while a task that fits it waits.
 
-    A task that has a place on an instance which boots already does not count. It has no use for
-    what is bought again, which is for something that came, or was resumed, in between; whether it
-    should have had the one that went is up to `beside_boot`.
+    A task that has a place on an instance which boots already does not count. What is bought again
+    is for something that came, or was resumed, in between; whether the task should have had the
+    one that went is up to `beside_boot`.
     """
     for launch in story.bought():
         ending = launch.ending_ms
@@ -37,8 +37,7 @@ def bought_again(story: Story, waits: Waits) -> Iterator[Finding]:
             if (
                 waits.fits(task, launch, ending)
                 and waits.waits(task, ending, again.asked_ms)
-                and not headed(story, waits, task, ending)
-                and not _expects(story, waits, task, ending, again.asked_ms)
+                and not headed(story, task, ending)
             ):
                 yield objection(
                     story,
@@ -51,21 +50,6 @@ def bought_again(story: Story, waits: Waits) -> Iterator[Finding]:
                     again.asked_ms,
                 )
                 break
-
-
-def _expects(story: Story, waits: Waits, task: Task, from_ms: int, to_ms: int) -> bool:
-    """Whether an instance that fits the task boots all of the time, and nothing ever ran there.
-
-    The instance was the task's place until another one emptied.
-    """
-    return any(
-        it.asked_ms < from_ms
-        and (it.ready_ms is None or it.ready_ms > to_ms)
-        and (it.ending_ms or 0) > to_ms
-        and not story.on(it.id)
-        and waits.fits(task, it, from_ms)
-        for it in story.bought()
-    )
 
 
 def beside_boot(story: Story, waits: Waits) -> Iterator[Finding]:
@@ -116,7 +100,8 @@ def idle(story: Story, waits: Waits) -> Iterator[Finding]:
                     at < end
                     and waits.fits(task, launch, at)
                     and _whole(story, waits, task, room, at)
-                    and not headed(story, waits, task, at)
+                    and not headed(story, task, at)
+                    and not comes_from_elsewhere(story, launch, at)
                     and not _kept(waits, task, launch, start, at)
                 ):
                     yield objection(

@@ -24,7 +24,7 @@ def turns(story: Story, waits: Waits) -> Iterator[Finding]:
                 if not start + story.gap_ms + _SLACK_MS < asked < end - story.gap_ms - _SLACK_MS:
                     continue
                 other = _first_user(waits, launch)
-                if other is None or headed(story, waits, task, asked):
+                if other is None or headed(story, task, asked):
                     continue
                 if _overtakes(waits, task, other, launch, start):
                     said = (

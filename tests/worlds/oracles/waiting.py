@@ -8,12 +8,14 @@ from functools import cached_property
 from itertools import pairwise
 
 from eva_master.adapters.text.quantities import parse_duration
-from tests.worlds.life import STOP_MS
-from tests.worlds.records import Attempt, Fate, Launch, Story, without
+from tests.worlds.life import FETCH_MS, STOP_MS
+from tests.worlds.records import Attempt, Fate, Headed, Launch, Story, without
 from tests.worlds.world import Job
 
 _BACKOFF_MS = 5_000
 _SLACK_MS = 1_500
+_NEAR_MS = 60_000
+"""A task that is tried again so soon keeps its place: a new instance would take as long."""
 FOREVER = 10**15
 
 Span = tuple[int, int]
@@ -142,12 +144,12 @@ class Waits:
         return [part for span in spans for part in without(span, full)]
 
     def places(self, task: Task) -> Iterator[Span]:
-        """When it has a place: where it runs, or on an instance that boots for it."""
-        ready = self.ready_ms(task)
+        """When it has a place: where it runs, or is on its way to."""
         for attempt in self.attempts(task):
-            asked = self.story.launches[attempt.instance].asked_ms
-            to = FOREVER if attempt.to_ms is None else attempt.to_ms
-            yield (asked if asked >= ready else attempt.from_ms), to
+            yield attempt.from_ms, FOREVER if attempt.to_ms is None else attempt.to_ms
+        for way in self.story.headed:
+            if _is_of(way, task):
+                yield way.from_ms, way.to_ms
 
     def _rests(self, task: Task) -> Iterator[Span]:
         """When its user wants it to rest, or it waits for the spot market."""
@@ -242,8 +244,35 @@ def empties(story: Story, launch: Launch) -> list[Span]:
         if it.verb in ("drain", "interrupt", "node-drain") and it.subject == launch.id
     ]
     span = (launch.ready_ms, min(ends))
-    taken = [(it.from_ms, FOREVER if it.to_ms is None else it.to_ms) for it in story.on(launch.id)]
+    there = story.on(launch.id)
+    taken = [(it.from_ms, FOREVER if it.to_ms is None else it.to_ms) for it in there]
+    rests = (_between_tries(story, it) for it in there)
+    taken += [rest for rest in rests if rest is not None]
     return without(span, taken) if span[0] < span[1] else []
+
+
+def _between_tries(story: Story, attempt: Attempt) -> Span | None:
+    """The time after a failure in which a task keeps its place, since its next try is near."""
+    if attempt.stopped or attempt.code in (0, None) or attempt.to_ms is None:
+        return None
+    again = next((it for it in story.of(attempt.job) if _follows(it, attempt)), None)
+    if again is None or again.instance != attempt.instance:
+        return None
+    near = again.from_ms - attempt.to_ms <= _NEAR_MS
+    return (attempt.to_ms, again.from_ms) if near else None
+
+
+def _follows(attempt: Attempt, other: Attempt) -> bool:
+    return attempt.run == other.run and attempt.number == other.number + 1
+
+
+def comes_from_elsewhere(story: Story, launch: Launch, at: int) -> bool:
+    """Whether a task is about to stop elsewhere for an instance that is empty."""
+    return any(
+        at <= it.from_ms <= at + STOP_MS + FETCH_MS
+        and any(_follows(it, other) and other.stopped for other in story.of(it.job))
+        for it in story.on(launch.id)
+    )
 
 
 def both(one: Iterable[Span], other: Iterable[Span]) -> Iterator[Span]:
@@ -255,9 +284,19 @@ def both(one: Iterable[Span], other: Iterable[Span]) -> Iterator[Span]:
                 yield max(start, a), min(end, b)
 
 
-def headed(story: Story, waits: Waits, task: Task, at: int) -> bool:
-    """Whether the task, or another member of its gang, has a place on an instance that boots."""
-    after = [it for it in waits.attempts(task) if it.from_ms >= at]
-    first_ms = min((it.from_ms for it in after), default=None)
-    places = (story.launches[it.instance] for it in after if it.from_ms == first_ms)
-    return any(it.asked_ms in range(1, at + 1) and (it.ready_ms or 0) >= at for it in places)
+def headed(story: Story, task: Task, at: int) -> bool:
+    """Whether the task, or a member of its gang, has a place on an instance that boots."""
+    return any(
+        _is_of(it, task) and it.from_ms <= at < it.to_ms and boots(story.launches[it.instance], at)
+        for it in story.headed
+    )
+
+
+def _is_of(way: Headed, task: Task) -> bool:
+    return way.job == task.job.name and (not task.job.array or way.index == task.index)
+
+
+def boots(launch: Launch, at: int) -> bool:
+    """Whether an instance has been ordered, and is not ready yet."""
+    ready = FOREVER if launch.ready_ms is None else launch.ready_ms
+    return launch.asked_ms <= at < min(ready, launch.end_ms) and not launch.owned
