@@ -37,6 +37,8 @@ _IMAGE = re.compile(
     rf"{_PART}(?:/{_PART})*(?::\w[\w.-]{{0,127}})?(?:@sha256:[0-9a-f]{{64}})?",
     re.ASCII,
 )
+_BUILT_BY_EVA = "eva-build"
+"""Repository of what jobs have built on instances (eva_worker/runtime/docker/dockerfile.py)."""
 _MOMENT = TypeAdapter(AwareDatetime)
 _DAY = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2})(?:[T ]+([0-9]{2}:[0-9]{2}(?::[0-9]{2})?))?")
 _ZONE = re.compile(r"\s*[A-Za-z]+(?:/[A-Za-z_]+)+|\s+[A-Z]{2,5}$|[+-][0-9]{1,2}$")
@@ -193,6 +195,11 @@ def _check_input(text: str) -> str:
 def _check_image(text: str) -> str:
     if not _IMAGE.fullmatch(text):
         raise refusal(f"{text!r} is not an image", "write repo/name:tag; the name in lower case")
+    if re.split("[:@]", text.rpartition("/")[2])[0] == _BUILT_BY_EVA:
+        raise refusal(
+            f"{text!r} is the name of what Eva builds for jobs",
+            "name an image of a registry, or have the job build its own with `build`",
+        )
     return text
 
 

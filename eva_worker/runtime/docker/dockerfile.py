@@ -1,15 +1,19 @@
-"""Refuses Dockerfiles that reach for images of the instance by their ids.
+"""Refuses Dockerfiles that reach for more than their context and images of registries.
 
 An engine takes the beginning of an image's id where an image's name may stand, and all that any
-user had fetched or built on the instance has one. The lines are read as the engine's builder does.
-What it might read otherwise than this module is refused.
+user had fetched or built on the instance has one. It fetches what ``ADD`` names by a URL itself, as
+root on the network of its machine. And it may have a program of any registry read the file. The
+lines are read as the engine's builder does. What it might read otherwise than this module is
+refused.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from eva_worker.errors import StartFailed
@@ -27,7 +31,27 @@ _CONTROL = re.compile(r"[\x00-\x08\x0e-\x1f\x7f]")
 """Some readers take some of them for blanks, and so what follows for a comment."""
 _CONTINUED = re.compile(r"(?:^|[^\\])\\[ \t]*\r*$")
 _HERE_DOCUMENT = re.compile(r"(?:^|\s)\d*<<-?(?!<)\S")
+_SYNTAX = re.compile(r"(?:#|//)\s*syntax\s*=", re.IGNORECASE)
+_RIGHTS = {"--network", "--security", "--device"}
+_REMOTE = re.compile(r"(?:www\.)?github\.com/|git@|.*\.git(?:$|[#?])", re.IGNORECASE)
+"""Sources that some builders take for repositories, though they have no scheme."""
+_UNCLEAR = re.compile("[\\\\$\"'`:]")
+"""What schemes have, and what a builder removes or replaces."""
+_NOTHING = "scratch"
 _MOUNT_FROM = re.compile(r"(?:^|,)\s*from\s*=([^,]*)", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Base:
+    """An image of a registry that a Dockerfile builds on.
+
+    Attributes:
+        name: Its name.
+        platform: The platform that it is fetched for; empty for the machine's.
+    """
+
+    name: str
+    platform: str = ""
 
 
 def like_id(reference: str) -> bool:
@@ -35,18 +59,27 @@ def like_id(reference: str) -> bool:
     return _LIKE_ID.fullmatch(reference) is not None
 
 
-def check(context: Path, name: str) -> None:
-    """Check that a Dockerfile names images by names that only registries give.
+def built_by_eva(reference: str) -> bool:
+    """Return whether a reference is a name of what Eva builds for jobs."""
+    return re.split("[:@]", reference.rpartition("/")[2])[0].lower() == _BUILT
+
+
+def check(context: Path, name: str) -> list[Base]:
+    """Check that a Dockerfile uses its context, and images by names that only registries give.
 
     Args:
         context: The directory of the build context.
         name: The Dockerfile's path in it.
 
+    Returns:
+        The images of registries that it builds on, whose own instructions `check_triggers` judges.
+
     Raises:
-        StartFailed: It is too large, or names an image by an id, by a name that builds have, or in
-            a way that cannot be judged. Or it is no plain file: then an engine may build from
-            another one than is read here, since it follows links in its own way and takes
-            ``dockerfile`` for a missing ``Dockerfile``.
+        StartFailed: It is too large, names an image by an id, by a name that builds have, or in a
+            way that cannot be judged, has the engine fetch something, asks for rights, or names a
+            syntax. Or it is no plain file: then an engine may build from another one than is read
+            here, since it follows links in its own way and takes ``dockerfile`` for a missing
+            ``Dockerfile``.
     """
     root = context.resolve()
     path = root / os.path.normpath(name)
@@ -59,7 +92,23 @@ def check(context: Path, name: str) -> None:
         content = file.read(_LARGEST + 1)
     if len(content) > _LARGEST:
         raise StartFailed(f"{path.name} is larger than {_LARGEST >> 20} MiB")
-    _Reader(path.name).read(content.decode(errors="replace"))
+    reader = _Reader(path.name)
+    reader.read(content.decode(errors="replace"))
+    return reader.bases
+
+
+def check_triggers(base: str, lines: Iterable[str]) -> None:
+    """Check the instructions that an image has for builds on it (``ONBUILD``).
+
+    Args:
+        base: The image's name.
+        lines: Its instructions.
+
+    Raises:
+        StartFailed: One of them would be refused in a Dockerfile.
+    """
+    for line in lines:
+        _Reader(f"ONBUILD of image {base}").trigger(line)
 
 
 class _Reader:
@@ -74,16 +123,24 @@ class _Reader:
         self._arguments: dict[str, str] = {}
         self._stages: set[str] = set()
         self._began = False
+        self.bases: list[Base] = []
 
     def read(self, text: str) -> None:
         if _CONTROL.search(text):
             raise StartFailed(f"{self._name} has control characters; remove them")
+        if text.lstrip("\ufeff \t\r\n").startswith("{"):
+            raise StartFailed(f"{self._name} begins with {{, which no instruction does")
         for line in text.split("\n"):
             cut = line.rstrip(_SPACE)
             if cut.endswith("\\") and not _CONTINUED.search(line):
                 raise StartFailed(
                     f"{self._name}: whether {cut[-80:]!r} goes on in the next line is not clear; "
                     "end it with one \\ if it does, and with something else if it does not"
+                )
+            if _SYNTAX.match(line.strip("\ufeff" + _SPACE)):
+                raise StartFailed(
+                    f"{self._name}: {line.strip()[:80]!r} would have a program of a registry read "
+                    "the file; remove the line"
                 )
             if (escape := _ESCAPE.match(line.strip())) and escape[1] != "\\":
                 raise StartFailed(f"{self._name}: the escape character of a Dockerfile must be \\")
@@ -104,8 +161,17 @@ class _Reader:
                 self._base(rest)
             case "ONBUILD":
                 self._instruction(rest.strip(_SPACE))
-            case "COPY" | "ADD" | "RUN":
-                self._flags(rest)
+            case "COPY":
+                self._options("COPY", rest)
+            case "ADD":
+                self._sources(self._options("ADD", rest))
+            case "RUN":
+                self._options("RUN", rest)
+
+    def trigger(self, line: str) -> None:
+        """Judge an instruction that an image has for builds on it."""
+        for instruction in _instructions(line):
+            self._instruction(instruction)
 
     def _argument(self, rest: str) -> None:
         for word in rest.split(" "):
@@ -114,30 +180,67 @@ class _Reader:
                 self._arguments[name] = self._filled_in(value.strip("\"'"))
 
     def _base(self, rest: str) -> None:
-        words = rest.split(" ")
-        while words and words[0].startswith("--"):
-            words.pop(0)
-        self._judge(words[0] if words else "", "FROM")
+        words = self._options("FROM", rest).split(" ")
+        platform = dict(it.partition("=")[::2] for it in rest.split(" ")).get("--platform", "")
+        name = self._judge(words[0], "FROM")
         if len(words) > 2 and words[1].upper() == "AS":
             self._stages.add(words[2].lower())
         self._began = True
+        if not name or name == _NOTHING:
+            return
+        base = Base(name, self._filled_in(platform))
+        if any(it.name == name and it != base for it in self.bases):
+            raise StartFailed(
+                f"{self._name}: FROM {name[:100]!r} stands for several platforms; name each by "
+                "its digest"
+            )
+        self.bases.append(base)
 
-    def _flags(self, rest: str) -> None:
-        for word in rest.split(" "):
-            if not word.startswith("--"):
-                return
+    def _options(self, instruction: str, rest: str) -> str:
+        """Judge the options of an instruction; returns what follows them."""
+        while rest.startswith("--"):
+            word, _, rest = rest.partition(" ")
+            if re.search("[\\\\\"']", word):
+                raise StartFailed(
+                    f"{self._name}: {instruction} {word[:100]!r} has a quote or a backslash; "
+                    "write options without"
+                )
             flag, _, value = word.partition("=")
+            if flag.lower() in _RIGHTS:
+                raise StartFailed(
+                    f"{self._name}: {instruction} {word[:100]!r} asks for rights that builds have "
+                    "not; remove the option"
+                )
             sources = [value] if flag.lower() == "--from" else []
             if flag.lower() == "--mount":
-                sources = _MOUNT_FROM.findall(value.replace('"', ""))
+                sources = _MOUNT_FROM.findall(value)
             for source in sources:
                 if not source.isdecimal():  # The number of a stage.
                     self._judge(source, flag)
+        return rest
 
-    def _judge(self, word: str, where: str) -> None:
+    def _sources(self, rest: str) -> None:
+        """Refuse what ADD would have the engine fetch."""
+        words = rest.split(" ")
+        if rest.startswith("["):
+            try:
+                words = [str(it) for it in json.loads(rest)]
+            except ValueError:
+                words = rest.split(" ")
+        for source in words[:-1] or words:
+            here = source.startswith(("./", "../", "/"))
+            if _UNCLEAR.search(source) or (_REMOTE.match(source) and not here):
+                raise StartFailed(
+                    f"{self._name}: ADD {source[:100]!r} is not the plain path of a file in the "
+                    "build context; fetch in a RUN, which has the task's network, or declare an "
+                    "input of the job"
+                )
+
+    def _judge(self, word: str, where: str) -> str:
+        """Judge a name of an image; returns it, empty for that of a stage."""
         name = self._filled_in(word)
         if name.lower() in self._stages:
-            return
+            return ""
         if not _NAME.fullmatch(name):
             raise StartFailed(
                 f"{self._name}: {where} {word[:100]!r} is not the plain name of an image; "
@@ -148,11 +251,12 @@ class _Reader:
                 f"{self._name}: {where} {name[:100]!r} may be the id of an image of the instance; "
                 "write its name with its registry, such as docker.io/library/NAME"
             )
-        if re.split("[:@]", name.rpartition("/")[2])[0] == _BUILT:
+        if built_by_eva(name):
             raise StartFailed(
                 f"{self._name}: {where} {name[:100]!r} is the name of what Eva builds for jobs; "
                 "a job builds on images of registries only"
             )
+        return name
 
     def _filled_in(self, text: str) -> str:
         def value(match: re.Match[str]) -> str:

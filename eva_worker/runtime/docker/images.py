@@ -107,11 +107,13 @@ class Images:
             return False
         return True
 
-    async def _pull(self, reference: str, making: _Preparation) -> None:
+    async def _pull(self, reference: str, making: _Preparation, platform: str = "") -> None:
         making.tell(f"fetching image {reference}")
         call = _Call(
             f"image {reference} cannot be fetched",
-            lambda: self._client.api.pull(reference, stream=True, decode=True),
+            lambda: self._client.api.pull(
+                reference, stream=True, decode=True, platform=platform or None
+            ),
             _PullProgress(making.tell).note,
         )
         await self._carry_out(call)
@@ -120,7 +122,10 @@ class Images:
         directory = Path(await asyncio.to_thread(tempfile.mkdtemp, dir=self._scratch))
         try:
             await image.lay_out(build.context, directory / "context")
-            await asyncio.to_thread(dockerfile.check, directory / "context", build.dockerfile)
+            context = directory / "context"
+            bases = await asyncio.to_thread(dockerfile.check, context, build.dockerfile)
+            for base in bases:
+                await self._check_base(base, making)
             making.tell(f"building image {tag} from {build.dockerfile}")
             output = _Output(making.tell)
             call = _Call(
@@ -134,6 +139,14 @@ class Images:
                 raise StartFailed(f"{error}{output.last_words()}") from error
         finally:
             await asyncio.to_thread(shutil.rmtree, directory, ignore_errors=True)
+
+    async def _check_base(self, base: dockerfile.Base, making: _Preparation) -> None:
+        """Have an image that is built on, and judge the instructions that it has for builds."""
+        missing = not await in_thread("look for image", lambda: self._has(base.name))
+        if missing or base.platform:
+            await self._pull(base.name, making, base.platform)
+        image = await in_thread("look for image", lambda: self._client.api.inspect_image(base.name))
+        dockerfile.check_triggers(base.name, image["Config"].get("OnBuild") or ())
 
     def _ask_to_build(
         self, tag: str, image: Image, build: Build, directory: Path
@@ -188,7 +201,15 @@ def by_name(reference: str) -> str:
 
     An engine takes a short hexadecimal name for the beginning of an image's id as well, and any
     image of the instance, whoever it was built for, begins with one of a few.
+
+    Raises:
+        StartFailed: The name is one of what Eva builds for jobs.
     """
+    if dockerfile.built_by_eva(reference):
+        raise StartFailed(
+            f"image {reference} is the name of what Eva builds for jobs; name an image of a "
+            "registry, or have the job build its own (`build`)"
+        )
     return f"docker.io/library/{reference}" if dockerfile.like_id(reference) else reference
 
 
@@ -202,8 +223,16 @@ def _pack(directory: Path, into: IO[bytes]) -> None:
     """Write a directory to an archive, and go back to the archive's beginning."""
     with tarfile.open(fileobj=into, mode="w") as archive:
         for path in sorted(directory.rglob("*")):
-            archive.add(path, str(path.relative_to(directory)), recursive=False)
+            name = str(path.relative_to(directory))
+            archive.add(path, name, recursive=False, filter=_open_directory)
     into.seek(0)
+
+
+def _open_directory(entry: tarfile.TarInfo) -> tarfile.TarInfo:
+    """Let every user of an image list its directories, whatever the agent's own are like."""
+    if entry.isdir():
+        entry.mode = 0o755
+    return entry
 
 
 class _Preparation:

@@ -218,16 +218,14 @@ for step in EvaIterator(range(7)):
 """
 
 
-@pytest.mark.parametrize("remapped", [False, True])
 @pytest.mark.parametrize("gang", [False, True])
 async def test_progress_is_reported_by_a_user_without_rights(
-    request: pytest.FixtureRequest, tmp_path: Path, remapped: bool, gang: bool
+    docker_engine: str, tmp_path: Path, gang: bool
 ) -> None:
     """And by no process outside of the container, whatever it knows."""
-    url = request.getfixturevalue("remapping" if remapped else "docker_engine")
-    with LocalEngine(url) as engine:
+    with LocalEngine(docker_engine) as engine:
         image = ready_image(engine, lambda _sentence: None)
-    async with bench(tmp_path, url) as it:
+    async with bench(tmp_path, docker_engine) as it:
         (it.home / "work" / "train.py").write_text(PROGRAM)
         counters = Counters(tmp_path / "progress.json")
         server = IteratorServer(

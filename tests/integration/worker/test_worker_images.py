@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import io
 import secrets
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -18,6 +19,7 @@ from eva_worker.isolation import Isolation
 from eva_worker.orders import Build, TaskKey
 from eva_worker.runtime import Image, TaskSpec
 from eva_worker.runtime.docker.confinement import network_of_builds
+from eva_worker.runtime.docker.images import by_name
 from eva_worker.runtime.docker.runtime import DockerRuntime, connect
 from eva_worker.runtime.process.runtime import ProcessRuntime
 from tests.fakes.docker import dockerd, registry
@@ -104,6 +106,24 @@ async def test_image_comes_from_its_registry(
     # What is here is not asked for again.
     assert await runtime.prepare(named(images.image), told.append) == reference
     assert images.pulls == 1
+
+
+@pytest.mark.parametrize("name", ["eva-build:0123", "docker.io/library/eva-build@sha256:00"])
+def test_what_was_built_for_another_job_is_not_named(name: str) -> None:
+    with pytest.raises(StartFailed, match="name an image of a registry"):
+        by_name(name)
+
+
+@pytest.mark.docker
+async def test_an_image_has_the_engine_fetch_nothing_in_builds_on_it(
+    runtime: DockerRuntime, client: Any
+) -> None:
+    """Of a registry's image, that is: Dockerfiles of jobs are read before."""
+    text = f"FROM {dockerd.IMAGE}\nONBUILD ADD http://127.0.0.1:1/ /x\n"
+    client.images.build(fileobj=io.BytesIO(text.encode()), tag="acme/base:1", rm=True)
+    context = Context(Dockerfile="FROM acme/base:1\n")
+    with pytest.raises(StartFailed, match="ONBUILD of image acme/base:1: ADD"):
+        await runtime.prepare(context.image(), print)
 
 
 @pytest.mark.docker

@@ -22,6 +22,10 @@ HONEST = {
     "here-strings and shifts": "FROM debian\nRUN cat <<<x; echo $((1<<20)) '1 << 2'\n",
     "continued with a carriage return": "FROM debian\r\nRUN a \\ \r\n b\r\n",
     "escape as it is": "# escape=\\\nFROM debian\n",
+    "files that are added": "FROM debian\nADD --chown=1:1 a.tar.gz ./github.com/x b.git/c $HOME/\n",
+    "files that are added, as a list": 'FROM debian\nADD ["a b.tar", "/x"]\n',
+    "addresses elsewhere": "FROM debian\nRUN curl https://example.com/x\nENV A=http://127.0.0.1\n",
+    "words of syntax": "# the syntax = that of a.py\nFROM debian\nRUN echo '# syntax=x'\n",
 }
 
 HOSTILE = {
@@ -62,7 +66,89 @@ HOSTILE = {
     "a number is no stage in FROM": "FROM debian\nFROM 0",
     "what Eva built": "FROM eva-build:0123456789",
     "what Eva built, in full": "FROM docker.io/library/eva-build:0123456789",
+    "what Eva built, copied from": "FROM debian\nCOPY --from=eva-build:0123456789 / /",
+    "what Eva built, mounted": "FROM debian\nRUN --mount=type=bind,from=eva-build:01,target=/x ls",
+    "a quote in the name of an option": 'FROM debian\nCOPY --"from"=cafe / /',
+    "a backslash in the name of an option": "FROM debian\nCOPY --fr\\om=cafe / /",
+    "an option after one with a blank": 'FROM debian\nCOPY --chown="a b" --from=cafe / /',
+    "a platform with a blank": 'FROM --platform="a b" cafe',
+    "one name for two platforms": "FROM --platform=linux/arm64 a/b\nFROM --platform=linux/386 a/b",
+    "the machine's network": "FROM debian\nRUN --network=host curl 127.0.0.1",
+    "rights of the machine": "FROM debian\nRUN --security=insecure mount",
+    "devices": "FROM debian\nRUN --device=/dev/sda cat /dev/sda",
 }
+
+FETCHES = {
+    "a URL": "ADD http://169.254.169.254/latest/meta-data /x",
+    "capital letters": "add HTTPS://127.0.0.1:8000/ /x",
+    "many blanks": "  ADD \t http://127.0.0.1/\t/x",
+    "among files": "ADD a b http://127.0.0.1/ /x/",
+    "after options": "ADD --chown=1 --checksum=sha256:00 http://127.0.0.1/ /x",
+    "continued": "ADD ht\\\ntp://127.0.0.1/ /x",
+    "continued over a comment": "ADD \\\n# no\n\nhttp://127.0.0.1/ /x",
+    "a list": 'ADD ["http://127.0.0.1/", "/x"]',
+    "a list with escapes": 'ADD ["\\u0068ttp://127.0.0.1/", "/x"]',
+    "a list that is none": 'ADD ["http://127.0.0.1/", /x]',
+    "quotes": "ADD ht'tp'://127.0.0.1/ /x",
+    "backslashes": "ADD http\\://127.0.0.1/ /x",
+    "a variable": "ENV A=http://127.0.0.1/\nADD $A /x",
+    "a variable in braces": "ARG A\nADD ${A:-http}//127.0.0.1/ /x",
+    "on build": "ONBUILD ADD http://127.0.0.1/ /x",
+    "on build, twice": "ONBUILD ONBUILD ADD http://127.0.0.1/ /x",
+    "git": "ADD git://127.0.0.1/a.git /x",
+    "git by ssh": "ADD git@127.0.0.1:a/b /x",
+    "git without a scheme": "ADD github.com/a/b /x",
+    "a repository": "ADD example.com/a.git#main /x",
+    "a here-document": "ADD <<E /x\nE",
+}
+
+SYNTAXES = {
+    "plain": "# syntax=docker/dockerfile:1\nFROM debian",
+    "no blank": "#syntax=a/b\nFROM debian",
+    "many blanks": "  #\t syntax \t= a/b\nFROM debian",
+    "capital letters": "# SynTax=a/b\nFROM debian",
+    "after a byte order mark": "\ufeff# syntax=a/b\nFROM debian",
+    "after another": "# escape=\\\n# syntax=a/b\nFROM debian",
+    "after a program's line": "#!/usr/bin/env x\n# syntax=a/b\nFROM debian",
+    "with a carriage return": "# syntax=a/b\r\nFROM debian",
+    "slashes": "// syntax=a/b\nFROM debian",
+    "a document": '{"syntax": "a/b"}',
+}
+
+
+@pytest.mark.parametrize("text", FETCHES.values(), ids=FETCHES)
+def test_nothing_is_fetched_by_the_engine_itself(text: str, tmp_path: Path) -> None:
+    (path := tmp_path / "Dockerfile").write_text(f"FROM debian\n{text}\n")
+    with pytest.raises(StartFailed, match=r"plain path of a file in the build|here-document"):
+        dockerfile.check(tmp_path, path.name)
+
+
+@pytest.mark.parametrize("text", SYNTAXES.values(), ids=SYNTAXES)
+def test_no_program_of_a_registry_reads_a_dockerfile(text: str, tmp_path: Path) -> None:
+    (path := tmp_path / "Dockerfile").write_bytes(text.encode())
+    with pytest.raises(StartFailed, match=r"remove the line|begins with \{"):
+        dockerfile.check(tmp_path, path.name)
+
+
+def test_images_that_are_built_on_are_told_once_for_their_platform(tmp_path: Path) -> None:
+    (tmp_path / "Dockerfile").write_text(
+        "ARG V=12\nARG P=linux/arm64\nFROM debian:$V AS a\nFROM a\nFROM scratch\n"
+        "FROM --platform=$P x/y\nFROM debian:12\n"
+    )
+    bases = dict.fromkeys(dockerfile.check(tmp_path, "Dockerfile"))
+    assert list(bases) == [
+        dockerfile.Base("debian:12"),
+        dockerfile.Base("x/y", "linux/arm64"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "line", ["ADD http://127.0.0.1/ /x", "COPY --from=eva-build:1 / /", "RUN --network=host ls"]
+)
+def test_what_an_image_has_done_in_builds_on_it_is_judged(line: str) -> None:
+    dockerfile.check_triggers("a/b", ["COPY . /app", "RUN pip install ."])
+    with pytest.raises(StartFailed, match="ONBUILD of image a/b"):
+        dockerfile.check_triggers("a/b", ["COPY . /app", line])
 
 
 @pytest.mark.parametrize("text", HONEST.values(), ids=HONEST)
