@@ -38,6 +38,8 @@ _MOST_FILES = 300_000
 """Files in it."""
 _VALUES_OF_A_FILE = 6
 """Braces and commas that an entry of such a list has, at most."""
+_MOST_SIZE = 1 << 50
+"""Bytes of a file in it."""
 _LONGEST_PATH = 4_096
 """Bytes of a path in it: what Linux takes in one call."""
 _T = TypeVar("_T")
@@ -87,22 +89,50 @@ def read_manifest(data: bytes) -> list[FileEntry]:
     if sum(map(data.count, (b"{", b"[", b","))) > _VALUES_OF_A_FILE * _MOST_FILES:
         raise BadOrder(f"a list of more than {_MOST_FILES} files")
     try:
-        entries = [
-            FileEntry(str(e["path"]), int(e["mode"]) & 0o777, str(e["sha256"]), int(e["size"]))
-            for e in json.loads(data)["files"]
-        ]
+        files = json.loads(data)["files"]
+        if not isinstance(files, list):
+            raise TypeError("`files` is not a list")
+        entries = [_entry(it) for it in files]
     except (ValueError, TypeError, KeyError, ArithmeticError, RecursionError) as error:
-        raise BadOrder(f"not a list of files: {error!r}"[:500]) from error
+        raise BadOrder(f"not a list of files: {error!a}"[:500]) from error
+    _require_own_places(entries)
     for entry in entries:
         if not relative(entry.path) or "\0" in entry.path:
             raise BadOrder(f"file outside its directory: {entry.path[:200]!r}")
-        if len(entry.path.encode(errors="replace")) > _LONGEST_PATH or (
-            entry.path.count("/") >= MOST_DEPTH
-        ):
+        if len(entry.path.encode()) > _LONGEST_PATH or entry.path.count("/") >= MOST_DEPTH:
             raise BadOrder(f"path too long or too deep: {entry.path[:200]!r}")
-        if not _DIGEST.fullmatch(entry.sha256) or entry.size < 0:
+        if not _DIGEST.fullmatch(entry.sha256):
             raise BadOrder(f"not a file: {entry.path[:200]!r} {entry.sha256[:80]!r}")
     return entries
+
+
+def _entry(value: Any) -> FileEntry:
+    """An entry of a list; raises `BadOrder`, or what a value of another kind raises."""
+    path, mode, digest, size = (value[name] for name in ("path", "mode", "sha256", "size"))
+    if not isinstance(path, str) or not isinstance(digest, str):
+        raise BadOrder(f"path and sha256 are not text: {ascii(path)[:200]}")
+    try:
+        path.encode()
+    except UnicodeEncodeError as error:
+        raise BadOrder(f"a path is not Unicode text: {ascii(path)[:200]}") from error
+    if type(mode) is not int or type(size) is not int or mode < 0 or not 0 <= size <= _MOST_SIZE:
+        raise BadOrder(f"mode or size is no whole number that a file has: {path[:200]!r}")
+    return FileEntry(path, mode & 0o777, digest, size)
+
+
+def _require_own_places(entries: Iterable[FileEntry]) -> None:
+    """Require that no file is in the place of another one, or of the directory of one."""
+    paths: set[str] = set()
+    for entry in entries:
+        if entry.path in paths:
+            raise BadOrder(f"a file that is listed twice: {entry.path[:200]!r}")
+        paths.add(entry.path)
+    for path in paths:
+        above = path
+        while "/" in above:
+            above = above.rpartition("/")[0]
+            if above in paths:
+                raise BadOrder(f"a file that is a directory as well: {above[:200]!r}")
 
 
 def _steps_held(manifest: bytes) -> int:

@@ -16,6 +16,7 @@ from eva_master.adapters.jobfile.inputs import InputRoots
 from eva_master.adapters.jobfile.partition import Placement
 from eva_master.adapters.loop.gateway import LoopGateway
 from eva_master.adapters.objects.blobs import missing, put_blob, reference
+from eva_master.adapters.objects.file_lists import FileLists
 from eva_master.adapters.objects.task_logs import StoredLogs
 from eva_master.adapters.rpc._proto.api_pb2_grpc import JobsServicer
 from eva_master.adapters.rpc.bounded import bounded_pb as pb
@@ -112,6 +113,7 @@ class JobsService(JobsServicer):
         self._gateway = gateway
         self._sessions = sessions
         self._store = store
+        self._lists = FileLists(store)
         self._clock = clock
         self._planner = planner
         self._archive = archive
@@ -150,6 +152,8 @@ class JobsService(JobsServicer):
         await self._check_uploaded(request.build, "build context")
         find = await self._finder(given=request.after_ids)
         async with self._parser.turn(caller().owner):
+            await self._check_list(request.workdir, "working directory")
+            await self._check_list(request.build, "build context")
             spec = await self._parse(request, find)
         if any(
             task.program.build and not task.program.build.context for task in different(spec.tasks)
@@ -284,6 +288,11 @@ class JobsService(JobsServicer):
             raise InvalidJob(
                 f"the {what} has not been uploaded by {owner}", hint="submit the job again"
             )
+
+    async def _check_list(self, digest: str, what: str) -> None:
+        """Refuse a list of files that no command has made; raises `InvalidJob`."""
+        if digest:
+            await self._lists.check(reference(caller().owner, digest), what)
 
     async def _parse(
         self,
