@@ -10,6 +10,7 @@ import os
 import resource
 import secrets
 import signal
+import stat
 import sys
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -295,13 +296,35 @@ def _allow_files() -> None:
 @contextlib.contextmanager
 def _alone(state_dir: Path) -> Iterator[None]:
     """Lock the state directory, so that no two agents work on it."""
-    state_dir.mkdir(parents=True, exist_ok=True)
+    state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    _keep_private(state_dir)
     descriptor = os.open(state_dir / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield
     finally:
         os.close(descriptor)
+
+
+def _keep_private(state_dir: Path) -> None:
+    """Keep other users of the machine out of the state directory.
+
+    Its files are left as they are: those of tasks may belong to the tasks' users.
+    """
+    mode = state_dir.stat().st_mode
+    if not mode & 0o077:
+        return
+    try:
+        if mode & stat.S_IWOTH:
+            raise PermissionError("every user may change it")
+        state_dir.chmod(stat.S_IMODE(mode) & 0o700)
+    except PermissionError as error:
+        _log.error(
+            "OTHER USERS OF THIS MACHINE READ THE FILES OF ALL TASKS",
+            path=str(state_dir),
+            reason=str(error),
+            hint="give the worker a state directory of its own, of mode 0700",
+        )
 
 
 async def _serve(settings: Settings) -> None:

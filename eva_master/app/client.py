@@ -158,6 +158,7 @@ def load_client_config(flags: Mapping[str, Any] | None = None) -> ClientConfig:
     config = layers.settings()
     if file is None:
         return config
+    _close(file.parent)
     if config.token is not None and layers.in_file("token"):
         _see_that_it_is_private(file)
     paths = {
@@ -180,6 +181,15 @@ def _is_empty(file: Path) -> bool:
         return file.stat().st_size == 0
     except OSError:
         return False
+
+
+def _close(directory: Path) -> None:
+    """Keep other users out of a directory of Eva's settings or state."""
+    if directory in {user_config_dir(), user_state_dir()}:
+        with contextlib.suppress(OSError):  # It is another user's, who answers for it.
+            mode = directory.stat().st_mode
+            if mode & _OTHERS:
+                directory.chmod(mode & 0o700)
 
 
 def _see_that_it_is_private(file: Path) -> None:

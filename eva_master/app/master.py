@@ -73,7 +73,7 @@ from eva_master.app.sections.policies import (
 )
 from eva_master.app.sections.tenants import tenancy
 from eva_master.app.shutdown import Shutdown, Tell
-from eva_master.app.state_dir import make_state, require_state
+from eva_master.app.state_dir import keep_files_private, make_state, require_state
 from eva_master.control.loop import Loop
 from eva_master.control.machine import Machine
 from eva_master.control.settings import Limits, Settings
@@ -464,6 +464,7 @@ async def serve(
         Why the control loop broke down, `None` when it was asked to stop.
     """
     allow_most_files()
+    keep_files_private(config)
     loop = asyncio.get_running_loop()
     ended: asyncio.Future[BaseException | None] = loop.create_future()
     hurry = asyncio.Event()

@@ -146,6 +146,7 @@ class LocalCloud:
         worker_command: Sequence[str] = WORKER,
     ) -> None:
         root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        root.chmod(0o700)
         self._files = Records(root.resolve())
         self._inbox = inbox
         self._clock = clock

@@ -413,6 +413,9 @@ def _lock(url: URL) -> ProcessLock | None:
         return None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        for file in path.parent.glob(f"{path.name}*"):  # Others may read none of them.
+            if file.stat().st_mode & 0o077:
+                file.chmod(0o600)
         return ProcessLock(path.with_name(f"{path.name}.lock"))
     except OSError as error:
         raise StorageError(f"{path}: {error.strerror}") from error

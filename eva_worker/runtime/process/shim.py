@@ -143,6 +143,7 @@ def execute(spec: dict[str, Any], parent: int) -> NoReturn:
         libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         if os.getppid() != parent:  # It ended before it was seen.
             os._exit(NOT_EXECUTABLE)
+        os.umask(0o022)  # As in a container, whatever its agent has.
         os.chdir(spec["workdir"])
         if spec["cpus"]:
             os.sched_setaffinity(0, spec["cpus"])
