@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -57,10 +58,10 @@ class LocalJobFile:
         """The directory to upload, `None` for none.
 
         Args:
-            allow_outside: Whether it may be above that of the job file.
+            allow_outside: Whether it may be above that of the job file, or a hidden one elsewhere.
 
         Raises:
-            InvalidJob: It does not exist, or is above the job file's.
+            InvalidJob: It does not exist, or needs `allow_outside`.
         """
         from eva_master.adapters.jobfile import workdir_of
 
@@ -73,7 +74,7 @@ class LocalJobFile:
                 f"{self.name}: workdir: {path} is not a directory",
                 hint="it is relative to the job file",
             )
-        self._check_not_above(path, "workdir", allow_outside)
+        self._check_outside(path, "workdir", allow_outside)
         return path
 
     def commands(self) -> Sequence[str]:
@@ -82,10 +83,19 @@ class LocalJobFile:
 
         return commands_of(self.text)
 
-    def _check_not_above(self, path: Path, key: str, allow_outside: bool) -> None:
-        """Refuse a directory such as a user's home, all of which would be sent by mistake."""
+    def _check_outside(self, path: Path, key: str, allow_outside: bool) -> None:
+        """Refuse a directory such as a user's home or ``~/.ssh``, sent by mistake or by a trick."""
         own = self.directory.resolve()
-        if not allow_outside and path != own and own.is_relative_to(path):
+        if allow_outside or path.is_relative_to(own):
+            return
+        beside = path.relative_to(os.path.commonpath([own, path])).parts
+        if hidden := [name for name in beside if name.startswith(".")]:
+            raise InvalidJob(
+                f"{self.name}: {key}: {path} is outside the directory of the job file and in the "
+                f"hidden directory {hidden[0]}, and all of it would be uploaded",
+                hint="submit it with --allow-outside if that is meant",
+            )
+        if own.is_relative_to(path):
             raise InvalidJob(
                 f"{self.name}: {key}: {path} is above the directory of the job file, and all of it "
                 "would be uploaded",
@@ -110,7 +120,7 @@ class LocalJobFile:
         root = (self.directory / Path(stated.directory).expanduser()).resolve()
         if not root.is_dir():
             raise invalid(InvalidJob, self.name, [stated.missing])
-        self._check_not_above(root, "build.context", allow_outside)
+        self._check_outside(root, "build.context", allow_outside)
         problems = [
             problem
             for dockerfile, problem in stated.dockerfiles.items()

@@ -96,6 +96,26 @@ def test_names_that_only_look_alike_are_no_matter(eva: Run, project: Path, run: 
     assert eva("submit", str(project / "job.yaml")).exit_code == 0
 
 
+def test_a_hidden_directory_beside_the_job_file_needs_a_word(
+    eva: Run, api: FakeApi, project: Path
+) -> None:
+    file = project / "job.yaml"
+    for hidden in (".aws", ".config/gcloud"):
+        (project.parent / hidden).mkdir(parents=True)
+        (project.parent / hidden / "credentials").write_text("secret")
+        file.write_text(JOB.format("ls", f"../{hidden}"))
+        result = eva("submit", str(file))
+        assert result.exit_code == 2
+        assert "in the hidden directory ." in said(result)
+        assert "--allow-outside" in said(result)
+    assert api.calls == []
+    assert eva("submit", "--allow-outside", str(file)).exit_code == 0
+    for plain in ("../data", ".hidden-of-its-own"):
+        (project / plain).mkdir()
+        file.write_text(JOB.format("ls", plain))
+        assert eva("submit", str(file)).exit_code == 0
+
+
 def test_a_directory_above_the_job_file_needs_a_word(eva: Run, api: FakeApi, project: Path) -> None:
     (project / "jobs").mkdir()
     file = project / "jobs" / "job.yaml"
