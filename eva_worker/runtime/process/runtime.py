@@ -213,8 +213,10 @@ def _write_spec(directory: Path, spec: TaskSpec, measures: Measures | None) -> N
     temporary = spec.temporary or spec.log.with_name("tmp")
     temporary.mkdir(exist_ok=True)
     script.write(spec.command, temporary)
-    link, place = None, TEMPORARY
+    # Other tasks could replace the link, which is for sockets alone: nothing is run by its name.
+    link, place, run_from = None, TEMPORARY, TEMPORARY
     if not measures or not measures.own_tmp:
+        run_from = str(temporary.absolute())
         link = make_link(temporary.parent) if spec.temporary else None
         place = str((link or temporary.parent.absolute()) / temporary.name)
     confined = measures.document(spec, temporary, _entrances(spec, measures)) if measures else None
@@ -223,7 +225,7 @@ def _write_spec(directory: Path, spec: TaskSpec, measures: Measures | None) -> N
         directory / "spec.json",
         {
             "interpreter": script.interpreter(spec.command),
-            "script": f"{place}/{script.PATH}",
+            "script": f"{run_from}/{script.PATH}",
             "short": link and str(link),
             "env": {**spec.defaults, **named, **spec.env},
             "workdir": str(spec.workdir.absolute()),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import socket
@@ -15,7 +16,7 @@ import pytest
 
 from eva_master.adapters.local.processes import remove_disk
 from eva_worker.isolation import Isolation
-from eva_worker.runtime.process import confinement
+from eva_worker.runtime.process import confinement, runtime
 from eva_worker.runtime.process.measures import Measures, measures
 from tests.fakes.paths import PYTHON
 from tests.integration.isolation.test_worker_confinement import Bench, works
@@ -82,6 +83,25 @@ async def test_names_are_short_enough_for_sockets(confined: Bench) -> None:
     )
     assert ended.code == 0, confined.log
     assert (confined.task / "tmp" / ("s" * 70)).is_socket()
+
+
+async def test_a_script_is_its_tasks_own_whatever_becomes_of_the_short_name(
+    confined: Bench, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Where /tmp is shared, another task of the same user may put a link of its own there."""
+    (tmp_path / "attack" / "tmp" / ".eva").mkdir(parents=True)
+    (tmp_path / "attack" / "tmp" / ".eva" / "run").write_text("echo stolen")
+    spawn = runtime._spawn
+
+    def attacked(directory: Path) -> tuple[int, int]:
+        if link := json.loads((directory / "spec.json").read_text())["short"]:
+            Path(link).unlink()
+            Path(link).symlink_to(tmp_path / "attack")
+        return spawn(directory)
+
+    monkeypatch.setattr(runtime, "_spawn", attacked)
+    await confined.run("echo mine")
+    assert confined.log == "mine\n"
 
 
 async def test_standard_error_can_be_opened_by_its_name(confined: Bench) -> None:
