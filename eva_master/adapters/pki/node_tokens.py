@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from sqlalchemy import Connection, Engine, delete, insert, select, update
 
+from eva_master.adapters.store import rows
 from eva_master.adapters.store.journal import translated
 from eva_master.adapters.store.tables import NODE_TOKENS
 from eva_master.model.errors import NotAuthorised
@@ -54,12 +55,12 @@ class NodeTokens:
         self._clock = clock
         self._writing = threading.Lock()
         with self._transaction() as connection:
-            rows = connection.execute(select(NODE_TOKENS)).all()
+            found = rows.intact(NODE_TOKENS, connection.execute(select(NODE_TOKENS)).all())
         self._tokens = {
             InstanceId(row.node): NodeToken(
                 InstanceId(row.node), row.digest, Millis(row.expires_ms), row.public_key
             )
-            for row in rows
+            for row in found
         }
         # Strangers ask by secrets: neither their number nor that of the nodes makes it slow.
         self._node_of = {token.digest: node for node, token in self._tokens.items()}
@@ -75,8 +76,7 @@ class NodeTokens:
         token = NodeToken(node, _digest(secret.encode()), expires_ms)
         with self._writing, self._transaction() as connection:
             connection.execute(delete(NODE_TOKENS).where(NODE_TOKENS.c.node == node))
-            row = {"node": node, "digest": token.digest, "expires_ms": expires_ms}
-            connection.execute(insert(NODE_TOKENS), row)
+            connection.execute(insert(NODE_TOKENS), _row(token))
             self._drop(node)
             self._tokens[node] = token
             self._node_of[token.digest] = node
@@ -134,11 +134,10 @@ class NodeTokens:
                     hint=f"an operator makes a new one: eva node token {node}",
                 )
             if token.public_key is None:
-                this = NODE_TOKENS.c.node == node
-                connection.execute(
-                    update(NODE_TOKENS).where(this).values(public_key=key, used_ms=now)
-                )
-                self._tokens[node] = replace(token, public_key=key)
+                this = update(NODE_TOKENS).where(NODE_TOKENS.c.node == node)
+                used = replace(token, public_key=key)
+                connection.execute(this.values(**_row(used, now)))
+                self._tokens[node] = used
         return node
 
     def joined(self, node: InstanceId) -> bool:
@@ -165,6 +164,18 @@ class NodeTokens:
     def _transaction(self) -> Iterator[Connection]:
         with translated(self._engine.url), self._engine.begin() as connection:
             yield connection
+
+
+def _row(token: NodeToken, used_ms: Millis | None = None) -> rows.Values:
+    row = {
+        "node": token.node,
+        "digest": token.digest,
+        "expires_ms": token.expires_ms,
+        "public_key": token.public_key,
+        "used_ms": used_ms,
+    }
+    (whole,) = rows.sealed(NODE_TOKENS, [row])
+    return whole
 
 
 def _digest(secret: bytes) -> str:

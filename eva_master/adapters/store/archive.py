@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from sqlalchemy import ColumnElement, Connection, Engine, Row, Table, func, select
 
 from eva_master.adapters.store import codec, rows, tables, untouched
-from eva_master.adapters.store.journal import check_versions, translated
+from eva_master.adapters.store.journal import check_versions, translated, typed
 from eva_master.model.changes import JobAccount
 from eva_master.model.ids import InstanceId, JobId, RunId, number_of, run_id, run_order
 from eva_master.model.records import Ended, Job, TaskRun, untouched_state
@@ -50,7 +50,7 @@ class SqlArchive:
     def owned(self, owner: str, references: Sequence[str]) -> dict[str, tuple[JobId, Ended | None]]:
         """See `Archive.owned`."""
         jobs = tables.JOBS.c
-        columns = select(jobs.id, jobs.name, jobs.state, jobs.record).where(jobs.owner == owner)
+        columns = select(tables.JOBS).where(jobs.owner == owner)
         newest = (
             select(func.max(jobs.number))
             .where(jobs.owner == owner, jobs.name.in_(references))
@@ -58,9 +58,10 @@ class SqlArchive:
         )
         named = columns.where(jobs.name.in_(references), jobs.number.in_(newest))
         with self._transaction() as connection:
-            by_name = {row.name: _end(row) for row in connection.execute(named)}
-            by_id = columns.where(jobs.id.in_(references))
-            return by_name | {row.id: _end(row) for row in connection.execute(by_id)}
+            newest_ones = rows.intact(tables.JOBS, connection.execute(named).all())
+            by_name = {row.name: _end(row) for row in newest_ones}
+            by_id = connection.execute(columns.where(jobs.id.in_(references))).all()
+            return by_name | {row.id: _end(row) for row in rows.intact(tables.JOBS, by_id)}
 
     def submitted(self, owner: str, command: str) -> JobId | None:
         """See `Archive.submitted`."""
@@ -129,7 +130,7 @@ class SqlArchive:
 
     @contextmanager
     def _transaction(self) -> Iterator[Connection]:
-        with translated(self._engine.url), self._engine.begin() as connection:
+        with typed(), translated(self._engine.url), self._engine.begin() as connection:
             yield connection
 
 
@@ -145,7 +146,7 @@ def _of(
     connection: Connection, table: Table, column: str, names: Sequence[str]
 ) -> Sequence[Row[Any]]:
     found = connection.execute(select(table).where(table.c[column].in_(names))).all()
-    check_versions(table, found)
+    check_versions(table, rows.intact(table, found))
     return found
 
 
@@ -282,5 +283,5 @@ def _index(name: str) -> int:
 
 def _read(connection: Connection, condition: ColumnElement[bool]) -> Sequence[TaskRun]:
     found = connection.execute(select(tables.TASK_RUNS).where(condition)).all()
-    check_versions(tables.TASK_RUNS, found)
+    check_versions(tables.TASK_RUNS, rows.intact(tables.TASK_RUNS, found))
     return tuple(codec.RUNS.decode(row.record for row in found))

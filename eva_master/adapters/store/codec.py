@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Any, Generic, TypeVar
@@ -20,7 +20,7 @@ from eva_master.adapters.store import task_specs
 from eva_master.model.errors import StorageError
 from eva_master.model.job import JobSpec
 from eva_master.model.planning.reasons import Reasons
-from eva_master.model.records import Ended, Instance, Job, Progress, TaskRun
+from eva_master.model.records import NO_PROGRESS, Ended, Instance, Job, TaskRun
 
 RECORD_VERSION = 1
 """Of the documents' form; stored with each of them."""
@@ -58,23 +58,33 @@ class Codec(Generic[T]):
         self._leave_out = leave_out
         self._brief = brief
         self._unsaid = [(attrgetter(".".join(path)), path) for path in unsaid]
+        self._excluded: dict[tuple[bool, ...], dict[str, Any] | None] = {}
 
     def encode(self, record: T) -> str:
         """Encode a record as one JSON object."""
+        said = tuple([bool(value(record)) for value, _ in self._unsaid])
+        if said not in self._excluded:
+            self._excluded[said] = self._without(said)
+        # A list of one, less its brackets.
+        document = self._adapter.dump_json(
+            [record], exclude=self._excluded[said], exclude_defaults=self._brief(record)
+        )
+        return document[1:-1].decode()
+
+    def _without(self, said: Sequence[bool]) -> dict[str, Any] | None:
+        """The fields that a record is encoded without, as pydantic wants them.
+
+        Args:
+            said: Of each field in `unsaid`, whether the record has a value there.
+        """
         left_out: dict[str, Any] = dict.fromkeys(self._leave_out, True)
-        for value, (*within, last) in self._unsaid:
-            if not value(record):
+        for there, (_, (*within, last)) in zip(said, self._unsaid, strict=True):
+            if not there:
                 inner = left_out
                 for name in within:
                     inner = inner.setdefault(name, {})
                 inner[last] = True
-        # A list of one, less its brackets.
-        document = self._adapter.dump_json(
-            [record],
-            exclude={"__all__": left_out} if left_out else None,
-            exclude_defaults=self._brief(record),
-        )
-        return document[1:-1].decode()
+        return {"__all__": left_out} if left_out else None
 
     def decode(self, documents: Iterable[str]) -> list[T]:
         """Decode the records that `documents` describe, in their order.
@@ -109,7 +119,7 @@ RUNS = Codec(
     leave_out=_NOTHING,
     # When progress was heard of is not compared: a time alone would be taken for the default.
     brief=lambda run: (
-        run.progress != Progress() or (run.progress.at_ms is None and run.progress.first is None)
+        run.progress != NO_PROGRESS or (run.progress.at_ms is None and run.progress.first is None)
     ),
     unsaid=[("batch_ppm",), ("stored",), ("past",)],
 )

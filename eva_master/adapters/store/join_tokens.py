@@ -11,6 +11,7 @@ from sqlalchemy import Connection, Engine, Table, delete, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import SQLAlchemyError
 
+from eva_master.adapters.store import rows
 from eva_master.adapters.store.tables import JOIN_TOKENS
 from eva_master.model.errors import StorageError
 from eva_master.model.ids import InstanceId, Millis
@@ -51,11 +52,17 @@ class JoinTokenTable:
 
     def issue(self, instance: InstanceId, attempt: int, expires_ms: Millis, now: Millis) -> None:
         """Store a token before it is handed out; a token that is stored already is not changed."""
-        row = {"instance_id": instance, "attempt": attempt, "expires_ms": expires_ms}
+        row: rows.Values = {
+            "instance_id": instance,
+            "attempt": attempt,
+            "expires_ms": expires_ms,
+            "public_key": None,
+            "used_ms": None,
+        }
         with self._transaction() as connection:
             connection.execute(delete(JOIN_TOKENS).where(JOIN_TOKENS.c.expires_ms < now - _KEPT_MS))
             insert = _INSERTS[self._engine.dialect.name](JOIN_TOKENS)
-            connection.execute(insert.on_conflict_do_nothing(), row)
+            connection.execute(insert.on_conflict_do_nothing(), rows.sealed(JOIN_TOKENS, [row]))
 
     def claim(
         self, instance: InstanceId, attempt: int, public_key: str, now: Millis
@@ -68,12 +75,21 @@ class JoinTokenTable:
         table = JOIN_TOKENS.c
         this = (table.instance_id == instance) & (table.attempt == attempt)
         with self._transaction() as connection:
-            connection.execute(
+            # The write comes first; what it changes is no part of what is looked at then.
+            used = connection.execute(
                 update(JOIN_TOKENS)
                 .where(this, table.expires_ms > now, table.public_key.is_(None))
                 .values(public_key=public_key, used_ms=now)
-            )
+            ).rowcount
             row = connection.execute(select(JOIN_TOKENS).where(this)).one_or_none()
+            if row is not None:
+                now_used = dict(row._mapping)
+                before = {**now_used, "public_key": None, "used_ms": None} if used else now_used
+                rows.intact(JOIN_TOKENS, [tuple(before.values())])
+                if used:
+                    (whole,) = rows.sealed(JOIN_TOKENS, [now_used])
+                    sealing = update(JOIN_TOKENS).where(this)
+                    connection.execute(sealing.values(checksum=whole["checksum"]))
         return None if row is None else TokenRecord(Millis(row.expires_ms), row.public_key)
 
     @contextmanager

@@ -11,6 +11,7 @@ from sqlalchemy import Connection, Engine, Table, delete, select
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import SQLAlchemyError
 
+from eva_master.adapters.store import rows
 from eva_master.adapters.store.tables import LAUNCHES
 from eva_master.model.errors import StorageError
 from eva_master.model.ids import InstanceId
@@ -38,16 +39,15 @@ class LaunchTable:
         row = {"instance_id": instance, "attempt": attempt, "request": json.dumps(dict(request))}
         with self._transaction() as connection:
             insert = _INSERTS[self._engine.dialect.name](LAUNCHES)
-            connection.execute(insert.on_conflict_do_nothing(), row)
-            written = connection.scalar(select(LAUNCHES.c.request).where(_this(instance, attempt)))
+            connection.execute(insert.on_conflict_do_nothing(), rows.sealed(LAUNCHES, [row]))
+            written = _read(connection, instance, attempt)
         assert written is not None
-        return dict(json.loads(written))
+        return written
 
     def remembered(self, instance: InstanceId, attempt: int) -> dict[str, Any] | None:
         """See `LaunchRecords.remembered`."""
         with self._transaction() as connection:
-            written = connection.scalar(select(LAUNCHES.c.request).where(_this(instance, attempt)))
-        return None if written is None else dict(json.loads(written))
+            return _read(connection, instance, attempt)
 
     def forget(self, instances: Iterable[InstanceId]) -> None:
         """See `LaunchRecords.forget`."""
@@ -61,6 +61,12 @@ class LaunchTable:
                 yield connection
         except SQLAlchemyError as error:
             raise StorageError(f"the table of launches: {error}") from error
+
+
+def _read(connection: Connection, instance: InstanceId, attempt: int) -> dict[str, Any] | None:
+    found = connection.execute(select(LAUNCHES).where(_this(instance, attempt))).all()
+    read = rows.intact(LAUNCHES, found)
+    return dict(json.loads(read[0].request)) if read else None
 
 
 def _this(instance: InstanceId, attempt: int) -> Any:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any
+from operator import itemgetter
+from typing import Any, TypeVar
+from zlib import crc32
 
-from sqlalchemy import Row
+from sqlalchemy import Row, Table
 
-from eva_master.adapters.store import codec, task_specs
+from eva_master.adapters.store import codec, tables, task_specs
 from eva_master.model.accounting.pool_costs import read, written
 from eva_master.model.changes import InstanceAccount, JobAccount, Round
+from eva_master.model.errors import StorageError
 from eva_master.model.ids import Exact, number_of
 from eva_master.model.planning.plan import Json
 from eva_master.model.records import Instance, Job, TaskRun
@@ -19,6 +22,54 @@ from eva_master.model.states import TERMINAL_JOB, InstanceState
 
 Values = dict[str, Any]
 """A row to be written, by column."""
+RESTORE = "restore the journal from a backup: see docs/reference/journal.md"
+
+_ANY = TypeVar("_ANY", bound=Sequence[Any])
+_SEPARATOR = "\x1f"
+_VALUES = {
+    table: itemgetter(*(it.name for it in table.columns if it.name != "checksum"))
+    for table in tables.METADATA.sorted_tables
+}
+"""All values of a row but its checksum, in the order of the table's columns."""
+
+
+def sealed(table: Table, values: Sequence[Values]) -> Sequence[Values]:
+    """Rows with their checksums, which are added to them.
+
+    Args:
+        table: Theirs.
+        values: The rows, with all columns.
+    """
+    get = _VALUES[table]
+    for row in values:
+        row["checksum"] = _checksum(get(row))
+    return values
+
+
+def intact(table: Table, found: Sequence[_ANY]) -> Sequence[_ANY]:
+    """Rows that are as they were written; those of before there were checksums are believed.
+
+    Args:
+        table: Theirs.
+        found: The rows, with all columns in the order of the table's.
+
+    Raises:
+        StorageError: A row has another checksum than it was written with.
+    """
+    for row in found:
+        *values, stated = row
+        if stated is not None and _checksum(values) != stated:
+            key = " ".join(str(row[at]) for at, it in enumerate(table.columns) if it.primary_key)
+            raise StorageError(
+                f"the journal holds a damaged record of {table.name}: {key!r} is not as it was"
+                " written",
+                hint=RESTORE,
+            )
+    return found
+
+
+def _checksum(values: Iterable[object]) -> int:
+    return crc32(_SEPARATOR.join(map(str, values)).encode("utf-8", "surrogatepass"))
 
 
 def job_row(job: Job) -> Values:
@@ -164,9 +215,9 @@ def reasons_row(record: Round) -> Values:
     return {"round": record.number, "record": codec.encode_reasons(record.reasons)}
 
 
-def explained_round(row: Row[Any]) -> Round:
-    """A round with its reasons, from a row of both tables."""
-    return replace(round_record(row), reasons=codec.decode_reasons(row.record))
+def explained_round(row: Row[Any], reasons: Row[Any]) -> Round:
+    """A round with its reasons, from a row of each table."""
+    return replace(round_record(row), reasons=codec.decode_reasons(reasons.record))
 
 
 def document_row(item: tuple[str, Json]) -> Values:

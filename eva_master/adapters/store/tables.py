@@ -17,6 +17,12 @@ from sqlalchemy import (
 
 METADATA = MetaData()
 
+
+def _checksum() -> Column[int]:
+    """The CRC-32 of a row's other columns; nothing in rows that an earlier release wrote."""
+    return Column("checksum", BigInteger)
+
+
 JOBS = Table(
     "jobs",
     METADATA,
@@ -33,6 +39,7 @@ JOBS = Table(
     Column("ended_ms", BigInteger),
     # The id of its submission.
     Column("command", String, nullable=False, server_default=""),
+    _checksum(),
     Index("jobs_by_number", "number"),
     Index("jobs_by_end", "ended_ms"),
     Index("jobs_by_owner", "owner", "name", "number"),
@@ -49,6 +56,7 @@ JOB_SPECS = Table(
     Column("tasks", Text, nullable=False, server_default=""),
     # So many task runs, from the first on, began with the job; one without a row is as it began.
     Column("runs", Integer, nullable=False, server_default="0"),
+    _checksum(),
 )
 
 TASK_RUNS = Table(
@@ -60,6 +68,7 @@ TASK_RUNS = Table(
     Column("instance", String),
     Column("record", Text, nullable=False),
     Column("version", Integer, nullable=False),
+    _checksum(),
     Index("task_runs_by_job", "job_id"),
 )
 
@@ -77,6 +86,7 @@ INSTANCES = Table(
     Column("number", BigInteger, nullable=False, server_default="-1"),
     # When the master learned that it is gone, whether the cloud ever billed it or not.
     Column("ended_ms", BigInteger),
+    _checksum(),
     Index("instances_by_number", "number"),
     Index("instances_by_end", "ended_ms"),
 )
@@ -98,6 +108,7 @@ JOB_ACCOUNTS = Table(
     Column("spot_ms", BigInteger, nullable=False, server_default="0"),
     Column("listed", String, nullable=False, server_default="0"),
     Column("interruptions", BigInteger, nullable=False, server_default="0"),
+    _checksum(),
 )
 
 INSTANCE_ACCOUNTS = Table(
@@ -110,6 +121,7 @@ INSTANCE_ACCOUNTS = Table(
     Column("closed", Boolean, nullable=False),
     # What it cost since it stood in each pool, as JSON; empty if it never stood in one.
     Column("standing", Text, nullable=False, server_default=""),
+    _checksum(),
 )
 
 ROUNDS = Table(
@@ -121,6 +133,7 @@ ROUNDS = Table(
     Column("launches", Integer, nullable=False),
     Column("moves", Integer, nullable=False),
     Column("figures", Text, nullable=False),
+    _checksum(),
 )
 
 # Of the newest rounds alone; compressed, since they name every task.
@@ -129,6 +142,7 @@ REASONS = Table(
     METADATA,
     Column("round", BigInteger, primary_key=True, autoincrement=False),
     Column("record", LargeBinary, nullable=False),
+    _checksum(),
 )
 
 # The values of `Changes`; VALUES itself is a word of SQL.
@@ -137,6 +151,7 @@ DOCUMENTS = Table(
     METADATA,
     Column("name", String, primary_key=True),
     Column("value", Text, nullable=False),
+    _checksum(),
 )
 
 # The tokens themselves are nowhere: the master derives them from its secret.
@@ -149,6 +164,7 @@ JOIN_TOKENS = Table(
     # SHA-256 of the key that the token was used for, nothing before.
     Column("public_key", String),
     Column("used_ms", BigInteger),
+    _checksum(),
 )
 
 # Digests alone.
@@ -161,6 +177,7 @@ NODE_TOKENS = Table(
     # SHA-256 of the key of the machine that joined with it, nothing before.
     Column("public_key", String),
     Column("used_ms", BigInteger),
+    _checksum(),
 )
 
 # As they were asked for, user data included; only until the instance has been seen.
@@ -170,6 +187,7 @@ LAUNCHES = Table(
     Column("instance_id", String, primary_key=True),
     Column("attempt", Integer, primary_key=True, autoincrement=False),
     Column("request", Text, nullable=False),
+    _checksum(),
 )
 
 USER_TOKENS = Table(
@@ -183,6 +201,7 @@ USER_TOKENS = Table(
     Column("created_ms", BigInteger, nullable=False),
     Column("expires_ms", BigInteger),
     Column("revoked_ms", BigInteger),
+    _checksum(),
 )
 
 VERSIONED = (JOBS, JOB_SPECS, TASK_RUNS, INSTANCES)

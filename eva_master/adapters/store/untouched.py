@@ -64,6 +64,16 @@ class ActiveJobs:
         """How many task runs begin without rows, of each job of a commit that is new."""
         return {job.id: job.spec.size for job in jobs if job.id not in self._jobs}
 
+    def runs_of(self, job: Job, begun: Mapping[JobId, int]) -> int:
+        """How many task runs a job began with, new or known.
+
+        Args:
+            job: The job.
+            begun: The answer of `begun` for its commit.
+        """
+        known = self._jobs.get(job.id)
+        return begun.get(job.id, 0) if known is None else len(known.rows)
+
     def to_write(self, jobs: Iterable[Job], runs: Iterable[TaskRun]) -> list[TaskRun]:
         """The task runs of a commit that need a row, or have one that is to be replaced."""
         new = {

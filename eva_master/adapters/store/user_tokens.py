@@ -13,7 +13,8 @@ from typing import Any
 
 from sqlalchemy import Connection, Engine, Row, insert, select, update
 
-from eva_master.adapters.store.journal import translated
+from eva_master.adapters.store import rows
+from eva_master.adapters.store.journal import translated, typed
 from eva_master.adapters.store.tables import USER_TOKENS
 from eva_master.model.errors import InvalidConfig, NotAuthenticated, NotFound
 from eva_master.model.ids import Millis
@@ -46,8 +47,9 @@ class UserTokens:
         self._clock = clock
         self._writing = threading.Lock()
         with self._transaction() as connection:
-            rows = connection.execute(select(USER_TOKENS)).all()
-        self._tokens = {row.id: _token(row) for row in rows}
+            found = rows.intact(USER_TOKENS, connection.execute(select(USER_TOKENS)).all())
+        with typed():
+            self._tokens = {row.id: _token(row) for row in found}
 
     def now(self) -> Millis:
         """The present time by the clock that tokens are dated by."""
@@ -82,7 +84,7 @@ class UserTokens:
             expires = None if lifetime_ms is None else Millis(now + lifetime_ms)
             token = UserToken(key, owner, role, _digest(secret), now, expires)
             with self._transaction() as connection:
-                connection.execute(insert(USER_TOKENS).values(**asdict(token)))
+                connection.execute(insert(USER_TOKENS), _row(token))
             self._tokens[key] = token
         return token, secret
 
@@ -100,11 +102,8 @@ class UserTokens:
             if token.revoked_ms is None:
                 token = replace(token, revoked_ms=self._clock.now())
                 with self._transaction() as connection:
-                    connection.execute(
-                        update(USER_TOKENS)
-                        .where(USER_TOKENS.c.id == key)
-                        .values(revoked_ms=token.revoked_ms)
-                    )
+                    this = update(USER_TOKENS).where(USER_TOKENS.c.id == key)
+                    connection.execute(this.values(**_row(token)))
                 self._tokens[key] = token
         return token
 
@@ -161,6 +160,11 @@ class UserTokens:
 
 def _digest(secret: str) -> str:
     return hashlib.sha256(secret.encode()).hexdigest()
+
+
+def _row(token: UserToken) -> rows.Values:
+    (row,) = rows.sealed(USER_TOKENS, [asdict(token)])
+    return row
 
 
 def _token(row: Row[Any]) -> UserToken:

@@ -292,9 +292,10 @@ def test_damage_is_an_error_that_says_what_to_do(tmp_path: Path) -> None:
     "damage",
     [
         "UPDATE documents SET value = 'no JSON'",
-        "INSERT INTO job_accounts VALUES ('a-1', 'many', '0', 0, 0, '0', 0, '0', 0)",
+        "INSERT INTO job_accounts VALUES ('a-1', 'many', '0', 0, 0, '0', 0, '0', 0, NULL)",
         "DELETE FROM job_specs",
         "UPDATE jobs SET record = '{'",
+        "UPDATE jobs SET record = '{', checksum = NULL",
     ],
 )
 def test_a_damaged_row_is_named(tmp_path: Path, damage: str) -> None:
@@ -308,6 +309,6 @@ def test_a_damaged_row_is_named(tmp_path: Path, damage: str) -> None:
         assert connection.execute(damage).rowcount
         connection.commit()
     refusal = pytest.raises(StorageError, match="damaged")
-    with SqlJournal.open(f"sqlite:///{path}") as journal, refusal as refused:
+    with refusal as refused, SqlJournal.open(f"sqlite:///{path}") as journal:
         journal.load()
     assert "backup" in refused.value.hint
