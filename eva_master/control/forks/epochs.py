@@ -52,7 +52,7 @@ def follow(context: Context, name: JobId) -> None:
         began = now.share_of(0) is not None is before.share_of(0) and now.merged == before.merged
         if began or before.unforked != now.unforked:
             context.plan_wanted = True  # its own run has just come, so others may
-        context.put_job(replace(job, merging=now))
+        _keep(context, job, now)
         for run in context.state.in_hand(name) if now.unforked else ():
             context.touch_run(run)
         _stop_former_leader(context, before, now, runs)
@@ -116,7 +116,14 @@ def _heard(
         return
     now = change(job.merging, run.replica)
     if now != job.merging:
-        context.put_job(replace(job, merging=now))
+        _keep(context, job, now)
+
+
+def _keep(context: Context, job: Job, now: Merging) -> None:
+    """Write down what there is of a job's merges; with a new one, how far its own run was."""
+    if now.merged != (job.merging or NOT_BEGUN).merged:
+        now = replace(now, own=context.state.runs[run_id(job.id, 0)].progress.steps)
+    context.put_job(replace(job, merging=now))
 
 
 def _here(context: Context, run: TaskRun) -> bool:

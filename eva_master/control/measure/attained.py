@@ -46,8 +46,9 @@ def steps_left(job: Job, seen: Sequence[TaskRun]) -> int | None:
 
     Its members count the same steps. Who reports none says nothing.
     """
-    if job.merging is not None and job.spec.total_steps is not None and job.forked:
-        return _rounded(job.spec.total_steps, job.spec.total_steps - job.merging.steps)
+    if job.merging is not None and (total := job.spec.total_steps) is not None:
+        own = next((run.progress.steps for run in seen if not run.extra), 0)
+        return _rounded(total, total - job.merging.done(total, own))
     if not job.is_gang or not seen:
         return None
     total = max(run.progress.total_steps for run in seen) or job.spec.total_steps

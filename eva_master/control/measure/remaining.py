@@ -490,8 +490,8 @@ def _measured(
     total = teller.progress.total_steps or spec.total_steps
     done = _steps(teller, kept=kept)
     merging = state.jobs[teller.job].merging
-    if merging is not None and state.jobs[teller.job].forked:
-        total, done = spec.total_steps, merging.steps  # those of all its forks
+    if merging is not None and spec.total_steps is not None:
+        total, done = spec.total_steps, merging.done(spec.total_steps, done)
     tasks = [spec.tasks[run.index] for run in group]
     if spec.duration_ms is None and not total and estimates.of(tasks) is None:
         return None

@@ -109,6 +109,8 @@ class Merging:
             others rest.
         digest: Names the last merge in the object store: of the list of its files.
         idle: How many rounds in a row have ended in which no fork made a step.
+        own: Steps that the task's own run had reported when the last merge was made; `None` before
+            the first, and where that is not on record.
     """
 
     merged: int = 0
@@ -129,6 +131,7 @@ class Merging:
     last: bool = False
     digest: str = ""
     idle: int = 0
+    own: int | None = None
 
     @property
     def epoch(self) -> int:
@@ -139,6 +142,21 @@ class Merging:
     def open(self) -> bool:
         """Whether anybody has begun to train in that epoch."""
         return bool(self.shares or self.parts)
+
+    def done(self, total: int, own: int) -> int:
+        """The job's steps that are done: those in merges, and once it is unforked its own run's.
+
+        Args:
+            total: The job's steps.
+            own: Steps that its own run has reported, as far as they are not lost.
+        """
+        if not self.unforked:
+            return min(total, self.steps)
+        base = self.own if self.merged else 0
+        if base is None:
+            return min(total, max(self.steps, own))
+        # A run that began anew counts from its start.
+        return min(total, self.steps + (own if own < base else own - base))
 
     def share_of(self, fork: int) -> Share | None:
         """What a fork may do; `None` if it does not train in this epoch, or has given its part."""

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
+from eva_master.adapters.rpc.server import views
 from eva_master.app.policy_registry import policies
-from eva_master.control.measure import ledger
+from eva_master.control.forks import tracker
+from eva_master.control.measure import attained, ledger
 from eva_master.control.settings import Settings
 from eva_master.model.actions import TellMerge, WorkerAction
 from eva_master.model.catalog import InstanceType, Offering, Purchase
@@ -26,6 +29,7 @@ from eva_master.model.states import JobState, RunState
 from eva_master.simulation.cluster.delays import Delays
 from eva_master.simulation.cluster.work import Work
 from eva_master.simulation.simulated_cluster import SimulatedCluster
+from tests.fakes.models import model_of
 
 MINUTE_MS = 60_000
 SPEEDS = {"fast": 10, "slow": 2}
@@ -327,3 +331,53 @@ def test_a_program_that_makes_no_step_goes_on_unforked() -> None:
     assert _merging(fleet).unforked == "no fork made a step in 2 rounds in a row"
     fleet.until(lambda: fleet.ended("a-1"))
     assert fleet.job("a-1").state is JobState.SUCCEEDED
+
+
+def _shown(fleet: Fleet) -> tuple[set[int], set[int]]:
+    """The steps and totals that users see of a job's forks."""
+    now = Millis(fleet.timeline.now())
+    model = model_of(fleet.state)
+    message = views.job(model, model.record(JobId("a-1"), now), now)
+    return {it.steps for it in message.tasks}, {it.total_steps for it in message.tasks}
+
+
+def test_users_see_the_progress_of_the_job_and_not_that_of_its_forks() -> None:
+    fleet, total = Fleet(merge_ms=5_000), 14 * 600
+    fleet.submit(forked("a", total))
+    fleet.until(lambda: JobId("a-1") in fleet.state.jobs and fleet.job("a-1").merging is not None)
+    assert _shown(fleet) == ({0}, {total})
+    fleet.until(lambda: _merging(fleet).merged == 3)
+    assert _shown(fleet) == ({_merging(fleet).steps}, {total})
+    assert fleet.state.runs[RunId("a-1/0")].progress.steps not in (0, _merging(fleet).steps)
+    fleet.until(lambda: fleet.ended("a-1"))
+    assert _shown(fleet) == ({total}, {total})
+
+
+def test_a_job_that_goes_on_unforked_has_what_was_merged_and_what_it_does_since() -> None:
+    fleet, total = Fleet(merge_ms=5_000), 14 * 600
+    fleet.submit(forked("a", total))
+    fleet.until(lambda: JobId("a-1") in fleet.state.jobs and fleet.running("a-1"))
+    fleet.until(lambda: _merging(fleet).merged == 2)
+    job, own = fleet.job("a-1"), fleet.state.runs[RunId("a-1/0")]
+    merged, before = _merging(fleet).steps, own.progress.steps
+    assert _merging(fleet).own == before > 0
+    fleet.state.put_job(replace(job, merging=tracker.unforked(_merging(fleet), "a test")))
+    later = replace(own, progress=replace(own.progress, steps=before + 70))
+    fleet.state.put_run(later)
+    assert merged + 70 in _shown(fleet)[0]
+    assert attained.steps_left(fleet.job("a-1"), [later]) == -(-(total - merged - 70) // 84) * 84
+    # After a start without a checkpoint it has what it does from there.
+    fleet.state.put_run(replace(own, progress=replace(own.progress, steps=5)))
+    assert merged + 5 in _shown(fleet)[0]
+    # Journals of before do not tell where the last merge was.
+    old = replace(_merging(fleet), own=None)
+    assert [old.done(total, it) for it in (5, merged + 9, total + 1)] == [merged, merged + 9, total]
+
+
+def test_a_program_that_knows_no_forks_has_its_own_steps() -> None:
+    fleet, total = Fleet(gives=False), 14 * 600
+    _trains_on_three(fleet)
+    fleet.until(lambda: _merging(fleet).unforked)
+    done = fleet.state.runs[RunId("a-1/0")].progress.steps
+    assert done > 0
+    assert _merging(fleet).done(total, done) == done

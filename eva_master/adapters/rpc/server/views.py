@@ -201,6 +201,10 @@ def task(model: ReadModel, of: Job, run: TaskRun, outlook: Outlook, now: Millis)
     """A task with the state of its task run, without metrics."""
     spec = of.spec.tasks[run.index]
     resting = rests(of, run)
+    steps, total = run.progress.steps, run.progress.total_steps or of.spec.total_steps or 0
+    if of.merging is not None and of.spec.total_steps is not None:
+        total = of.spec.total_steps
+        steps = of.merging.done(total, 0 if run.extra else steps)
     return pb.Task(
         index=run.index,
         name=spec.name,
@@ -210,8 +214,8 @@ def task(model: ReadModel, of: Job, run: TaskRun, outlook: Outlook, now: Millis)
         attempt=run.attempt,
         moves=run.moves,
         generation=run.generation,
-        steps=run.progress.steps,
-        total_steps=0 if resting else run.progress.total_steps or of.spec.total_steps or 0,
+        steps=steps,
+        total_steps=0 if resting else total,
         rate=run.progress.rate,
         normalised=model.normalised(run) or 0.0,
         workload=spec.workload,
