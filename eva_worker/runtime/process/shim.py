@@ -34,6 +34,8 @@ PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 NOT_EXECUTABLE, NOT_FOUND = 126, 127
 E2BIG = 7
+PF_EXITING = 0x4
+"""Of the flags in ``/proc/PID/stat``."""
 POLL_S = 0.01
 RETRY_S = 1.0
 
@@ -78,6 +80,12 @@ def stat(pid: int | str) -> list[bytes] | None:
             return file.read().rpartition(b")")[2].split()
     except (FileNotFoundError, ProcessLookupError):
         return None
+
+
+def leaving(pid: int) -> bool:
+    """Whether a process has called exit, or is gone: no signal changes its exit code any more."""
+    fields = stat(pid)
+    return fields is None or bool(int(fields[6]) & PF_EXITING)
 
 
 def descendants() -> list[int]:
@@ -275,9 +283,10 @@ class Task:
         deadline = time.monotonic() + grace_s
         if self.deadline is None:
             held = halt()
-            # It may have ended by itself before the stop came; while halted it cannot.
+            # It may have ended by itself before the stop came; while halted it cannot. One that is
+            # on its way out, which takes long where there is much memory to free, has ended too.
             self.reap()
-            self.stopped = self.code is None
+            self.stopped = self.code is None and not leaving(self.pid)
             send(held, signal.SIGTERM if grace_s > 0 else signal.SIGKILL)
             send(held, signal.SIGCONT)
         self.deadline = deadline if self.deadline is None else min(self.deadline, deadline)

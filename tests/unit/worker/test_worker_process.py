@@ -166,3 +166,29 @@ def test_it_reads_what_agents_write(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     }
     Path("spec.json").write_text(json.dumps(document))
     assert shim.read("spec.json") == document
+
+
+def test_a_process_that_has_called_exit_is_leaving_though_nobody_has_waited_for_it() -> None:
+    assert not shim.leaving(os.getpid())
+    ending = os.fork()
+    if not ending:
+        os._exit(0)
+    os.waitid(os.P_PID, ending, os.WEXITED | os.WNOWAIT)
+    assert shim.leaving(ending)
+    os.waitpid(ending, 0)
+    assert shim.leaving(ending)
+
+
+@pytest.mark.parametrize("on_its_way_out", [False, True])
+def test_a_program_on_its_way_out_is_not_ended_by_the_stop(
+    on_its_way_out: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The exit of a process with much memory takes long, and its code is certain by then."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "stop.json").write_text('{"grace_s": 5}')
+    monkeypatch.setattr(shim, "halt", lambda: [])
+    monkeypatch.setattr(shim, "leaving", lambda pid: on_its_way_out)
+    task = shim.Task(os.getpid(), None)
+    monkeypatch.setattr(task, "reap", lambda: True)
+    task.stop()
+    assert task.stopped is not on_its_way_out
