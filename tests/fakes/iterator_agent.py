@@ -35,6 +35,7 @@ class RecordingAgent(IteratorServicer):
     def __init__(self, socket: Path, interval_ms: int = 20) -> None:
         self.socket = socket
         self.reports: list[ReportRequest] = []
+        self.secrets: set[str | bytes] = set()
         self.answering = threading.Event()
         self.answering.set()
         self._interval_ms = interval_ms
@@ -58,6 +59,8 @@ class RecordingAgent(IteratorServicer):
     def Report(self, request: ReportRequest, context: Any) -> ReportResponse:
         """See iterator.proto; does not answer while `answering` is not set."""
         with self._changed:
+            shown = dict(context.invocation_metadata())
+            self.secrets.add(shown.get("eva-socket-secret", ""))
             self.reports.append(request)
             self._changed.notify_all()
         self.answering.wait(DEADLINE_S)

@@ -32,6 +32,7 @@ _CONTROL = re.compile(r"[\x00-\x08\x0e-\x1f\x7f]")
 _CONTINUED = re.compile(r"(?:^|[^\\])\\[ \t]*\r*$")
 _HERE_DOCUMENT = re.compile(r"(?:^|\s)\d*<<-?(?!<)\S")
 _SYNTAX = re.compile(r"(?:#|//)\s*syntax\s*=", re.IGNORECASE)
+_OPTION = re.compile(r"\s*(--\S*)\s*")
 _RIGHTS = {"--network", "--security", "--device"}
 _REMOTE = re.compile(r"(?:www\.)?github\.com/|git@|.*\.git(?:$|[#?])", re.IGNORECASE)
 """Sources that some builders take for repositories, though they have no scheme."""
@@ -149,6 +150,11 @@ class _Reader:
 
     def _instruction(self, line: str) -> None:
         name, _, rest = line.partition(" ")
+        if not name.isascii():  # Builders drop blanks, and make small letters, of all scripts.
+            raise StartFailed(
+                f"{self._name}: {name[:100]!r} is no instruction; write it with plain letters, and "
+                "plain blanks around it"
+            )
         if _HERE_DOCUMENT.search(rest):
             raise StartFailed(
                 f"{self._name}: {name} {rest[:100]!r} begins a here-document, which is not built; "
@@ -198,8 +204,9 @@ class _Reader:
 
     def _options(self, instruction: str, rest: str) -> str:
         """Judge the options of an instruction; returns what follows them."""
-        while rest.startswith("--"):
-            word, _, rest = rest.partition(" ")
+        # Blanks of all scripts separate options.
+        while option := _OPTION.match(rest):
+            word, rest = option[1], rest[option.end() :]
             if re.search("[\\\\\"']", word):
                 raise StartFailed(
                     f"{self._name}: {instruction} {word[:100]!r} has a quote or a backslash; "

@@ -47,6 +47,17 @@ def test_the_last_report_has_everything(start: Start, iterator_agent: RecordingA
     assert dict(last.metrics) == {"loss": 1 / 3, "accuracy": 99.0}
 
 
+@pytest.mark.parametrize("secret", ["", "0123456789abcdef"])
+def test_each_report_shows_the_secret_of_the_attempt(
+    iterator_agent: RecordingAgent, tmp_path: Path, secret: str
+) -> None:
+    """Agents of earlier versions give none."""
+    environ = {"EVA_SOCKET_SECRET": secret} if secret else {}
+    Program("import eva_iterator; eva_iterator.step(5)", tmp_path, iterator_agent, environ).finish()
+    assert iterator_agent.last.steps == 5
+    assert iterator_agent.secrets == {secret}
+
+
 def test_counts_grow_while_the_program_runs(start: Start, iterator_agent: RecordingAgent) -> None:
     program = start(
         """
