@@ -30,11 +30,11 @@ from benchmarks.harness import (
     spread,
     state_directory,
     surroundings,
+    unlimited,
 )
 from benchmarks.submission import JobFiles
 from benchmarks.watchers import watchers
 from eva_master.adapters.rpc.client.master import Client
-from eva_master.app.config import LimitsSection
 
 GOAL_MS = 2_000.0
 """Goal for the 99th percentile of submissions."""
@@ -49,8 +49,7 @@ _READ_NOTHING = 0.9
 
 def settings() -> Figures:
     """The settings of a master whose jobs stay, and whose users may have as many as they like."""
-    limits = {**dict.fromkeys(LimitsSection.model_fields, 1_000_000), "instances": _INSTANCES}
-    return {"limits": limits, "policy": {"name": "eva"}}
+    return {"limits": {**unlimited(), "instances": _INSTANCES}, "policy": {"name": "eva"}}
 
 
 def measure(jobs: int, per_second: int, watched: int) -> Figures:
@@ -63,10 +62,11 @@ def measure(jobs: int, per_second: int, watched: int) -> Figures:
     """
     figures: Figures = {"surroundings": surroundings()}
     with state_directory() as state_dir, running_master(state_dir, settings()) as master:
-        silent = round(watched * _READ_NOTHING)
-        with watchers(master, watched - silent, silent) as read, users(master, 2) as clients:
-            files = JobFiles(random.Random(37))
-            took = offer(clients, [next(files) for _ in range(jobs)], per_second)
+        files, silent = JobFiles(random.Random(37)), round(watched * _READ_NOTHING)
+        with users(master, 2) as clients:
+            offer(clients, [next(files) for _ in range(2)], per_second)  # connects
+            with watchers(master, watched - silent, silent) as read:
+                took = offer(clients, [next(files) for _ in range(jobs - 2)], per_second)
         first_s, _ = _eva(master, "ls")
         all_s, all_cpu_s = _eva(master, "ls", "--json")
     spread_ms = spread(took)

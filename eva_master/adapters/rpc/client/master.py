@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from io import BytesIO
+from itertools import islice
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar
@@ -206,15 +207,21 @@ class Client:
         page = pb.TaskPage(first=first, size=most, failed=failed)
         return self._call(self._jobs.Get, pb.GetJobRequest(job=reference, tasks=page))
 
-    def jobs(self, *, ended: bool = False) -> Iterator[pb.Job]:
-        """List jobs page by page, newest first, with `ended` ones if asked for."""
+    def jobs(self, *, ended: bool = False, most: int | None = None) -> Iterator[pb.Job]:
+        """List jobs page by page, newest first.
+
+        Args:
+            ended: Whether those that have ended are listed too.
+            most: How many at most; no more are asked for.
+        """
+        size = _PAGE if most is None else min(_PAGE, most)
 
         def page(token: str) -> tuple[Iterable[pb.Job], str]:
-            request = pb.ListJobsRequest(page_size=_PAGE, page_token=token, all=ended)
+            request = pb.ListJobsRequest(page_size=size, page_token=token, all=ended)
             answer = self._call(self._jobs.List, request)
             return answer.jobs, answer.next_page_token
 
-        return _paged(page)
+        return islice(_paged(page), most)
 
     def cancel(self, reference: str, *, now: bool = False) -> pb.CancelResponse:
         """Cancel a job by its id or name; `now` without its tasks' grace period."""
