@@ -315,8 +315,8 @@ def _keep_private(state_dir: Path) -> None:
     if not mode & 0o077:
         return
     try:
-        if mode & stat.S_IWOTH:
-            raise PermissionError("every user may change it")
+        if mode & stat.S_ISVTX:
+            raise PermissionError("it is for all users")
         state_dir.chmod(stat.S_IMODE(mode) & 0o700)
     except PermissionError as error:
         _log.error(

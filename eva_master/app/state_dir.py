@@ -21,6 +21,7 @@ STATE_ID = "state-id"
 
 
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
+_USUAL = stat.S_IWGRP | stat.S_IWOTH
 _MENDED = ".private"
 """File that says that all in the state directory was made private once."""
 _DISK = "disk"
@@ -47,21 +48,23 @@ def make_state(config: MasterConfig) -> None:
 def keep_files_private(config: MasterConfig) -> None:
     """Have this process make files that its user alone may read.
 
-    Files of an object store that is elsewhere are left as the user wants them: workers of other
-    users may read that one.
+    Files of an object store that is elsewhere are made as the user wants them, or for all to read
+    if that is not said: workers of other users may need them.
     """
     url = urlsplit(config.objects_url)
     own = Path(unquote(url.path)).is_relative_to(config.state_dir.absolute())
-    if url.scheme != "file" or own:
-        os.umask(_OTHERS)
+    before = os.umask(_OTHERS)
+    if url.scheme == "file" and not own:
+        os.umask(_USUAL if before == _OTHERS else before)
 
 
 def _make_private(directory: Path) -> None:
     mode = directory.stat().st_mode
-    if mode & stat.S_IWOTH:
+    if mode & stat.S_ISVTX or (mode & stat.S_IWOTH and any(directory.iterdir())):
         raise InvalidConfig(
             f"the state directory {directory} can be changed by every user of this machine",
-            hint="choose a directory of its own with --state-dir, or state_dir in the settings",
+            hint="choose a directory of its own with --state-dir, or state_dir in the settings; if "
+            f"all that is in it is yours: chmod 700 {directory}",
         )
     if mode & _OTHERS:
         try:

@@ -83,6 +83,27 @@ def test_a_directory_that_everybody_may_change_is_refused(state: Path, mode: int
     assert state.stat().st_mode & 0o7777 == mode
 
 
+def test_an_empty_one_that_everybody_may_change_is_closed(tmp_path: Path) -> None:
+    """Such as a volume of a container."""
+    tmp_path.chmod(0o777)
+    make_state(config(tmp_path))
+    assert tmp_path.stat().st_mode & 0o7777 == 0o700
+
+
+def test_one_for_all_users_is_refused_though_it_is_empty(tmp_path: Path) -> None:
+    tmp_path.chmod(0o1777)
+    with pytest.raises(InvalidConfig, match="can be changed by every user"):
+        make_state(config(tmp_path))
+
+
+@pytest.mark.usefixtures("usual_mask")
+def test_a_service_lets_workers_read_a_store_that_is_elsewhere(tmp_path: Path) -> None:
+    os.umask(0o077)
+    keep_files_private(config(tmp_path, objects="file:///mnt/shared"))
+    (tmp_path / "file").touch()
+    assert (tmp_path / "file").stat().st_mode & 0o777 == 0o644
+
+
 def test_a_directory_that_cannot_be_closed_is_refused(
     state: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -134,7 +155,7 @@ def test_the_directory_of_the_users_settings_is_closed(
     assert (tmp_path / "eva").stat().st_mode & 0o777 == 0o700
 
 
-@pytest.mark.parametrize("mode", [None, 0o755, 0o770])
+@pytest.mark.parametrize("mode", [None, 0o755, 0o770, 0o777])
 def test_a_workers_state_directory_is_its_users_alone(tmp_path: Path, mode: int | None) -> None:
     home = tmp_path / "worker"
     if mode is not None:
@@ -144,7 +165,7 @@ def test_a_workers_state_directory_is_its_users_alone(tmp_path: Path, mode: int 
         assert home.stat().st_mode & 0o777 == 0o700
 
 
-def test_a_worker_says_that_everybody_may_change_its_state(tmp_path: Path) -> None:
+def test_a_worker_says_that_its_state_is_in_a_directory_for_all_users(tmp_path: Path) -> None:
     tmp_path.chmod(0o1777)
     with capture_logs() as logs, agent._alone(tmp_path):
         assert logs[0]["log_level"] == "error"
