@@ -100,12 +100,12 @@ class Images:
                 await asyncio.sleep(RETRY_S)
         raise InstanceFailed(f"image {reference}: the engine broke off {_TRIES} times")
 
-    def _has(self, reference: str) -> bool:
+    def _has(self, reference: str, platform: str = "") -> bool:
         try:
-            self._client.api.inspect_image(reference)
+            image = self._client.api.inspect_image(reference)
         except ImageNotFound:
             return False
-        return True
+        return platform in {"", f"{image.get('Os')}/{image.get('Architecture')}"}
 
     async def _pull(self, reference: str, making: _Preparation, platform: str = "") -> None:
         making.tell(f"fetching image {reference}")
@@ -142,8 +142,7 @@ class Images:
 
     async def _check_base(self, base: dockerfile.Base, making: _Preparation) -> None:
         """Have an image that is built on, and judge the instructions that it has for builds."""
-        missing = not await in_thread("look for image", lambda: self._has(base.name))
-        if missing or base.platform:
+        if not await in_thread("look for image", lambda: self._has(base.name, base.platform)):
             await self._pull(base.name, making, base.platform)
         image = await in_thread("look for image", lambda: self._client.api.inspect_image(base.name))
         dockerfile.check_triggers(base.name, image["Config"].get("OnBuild") or ())

@@ -17,6 +17,7 @@ from eva_worker.isolation import Isolation
 from eva_worker.runtime import TaskSpec
 from eva_worker.runtime.process import confinement
 from eva_worker.runtime.process.groups import Groups, NoGroups
+from eva_worker.runtime.short_names import ELSEWHERE
 
 _log = structlog.get_logger()
 _OWN = ("EVA_STORAGE", "EVA_CHECKPOINT_DIR", "EVA_MERGE_DIR")
@@ -77,7 +78,7 @@ class Measures:
             kept += [str(temporary.absolute()), str(spec.log.absolute())]
         return {
             "how": self.how,
-            "hidden": list(self.hidden),
+            "hidden": [*self.hidden, *(() if self.own_tmp else _others_short_names())],
             "kept": [*kept, *_programs(self.hidden)],
             "temporary": str(temporary.absolute()) if self.own_tmp else "",
             "harmless": self.harmless,
@@ -124,6 +125,18 @@ def measures(home: Path, hidden: Sequence[Path], isolation: Isolation) -> Measur
         )
     _log.info("tasks are confined", by=how or "nothing", why=why, limits=groups is not None)
     return Measures(how, wanted, groups, isolation, why)
+
+
+def _others_short_names() -> list[str]:
+    """Directories of sockets of this user's other tasks, but for those in /tmp, which all need.
+
+    One that does not exist has the directory above them closed, for those that will be made there.
+    """
+    base = os.environ.get("XDG_RUNTIME_DIR", "")
+    if not base.startswith("/") or not os.path.isdir(base):  # noqa: PTH112
+        return []
+    made = [entry.path for entry in os.scandir(base) if ELSEWHERE.fullmatch(entry.name)]
+    return [os.path.join(base, "eva-"), *made]  # noqa: PTH118
 
 
 def _programs(hidden: Sequence[str]) -> list[str]:

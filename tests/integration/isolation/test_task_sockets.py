@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -23,7 +24,7 @@ from eva_worker.tasks.socket_places import (
     socket_path,
     socket_secret,
 )
-from tests.fakes.paths import PYTHON
+from tests.fakes.paths import PYTHON, short_tempdir
 from tests.fakes.patience import DEADLINE_S
 
 SDK = Path(__file__).parents[3] / "iterator_sdk"
@@ -163,6 +164,47 @@ async def test_a_task_is_not_heard_by_the_socket_of_another(
     progress = victim.counters.progress()
     assert (progress.steps, progress.total_steps, progress.published) == (0, 0, 0)
     assert victim.refusals == attacker.refusals == []
+
+
+REPLACE = """
+import os, socket, sys
+path = sys.argv[1]
+for attack in (os.unlink, lambda p: os.rename(p, p + "x"), lambda p: open(p + "y", "w")):
+    try:
+        attack(path)
+        print("done")
+    except OSError:
+        print("refused")
+try:
+    print(os.listdir(os.path.dirname(path)))
+except OSError:
+    print("refused")
+"""
+
+
+async def test_a_socket_in_the_users_runtime_directory_is_not_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where Landlock is all that there is, and the state's path is long."""
+    how = confinement.LANDLOCK
+    if confinement.tried_out([str(tmp_path)], [], harmless=True, ways=(how,))[0] != how:
+        pytest.skip("Landlock does not work here")
+    home = tmp_path / ("long" * 30)
+    home.mkdir()
+    with tempfile.TemporaryDirectory(dir=short_tempdir()) as base:
+        monkeypatch.setenv("XDG_RUNTIME_DIR", base)
+        runtime = ProcessRuntime(home / "runtime", Measures(how, [str(home)], None))
+        victim, thief = Neighbour(home, 1, runtime), Neighbour(home, 2, runtime)
+        assert victim.socket.is_relative_to(base)
+        victim.socket.touch()
+        before = sorted(victim.socket.parent.iterdir())
+        await thief.start(REPLACE, str(victim.socket))
+        await thief.end()
+        assert thief.log.split() == ["refused"] * 4
+        assert sorted(victim.socket.parent.iterdir()) == before
+        for key in await runtime.adopt():
+            await runtime.cleanup(key)
+        runtime.close()
 
 
 async def test_all_processes_of_a_task_are_heard(neighbours: tuple[Neighbour, Neighbour]) -> None:

@@ -127,6 +127,18 @@ async def test_an_image_has_the_engine_fetch_nothing_in_builds_on_it(
 
 
 @pytest.mark.docker
+async def test_an_image_that_is_built_on_is_fetched_once_for_its_platform(
+    runtime: DockerRuntime, client: Any, images: Registry
+) -> None:
+    await runtime.prepare(named(images.image), print)
+    found = client.api.inspect_image(images.image)
+    ours = f"{found['Os']}/{found['Architecture']}"
+    context = Context(Dockerfile=f"FROM --platform={ours} {images.image}\nENV A=1\n")
+    await runtime.prepare(context.image(), print)
+    assert images.pulls == 1
+
+
+@pytest.mark.docker
 async def test_tasks_that_want_one_image_at_once_fetch_it_once(
     runtime: DockerRuntime, images: Registry
 ) -> None:
