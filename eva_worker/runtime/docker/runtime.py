@@ -180,7 +180,10 @@ class DockerRuntime:
         """See `Runtime.owns`."""
         if key not in self._containers:
             look = functools.partial(self._client.api.inspect_container, self._name(key))
-            found = await in_thread(f"look at {key}", look)
+            try:
+                found = await in_thread(f"look at {key}", look)
+            except NotFound:
+                return False
             if not found["State"]["Pid"]:  # It has not begun, or it is over.
                 return False
             self._containers[key] = found["Id"], found["State"]["Pid"]

@@ -248,3 +248,26 @@ async def test_progress_is_reported_by_a_user_without_rights(
             await server.close()
         assert ended.code == 0, it.log
         assert counters.progress().steps == 7
+
+
+@pytest.mark.parametrize("remapped", [False, True])
+async def test_processes_of_a_container_are_its_tasks_own(
+    request: pytest.FixtureRequest, tmp_path: Path, remapped: bool
+) -> None:
+    url = request.getfixturevalue("remapping" if remapped else "docker_engine")
+    async with bench(tmp_path, url) as it:
+        os.mkfifo(it.home / "work" / "end", 0o644)
+        running = asyncio.create_task(it.run("setsid sleep 1000 & touch up; cat end"))
+        async with asyncio.timeout(DEADLINE_S):
+            while not (it.home / "work" / "up").exists() and not running.done():
+                await asyncio.sleep(0.01)
+        with contextlib.closing(connect(url)) as client:
+            (container,) = client.containers.list()
+            titles, processes = (container.top()[name] for name in ("Titles", "Processes"))
+        pids = [int(row[titles.index("PID")]) for row in processes]
+        assert len(pids) >= 3
+        assert [await it.runtime.owns(KEY, pid) for pid in pids] == [True] * len(pids)
+        assert not await it.runtime.owns(TaskKey("job-1/0", 2), pids[0])
+        assert not await it.runtime.owns(KEY, os.getpid())
+        await asyncio.to_thread((it.home / "work" / "end").write_text, "")
+        await running
