@@ -237,6 +237,11 @@ class Cluster:
         # A connection that was lost is tried again later, and until then each call fails at once.
         self._clients.clear()
 
+    def master(self) -> psutil.Process:
+        """The master's process; it has been started."""
+        assert self._master is not None
+        return psutil.Process(self._master.pid)
+
     def runs(self) -> bool:
         """Whether the master runs."""
         return self._master is not None and self._master.poll() is None

@@ -1,14 +1,18 @@
-"""Kills and pauses over master, agents, supervisors, tasks and engines, with tasks in containers.
+"""Kills and pauses over all that a cluster consists of, under jobs of every kind.
 
-``python -m tests.faults --count 100 --seed 7`` runs episodes of 20 faults, each on a cluster of its
-own. What an episode came to is one line of a file, so a run that was interrupted goes on where it
-was. The exit code is 1 if a job did not succeed, a finished task ran again, a task ran twice at a
-time, or the books differ from the cloud's.
+``python -m tests.faults --count 200 --seed 7`` runs episodes of 20 faults, each on a cluster of its
+own: arrays, gangs, chains, forks on owned nodes, deadlines on spot instances and suspended jobs, as
+plain processes. With ``--containers`` tasks are in containers of test hosts, whose engines are hit
+too; that needs root and dockerd. The result of an episode is one line of a file, so a run that was
+interrupted goes on where it was. The exit code is 1 if a job did not succeed, a finished task ran
+again, a task ran twice at a time or did again what it had stored, or the books differ from the
+cloud's.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import random
@@ -19,7 +23,8 @@ from dataclasses import asdict
 from pathlib import Path
 
 from eva_master.model.errors import EvaError
-from tests.faults.campaign import Episode, Result, cluster_of
+from tests.faults import campaign, every_kind
+from tests.faults.campaign import Result
 
 _PER_EPISODE = 20
 
@@ -29,12 +34,14 @@ def main() -> int:
     options = _parser().parse_args()
     options.record.parent.mkdir(parents=True, exist_ok=True)
     done = _read(options.record)
+    where = "containers/" if options.containers else ""
     left, number = options.count, 0
     while left > 0:
         size = min(left, _PER_EPISODE)
-        name = f"{options.seed}/{number}/{size}"
+        name = f"{where}{options.seed}/{number}/{size}"
         if name not in done:
-            done[name] = _episode(options.seed * 1000 + number, size)
+            seed = options.seed * 1000 + number
+            done[name] = _episode(seed, size, containers=options.containers)
             with options.record.open("a") as file:
                 file.write(json.dumps({"name": name, **done[name]}) + "\n")
             print(f"episode {name}: {json.dumps(done[name])}", flush=True)
@@ -44,7 +51,8 @@ def main() -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.faults", description=__doc__)
-    parser.add_argument("--count", type=int, default=100, help="faults in all")
+    parser.add_argument("--count", type=int, default=200, help="faults in all")
+    parser.add_argument("--containers", action="store_true", help="with tasks in containers")
     parser.add_argument("--seed", type=int, default=7, help="of what happens when to whom")
     record = Path(".cache/faults.jsonl")
     parser.add_argument("--record", type=Path, default=record, help="what was done already")
@@ -58,21 +66,22 @@ def _read(record: Path) -> dict[str, dict[str, object]]:
     return {line.pop("name"): line for line in lines}
 
 
-def _episode(seed: int, count: int) -> dict[str, object]:
-    result = Result()
+def _episode(seed: int, count: int, *, containers: bool) -> dict[str, object]:
+    result, rng = Result(), random.Random(seed)
     try:
-        with cluster_of(seed) as cluster:
-            episode = Episode(cluster, random.Random(seed))
+        with contextlib.ExitStack() as stack:
+            episode: campaign.Episode | every_kind.Episode
+            if containers:
+                episode = campaign.Episode(stack.enter_context(campaign.cluster_of(seed)), rng)
+            else:
+                episode = every_kind.Episode(*stack.enter_context(every_kind.cluster_of()), rng)
             result = episode.result
             try:
                 episode.run(count)
-            except BaseException:
-                for title, text in cluster.logs():
-                    print(f"--- {title}\n{text}", file=sys.stderr)
-                raise
-            if result.again or result.wrong:
-                for title, text in cluster.logs():
-                    print(f"--- {title}\n{text}", file=sys.stderr)
+            finally:
+                if sys.exc_info()[0] or result.again or result.wrong:
+                    for title, text in episode.logs():
+                        print(f"--- {title}\n{text}", file=sys.stderr)
     except (AssertionError, OSError, RuntimeError, EvaError) as error:
         traceback.print_exc()
         result.wrong.append(f"{type(error).__name__}: {error}")

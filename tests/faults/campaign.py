@@ -98,13 +98,17 @@ class Episode:
         self.result.seconds = round(time.monotonic() - began, 1)
         return self.result
 
+    def logs(self) -> list[tuple[str, str]]:
+        """Titles and ends of the logs that tell why something went wrong."""
+        return self._cluster.logs()
+
     # -- load ------------------------------------------------------------------------------------
 
     def _keep_busy(self) -> None:
         while len(self._open) < _JOBS:
             shape = self._rng.choice(_SHAPES)
             name = f"j{len(self._shapes)}"
-            job = _ask(
+            job = ask(
                 lambda name=name, shape=shape: matrix.submit(
                     self._cluster, name, retries=1000, **shape
                 )
@@ -116,7 +120,7 @@ class Episode:
     def _look(self) -> None:
         """Note where tasks are; nobody can be asked while the master is away."""
         for job in self._open:
-            tasks = _ask(lambda job=job: self._cluster.job(job).tasks)
+            tasks = ask(lambda job=job: self._cluster.job(job).tasks)
             self._places[job] = [task.instance for task in tasks if task.state == "running"]
 
     def _finish_one(self) -> None:
@@ -189,10 +193,10 @@ class Episode:
         cluster.finish(*self._open)
         for job in self._shapes:
             ended = f"{job} ends"
-            finished = lambda job=job: _ask(lambda: cluster.job(job).finished_ms)  # noqa: E731
+            finished = lambda job=job: ask(lambda: cluster.job(job).finished_ms)  # noqa: E731
             until(finished, ended, within_s=PATIENCE_S)
         gone = "instances go"
-        left = lambda: _ask(lambda: cluster.client.describe().instances)  # noqa: E731
+        left = lambda: ask(lambda: cluster.client.describe().instances)  # noqa: E731
         until(lambda: not left(), gone, within_s=PATIENCE_S)
         until(lambda: not cluster.leftovers(), "nothing is left of them", within_s=PATIENCE_S)
         for job, shape in self._shapes.items():
@@ -239,7 +243,7 @@ class Episode:
         return [attempt for attempt, text in said.items() if b"over" in text.splitlines()]
 
 
-def _ask(question: Callable[[], T]) -> T:
+def ask(question: Callable[[], T]) -> T:
     """Ask a master that may just have been started on a busy machine; repeated without harm."""
     deadline = time.monotonic() + PATIENCE_S
     while True:
