@@ -35,7 +35,7 @@ from eva_worker.process.durable_files import read_json, reserve, write_json
 from eva_worker.process.logging import configure
 from eva_worker.process.metrics import Metrics
 from eva_worker.runtime.registry import runtime
-from eva_worker.settings import ENVIRONMENT, Settings
+from eva_worker.settings import ENVIRONMENT, SUPERVISOR, Settings
 from eva_worker.tasks.attempt import Services
 from eva_worker.tasks.devices import CpuMap, Devices, discover_gpus, nominal_gpus
 from eva_worker.tasks.fence import Fence
@@ -355,6 +355,12 @@ def main() -> int:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     settings = Settings.from_json(os.environ.pop(ENVIRONMENT))
     configure(instance=settings.instance)
+    supervisor = os.environ.pop(SUPERVISOR, "")  # earlier releases' say nothing
+    if supervisor and os.getppid() != int(supervisor):
+        # It died before this process could ask to die with it, and the next one cannot start its
+        # own agent while there is this one.
+        _log.error("the supervisor of this agent is gone")
+        return 1
     _allow_files()
     try:
         with _alone(settings.state_dir):

@@ -10,6 +10,8 @@ from pathlib import Path
 from eva_worker.isolation import Isolation
 
 ENVIRONMENT = "EVA_WORKER_SETTINGS"
+SUPERVISOR = "EVA_WORKER_SUPERVISOR"
+"""Environment variable of an agent: the process id of its supervisor."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ import structlog
 from eva_worker.process.backoff import Backoff
 from eva_worker.process.exits import shell_code
 from eva_worker.process.logging import configure
-from eva_worker.settings import ENVIRONMENT, Settings
+from eva_worker.settings import ENVIRONMENT, SUPERVISOR, Settings
 
 _PR_SET_CHILD_SUBREAPER = 36
 _SETTLED_S = 60.0
@@ -168,7 +168,7 @@ class _Watch:
         pid = os.posix_spawn(
             sys.executable,
             [sys.executable, "-P", "-m", "eva_worker.agent"],
-            os.environ | {ENVIRONMENT: self._settings.to_json()},
+            os.environ | {ENVIRONMENT: self._settings.to_json(), SUPERVISOR: str(os.getpid())},
             setsid=True,  # The supervisor forwards Ctrl-C itself.
             setsigmask=_TERMINATION,  # Blocked until the agent can handle them.
         )
