@@ -6,12 +6,10 @@ import asyncio
 import contextlib
 import hashlib
 import json
-import os
 import shlex
 import signal
 import socket
 import ssl
-import subprocess
 import sys
 import tempfile
 import urllib.request
@@ -23,7 +21,6 @@ import psutil
 import pytest
 
 from eva_worker._proto import worker_pb2 as pb
-from eva_worker.settings import SUPERVISOR
 from eva_worker.tasks.socket_places import make_socket_directory, socket_path
 from tests.fakes.paths import PYTHON, short_tempdir
 from tests.fakes.rpc.authority import authority
@@ -565,37 +562,6 @@ async def test_program_without_the_sdk(worker: Worker, master: FakeMaster) -> No
     worker.order(note, attempt=3)
     await master.phase(RUN, 3, pb.PHASE_EXITED)
     assert seen.read_text() == "2\n"
-
-
-async def test_second_agent_on_a_state_directory_is_refused(worker: Worker) -> None:
-    agent = worker.agent()
-    assert agent
-    second = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "eva_worker.agent"),
-        env={**agent.environ(), SUPERVISOR: str(os.getpid())},
-        stderr=subprocess.PIPE,
-    )
-    async with asyncio.timeout(DEADLINE_S):
-        _, said = await second.communicate()
-    assert second.returncode == 1
-    assert b"another agent works on this state directory" in said
-
-
-async def test_an_agent_whose_supervisor_died_as_it_began_ends_itself(worker: Worker) -> None:
-    """Otherwise it would live on, and keep the next supervisor's agents out for ever."""
-    agent = worker.agent()
-    assert agent
-    environment = agent.environ()
-    assert await worker.stop() == 0
-    orphan = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "eva_worker.agent"),
-        env={**environment, SUPERVISOR: "1"},
-        stderr=subprocess.PIPE,
-    )
-    async with asyncio.timeout(DEADLINE_S):
-        _, said = await orphan.communicate()
-    assert orphan.returncode == 1
-    assert b"the supervisor of this agent is gone" in said
 
 
 TRAIN = """

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import shlex
+import subprocess
+import sys
 import time
 from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime
@@ -13,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from eva_worker._proto import worker_pb2 as pb
+from eva_worker.settings import SUPERVISOR
 from tests.fakes.aws.metadata import REBALANCE, FakeMetadata
 from tests.fakes.rpc.master import DEADLINE_S, FakeMaster
 from tests.integration.worker.test_worker_agent import RUN, SAVING, Worker, until
@@ -86,6 +90,37 @@ async def test_told_by_a_signal_to_leave_it_does_not_switch_off(
     await worker.start("--abandoned-after-s", "600", *switch(tmp_path))
     assert await worker.stop() == 0
     assert not (tmp_path / "off").exists()
+
+
+async def test_second_agent_on_a_state_directory_is_refused(worker: Worker) -> None:
+    agent = worker.agent()
+    assert agent
+    second = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "eva_worker.agent"),
+        env={**agent.environ(), SUPERVISOR: str(os.getpid())},
+        stderr=subprocess.PIPE,
+    )
+    async with asyncio.timeout(DEADLINE_S):
+        _, said = await second.communicate()
+    assert second.returncode == 1
+    assert b"another agent works on this state directory" in said
+
+
+async def test_an_agent_whose_supervisor_died_as_it_began_ends_itself(worker: Worker) -> None:
+    """Otherwise it would live on, and keep the next supervisor's agents out for ever."""
+    agent = worker.agent()
+    assert agent
+    environment = agent.environ()
+    assert await worker.stop() == 0
+    orphan = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "eva_worker.agent"),
+        env={**environment, SUPERVISOR: "1"},
+        stderr=subprocess.PIPE,
+    )
+    async with asyncio.timeout(DEADLINE_S):
+        _, said = await orphan.communicate()
+    assert orphan.returncode == 1
+    assert b"the supervisor of this agent is gone" in said
 
 
 async def test_an_interruption_is_passed_on_and_tasks_are_stored_before_it(
