@@ -256,7 +256,7 @@ def batch_shares(context: Context, job: Job, group: Sequence[TaskRun]) -> tuple[
     for run in group:
         assert run.target is not None
         family = context.state.instances[run.target].offering.type.family
-        known = dict(context.state.standalone_rates(context.state.task(run)))
+        known = dict(context.state.standalone_rates(job.spec, context.state.task(run)))
         rates.append(known.get(family, 0))
     return shares.batch_shares(rates)
 

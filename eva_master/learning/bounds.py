@@ -20,5 +20,10 @@ def bounded(entries: Mapping[K, Estimate], limit: int = ENTRIES_KEPT) -> Mapping
     """
     if len(entries) <= limit:
         return entries
+    return without_oldest(entries)
+
+
+def without_oldest(entries: Mapping[K, Estimate]) -> Mapping[K, Estimate]:
+    """The same entries, at least one, without the one that was measured longest ago."""
     oldest = min(entries, key=lambda key: (entries[key].at_ms, str(key)))
     return {key: estimate for key, estimate in entries.items() if key != oldest}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -33,6 +33,10 @@ class Delay(StrEnum):
     """From a launch to an instance that is billed, of an instance type."""
     SETUP = "setup"
     """From there to its worker's registration, of an instance type."""
+
+
+OF_TYPES = frozenset({Delay.ACQUISITION, Delay.SETUP})
+"""Delays of instance types; the others are of workloads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +98,21 @@ class Delays:
         if estimate is None:
             return None
         return two_digits(estimate.value), estimate.samples >= _MEASUREMENTS_BEFORE_HINT
+
+    def measured(self, kind: Delay, name: str) -> int | None:
+        """A measured delay to two digits, in milliseconds; `None` if it was never measured."""
+        estimate = self.known.get((kind, name))
+        return None if estimate is None else two_digits(estimate.value)
+
+    def restricted(self, known: Mapping[tuple[Delay, str], Estimate]) -> Delays:
+        """The same with some of the entries alone."""
+        return Delays(known, {key: self.slow.get(key, 0) for key in known})
+
+    def parted(self, kinds: Collection[Delay]) -> tuple[Delays, Delays]:
+        """The delays of some kinds, and all others."""
+        chosen = {key: known for key, known in self.known.items() if key[0] in kinds}
+        others = {key: known for key, known in self.known.items() if key[0] not in kinds}
+        return self.restricted(chosen), self.restricted(others)
 
     def to_json(self) -> Json:
         """The journal's form: a list of [kind, name, estimate, slowest]; 0 is left out."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
@@ -37,11 +36,6 @@ class StandaloneTable:
         """Iterations per second, `None` before the first one was observed."""
         rate = self.rates.get((workload, family))
         return None if rate is None or rate.value == 0 else rate.value / MILLION
-
-    def profiled(self, workload: Workload) -> bool:
-        """Whether anything is known of a workload, be it that it reports no iterations."""
-        index = bisect_left(self.known.measured, workload, key=_workload)
-        return index < len(self.known.measured) and self.known.measured[index][0][0] == workload
 
     def observe(
         self, workload: Workload, family: Family, rate: float, at: Millis
@@ -82,6 +76,11 @@ class StandaloneTable:
         kept = sorted((key, rate) for key, rate in known.items() if key in rates)
         return StandaloneTable(rates, StandaloneRates(tuple(kept)))
 
+    def restricted(self, rates: Mapping[Key, Estimate]) -> StandaloneTable:
+        """The table with some of its entries alone."""
+        kept = tuple(row for row in self.known.measured if row[0] in rates)
+        return StandaloneTable(rates, StandaloneRates(kept))
+
     def to_json(self) -> Json:
         """The journal's form: a list of [workload, family, estimate, what policies know].
 
@@ -118,10 +117,6 @@ class StandaloneTable:
             entry = Workload(workload), Family(family)
             rates[entry], known[entry] = estimate, told
         return StandaloneTable(rates, StandaloneRates(tuple(sorted(known.items()))))
-
-
-def _workload(item: tuple[Key, int]) -> Workload:
-    return item[0][0]
 
 
 def _rounded(value: int) -> int:

@@ -80,9 +80,18 @@ def run_order(run: RunId) -> tuple[int, str, int, int]:
     return number_of(job), job, int(index), int(extra or 0)
 
 
+VOICE_MARK = "\x1f"
+"""Stands between a workload's name and whose it is, where names of several voices meet; see
+`eva_master.learning.voices.names`."""
+
+
 def base_of(workload: Workload) -> Workload:
-    """The base of a workload: ``resnet18`` for ``resnet18[3]``; itself if it has no bracket."""
-    return Workload(workload.partition("[")[0])
+    """The base of a workload: ``resnet18`` for ``resnet18[3]``; itself if it has no bracket.
+
+    Where the name says whose workload it is, that of its base says so, too.
+    """
+    name, mark, voice = workload.partition(VOICE_MARK)
+    return Workload(name.partition("[")[0] + mark + voice)
 
 
 def micro_usd(amount: int) -> int:

@@ -193,18 +193,19 @@ class Measured(Protocol):
 class LearnedTables:
     """What was learned, table by table.
 
+    Rows name the owner whose jobs taught them, or a tenant behind an "@"; figures of others, as
+    plans reckon with them, name nobody.
+
     Attributes:
-        standalone: Millionths of an iteration per second, by workload and family.
-        interference: A workload, its neighbours, and how much of its standalone rate it keeps in
-            millionths, as policies reckon with it.
-        evidence: The measurements behind `interference`, by its first two columns.
-        delays: Milliseconds, by what takes time and the name of a workload or instance type.
+        standalone: Millionths of an iteration per second, by workload, family and owner.
+        interference: By a workload, its neighbours and owner: how much of its standalone rate it
+            keeps in millionths, as policies reckon with it, and the measurements behind that.
+        delays: Milliseconds, by what takes time, name of a workload or instance type, and owner.
     """
 
-    standalone: Mapping[tuple[Workload, Family], Measured]
-    interference: Sequence[tuple[Workload, tuple[Workload, ...], int]]
-    evidence: Mapping[tuple[Workload, tuple[Workload, ...]], Measured]
-    delays: Mapping[tuple[str, str], Measured]
+    standalone: Mapping[tuple[Workload, Family, str], Measured]
+    interference: Mapping[tuple[Workload, tuple[str, ...], str], tuple[int, Measured | None]]
+    delays: Mapping[tuple[str, str, str], Measured]
 
 
 @dataclass(frozen=True, slots=True)
@@ -460,8 +461,13 @@ class ReadModel(Protocol):
         """The reservation prices of the tasks of a job that nobody has submitted."""
         ...
 
-    def learned_tables(self) -> LearnedTables:
-        """What was learned about workloads and instance types."""
+    def learned_tables(self, voice: str | None) -> LearnedTables:
+        """What was learned about workloads and instance types.
+
+        Args:
+            voice: Owner, or tenant behind an "@", who may see their own figures and, without a
+                name, those of others that plans reckon with for them; `None` for everybody's.
+        """
         ...
 
     @property

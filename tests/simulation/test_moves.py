@@ -17,6 +17,7 @@ from eva_master.simulation.cluster.delays import Delays
 from eva_master.simulation.cluster.work import Work
 from eva_master.simulation.simulated_cluster import SimulatedCluster
 from tests.fakes.jobs import CATALOG, LARGE, MEDIUM, SMALL, Script, job
+from tests.fakes.learned.lessons import lessons_of
 
 DELAYS = Delays(fetch_ms=4_000, start_ms=5_000, stop_ms=3_000, report_ms=10_000)
 
@@ -248,7 +249,7 @@ def test_interference_is_measured_and_learned() -> None:
     world.submit(job("b", 2, minutes=30))
     world.submit(job("a", 2, minutes=30))
     assert world.run(world.quiet)
-    learned = dict(world.state.throughput.observed)
+    learned = dict(lessons_of(world.state).throughput.observed)
     assert learned["b", ("a",)] == pytest.approx(600_000, rel=0.05)
     assert learned["a", ("b",)] == pytest.approx(800_000, rel=0.05)
 

@@ -31,6 +31,10 @@ if TYPE_CHECKING:
     )
 
 
+_OF_WORKLOADS = ("checkpoint", "start")
+"""Kinds of delays that jobs teach; the others are those of instance types."""
+
+
 @click.command()
 @json_option
 @address_option
@@ -64,9 +68,9 @@ def tables(message: Learned) -> RenderableType:
 
 def _standalone(message: Learned) -> RenderableType:
     table = Grid(
-        *("WORKLOAD", "FAMILY", "IT/S", "STATED", "WINDOWS", "MEASURED"),
+        *("WORKLOAD", "FAMILY", "IT/S", "STATED", "WINDOWS", "MEASURED", "TAUGHT BY"),
         right=("IT/S", "STATED", "WINDOWS"),
-        drop=("STATED", "WINDOWS", "MEASURED"),
+        drop=("STATED", "WINDOWS", "MEASURED", "TAUGHT BY"),
     )
     for one in message.standalone:
         table.add_row(
@@ -76,15 +80,16 @@ def _standalone(message: Learned) -> RenderableType:
             _rate(one.stated),
             str(one.windows),
             ago(one.measured_ms, message.now_ms),
+            _taught_by(one.owner),
         )
     return table
 
 
 def _interference(message: Learned) -> RenderableType:
     table = Grid(
-        *("WORKLOAD", "BESIDE", "NORMALISED", "WINDOWS", "MEASURED"),
+        *("WORKLOAD", "BESIDE", "NORMALISED", "WINDOWS", "MEASURED", "TAUGHT BY"),
         right=("NORMALISED", "WINDOWS"),
-        drop=("WINDOWS", "MEASURED"),
+        drop=("WINDOWS", "MEASURED", "TAUGHT BY"),
     )
     for one in message.interference:
         table.add_row(
@@ -93,13 +98,16 @@ def _interference(message: Learned) -> RenderableType:
             f"{one.throughput_ppm / MILLION:.3f}",
             str(one.windows),
             ago(one.measured_ms, message.now_ms),
+            _taught_by(one.owner),
         )
     return table
 
 
 def _delays(message: Learned) -> RenderableType:
     table = Grid(
-        *("DELAY", "OF", "SECONDS", "MEASUREMENTS", "MEASURED"), right=("SECONDS", "MEASUREMENTS")
+        *("DELAY", "OF", "SECONDS", "MEASUREMENTS", "MEASURED", "TAUGHT BY"),
+        right=("SECONDS", "MEASUREMENTS"),
+        drop=("MEASURED", "TAUGHT BY"),
     )
     for one in message.delays:
         table.add_row(
@@ -108,6 +116,7 @@ def _delays(message: Learned) -> RenderableType:
             f"{one.delay_ms / 1000:.1f}",
             str(one.measurements),
             ago(one.measured_ms, message.now_ms),
+            _taught_by(one.owner) if one.kind in _OF_WORKLOADS else "-",
         )
     return table
 
@@ -132,6 +141,11 @@ def _pools(message: Learned) -> RenderableType:
     return table
 
 
+def _taught_by(owner: str) -> str:
+    """Whose jobs taught a figure: one owner's or tenant's, or those of several others."""
+    return plain(owner) if owner else "others"
+
+
 def _rate(rate: float) -> str:
     return f"{rate:.3g}" if rate else "-"
 
@@ -153,6 +167,7 @@ def _standalone_shape(one: StandaloneRate) -> dict[str, Any]:
         "family": one.family,
         "steps_per_second": one.rate or None,
         "stated_steps_per_second": one.stated or None,
+        "owner": one.owner or None,
         "windows": one.windows,
         "measured_ms": one.measured_ms or None,
     }
@@ -163,6 +178,7 @@ def _interference_shape(one: Interference) -> dict[str, Any]:
         "workload": one.workload,
         "beside": list(one.others),
         "normalised_throughput": one.throughput_ppm / MILLION,
+        "owner": one.owner or None,
         "windows": one.windows,
         "measured_ms": one.measured_ms or None,
     }
@@ -173,6 +189,7 @@ def _delay_shape(one: LearnedDelay) -> dict[str, Any]:
         "kind": one.kind,
         "of": one.name,
         "delay_ms": one.delay_ms,
+        "owner": one.owner or None,
         "measurements": one.measurements,
         "measured_ms": one.measured_ms or None,
     }

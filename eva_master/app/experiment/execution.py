@@ -32,6 +32,7 @@ from eva_master.app.sections.base import ShortSection
 from eva_master.app.sections.building import all_lend, all_pack
 from eva_master.app.sections.simulated import division, policy_of, with_tenants
 from eva_master.app.simulate import NO_PACKING, Chosen, named_policy, prepared, truth_of
+from eva_master.learning.voices.resolution import by_name
 from eva_master.model.catalog import Catalog
 from eva_master.model.errors import EvaError
 from eva_master.model.fleet.market import Market
@@ -199,7 +200,7 @@ def _simulated(run: Run, entry: PolicyEntry) -> Result:
             **({} if cluster is None else curves_of(outcome.record, trace, cluster.cutoff)),
             **({} if watched is None else learned.curves_of(watched, trace)),
         },
-        "learned": _learned(simulation.cluster.state.throughput, setup.truth),
+        "learned": _learned(by_name(simulation.cluster.state.learned.voices), setup.truth),
     }
 
 

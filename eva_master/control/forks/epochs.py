@@ -244,7 +244,8 @@ def _runners(context: Context, runs: list[TaskRun], training: Training | None) -
     for run in runs:
         assert run.instance is not None
         kind = context.state.instances[run.instance].offering.type
-        known = dict(context.state.standalone_rates(context.state.task(run)))
+        state = context.state
+        known = dict(state.standalone_rates(state.jobs[run.job].spec, state.task(run)))
         gpus[run.replica] = kind.gpu
         if speed := known.get(kind.family, 0) / MILLION or run.progress.rate:
             found[run.replica] = speed

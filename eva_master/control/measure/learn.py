@@ -10,6 +10,8 @@ from eva_master.control.state.store import State
 from eva_master.learning.delays import Delay
 from eva_master.learning.run_times.past_values import kept_for
 from eva_master.learning.standalone import StandaloneTable
+from eva_master.learning.voices.lessons import Lessons
+from eva_master.learning.voices.names import Voice, plain, voice_of
 from eva_master.model.catalog import base_family
 from eva_master.model.ids import MILLION, InstanceId, Millis, Workload
 from eva_master.model.job import JobKind
@@ -39,6 +41,7 @@ def from_window(state: State, run: TaskRun, now: Millis) -> bool:
     if not any(accompanied(state, member) for member in members):
         return _standalone(state, run, members, now)
     news = _at_least(state, run, members) and _standalone(state, run, members, now)
+    voice, before = voice_of(state.jobs[run.job].spec), state.resolved
     entries = [company(state, member) for member in members]
     rates = [standalone_rate(state, member) for member in members]
     known = [rate for rate in rates if rate]
@@ -46,9 +49,8 @@ def from_window(state: State, run: TaskRun, now: Millis) -> bool:
         return news
     # Alone, too, the slowest member would set the pace.
     observed = max(1, min(MILLION, round(run.progress.rate / min(known) * MILLION)))
-    before = state.throughput
-    state.set_learned(state.learned.in_company(entries, observed, now))
-    return news or state.throughput != before
+    _teach(state, voice, state.learned.of(voice).in_company(entries, observed, now))
+    return news or state.resolved.throughput is not before.throughput
 
 
 def _at_least(state: State, run: TaskRun, members: list[TaskRun]) -> bool:
@@ -63,7 +65,8 @@ def _at_least(state: State, run: TaskRun, members: list[TaskRun]) -> bool:
     task, family = state.task(run), base_family(places[0].offering.type.family)
     if not all(it.owned for it in places) or task.throughput_on(family) is not None:
         return False
-    known = state.standalone.lookup(task.workload, family)
+    lessons = state.learned.of(voice_of(state.jobs[run.job].spec))
+    known = lessons.standalone.lookup(plain(task.workload), family)
     if known is not None and state.jobs[run.job].spec.least is not None:
         known *= float(sizes.size_speed(state, members))
     return known is None or known * _CLEARLY < run.progress.rate
@@ -79,12 +82,13 @@ def _standalone(state: State, run: TaskRun, members: list[TaskRun], now: Millis)
         return False  # nobody knows whose pace it was
     if max(it.batch_ppm for it in members) - min(it.batch_ppm for it in members) > 1:
         return False  # nor is it the pace of one of them
-    workload, rate, news = state.task(run).workload, run.progress.rate, False
-    if state.jobs[run.job].spec.least is not None:
+    spec, rate, news = state.jobs[run.job].spec, run.progress.rate, False
+    if spec.least is not None:
         news = _of_size(state, run, members, now)
         rate /= float(sizes.size_speed(state, members))
-    table = state.standalone.observe(workload, families.pop(), rate, now)
-    return _taken(state, table, workload) or news
+    voice, workload = voice_of(spec), plain(state.task(run).workload)
+    table = state.learned.of(voice).standalone.observe(workload, families.pop(), rate, now)
+    return _taken(state, voice, table, workload) or news
 
 
 def _of_size(state: State, run: TaskRun, members: list[TaskRun], now: Millis) -> bool:
@@ -92,25 +96,35 @@ def _of_size(state: State, run: TaskRun, members: list[TaskRun], now: Millis) ->
     key = sizes.measured(state, members)
     if key is None:
         return False
-    before = state.learned.scaling
-    after = before.observe(key, run.progress.rate, now)
-    state.set_learned(replace(state.learned, scaling=after))
-    if after.known == before.known:
+    voice = voice_of(state.jobs[run.job].spec)
+    lessons = state.learned.of(voice)
+    after = lessons.scaling.observe(key, run.progress.rate, now)
+    _teach(state, voice, replace(lessons, scaling=after))
+    if after.known == lessons.scaling.known:
         return False
-    state.view_cache.workload_changed(state.task(run).workload)
+    state.view_cache.workload_changed(state.task(run).workload, voice)
     return True
 
 
-def _taken(state: State, table: StandaloneTable, workload: Workload) -> bool:
-    """Keep what was learned of a workload on its own; whether policies get to know of it."""
-    before, expected = state.standalone.known, state.valuation.expected
-    state.set_learned(replace(state.learned, standalone=table))
-    if table.known == before:
+def _teach(state: State, voice: Voice, lessons: Lessons) -> None:
+    """Keep what a voice has taught."""
+    if lessons is not state.learned.of(voice):
+        state.set_learned(state.learned.taught(voice, lessons))
+
+
+def _taken(state: State, voice: Voice, table: StandaloneTable, workload: Workload) -> bool:
+    """Keep what a voice has taught of a workload on its own; whether policies get to know of it."""
+    lessons, before = state.learned.of(voice), state.resolved
+    expected = state.valuation(voice).expected
+    _teach(state, voice, replace(lessons, standalone=table))
+    if table.known == lessons.standalone.known:
         return False
-    if state.valuation.expected != expected:
-        state.view_cache.rates_changed()
-    state.view_cache.workload_changed(workload)
-    return True
+    if state.valuation(voice).expected != expected:
+        state.view_cache.rates_changed(voice)
+    state.view_cache.workload_changed(workload, voice)
+    after = state.resolved
+    relabelled = after.label(voice, workload) != before.label(voice, workload)
+    return relabelled or after.standalone is not before.standalone
 
 
 def unprofiled(state: State, run: TaskRun) -> bool:
@@ -118,7 +132,7 @@ def unprofiled(state: State, run: TaskRun) -> bool:
     task = state.task(run)
     if task.throughput or not task.reports_steps:
         return False
-    return not state.standalone.profiled(task.workload)
+    return not state.resolved.profiled(voice_of(state.jobs[run.job].spec), task.workload)
 
 
 def from_silence(state: State, run: TaskRun, since: Millis, now: Millis) -> bool:
@@ -137,9 +151,7 @@ def from_silence(state: State, run: TaskRun, since: Millis, now: Millis) -> bool
         return False
     if run.started_ms is None or run.started_ms > since:
         return False
-    family = base_family(state.instances[run.instance].offering.type.family)
-    workload = state.task(run).workload
-    return _taken(state, state.standalone.silent(workload, family, now), workload)
+    return _silent(state, run, run.instance, now)
 
 
 def from_silent_end(state: State, run: TaskRun, last: InstanceId, now: Millis) -> bool:
@@ -156,9 +168,14 @@ def from_silent_end(state: State, run: TaskRun, last: InstanceId, now: Millis) -
     """
     if run.progress.steps or not unprofiled(state, run):
         return False
-    family = base_family(state.instances[last].offering.type.family)
-    workload = state.task(run).workload
-    return _taken(state, state.standalone.silent(workload, family, now), workload)
+    return _silent(state, run, last, now)
+
+
+def _silent(state: State, run: TaskRun, place: InstanceId, now: Millis) -> bool:
+    family = base_family(state.instances[place].offering.type.family)
+    voice, workload = voice_of(state.jobs[run.job].spec), plain(state.task(run).workload)
+    table = state.learned.of(voice).standalone.silent(workload, family, now)
+    return _taken(state, voice, table, workload)
 
 
 def from_end(state: State, run: TaskRun) -> None:
@@ -177,7 +194,7 @@ def from_end(state: State, run: TaskRun) -> None:
         return
     state.set_learned(replace(state.learned, run_times=after))
     if any(it.of(owner).disbelieved(workload, stated) for it in (before, after)):
-        state.view_cache.workload_changed(workload)
+        state.view_cache.workload_changed(workload, voice_of(job.spec))
 
 
 def from_job_end(state: State, job: Job, now: Millis) -> None:
@@ -203,7 +220,13 @@ def _running_members(state: State, run: TaskRun) -> list[TaskRun]:
 def from_latency(state: State, run: TaskRun, latency: Latency, now: Millis) -> None:
     """Learn how long a start or a stop of a task run's workload takes."""
     kind, delay_ms = latency
-    _delay(state, kind, state.task(run).workload, delay_ms, now)
+    voice, workload = voice_of(state.jobs[run.job].spec), plain(state.task(run).workload)
+    lessons = state.learned.of(voice)
+    delays = lessons.delays.observe(kind, workload, delay_ms, now)
+    _teach(state, voice, replace(lessons, delays=delays))
+    if delays.relied_on(kind, workload) != lessons.delays.relied_on(kind, workload):
+        # Where others know nothing of the workload themselves, theirs may change, too.
+        state.view_cache.workload_changed(workload)
 
 
 def from_boot(state: State, instance: Instance, now: Millis) -> None:
@@ -211,13 +234,7 @@ def from_boot(state: State, instance: Instance, now: Millis) -> None:
     if instance.up_ms is None:
         return
     name = instance.offering.type.name
-    _delay(state, Delay.ACQUISITION, name, max(0, instance.up_ms - instance.requested_ms), now)
-    _delay(state, Delay.SETUP, name, max(0, now - instance.up_ms), now)
-
-
-def _delay(state: State, kind: Delay, name: str, delay_ms: int, now: Millis) -> None:
-    before = state.learned.delays
-    delays = before.observe(kind, name, delay_ms, now)
+    took_ms = max(0, instance.up_ms - instance.requested_ms)
+    delays = state.learned.delays.observe(Delay.ACQUISITION, name, took_ms, now)
+    delays = delays.observe(Delay.SETUP, name, max(0, now - instance.up_ms), now)
     state.set_learned(replace(state.learned, delays=delays))
-    if delays.relied_on(kind, name) != before.relied_on(kind, name):
-        state.view_cache.workload_changed(name)

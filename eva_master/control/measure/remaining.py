@@ -593,7 +593,7 @@ def _rate_ppm(
         Millionths of iterations per second; 0 if that of none is known.
     """
     rates = [
-        dict(state.standalone_rates(task)).get(reserved.offering.type.family, 0)
+        dict(state.standalone_rates(spec, task)).get(reserved.offering.type.family, 0)
         for task, reserved in zip(tasks, reservations, strict=True)
         if reserved.offering is not None
     ]

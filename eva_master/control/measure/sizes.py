@@ -8,6 +8,7 @@ from fractions import Fraction
 from eva_master.control.settings import Limits
 from eva_master.control.state.records import Records
 from eva_master.learning.speeds.scaling import Key, Points, scaling, speed_ppm
+from eva_master.learning.voices.names import plain, voice_of
 from eva_master.model.catalog import base_family
 from eva_master.model.fleet.partitions import Partition
 from eva_master.model.ids import MILLION, Family
@@ -75,7 +76,7 @@ def measured(state: Records, members: Sequence[TaskRun]) -> Key | None:
     families = _families(state, members)
     if len(families) != 1:
         return None
-    workload = state.task(members[0]).workload
+    workload = plain(state.task(members[0]).workload)
     apart = len({run.instance for run in members}) > 1
     return workload, next(iter(families)), len(members), apart
 
@@ -88,7 +89,8 @@ def _scaling(state: Records, spec: JobSpec, family: Family | None, *, apart: boo
 def _measured(state: Records, spec: JobSpec, family: Family | None, *, apart: bool) -> Points:
     if family is None:
         return ()
-    return state.learned.scaling.points(spec.tasks[0].workload, family, apart=apart)
+    known = state.learned.of(voice_of(spec)).scaling
+    return known.points(plain(spec.tasks[0].workload), family, apart=apart)
 
 
 def _stated(spec: JobSpec, *, apart: bool) -> Points:

@@ -11,6 +11,7 @@ from eva_master.control.state.records import Records, placed
 from eva_master.control.state.store import State
 from eva_master.learning.colocation import Key, key
 from eva_master.learning.speeds.batch_shares import at_share
+from eva_master.learning.voices.names import Voice, marked, plain, voice_of
 from eva_master.learning.windows import Mark, pace
 from eva_master.model.catalog import base_family
 from eva_master.model.ids import MILLION, Family, InstanceId, Millis, RunId, Workload
@@ -152,8 +153,9 @@ def standalone_rate(state: Records, run: TaskRun) -> float | None:
         return None
     task = state.task(run)
     stated = task.throughput_on(family)
-    rate = stated if stated is not None else state.standalone.lookup(task.workload, family)
     spec = state.jobs[run.job].spec
+    known = state.learned.of(voice_of(spec)).standalone
+    rate = stated if stated is not None else known.lookup(plain(task.workload), family)
     if rate is None or (spec.least is None and not run.batch_ppm):
         return rate
     if spec.least is not None:
@@ -229,7 +231,7 @@ def measured_company_ppm(state: Records, run: TaskRun, placed: Sequence[TaskRun]
 
 
 def _company_ppm(
-    state: Records, run: TaskRun, placed: Sequence[TaskRun], look_up: Callable[[Key], int]
+    state: Records, run: TaskRun, placed: Sequence[TaskRun], look_up: Callable[[Voice, Key], int]
 ) -> int:
     for member in placed:
         if accompanied(state, member):
@@ -239,7 +241,8 @@ def _company_ppm(
     measured = _measured_ppm(state, run)
     if measured is not None:
         return measured
-    return min([look_up(company(state, member)) for member in placed])
+    voice = voice_of(state.jobs[run.job].spec)
+    return min([look_up(voice, company(state, member)) for member in placed])
 
 
 def _measured_ppm(state: Records, run: TaskRun) -> int | None:
@@ -257,7 +260,7 @@ def paces(state: Records, instance: InstanceId) -> Iterator[tuple[TaskRun, int, 
     """
     groups = state.groups(instance)
     together = sum([count for _, count in groups]) > 1
-    by_workload: dict[Workload, Pace] = {}
+    by_workload: dict[tuple[Voice, Workload], Pace] = {}
     for run, count in groups:
         if state.jobs[run.job].is_gang:
             placed = placed_with(state, run)
@@ -268,12 +271,12 @@ def paces(state: Records, instance: InstanceId) -> Iterator[tuple[TaskRun, int, 
         if ppm is not None:
             yield run, count, Pace(ppm, ppm)
             continue
-        workload = state.task(run).workload
-        pace_beside = by_workload.get(workload)
+        voice, workload = voice_of(state.jobs[run.job].spec), state.task(run).workload
+        pace_beside = by_workload.get((voice, workload))
         if pace_beside is None:
             entry = company(state, run)
-            pace_beside = Pace(state.expected_ppm(entry), state.observed_ppm(entry))
-            by_workload[workload] = pace_beside
+            pace_beside = Pace(state.expected_ppm(voice, entry), state.observed_ppm(voice, entry))
+            by_workload[voice, workload] = pace_beside
         yield run, count, pace_beside
 
 
@@ -332,12 +335,17 @@ def accompanied(state: Records, run: TaskRun) -> bool:
 
 
 def company(state: Records, run: TaskRun) -> Key:
-    """The workload of a task run that is on an instance, and those of the others that run there."""
+    """The workload of a task run that is on an instance, and those of the others that run there.
+
+    Those of other voices are marked: what is learned of one neighbour says nothing of another
+    owner's that has the same name.
+    """
     assert run.instance is not None
-    own = state.task(run).workload
+    own, voice = plain(state.task(run).workload), voice_of(state.jobs[run.job].spec)
     running: list[Workload] = []
     for other, count in state.groups(run.instance):
-        running += [state.task(other).workload] * count
+        workload, whose = state.task(other).workload, voice_of(state.jobs[other.job].spec)
+        running += [plain(workload) if whose == voice else marked(workload, whose)] * count
     if state.runs_on(run.id, run.instance):
         running.remove(own)
     return key(own, running)

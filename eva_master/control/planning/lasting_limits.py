@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from eva_master.control.settings import NO_LIMIT, Settings
 from eva_master.control.state.records import Records
+from eva_master.learning.voices.names import voice_of
 from eva_master.model.catalog import Catalog, Offering, Purchase
 from eva_master.model.errors import Unplaceable
 from eva_master.model.fleet.partitions import Partition
@@ -200,7 +201,8 @@ class _Room:
         if times is None or self._spec.deadline is not None:
             return None
         rented = tuple(it for it in self._sold if it.purchase is not Purchase.OWNED)
-        prices = OnDemandPrices(rented, self._state.standalone.known)
+        own = self._state.learned.of(voice_of(self._spec)).standalone.known
+        prices = OnDemandPrices(rented, own)
         found = prices.of_tasks(tasks, split=self._spec.split_batch)
 
         def worth(task: int, offering: Offering) -> int:

@@ -21,8 +21,10 @@ from eva_master.control.state.records import PlanningRecords, crew, total_demand
 from eva_master.control.stopping import grace
 from eva_master.control.supply.spot import valued
 from eva_master.learning.delays import Delay
+from eva_master.learning.voices.names import plain, voice_of
+from eva_master.learning.voices.resolution import delay_of_others
 from eva_master.model.catalog import Catalog, InstanceType, Offering, Purchase, is_spot
-from eva_master.model.ids import Family, InstanceId, JobId, Millis, RunId
+from eva_master.model.ids import Family, InstanceId, JobId, Millis, RunId, Workload
 from eva_master.model.job import JobSpec, Stragglers, TaskSpec
 from eva_master.model.planning.snapshot import (
     DagView,
@@ -68,8 +70,8 @@ def snapshot(state: PlanningRecords, now: Millis, settings: Settings) -> Snapsho
         instances=view_cache.instances.ordered(),
         arrivals=state.counters.arrivals,
         completions=state.counters.completions,
-        throughput=state.throughput,
-        standalone=state.standalone.known,
+        throughput=view_cache.resolved.throughput,
+        standalone=view_cache.resolved.standalone,
         profile=settings.profile,
         draining=draining,
         tenants=tenants.views(state, settings.tenancy, catalog),
@@ -115,6 +117,7 @@ def _outdate_estimates(state: PlanningRecords) -> None:
 def _brought_up_to_date(state: PlanningRecords, now: Millis, settings: Settings) -> None:
     """Make the views anew that may no longer be true."""
     view_cache = state.view_cache
+    view_cache.follow_labels(state.resolved)
     _follow_the_rest(state, now, settings)
     of_dags = dags.DagViews(state)
     for name in view_cache.outdated_jobs():
@@ -160,8 +163,8 @@ def _follow_the_rest(state: PlanningRecords, now: Millis, settings: Settings) ->
         tuple(offering.id for offering in state.catalog if not offering.available(now)),
         state.counters.arrivals,
         state.counters.completions,
-        state.throughput,
-        state.standalone.known,
+        view_cache.resolved.throughput,
+        view_cache.resolved.standalone,
     )
     if basis != view_cache.basis:
         # Who comes and goes elsewhere is no news in a partition.
@@ -198,7 +201,7 @@ def _awaits_news(view: RunView) -> bool:
 def _views(
     state: PlanningRecords, job: Job, seen: list[TaskRun], told: Told
 ) -> tuple[RunView, ...]:
-    gang = job.is_gang
+    gang, view_cache, voice = job.is_gang, state.view_cache, voice_of(job.spec)
     ran = _ran(state, job, seen)
     # No task of it has or may get another run.
     lone = not gang and not job.spec.several_runs and job.spec.deadline is None
@@ -219,7 +222,8 @@ def _views(
         beside = _beside(state, job, run)
         if lone and not run.replicas:
             there = None if run.target is None else state.instances[run.target]
-            view = state.view_cache.kept(run, there, work, beside=beside)
+            label = view_cache.labelled(voice, job.spec.tasks[run.index]).workload
+            view = view_cache.kept(run, there, work, beside=beside, label=label)
         if view is None:
             pinned = together if gang else scope.doubled(state, job, run) or scope.pinned([run])
             if kept and not gang:
@@ -237,11 +241,12 @@ def _views(
 
 def _view(state: PlanningRecords, job: Job, run: TaskRun, rest: _Rest) -> RunView:
     place, pinned, work, ran, free, beside = rest
+    task = state.view_cache.labelled(voice_of(job.spec), job.spec.tasks[run.index])
     there = None if place is None else state.instances[place].offering.type.family
     return RunView(
         id=run.id,
         job=job.id,
-        task=_offered(job, job.spec.tasks[run.index], there, free, beside=beside),
+        task=_offered(job, task, there, free, beside=beside),
         instance=place,
         pinned=pinned,
         running=run.state is RunState.RUNNING and place is not None,
@@ -351,8 +356,8 @@ def _job_view(
         runs=runs,
         submitted_ms=job.arrived_ms,
         priority=spec.priority if handed is None else handed.priority,
-        checkpoint_ms=checkpoint_ms(state, spec, state.kinds(job.id), settings),
-        launch_ms=launch_ms(state, spec, state.kinds(job.id), settings),
+        checkpoint_ms=checkpoint_ms(state, spec, state.kinds(job.id), settings, of_others=True),
+        launch_ms=launch_ms(state, spec, state.kinds(job.id), settings, of_others=True),
         owner=spec.owner,
         tenant=spec.tenant,
         estimate=told.estimate,
@@ -390,6 +395,7 @@ def checkpoint_ms(
     settings: Settings,
     *,
     slowest: bool = False,
+    of_others: bool = False,
 ) -> int:
     """What a stop takes: a job waits for the slowest of its tasks.
 
@@ -399,14 +405,13 @@ def checkpoint_ms(
         kinds: Its tasks, or one of each kind.
         settings: What is assumed.
         slowest: Whether it is to be what few stops exceed, in place of what is expected.
+        of_others: Whether what other owners measured goes before what is assumed. No deadline may
+            depend on that.
     """
-    hint, default = spec.checkpoint_ms, settings.checkpoint_ms
-    delays = state.learned.delays
-    lookup = delays.slowest if slowest else delays.lookup
-    return max(
-        lookup(Delay.CHECKPOINT, workload, hint=hint, default=default)
-        for workload in {task.workload for task in kinds}
-    )
+    hinted = spec.checkpoint_ms, settings.checkpoint_ms
+    names = {task.workload for task in kinds}
+    found = _Delays(state, spec, slowest=slowest, of_others=of_others)
+    return max(found.of(Delay.CHECKPOINT, name, *hinted) for name in names)
 
 
 def launch_ms(
@@ -416,15 +421,33 @@ def launch_ms(
     settings: Settings,
     *,
     slowest: bool = False,
+    of_others: bool = False,
 ) -> int:
     """What a start takes, likewise."""
-    hint, default = spec.launch_ms, settings.launch_ms
-    delays = state.learned.delays
-    lookup = delays.slowest if slowest else delays.lookup
-    return max(
-        lookup(Delay.START, workload, hint=hint, default=default)
-        for workload in {task.workload for task in kinds}
-    )
+    hinted = spec.launch_ms, settings.launch_ms
+    names = {task.workload for task in kinds}
+    found = _Delays(state, spec, slowest=slowest, of_others=of_others)
+    return max(found.of(Delay.START, name, *hinted) for name in names)
+
+
+class _Delays:
+    """Delays of one job's workloads; the arguments are those of `checkpoint_ms`."""
+
+    def __init__(
+        self, state: PlanningRecords, spec: JobSpec, *, slowest: bool, of_others: bool
+    ) -> None:
+        self._voices = state.learned.voices
+        own = state.learned.of(voice_of(spec)).delays
+        self._look_up = own.slowest if slowest else own.lookup
+        self._of_others = of_others
+
+    def of(self, kind: Delay, workload: Workload, hint: int | None, default: int) -> int:
+        """A delay in milliseconds."""
+        name = plain(workload)
+        if self._of_others and hint is None:
+            told = delay_of_others(self._voices, kind, name)
+            default = default if told is None else told
+        return self._look_up(kind, name, hint=hint, default=default)
 
 
 def _measured(state: PlanningRecords) -> dict[str, InstanceType]:

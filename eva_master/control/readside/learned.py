@@ -5,13 +5,72 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from operator import itemgetter
 
+from eva_master.learning.estimate import Estimate
+from eva_master.learning.knowledge import Knowledge
 from eva_master.learning.market.pools import Pool, SpotPools
 from eva_master.learning.market.spot_market import pool_of
 from eva_master.learning.runtimes import OwnerTimes
+from eva_master.learning.voices.lessons import Lessons
+from eva_master.learning.voices.names import Voice, split
+from eva_master.learning.voices.resolution import Resolved
 from eva_master.model.arithmetic.fixed_point import exp_of_ppm
-from eva_master.model.ids import MILLION, Millis
+from eva_master.model.ids import MILLION, Family, Millis, Workload
 from eva_master.model.records import Instance
 from eva_master.ports.learned import LearnedTime, WatchedPool
+from eva_master.ports.reading import LearnedTables, Measured
+
+
+def learned_tables(known: Knowledge, resolved: Resolved, voice: Voice | None) -> LearnedTables:
+    """Tables for users: see `ReadModel.learned_tables`."""
+    standalone: dict[tuple[Workload, Family, str], Measured] = {}
+    interference: dict[tuple[Workload, tuple[str, ...], str], tuple[int, Measured | None]] = {}
+    delays: dict[tuple[str, str, str], Measured] = {
+        (kind.value, name, ""): estimate for (kind, name), estimate in known.delays.known.items()
+    }
+    if voice is not None:
+        _put_others(standalone, interference, known.of(voice), resolved, voice)
+    for owner in known.voices if voice is None else (voice,):
+        lessons = known.of(owner)
+        for (workload, family), rate in lessons.standalone.rates.items():
+            standalone[workload, family, owner] = rate
+        for entry, ppm in lessons.throughput.observed:
+            beside = tuple(_neighbour(name, named=voice is None) for name in entry[1])
+            interference[entry[0], beside, owner] = ppm, lessons.evidence.get(entry)
+        for (kind, name), estimate in lessons.delays.known.items():
+            delays[kind.value, name, owner] = estimate
+    return LearnedTables(standalone, interference, delays)
+
+
+def _put_others(
+    standalone: dict[tuple[Workload, Family, str], Measured],
+    interference: dict[tuple[Workload, tuple[str, ...], str], tuple[int, Measured | None]],
+    own: Lessons,
+    resolved: Resolved,
+    voice: Voice,
+) -> None:
+    """Add figures of others that plans reckon with for a voice's jobs."""
+    seen = {
+        (entry[0], tuple(sorted(split(other)[0] for other in entry[1])))
+        for entry, _ in own.throughput.observed
+    }
+    for (label, family), rate in resolved.standalone.measured:
+        name = split(label)[0]
+        if resolved.label(voice, name) == label and (name, family) not in own.standalone.rates:
+            standalone[name, family, ""] = Estimate(rate, Millis(0), 0)
+    for (label, others), ppm in resolved.throughput.observed:
+        name = split(label)[0]
+        if any(split(other)[1] is not None for other in others):
+            continue  # of a certain owner's
+        if resolved.label(voice, name) == label and (name, others) not in seen:
+            interference[name, others, ""] = ppm, None
+
+
+def _neighbour(name: Workload, *, named: bool) -> str:
+    """A neighbour's workload as users see it: nobody but operators learns whose it is."""
+    workload, owner = split(name)
+    if owner is None:
+        return workload
+    return f"{workload} of {owner}" if named else f"{workload} of another owner"
 
 
 def watched_pools(known: SpotPools, live: Iterable[Instance], now: Millis) -> list[WatchedPool]:

@@ -20,7 +20,7 @@ from eva_master.control.measure import (
 from eva_master.control.measure.estimates import Contradicted
 from eva_master.control.planning import partitioning, tenants
 from eva_master.control.readside import shown_tasks
-from eva_master.control.readside.learned import learned_times, watched_pools
+from eva_master.control.readside.learned import learned_tables, learned_times, watched_pools
 from eva_master.control.readside.line_outlooks import LineOutlooks
 from eva_master.control.readside.persistent_map import PersistentMap
 from eva_master.control.readside.shared_limits import shared_limits
@@ -41,7 +41,9 @@ from eva_master.learning.colocation import Key, lookup
 from eva_master.learning.knowledge import Knowledge
 from eva_master.learning.market.spot_market import SpotMarket
 from eva_master.learning.run_times.posterior import Finished
-from eva_master.learning.standalone import StandaloneTable
+from eva_master.learning.voices.lessons import Lessons
+from eva_master.learning.voices.names import Voice, voice_of
+from eva_master.learning.voices.resolution import Resolved
 from eva_master.model.accounting.cost_sums import CostSums
 from eva_master.model.accounting.totals import (
     NO_TOTALS,
@@ -62,7 +64,7 @@ from eva_master.model.planning.estimate import Estimates, Evidence
 from eva_master.model.planning.handed import Handed
 from eva_master.model.planning.plan import PolicyMemory
 from eva_master.model.planning.quotas import TenantLimits
-from eva_master.model.planning.snapshot import StandaloneRates, ThroughputTable
+from eva_master.model.planning.snapshot import StandaloneRates
 from eva_master.model.planning.standing import LinePlace
 from eva_master.model.planning.tenancy import Terms
 from eva_master.model.records import Instance, Job, TaskRun, untouched
@@ -90,6 +92,7 @@ from eva_master.ports.reading import (
 from eva_master.ports.shared_limits import SharedLimit
 
 _JOBS_REMEMBERED = 16_384
+_NOTHING_KNOWN = StandaloneRates()
 """Jobs whose reservations readers share at most."""
 
 
@@ -100,23 +103,38 @@ class ReadersValuation:
     come to the same.
     """
 
-    def __init__(self, catalog: Catalog, standalone: StandaloneRates) -> None:
-        self.sources = (catalog, standalone)
-        self._valuation: JobValuation | None = None
+    def __init__(self, catalog: Catalog, voices: Mapping[Voice, Lessons]) -> None:
+        self._catalog = catalog
+        self._rates = {voice: known.standalone.known for voice, known in voices.items()}
+        self._valuations: dict[Voice, JobValuation] = {}
         self._reservations: dict[JobId, JobReservations] = {}
+
+    def still_holds(self, catalog: Catalog, voices: Mapping[Voice, Lessons]) -> bool:
+        """Whether prices and measured rates are the same as when it was made."""
+        known = self._rates
+        return (
+            catalog is self._catalog
+            and voices.keys() == known.keys()
+            and all(it.standalone.known is known[voice] for voice, it in voices.items())
+        )
 
     def of(self, spec: JobSpec) -> tuple[Reservation, ...]:
         """The reservation of each task of a job."""
-        return self._made().of(spec)
+        return self._made(spec).of(spec)
 
-    def rates(self, task: TaskSpec) -> Rates:
-        """Standalone rates of a task."""
-        return self._made().rates(task)
+    def rates(self, job: JobSpec, task: TaskSpec) -> Rates:
+        """Standalone rates of a task of a job."""
+        return self._made(job).rates(task)
 
-    def _made(self) -> JobValuation:
-        if self._valuation is None:
-            self._valuation = JobValuation(*self.sources)
-        return self._valuation
+    def _made(self, job: JobSpec) -> JobValuation:
+        """The valuation of a job's voice."""
+        voice = voice_of(job)
+        valuation = self._valuations.get(voice)
+        if valuation is None:
+            first = next(iter(self._valuations.values()), None) or JobValuation(self._catalog)
+            known = self._rates.get(voice, _NOTHING_KNOWN)
+            valuation = self._valuations[voice] = first.by(known)
+        return valuation
 
     def of_job(self, job: Job) -> JobReservations:
         """The same of a job, which is remembered."""
@@ -124,7 +142,7 @@ class ReadersValuation:
         if found is None:
             if len(self._reservations) >= _JOBS_REMEMBERED:
                 self._reservations = {}
-            found = self._reservations[job.id] = JobReservations(self._made(), job.spec)
+            found = self._reservations[job.id] = JobReservations(self._made(job.spec), job.spec)
         return found
 
 
@@ -165,6 +183,7 @@ class ClusterModel:
     counters: Counters
     catalog: Catalog
     learned: Knowledge
+    resolved: Resolved
     market: SpotMarket
     trouble: CloudTrouble
     wall: WallClock
@@ -204,16 +223,6 @@ class ClusterModel:
     def connected(self) -> int:
         """How many workers have a session."""
         return len(self.sessions)
-
-    @property
-    def throughput(self) -> ThroughputTable:
-        """What was learned about co-location."""
-        return self.learned.throughput
-
-    @property
-    def standalone(self) -> StandaloneTable:
-        """What was learned about tasks on their own."""
-        return self.learned.standalone
 
     @property
     def estimates(self) -> Estimates:
@@ -467,13 +476,13 @@ class ClusterModel:
         """See `ReadModel.normalised`."""
         return throughput.normalised(self, run)
 
-    def expected_ppm(self, entry: Key) -> int:
+    def expected_ppm(self, voice: Voice, entry: Key) -> int:
         """See `Records.expected_ppm`."""
-        return lookup(self.throughput, entry)
+        return lookup(self.learned.of(voice).throughput, entry)
 
-    def observed_ppm(self, entry: Key) -> int:
+    def observed_ppm(self, voice: Voice, entry: Key) -> int:
         """See `Records.observed_ppm`."""
-        return lookup(self.throughput, entry, MILLION)
+        return lookup(self.learned.of(voice).throughput, entry, MILLION)
 
     def reservation(self, run: TaskRun) -> Reservation:
         """What a task run's task is worth, and on which offering."""
@@ -483,9 +492,9 @@ class ClusterModel:
         """What each task of a job is worth, be the job submitted or not."""
         return self.prices.of(spec)
 
-    def standalone_rates(self, task: TaskSpec) -> Rates:
-        """Standalone rates of a task, see `JobValuation.rates`."""
-        return self.prices.rates(task)
+    def standalone_rates(self, job: JobSpec, task: TaskSpec) -> Rates:
+        """See `Records.standalone_rates`."""
+        return self.prices.rates(job, task)
 
     def outlooks(self, record: JobRecord, now: Millis) -> tuple[Outlook, Sequence[Outlook]]:
         """See `ReadModel.outlooks`."""
@@ -531,20 +540,9 @@ class ClusterModel:
         """See `ReadModel.watched_pools`."""
         return watched_pools(self.market.pools, self.live.values(), now)
 
-    def learned_tables(self) -> LearnedTables:
+    def learned_tables(self, voice: str | None) -> LearnedTables:
         """See `ReadModel.learned_tables`."""
-        known = self.learned
-        return LearnedTables(
-            standalone=known.standalone.rates,
-            interference=[
-                (workload, others, ppm) for (workload, others), ppm in known.throughput.observed
-            ],
-            evidence=known.evidence,
-            delays={
-                (kind.value, name): estimate
-                for (kind, name), estimate in known.delays.known.items()
-            },
-        )
+        return learned_tables(self.learned, self.resolved, voice)
 
     def learned_times(self, owner: str) -> list[LearnedTime]:
         """See `ReadModel.learned_times`."""

@@ -113,7 +113,7 @@ class JobPreview:
             self._settings,
             self._home,
             sums=self._records.totals.partitions,
-            prices=OnDemandPrices(sold, model.standalone.known),
+            prices=OnDemandPrices(sold, model.resolved.standalone),
             now=self._now,
             recent=recent,
         )

@@ -84,6 +84,7 @@ class Publisher:
             counters=state.counters,
             catalog=state.catalog,
             learned=state.learned,
+            resolved=state.resolved,
             market=state.market,
             trouble=state.trouble,
             wall=state.wall,
@@ -164,9 +165,8 @@ class Publisher:
         }
 
     def _prices(self) -> ReadersValuation:
-        known, sources = self._model.prices, (self._state.catalog, self._state.standalone.known)
-        same = all(new is old for new, old in zip(sources, known.sources, strict=True))
-        return known if same else ReadersValuation(*sources)
+        known, sources = self._model.prices, (self._state.catalog, self._state.learned.voices)
+        return known if known.still_holds(*sources) else ReadersValuation(*sources)
 
 
 def _updated(
@@ -210,12 +210,13 @@ def _empty(state: State, settings: Settings) -> ClusterModel:
         counters=state.counters,
         catalog=state.catalog,
         learned=state.learned,
+        resolved=state.resolved,
         market=state.market,
         trouble=state.trouble,
         wall=state.wall,
         memory=state.memory,
         memories=dict(state.memories),
-        prices=ReadersValuation(state.catalog, state.standalone.known),
+        prices=ReadersValuation(state.catalog, state.learned.voices),
         pool_reasons={},
         queued={},
         stated={},

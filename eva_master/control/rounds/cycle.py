@@ -163,10 +163,10 @@ class Cycle:
     def _pipeline(self) -> Pipeline:
         """The stages of a plan at this moment."""
         context, state = self._context, self._state
-        sources = state.catalog, state.standalone.known
+        sources = state.catalog, state.resolved.standalone
         if self._prices is None or any(map(is_not, self._prices[0], sources)):
             sold = tuple(filter(self.partition.sells, state.catalog))
-            self._prices = sources, OnDemandPrices(sold, state.standalone.known)
+            self._prices = sources, OnDemandPrices(sold, sources[1])
         prices, recent = self._prices[1], self.recent()
         return Pipeline(
             state,

@@ -16,7 +16,8 @@ from eva_master.learning.colocation import Key
 from eva_master.learning.knowledge import Knowledge
 from eva_master.learning.market.spot_market import SpotMarket
 from eva_master.learning.run_times.posterior import Finished
-from eva_master.learning.standalone import StandaloneTable
+from eva_master.learning.voices.names import Voice
+from eva_master.learning.voices.resolution import Resolved
 from eva_master.model.accounting.totals import Totals
 from eva_master.model.arithmetic.loop_time import WallClock
 from eva_master.model.catalog import Catalog, Offering
@@ -25,7 +26,6 @@ from eva_master.model.ids import InstanceId, JobId, RunId
 from eva_master.model.job import JobSpec, TaskSpec
 from eva_master.model.planning.estimate import Estimates
 from eva_master.model.planning.handed import Handed
-from eva_master.model.planning.snapshot import ThroughputTable
 from eva_master.model.records import Instance, Job, TaskRun
 from eva_master.model.resources import NOTHING, Resources
 from eva_master.packing.valuation.job_valuation import Rates, Reservation
@@ -99,13 +99,8 @@ class Records(Protocol):
         ...
 
     @property
-    def throughput(self) -> ThroughputTable:
-        """What was learned about co-location."""
-        ...
-
-    @property
-    def standalone(self) -> StandaloneTable:
-        """What was learned about tasks on their own."""
+    def resolved(self) -> Resolved:
+        """Figures by which plans are made, for the tasks of all voices."""
         ...
 
     @property
@@ -173,15 +168,18 @@ class Records(Protocol):
         """What each task of a job is worth, be the job submitted or not."""
         ...
 
-    def standalone_rates(self, task: TaskSpec) -> Rates:
-        """Standalone rates of a task, see `JobValuation.rates`."""
+    def standalone_rates(self, job: JobSpec, task: TaskSpec) -> Rates:
+        """Standalone rates of a task of a job by its own voice, see `JobValuation.rates`."""
         ...
 
-    def expected_ppm(self, entry: Key) -> int:
-        """How fast a task is expected to run beside others, see `learning.colocation.lookup`."""
+    def expected_ppm(self, voice: Voice, entry: Key) -> int:
+        """How fast a task is expected to run beside others by what its own voice has learned.
+
+        See `learning.colocation.lookup`.
+        """
         ...
 
-    def observed_ppm(self, entry: Key) -> int:
+    def observed_ppm(self, voice: Voice, entry: Key) -> int:
         """Like `expected_ppm`, but pairs never seen together do not slow each other down."""
         ...
 

@@ -15,6 +15,7 @@ from eva_master.control.state.dependencies import Dependencies
 from eva_master.control.state.derived.active_names import ActiveNames
 from eva_master.control.state.derived.company import Company
 from eva_master.control.state.derived.dags import Dags
+from eva_master.control.state.derived.figures import Figures
 from eva_master.control.state.derived.unplaced import Unplaced
 from eva_master.control.state.derived.worth import Worth
 from eva_master.control.state.finished import FinishedTasks
@@ -28,29 +29,26 @@ from eva_master.control.state.tally import Tally
 from eva_master.control.state.unwritten import Unpublished, Unwritten
 from eva_master.control.state.view_cache import ViewCache
 from eva_master.learning.boots import Boots
-from eva_master.learning.colocation import DEFAULT_PPM, Key, lookup
 from eva_master.learning.knowledge import Knowledge
 from eva_master.learning.market.spot_market import SpotMarket
 from eva_master.learning.memory_sizes import MemorySizes
-from eva_master.learning.standalone import StandaloneTable
+from eva_master.learning.voices.names import voice_of
+from eva_master.learning.voices.resolution import Resolved
 from eva_master.model.accounting.totals import Totals
 from eva_master.model.arithmetic.loop_time import AS_LOOP
 from eva_master.model.catalog import Catalog, Offering
 from eva_master.model.changes import Changes, InstanceAccount, JobAccount, Round
 from eva_master.model.events import CloudTrouble
-from eva_master.model.ids import MILLION, InstanceId, JobId, Millis, OfferingId, Price, RunId
+from eva_master.model.ids import InstanceId, JobId, Millis, OfferingId, Price, RunId
 from eva_master.model.job import JobSpec, TaskSpec
 from eva_master.model.planning.estimate import Estimates
 from eva_master.model.planning.plan import PolicyMemory
-from eva_master.model.planning.snapshot import ThroughputTable
 from eva_master.model.records import Instance, Job, Progress, TaskRun
 from eva_master.model.resources import Resources
 from eva_master.model.states import LIVE, TERMINAL_JOB, TERMINAL_RUN, InstanceState, RunState
 from eva_master.model.values import replace
 from eva_master.packing.valuation.job_valuation import JobValuation, Rates, Reservation
 
-_SETS_REMEMBERED = 65_536
-"""Task sets whose expected throughput is remembered at most."""
 _Owned = tuple[str, str]
 _Over = tuple[Millis, type[Job] | type[Instance], str]  # what has ended, and when
 
@@ -71,7 +69,7 @@ class State:
         job_accounts: What each job owed when last booked. instance_accounts: Likewise, its cost.
         catalog: Offerings, with what the cloud said about their availability.
         memories: Those of policies, by partition; the default one's under the empty name.
-        learned: About workloads and types. market: The spot market. boots: Failed ones.
+        market: The spot market. boots: Failed ones. valuation: Of a voice's jobs, by its rates.
         sizes: Memory of instance types. trouble, wall: The cloud's, the wall clock; not journalled.
         dependencies: Which jobs wait for which. dags: Which are stages of one DAG. suspended:
             Which are. finished_tasks: Of arrays. estimates: What run times are estimated from.
@@ -93,9 +91,8 @@ class State:
         self.sessions: dict[InstanceId, int] = {}
         self.catalog = catalog
         self.memories: dict[str, PolicyMemory | None] = {}
-        self.learned = Knowledge()
-        self._looked_up: dict[tuple[Key, int], int] = {}
-        """Throughput by the co-location table and a default, until the table changes."""
+        self._figures = figures = Figures()
+        self.expected_ppm, self.observed_ppm = figures.expected_ppm, figures.observed_ppm
         self._learned_written = self.learned
         self.market = SpotMarket()
         self.boots = Boots()
@@ -107,7 +104,8 @@ class State:
         self._coming: defaultdict[InstanceId, dict[RunId, None]] = defaultdict(dict)
         self._moving: dict[RunId, None] = {}
         self.unplaced = Unplaced()
-        self._worth = Worth(lambda: JobValuation(self.catalog, self.standalone.known))
+        self._worth = Worth(lambda: JobValuation(self.catalog), figures.rates)
+        self.valuation, self.reservations_of = self._worth.valuation, self._worth.of
         self._commands, self.names = dict[_Owned, JobId](), ActiveNames()
         self.trouble, self.wall = CloudTrouble(None), AS_LOOP
         self.view_cache, self._tally = ViewCache(), Tally()
@@ -195,7 +193,7 @@ class State:
                 self._over.append((Millis(job.history[-1][1]), Job, job.id))
             self.active.pop(job.id, None)
             self.finished_tasks.forget(job.id)
-            self._worth.forget(job.id)
+            self._worth.forget(job)
         else:
             self.active[job.id] = None
 
@@ -341,39 +339,19 @@ class State:
         return self.memories.get("")
 
     @property
-    def throughput(self) -> ThroughputTable:
-        """What was learned about co-location."""
-        return self.learned.throughput
+    def learned(self) -> Knowledge:
+        """What was learned about workloads and types."""
+        return self._figures.learned
 
     @property
-    def standalone(self) -> StandaloneTable:
-        """What was learned about tasks on their own."""
-        return self.learned.standalone
-
-    def expected_ppm(self, entry: Key) -> int:
-        """See `Records.expected_ppm`."""
-        return self._throughput_beside(entry, DEFAULT_PPM)
-
-    def observed_ppm(self, entry: Key) -> int:
-        """See `Records.observed_ppm`."""
-        return self._throughput_beside(entry, MILLION)
-
-    def _throughput_beside(self, entry: Key, default_ppm: int) -> int:
-        ppm = self._looked_up.get((entry, default_ppm))
-        if ppm is None:
-            if len(self._looked_up) >= _SETS_REMEMBERED:
-                self._looked_up.clear()
-            ppm = lookup(self.throughput, entry, default_ppm)
-            self._looked_up[entry, default_ppm] = ppm
-        return ppm
+    def resolved(self) -> Resolved:
+        """See `Records.resolved`."""
+        return self._figures.resolved
 
     def set_learned(self, learned: Knowledge) -> None:
         """Keep what was learned; written with the next round."""
-        if learned.throughput is not self.learned.throughput:
-            self._looked_up.clear()
-        before, self.learned = self.learned, learned
-        if learned.standalone.known is not before.standalone.known:
-            self._worth.rates_changed(learned.standalone.known)
+        for voice in self._figures.learn(learned):
+            self._worth.rates_changed(voice)
 
     def write_learned(self) -> None:
         """Have what was learned since the last time written with the next commit."""
@@ -493,22 +471,13 @@ class State:
         """The running task runs that are to run elsewhere."""
         return tuple(map(self._touched.__getitem__, self._moving))
 
-    @property
-    def valuation(self) -> JobValuation:
-        """What jobs are worth at the prices of this moment and the rates that are known."""
-        return self._worth.valuation
-
     def reservation(self, run: TaskRun) -> Reservation:
         """What a task run's task is worth, and on which offering."""
         return self._worth.reservation(self.jobs[run.job], run.index)
 
-    def reservations_of(self, spec: JobSpec) -> tuple[Reservation, ...]:
-        """What each task of a job is worth, be the job submitted or not."""
-        return self.valuation.of(spec)
-
-    def standalone_rates(self, task: TaskSpec) -> Rates:
-        """Standalone rates of a task, see `JobValuation.rates`."""
-        return self.valuation.rates(task)
+    def standalone_rates(self, job: JobSpec, task: TaskSpec) -> Rates:
+        """See `Records.standalone_rates`."""
+        return self.valuation(voice_of(job)).rates(task)
 
     def can_place(self, instance: InstanceId) -> bool:
         """Whether tasks may be given to the instance, now or when it is ready."""

@@ -6,7 +6,7 @@ import math
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from itertools import islice
 from operator import attrgetter
 from typing import Any, Generic, TypeVar
@@ -15,8 +15,11 @@ from eva_master.control.state.finished import Kind
 from eva_master.learning.delays import two_digits
 from eva_master.learning.run_times.posterior import Prior
 from eva_master.learning.runtimes import OwnerTimes, Traits
+from eva_master.learning.voices.names import Voice, plain, split, voice_of
+from eva_master.learning.voices.resolution import Resolved
 from eva_master.model.catalog import Catalog, InstanceType, Offering
-from eva_master.model.ids import InstanceId, JobId, RunId
+from eva_master.model.ids import InstanceId, JobId, RunId, Workload
+from eva_master.model.job import TaskSpec
 from eva_master.model.planning.estimate import Estimate, near
 from eva_master.model.planning.snapshot import InstanceView, JobView, RemainingWork, RunView
 from eva_master.model.records import Instance, TaskRun
@@ -24,6 +27,8 @@ from eva_master.model.records import Instance, TaskRun
 K = TypeVar("K", bound=str)
 V = TypeVar("V")
 
+_TASKS_RELABELLED = 16_384
+"""Tasks of which the same with another name of their workload are remembered at most."""
 _RUNS_DOWN = frozenset({"remaining", "since_ms", "ran"})
 _REFINED = frozenset(
     {
@@ -121,7 +126,7 @@ class ToldEstimates:
         return before[1]
 
 
-_MadeOf = tuple[TaskRun, Instance | None, RemainingWork | None, bool]
+_MadeOf = tuple[TaskRun, Instance | None, RemainingWork | None, bool, Workload]
 """See `ViewCache.kept`."""
 
 
@@ -140,6 +145,7 @@ class ViewCache:
         listed_until: When spot offerings of `catalog` are worth something else, since pools age.
         shown_offerings: The offerings of instances as policies see them, by what they are.
         made: How many views were made, ever.
+        resolved: The learned figures by which plans are made, whose labels the views have.
         revision: Grows with every change that a policy can see, the passing of time apart.
         common: Grows with those of them that are no partition's.
         parts: By partition, grows with every change of its jobs and instances.
@@ -163,8 +169,10 @@ class ViewCache:
         self.parts: Counter[str] = Counter()
         self._made_of: dict[RunId, _MadeOf] = {}
         self._residents: dict[InstanceId, set[RunId]] = {}
-        self._by_workload: dict[str, dict[JobId, int]] = {}
-        """How many views of task runs of each job there are, by workload."""
+        self.resolved = Resolved()
+        self._relabelled: dict[tuple[int, Workload], tuple[TaskSpec, TaskSpec]] = {}
+        self._by_workload: dict[Workload, dict[JobId, int]] = {}
+        """How many views of task runs of each job there are, by the plain name of the workload."""
         self._estimated: dict[JobId, OwnerTimes] = {}
         self._told: dict[JobId, ToldEstimates] = {}
         self._jobs: dict[JobId, None] = {}
@@ -198,9 +206,20 @@ class ViewCache:
         """The view of an instance may no longer be true."""
         self._instances[instance] = None
 
-    def workload_changed(self, workload: str) -> None:
-        """The same of all jobs with a task of this workload."""
-        self._jobs.update(dict.fromkeys(self._by_workload.get(workload, ())))
+    def workload_changed(self, workload: Workload, voice: Voice | None = None) -> None:
+        """The same of all jobs with a task of this workload.
+
+        Args:
+            workload: Its plain name.
+            voice: Whose; `None` for all that have one of this name.
+        """
+        for job in self._by_workload.get(plain(workload), ()):
+            if voice is None or self._is_of(job, voice):
+                self._jobs[job] = None
+
+    def _is_of(self, job: JobId, voice: Voice) -> bool:
+        view = self.jobs.get(job)
+        return view is None or voice_of(view) == voice
 
     def follow_estimate(self, job: JobId, known: OwnerTimes | None) -> None:
         """Note what the view of a job was made of; `None` if other jobs tell nothing of it."""
@@ -216,11 +235,38 @@ class ViewCache:
         """Jobs and what their views were made of, those first that were followed longest ago."""
         return list(islice(self._estimated.items(), at_most))
 
-    def rates_changed(self) -> None:
-        """The same of all jobs of which it is known how long they take."""
+    def rates_changed(self, voice: Voice | None = None) -> None:
+        """The same of all jobs, or of those of a voice, of which it is known how long they take."""
         for view in self.runs.ordered():
-            if view.remaining is not None:
+            if view.remaining is not None and (voice is None or self._is_of(view.job, voice)):
                 self._jobs[view.job] = None
+
+    def follow_labels(self, resolved: Resolved) -> None:
+        """Have the views of those jobs made anew of which a workload has another label."""
+        before, self.resolved = self.resolved, resolved
+        if before.labels is resolved.labels and before.strangers is resolved.strangers:
+            return
+        if before.labels == resolved.labels and before.strangers == resolved.strangers:
+            return
+        names = {name for _, name in {*before.labels, *resolved.labels}}
+        for name in sorted(names & self._by_workload.keys()):
+            for job in self._by_workload[name]:
+                view = self.jobs.get(job)
+                voice = None if view is None else voice_of(view)
+                if voice is None or before.label(voice, name) != resolved.label(voice, name):
+                    self._jobs[job] = None
+
+    def labelled(self, voice: Voice, task: TaskSpec) -> TaskSpec:
+        """A task with the name that its workload has in plans; the same one for equal ones."""
+        label = self.resolved.label(voice, task.workload)
+        if label == task.workload:
+            return task
+        made = self._relabelled.get((id(task), label))
+        if made is None or made[0] is not task:
+            if len(self._relabelled) >= _TASKS_RELABELLED:
+                self._relabelled.clear()
+            made = self._relabelled[id(task), label] = task, replace(task, workload=label)
+        return made[1]
 
     def instances_changed(self) -> None:
         """The same of all instances."""
@@ -258,7 +304,13 @@ class ViewCache:
     # -- coming up to date -----------------------------------------------------------------------
 
     def kept(
-        self, run: TaskRun, there: Instance | None, work: RemainingWork | None, *, beside: bool
+        self,
+        run: TaskRun,
+        there: Instance | None,
+        work: RemainingWork | None,
+        *,
+        beside: bool,
+        label: Workload,
     ) -> RunView | None:
         """The view of a task run if it was made of the same; else one is made of this, and put.
 
@@ -267,9 +319,10 @@ class ViewCache:
             there: The record of the instance where it is to be.
             work: What is left of it.
             beside: Whether somebody is to be alone there.
+            label: The name of its workload in plans.
         """
         before = self._made_of.get(run.id)
-        self._made_of[run.id] = made_of = run, there, work, beside
+        self._made_of[run.id] = made_of = run, there, work, beside, label
         same = before is not None and before[0] is run and before[1] is there
         return self.runs.get(run.id) if same and before == made_of else None
 
@@ -338,12 +391,13 @@ class ViewCache:
                 self._instances[after] = None
 
     def _note_workload(self, view: RunView, more: int) -> None:
-        jobs = self._by_workload.setdefault(view.task.workload, {})
+        name = split(view.task.workload)[0]
+        jobs = self._by_workload.setdefault(name, {})
         jobs[view.job] = jobs.get(view.job, 0) + more
         if not jobs[view.job]:
             del jobs[view.job]
             if not jobs:
-                del self._by_workload[view.task.workload]
+                del self._by_workload[name]
 
     def put_instance(self, instance: InstanceId, view: InstanceView | None) -> None:
         """Replace the view of an instance; `None` if it is not to be seen."""

@@ -110,6 +110,10 @@ class ScalingTable:
         known = {**self.known, key: _rounded(estimate.value)}
         return ScalingTable(rates, {it: known[it] for it in sorted(known) if it in rates})
 
+    def restricted(self, rates: Mapping[Key, Estimate]) -> ScalingTable:
+        """The table with some of its entries alone."""
+        return ScalingTable(rates, {key: rate for key, rate in self.known.items() if key in rates})
+
     def to_json(self) -> Json:
         """The journal's form: a list of [workload, family, members, apart, estimate, known]."""
         return [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from fractions import Fraction
 
@@ -104,12 +105,21 @@ class JobValuation:
         self._offerings = cheapest_first(
             it for it in listed if it.limit != 0 or it.purchase is Purchase.OWNED
         )
-        self._type_speeds = TypeSpeedsView(sheets(listed))
+        self._sheets = sheets(listed)
+        self._type_speeds = TypeSpeedsView(self._sheets)
         self._rates = measured_rates_view()
         self._rows = (standalone or StandaloneRates()).measured
         self._measured = self._rates.of(self._rows)
         self._reservations: dict[tuple[Demand, Part], Reservation] = {}
         self._gangs: dict[tuple[tuple[Member, ...], bool], tuple[Part, ...]] = {}
+
+    def by(self, standalone: StandaloneRates) -> JobValuation:
+        """A valuation at the same offerings by other measured rates, which shares what it finds."""
+        other = copy(self)
+        other._type_speeds = TypeSpeedsView(self._sheets)
+        other._rates = measured_rates_view()
+        other.follow(standalone)
+        return other
 
     def follow(self, standalone: StandaloneRates) -> None:
         """Go by other measured rates from now on; what was said so far stays as it was."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from eva_master.learning.colocation import Key, recorded
+from eva_master.learning.voices.names import split
 from eva_master.model.catalog import Offering
 from eva_master.model.ids import MILLION, Workload, base_of
 from eva_master.model.planning.snapshot import ThroughputTable
@@ -34,7 +35,11 @@ class Profile:
         self._known = {(Workload(one), Workload(other)): ppm for one, other, ppm in entries}
 
     def __call__(self, one: Workload, other: Workload) -> int | None:
-        """Throughput of `one` beside `other`: by name, or by what they are variants of."""
+        """Throughput of `one` beside `other`: by name, or by what they are variants of.
+
+        An operator measured it, so it holds whosever the workloads are.
+        """
+        one, other = split(one)[0], split(other)[0]
         named = self._known.get((one, other))
         return self._known.get((base_of(one), base_of(other))) if named is None else named
 

@@ -16,6 +16,8 @@ from statistics import median_low
 from eva_master.control.state.store import State
 from eva_master.learning.colocation import lookup
 from eva_master.learning.delays import Delay
+from eva_master.learning.voices.names import plain
+from eva_master.learning.voices.resolution import by_name
 from eva_master.model.catalog import base_family
 from eva_master.model.changes import Round
 from eva_master.model.ids import (
@@ -142,7 +144,7 @@ class Measured:
     """The learned interference, taken as the truth."""
 
     def __init__(self, state: State) -> None:
-        self._table = state.throughput
+        self._table = by_name(state.learned.voices)
 
     def __call__(self, workload: Workload, others: tuple[Workload, ...]) -> float:
         """See `eva_master.simulation.cluster.truth.Truth`."""
@@ -289,11 +291,18 @@ def _usual(measured: Iterable[tuple[Workload, int]]) -> dict[Workload, int]:
 
 def _inits(state: State, recorded_attempts: Iterable[RecordedAttempt]) -> dict[Workload, int]:
     """The learned time from program start to first step, by workload."""
-    known = state.learned.delays.known
+    known = {
+        workload: [
+            lessons.delays.known[key].value
+            for lessons in state.learned.voices.values()
+            if (key := (Delay.START, plain(workload))) in lessons.delays.known
+        ]
+        for workload in starts_ms(recorded_attempts)
+    }
     return {
-        workload: max(0, known[Delay.START, workload].value - start)
+        workload: max(0, median_low(known[workload]) - start)
         for workload, start in starts_ms(recorded_attempts).items()
-        if (Delay.START, workload) in known
+        if known[workload]
     }
 
 
@@ -326,7 +335,7 @@ class _Work:
         """A job with the work that each of its tasks did."""
         members = list(self._state.members(job.id))
         work = tuple(self._done(job, run, members) for run in members)
-        reservations = self._state.valuation.of(job.spec)
+        reservations = self._state.reservations_of(job.spec)
         speeds = tuple(map(_speeds, job.spec.tasks, reservations))
         tasks = tuple(map(_in_steps, job.spec.tasks, speeds))
         total = None
@@ -379,7 +388,7 @@ class _Work:
         run = self._state.runs[recorded.run]
         if run.job not in self._reservations:
             spec = self._state.jobs[run.job].spec
-            self._reservations[run.job] = self._state.valuation.of(spec)
+            self._reservations[run.job] = self._state.reservations_of(spec)
         reservation = self._reservations[run.job][run.index]
         machine = self._state.instances[recorded.instance].offering.type
         return float(reservation.speed_on(machine.family))
@@ -403,7 +412,7 @@ class _Work:
     def _booked(self, job: Job) -> float:
         """The ledger's record of it: its running time, scaled by its speed."""
         account = self._state.job_accounts.get(job.id)
-        prices = sum(one.price for one in self._state.valuation.of(job.spec))
+        prices = sum(one.price for one in self._state.reservations_of(job.spec))
         return account.alone / prices if account is not None and prices else 0.0
 
 

@@ -15,6 +15,7 @@ from eva_master.model.resources import Resources
 from eva_master.simulation.cluster.delays import Delays
 from eva_master.simulation.cluster.work import Work
 from eva_master.simulation.simulated_cluster import SimulatedCluster
+from tests.fakes.learned.lessons import lessons_of, owner_of
 
 C7I = Family("c7i")
 MINUTE_MS = 60_000
@@ -92,12 +93,16 @@ def test_a_first_loop_of_jobs_saves_as_well() -> None:
     assert paid["eva"] <= 0.6 * paid["no_packing"]
 
 
+def _profiled(world: World) -> bool:
+    return world.state.resolved.profiled(owner_of(world.state), Workload("sleep"))
+
+
 def test_the_second_loop_needs_nobody_alone() -> None:
     """A task that ended without a step reported told that its workload has none."""
     world = World("eva")
     world.array("a", 1)
     world.paid()
-    assert world.state.standalone.profiled(Workload("sleep"))
+    assert _profiled(world)
     before = world.cloud.launches
     world.array("b", 12)
     assert world.run(lambda: len(world.state.jobs) == 2)
@@ -121,10 +126,10 @@ def test_one_is_measured_alone_while_the_others_share_and_then_all_are_judged() 
     )
     by_place = [len(world.state.occupants(name)) for name in world.state.live]
     assert sorted(by_place) == [1, 1, 2, 2, 2, 2, 2]
-    assert not world.state.standalone.profiled(Workload("sleep"))
-    assert world.run(lambda: world.state.standalone.profiled(Workload("sleep")))
+    assert not _profiled(world)
+    assert world.run(lambda: _profiled(world))
     # What company does to them is learned from now on, and the two that are alone need not be.
-    assert world.run(lambda: world.state.throughput.observed, limit_ms=10 * MINUTE_MS)
+    assert world.run(lambda: lessons_of(world.state).throughput.observed, limit_ms=10 * MINUTE_MS)
     assert world.run(lambda: len(world.state.live) == 6, limit_ms=20 * MINUTE_MS)
 
 
@@ -139,14 +144,14 @@ def test_whoever_is_measured_stays_alone_though_others_come() -> None:
         world.timeline.after(10_000, lambda: None)
         world.run(lambda at=moment: world.timeline.now() >= at)
         assert [run.id for run in world.state.targeting(first)] == [RunId("a-1/0")]
-    assert world.run(lambda: world.state.standalone.profiled(Workload("sleep")))
+    assert world.run(lambda: _profiled(world))
 
 
 def test_when_the_first_ends_too_soon_the_next_one_is_measured() -> None:
     world = World("eva", steps_per_s=10.0, minutes=0.5)
     world.array("short", 1)
     world.paid()
-    assert not world.state.standalone.profiled(Workload("sleep"))
+    assert not _profiled(world)
     spec = replace(sleeper(), workload=Workload("sleep"))
     world.submit(JobSpec("next", "me", (spec,) * 3, kind=JobKind.ARRAY))
     assert world.run(lambda: len(world.state.jobs) == 2)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
 from eva_master.control.planning.snapshot_builder import snapshot
 from eva_master.control.settings import Settings
 from eva_master.control.state.store import State
-from eva_master.learning.delays import Delay
+from eva_master.learning.delays import OF_TYPES, Delay
 from eva_master.model.catalog import Offering
 from eva_master.model.ids import InstanceId, JobId, Millis, RunId, Workload
 from eva_master.model.planning.plan import Assign, Plan
@@ -20,6 +21,7 @@ from eva_master.simulation.cluster.delays import Delays
 from eva_master.simulation.cluster.work import Work
 from eva_master.simulation.simulated_cluster import SimulatedCluster
 from tests.fakes.jobs import CPU, LARGE, MEDIUM, SMALL, job
+from tests.fakes.learned.lessons import lessons_of, owner_of, teach
 
 SETTINGS = Settings(checkpoint_ms=8_000, launch_ms=47_000)
 NOW = Millis(1_000_000)
@@ -43,8 +45,13 @@ def decided(state: State) -> Plan:
 
 def measured(state: State, kind: Delay, name: str, delay_ms: int, times: int = 1) -> None:
     for at in range(times):
-        delays = state.learned.delays.observe(kind, name, delay_ms, Millis(at))
-        state.set_learned(replace(state.learned, delays=delays))
+        if kind in OF_TYPES:
+            delays = state.learned.delays.observe(kind, name, delay_ms, Millis(at))
+            state.set_learned(replace(state.learned, delays=delays))
+            continue
+        lessons = lessons_of(state)
+        delays = lessons.delays.observe(kind, name, delay_ms, Millis(at))
+        teach(state, replace(lessons, delays=delays), owner_of(state))
 
 
 def moves(plan: Plan) -> bool:
@@ -122,7 +129,8 @@ def test_a_master_that_starts_again_knows_what_it_knew() -> None:
         rate = ((CPU, 10_000_000),)
         spec = job(name, 2, minutes=60)
         world.submit(replace(spec, tasks=(replace(spec.tasks[0], throughput=rate),)))
-    assert world.run(lambda: len(world.state.throughput.observed) == 2, limit_ms=3_600_000)
+    lessons = partial(lessons_of, world.state)
+    assert world.run(lambda: len(lessons().throughput.observed) == 2, limit_ms=3_600_000)
     spec = job("c", 2, minutes=2)
     world.submit(replace(spec, tasks=(replace(spec.tasks[0], workload=Workload("c")),)))
     assert world.run(lambda: JobId("c-3") in world.state.jobs, limit_ms=60_000)
@@ -131,6 +139,7 @@ def test_a_master_that_starts_again_knows_what_it_knew() -> None:
     assert world.run(lambda: world.state.counters.rounds >= rounds + 2, limit_ms=3_600_000)
     written = world.journal.load().values
     before, memory = world.state.learned, world.state.memory
+    taught = lessons_of(world.state)
     assert memory is not None
     assert memory.data["rates"]["events"] > 2  # type: ignore[index, call-overload, operator]
 
@@ -138,11 +147,13 @@ def test_a_master_that_starts_again_knows_what_it_knew() -> None:
 
     after = world.state.learned
     assert after.to_json() == written["learned"], "but for what the next round would have written"
-    assert after.throughput == before.throughput
-    assert after.delays.known.keys() == before.delays.known.keys() >= {(Delay.START, "a")}
-    assert dict(world.state.throughput.observed)[Workload("b"), (Workload("a"),)] == pytest.approx(
-        800_000, rel=0.05
-    )
+    assert after.voices.keys() == before.voices.keys()
+    assert lessons_of(world.state).throughput == taught.throughput
+    assert after.delays.known.keys() == before.delays.known.keys()
+    known = lessons_of(world.state).delays.known
+    assert known.keys() == taught.delays.known.keys() >= {(Delay.START, "a")}
+    observed = dict(lessons_of(world.state).throughput.observed)
+    assert observed[Workload("b"), (Workload("a"),)] == pytest.approx(800_000, rel=0.05)
     assert world.state.memory == memory
     assert json.dumps(world.state.memory.data) == json.dumps(memory.data)
     targets = {run.id: run.target for run in world.state.runs.values()}

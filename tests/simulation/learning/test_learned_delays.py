@@ -16,6 +16,7 @@ from eva_master.model.records import Job, TaskRun
 from eva_master.simulation.cluster.delays import Delays
 from eva_master.simulation.simulated_cluster import SimulatedCluster
 from tests.fakes.jobs import CATALOG, LARGE, MEDIUM, Script, job
+from tests.fakes.learned.lessons import lessons_of
 
 SETTINGS = Settings(checkpoint_ms=8_000, launch_ms=47_000)
 
@@ -132,7 +133,7 @@ def test_a_stop_without_a_checkpoint_teaches_nothing() -> None:
 
 
 def _known(world: SimulatedCluster) -> list[tuple[Delay, str]]:
-    return list(world.state.learned.delays.known)
+    return [*world.state.learned.delays.known, *lessons_of(world.state).delays.known]
 
 
 def test_an_instance_teaches_how_long_its_type_takes() -> None:
@@ -166,8 +167,9 @@ def test_what_was_learned_outlives_the_master() -> None:
     assert world.run(lambda: JobId("nudge-again-3") in world.state.jobs)
     assert world.run(lambda: world.state.jobs[JobId("nudge-again-3")].state == "succeeded")
     learned = world.state.learned
-    assert learned.delays.known[Delay.CHECKPOINT, "a"].value == 13_000
+    taught = lessons_of(world.state).delays.known[Delay.CHECKPOINT, "a"]
+    assert taught.value == 13_000
     world.restart()
     kept = world.state.learned
-    assert kept.delays.known[Delay.CHECKPOINT, "a"] == learned.delays.known[Delay.CHECKPOINT, "a"]
+    assert lessons_of(world.state).delays.known[Delay.CHECKPOINT, "a"] == taught
     assert kept.delays.known[Delay.SETUP, "c.4"] == learned.delays.known[Delay.SETUP, "c.4"]

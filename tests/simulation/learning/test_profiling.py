@@ -14,6 +14,7 @@ from eva_master.simulation.cluster.delays import Delays
 from eva_master.simulation.cluster.work import Work
 from eva_master.simulation.simulated_cluster import SimulatedCluster
 from tests.fakes.jobs import CPU, MEDIUM, SMALL, job
+from tests.fakes.learned.lessons import lessons_of, owner_of
 
 WINDOW_MS = 60_000
 PAIR = replace(MEDIUM, price=Price(130_000))
@@ -52,15 +53,21 @@ def running(state: SimulatedCluster, *names: str) -> bool:
     )
 
 
+def profiled(world: SimulatedCluster) -> bool:
+    return world.state.resolved.profiled(owner_of(world.state), Workload("a"))
+
+
 def test_tasks_of_unknown_throughput_are_packed_once_it_is_known() -> None:
     it = world()
     it.submit(of("a", "one"))
     it.submit(of("b", "two"))
     assert it.run(lambda: running(it, "one-1/0", "two-2/0"), limit_ms=600_000)
     assert not shared(it)
-    assert it.run(lambda: len(it.state.standalone.rates) == 2 or shared(it), limit_ms=600_000)
+    assert it.run(
+        lambda: len(lessons_of(it.state).standalone.rates) == 2 or shared(it), limit_ms=600_000
+    )
     assert not shared(it), "not before the figures of both are known"
-    rates = it.state.standalone
+    rates = lessons_of(it.state).standalone
     assert rates.lookup(Workload("a"), CPU) is not None
     assert rates.lookup(Workload("b"), CPU) is not None
     it.submit(of("a", "three"))
@@ -80,9 +87,9 @@ def test_a_program_that_reports_no_steps_is_packed_after_three_windows() -> None
     it.submit(of("a", "one"))
     assert it.run(lambda: running(it, "one-1/0"), limit_ms=600_000)
     began = it.timeline.now()
-    assert it.run(lambda: it.state.standalone.profiled(Workload("a")), limit_ms=600_000)
+    assert it.run(lambda: profiled(it), limit_ms=600_000)
     assert it.timeline.now() - began == 3 * WINDOW_MS
-    assert it.state.standalone.lookup(Workload("a"), CPU) is None
+    assert lessons_of(it.state).standalone.lookup(Workload("a"), CPU) is None
     it.submit(of("a", "two"))
     it.submit(of("a", "three"))
     assert it.run(lambda: shared(it), limit_ms=600_000)
@@ -93,7 +100,7 @@ def test_the_wait_for_a_first_step_goes_on_after_a_restart() -> None:
     it.submit(of("a", "one"))
     assert it.run(lambda: running(it, "one-1/0"), limit_ms=600_000)
     it.restart()
-    assert it.run(lambda: it.state.standalone.profiled(Workload("a")), limit_ms=600_000)
+    assert it.run(lambda: profiled(it), limit_ms=600_000)
 
 
 def test_where_there_is_one_instance_only_they_share_it_at_once() -> None:

@@ -440,23 +440,16 @@ def test_spans_have_two_units(duration_ms: int, text: str) -> None:
 
 def sample_learned() -> pb.Learned:
     now = 1_800_000_000_000
+    alone = {"workload": "bert", "family": "p3", "rate": 2.5, "windows": 7}
+    beside = {"workload": "bert", "throughput_ppm": 812_345, "windows": 3, "owner": "ana"}
+    beside |= {"others": ["resnet18", "resnet18"], "measured_ms": now - 5_000}
     return pb.Learned(
         now_ms=now,
         standalone=[
-            pb.StandaloneRate(
-                workload="bert", family="p3", rate=2.5, windows=7, measured_ms=now - 90_000
-            ),
+            pb.StandaloneRate(**alone, measured_ms=now - 90_000),  # type: ignore[arg-type]
             pb.StandaloneRate(workload="resnet18", family="c7i", stated=4.0),
         ],
-        interference=[
-            pb.Interference(
-                workload="bert",
-                others=["resnet18", "resnet18"],
-                throughput_ppm=812_345,
-                windows=3,
-                measured_ms=now - 5_000,
-            )
-        ],
+        interference=[pb.Interference(**beside)],  # type: ignore[arg-type]
         delays=[
             pb.LearnedDelay(
                 kind="setup", name="p3.2xlarge", delay_ms=61_400, measurements=2, measured_ms=now
@@ -468,10 +461,10 @@ def sample_learned() -> pb.Learned:
 def test_interference_shows_what_was_learned(eva: Run, api: FakeApi) -> None:
     api.learned = sample_learned()
     lines = [line.split() for line in eva("interference").stdout.splitlines()]
-    assert ["bert", "p3", "2.5", "-", "7", "1m", "30s", "ago"] in lines
-    assert ["resnet18", "c7i", "-", "4", "0", "-"] in lines
-    assert ["bert", "resnet18", "+", "resnet18", "0.812", "3", "5s", "ago"] in lines
-    assert ["setup", "p3.2xlarge", "61.4", "2", "0s", "ago"] in lines
+    assert ["bert", "p3", "2.5", "-", "7", "1m", "30s", "ago", "others"] in lines
+    assert ["resnet18", "c7i", "-", "4", "0", "-", "others"] in lines
+    assert ["bert", "resnet18", "+", "resnet18", "0.812", "3", "5s", "ago", "ana"] in lines
+    assert ["setup", "p3.2xlarge", "61.4", "2", "0s", "ago", "-"] in lines
 
 
 def test_interference_json(eva: Run, api: FakeApi) -> None:
@@ -483,6 +476,7 @@ def test_interference_json(eva: Run, api: FakeApi) -> None:
         "family": "c7i",
         "steps_per_second": None,
         "stated_steps_per_second": 4.0,
+        "owner": None,
         "windows": 0,
         "measured_ms": None,
     }
@@ -491,6 +485,7 @@ def test_interference_json(eva: Run, api: FakeApi) -> None:
             "workload": "bert",
             "beside": ["resnet18", "resnet18"],
             "normalised_throughput": 0.812345,
+            "owner": "ana",
             "windows": 3,
             "measured_ms": api.learned.now_ms - 5_000,
         }
@@ -500,6 +495,7 @@ def test_interference_json(eva: Run, api: FakeApi) -> None:
             "kind": "setup",
             "of": "p3.2xlarge",
             "delay_ms": 61_400,
+            "owner": None,
             "measurements": 2,
             "measured_ms": api.learned.now_ms,
         }

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from eva_master.control.measure import ledger
 from eva_master.control.state.store import State
-from eva_master.learning.knowledge import Knowledge
+from eva_master.learning.voices.lessons import Lessons
 from eva_master.model.catalog import Offering
 from eva_master.model.ids import (
     MILLION,
@@ -23,6 +23,7 @@ from eva_master.model.planning.snapshot import ThroughputTable
 from eva_master.model.records import Instance, Job, Progress, TaskRun
 from eva_master.model.resources import Resources
 from tests.fakes.jobs import CATALOG, LARGE, job, task
+from tests.fakes.learned.lessons import owner_of, teach
 
 BOX = InstanceId("box")
 
@@ -60,7 +61,7 @@ def test_until_it_is_measured_sharing_is_expected_to_cost_what_is_known_of_it() 
     bill = ledger.bill(state, Millis(31_000))
     assert bill.alone == (100_000 + 190_000) * 30_000 * 95 // 100
     known = ThroughputTable((((Workload("j0"), (Workload("j1"),)), 600_000),))
-    state.set_learned(Knowledge(throughput=known))
+    teach(state, Lessons(throughput=known), owner_of(state))
     bill = ledger.bill(state, Millis(31_000))
     assert bill.jobs[JobId("j0")].alone == 100_000 * 30_000 * 60 // 100
 

@@ -18,6 +18,7 @@ from eva_master.learning.colocation import key, recorded
 from eva_master.model.ids import MILLION, Family, InstanceId, JobId, Millis, RunId, Workload
 from eva_master.model.records import Instance, Job, Progress, TaskRun
 from tests.fakes.jobs import CATALOG, CPU, LARGE, job, task
+from tests.fakes.learned.lessons import lessons_of
 
 BOX = InstanceId("box")
 WINDOW_MS = 60_000
@@ -164,8 +165,8 @@ def test_a_window_alone_teaches_the_rate_even_where_one_is_stated() -> None:
         state = _state(2.0, stated=stated)
         assert _teach(state, "a/0")
         assert not _teach(state, "a/0"), "the same again is no news"
-        assert state.standalone.lookup(Workload("a"), CPU) == 2.0
-        assert state.throughput.observed == ()
+        assert lessons_of(state).standalone.lookup(Workload("a"), CPU) == 2.0
+        assert lessons_of(state).throughput.observed == ()
 
 
 def test_a_task_that_runs_on_without_a_step_is_known_to_report_none() -> None:
@@ -180,7 +181,7 @@ def test_a_task_that_runs_on_without_a_step_is_known_to_report_none() -> None:
     assert learn.from_silence(state, run, **later)
     assert not learn.from_silence(state, run, **later), "it is known already"
     assert not learn.unprofiled(state, run)
-    assert state.standalone.lookup(Workload("a"), CPU) is None
+    assert lessons_of(state).standalone.lookup(Workload("a"), CPU) is None
 
 
 def test_a_task_that_a_rate_is_stated_of_needs_no_profile() -> None:
@@ -191,9 +192,9 @@ def test_a_task_that_a_rate_is_stated_of_needs_no_profile() -> None:
 def test_a_window_in_company_teaches_how_it_slows_down() -> None:
     state = _state(8.0, 10.0, stated=10 * MILLION)
     assert _teach(state, "a/0")
-    assert state.throughput.observed == (((Workload("a"), (Workload("b"),)), 800_000),)
-    assert state.learned.evidence[key(Workload("a"), [Workload("b")])].at_ms == 7
-    assert not state.standalone.rates
+    assert lessons_of(state).throughput.observed == (((Workload("a"), (Workload("b"),)), 800_000),)
+    assert lessons_of(state).evidence[key(Workload("a"), [Workload("b")])].at_ms == 7
+    assert not lessons_of(state).standalone.rates
 
 
 def test_a_task_of_unknown_rate_teaches_nothing_in_company() -> None:
@@ -206,8 +207,8 @@ def test_a_gang_is_one_measurement() -> None:
     state = _state(8.0, 8.0, stated=10 * MILLION, gang=True)
     assert not _teach(state, "ab/1")
     assert _teach(state, "ab/0")
-    assert recorded(state.throughput, key(Workload("a"), [Workload("b")])) == 800_000
-    assert len(state.throughput.observed) == 1
+    assert recorded(lessons_of(state).throughput, key(Workload("a"), [Workload("b")])) == 800_000
+    assert len(lessons_of(state).throughput.observed) == 1
 
 
 def test_a_gang_is_measured_by_the_first_member_that_reports() -> None:
@@ -221,7 +222,7 @@ def test_a_gang_of_which_one_rate_is_unknown_teaches_nothing() -> None:
     tasks = (record.spec.tasks[0], replace(record.spec.tasks[1], throughput=()))
     state.put_job(replace(record, spec=replace(record.spec, tasks=tasks)))
     assert not _teach(state, "ab/0")
-    assert state.throughput.observed == ()
+    assert lessons_of(state).throughput.observed == ()
 
 
 def test_a_gang_on_two_families_teaches_no_rate() -> None:
@@ -231,20 +232,20 @@ def test_a_gang_on_two_families_teaches_no_rate() -> None:
     state.put_instance(far)
     state.put_run(replace(state.runs[RunId("ab/1")], instance=far.id, target=far.id))
     _teach(state, "ab/0")
-    assert not state.standalone.rates
+    assert not lessons_of(state).standalone.rates
     state.put_instance(replace(far, offering=LARGE))
     _teach(state, "ab/0")
-    assert list(state.standalone.rates) == [(Workload("a"), CPU)]
+    assert list(lessons_of(state).standalone.rates) == [(Workload("a"), CPU)]
 
 
 def test_a_program_faster_than_stated_is_not_slowed_down() -> None:
     state = _state(12.0, 10.0, stated=10 * MILLION)
     assert _teach(state, "a/0")
-    assert recorded(state.throughput, key(Workload("a"), [Workload("b")])) == MILLION
+    assert recorded(lessons_of(state).throughput, key(Workload("a"), [Workload("b")])) == MILLION
 
 
 @pytest.mark.parametrize("rate", [1e-9, 1e12])
 def test_extreme_rates_stay_in_range(rate: float) -> None:
     state = _state(rate, 10.0, stated=10 * MILLION)
     _teach(state, "a/0")
-    assert all(1 <= ppm <= MILLION for _, ppm in state.throughput.observed)
+    assert all(1 <= ppm <= MILLION for _, ppm in lessons_of(state).throughput.observed)

@@ -12,6 +12,7 @@ from eva_master.control.state.store import State
 from eva_master.control.state.view_cache import SortedValues, ViewCache
 from eva_master.learning.colocation import DEFAULT_PPM, key
 from eva_master.learning.knowledge import Knowledge
+from eva_master.learning.voices.lessons import Lessons
 from eva_master.model.catalog import InstanceType, Offering
 from eva_master.model.changes import Changes
 from eva_master.model.errors import StorageError
@@ -90,9 +91,10 @@ def test_what_a_task_costs_alone_follows_the_prices() -> None:
 
 def test_what_is_expected_follows_what_was_learned() -> None:
     state, entry = State((OFFERING,)), key(Workload("a"), [Workload("b")])
-    assert state.expected_ppm(entry) == DEFAULT_PPM
-    state.set_learned(Knowledge(ThroughputTable(((entry, 600_000),))))
-    assert state.expected_ppm(entry) == 600_000
+    assert state.expected_ppm("ana", entry) == DEFAULT_PPM
+    state.set_learned(Knowledge({"ana": Lessons(ThroughputTable(((entry, 600_000),)))}))
+    assert state.expected_ppm("ben", entry) == DEFAULT_PPM
+    assert state.expected_ppm("ana", entry) == 600_000
 
 
 def test_what_would_never_ring_is_not_kept() -> None:

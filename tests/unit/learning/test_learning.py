@@ -134,8 +134,6 @@ def test_policies_know_a_rate_to_three_digits_until_it_is_off_by_a_twentieth():
 def test_a_workload_that_reports_nothing_is_known_by_that_until_it_does():
     table = StandaloneTable().silent(A, Family("p3"), Millis(1))
     assert table.known.measured == (((A, Family("p3")), 0),)
-    assert table.profiled(A)
-    assert not table.profiled(B)
     assert table.lookup(A, Family("p3")) is None
     assert table.silent(A, Family("p3"), Millis(2)) is table
     heard = table.observe(A, Family("p3"), 4.0, Millis(3))

@@ -14,6 +14,8 @@ from eva_master.learning.colocation import key, recorded
 from eva_master.learning.delays import Delay, Delays, two_digits
 from eva_master.learning.estimate import Estimate, taken
 from eva_master.learning.knowledge import Knowledge
+from eva_master.learning.voices.lessons import Lessons
+from eva_master.learning.voices.names import OTHERS
 from eva_master.learning.windows import pace
 from eva_master.model.ids import Family, Millis, Workload
 
@@ -139,16 +141,20 @@ def test_delays_have_two_digits() -> None:
 # -- all of it
 
 
-def knowledge() -> Knowledge:
-    learned = Knowledge().in_company([key(A, [B])], 800_000, NOW)
+def lessons() -> Lessons:
+    learned = Lessons().in_company([key(A, [B])], 800_000, NOW)
     learned = learned.in_company([key(B, [A, C])], 600_000, NOW)
     standalone = learned.standalone.observe(A, Family("p3"), 2.5, NOW)
     delays = learned.delays.observe(Delay.CHECKPOINT, A, 8_100, NOW)
     return replace(learned, standalone=standalone, delays=delays)
 
 
+def knowledge() -> Knowledge:
+    return Knowledge({"ana": lessons()}, Delays().observe(Delay.SETUP, "p3.2xlarge", 9_000, NOW))
+
+
 def test_windows_in_company_make_an_estimate() -> None:
-    learned = Knowledge()
+    learned = Lessons()
     for at, observed in enumerate((800_000, 700_000, 750_000, 50_000)):
         learned = learned.in_company([key(A, [B])], observed, Millis(at))
     assert recorded(learned.throughput, key(A, [B])) == 750_000
@@ -156,7 +162,7 @@ def test_windows_in_company_make_an_estimate() -> None:
 
 
 def test_noise_is_no_news_to_the_policies() -> None:
-    learned = Knowledge().in_company([key(A, [B])], 800_000, NOW)
+    learned = Lessons().in_company([key(A, [B])], 800_000, NOW)
     again = learned.in_company([key(A, [B])], 839_000, NOW)
     assert again.throughput is learned.throughput
     assert again.evidence[key(A, [B])].value == 819_500
@@ -166,7 +172,7 @@ def test_noise_is_no_news_to_the_policies() -> None:
 
 def test_a_gang_s_lower_bound_is_raised_as_it_is() -> None:
     members = [key(A, [C]), key(B, [C])]
-    learned = Knowledge().in_company(members, 500_000, NOW).in_company(members, 900_000, NOW)
+    learned = Lessons().in_company(members, 500_000, NOW).in_company(members, 900_000, NOW)
     assert recorded(learned.throughput, key(A, [C])) == 900_000
     assert learned.evidence[key(A, [C])] == Estimate(900_000, NOW, 2)
 
@@ -178,7 +184,7 @@ def test_what_was_learned_survives_the_journal() -> None:
 def test_the_journal_of_the_first_version_is_read() -> None:
     learned = Knowledge.from_json(
         {"throughput": [["a", ["b"], 800_000]], "standalone": [["a", "p3", 2_500_000]]}
-    )
+    ).of(OTHERS)
     assert recorded(learned.throughput, key(A, [B])) == 800_000
     assert learned.evidence[key(A, [B])].samples == 1
     assert learned.standalone.lookup(A, Family("p3")) == 2.5
@@ -186,8 +192,8 @@ def test_the_journal_of_the_first_version_is_read() -> None:
 
 def test_the_journal_of_the_second_version_is_read() -> None:
     rows = [["a", "p3", [2_501_000, 7, 3, []]]]
-    data = {**knowledge().to_json(), "version": 2, "standalone": rows}
-    learned = Knowledge.from_json(data)
+    data = {**lessons().to_json(), "version": 2, "standalone": rows}
+    learned = Knowledge.from_json(data).of(OTHERS)
     assert learned.standalone.rates[A, Family("p3")] == Estimate(2_501_000, Millis(7), 3)
     assert learned.standalone.known.measured == (((A, Family("p3")), 2_500_000),)
 
@@ -195,11 +201,13 @@ def test_the_journal_of_the_second_version_is_read() -> None:
 @pytest.mark.parametrize(
     ("field", "value", "words"),
     [
-        ("version", 4, "of version 4"),
-        ("colocation", {}, "is a list"),
-        ("colocation", [["a", ["b"]]], "not an entry"),
-        ("standalone", [[1, 2, 3]], "not an entry"),
-        ("standalone", [["a", "p3", ["?"]]], "not an estimate"),
+        ("version", 5, "of version 5"),
+        ("voices", {}, "is a list"),
+        ("voices", [["ana"]], "not what a voice taught"),
+        ("voices", [["ana", {"colocation": {}}]], "is a list"),
+        ("voices", [["ana", {"colocation": [["a", ["b"]]]}]], "not an entry"),
+        ("voices", [["ana", {"standalone": [[1, 2, 3]]}]], "not an entry"),
+        ("voices", [["ana", {"standalone": [["a", "p3", ["?"]]]}]], "not an estimate"),
         ("delays", [["start", "a"]], "not a learned delay"),
         ("delays", None, "are a list"),
     ],
@@ -217,19 +225,19 @@ def test_what_is_remembered_is_bounded() -> None:
 
 
 def test_a_forgotten_pair_is_forgotten_by_the_policies_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("eva_master.learning.knowledge.ENTRIES_KEPT", 1)
-    learned = Knowledge().in_company([key(A, [B])], 800_000, Millis(1))
+    monkeypatch.setattr("eva_master.learning.voices.lessons.ENTRIES_KEPT", 1)
+    learned = Lessons().in_company([key(A, [B])], 800_000, Millis(1))
     learned = learned.in_company([key(B, [A])], 700_000, Millis(2))
     assert [entry for entry, _ in learned.throughput.observed] == [key(B, [A])]
     assert set(learned.evidence) == {key(B, [A])}
 
 
 def test_what_was_measured_longest_ago_is_forgotten_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("eva_master.learning.knowledge.ENTRIES_KEPT", 2)
-    learned = Knowledge().in_company([key(A, [B])], 800_000, Millis(1))
+    monkeypatch.setattr("eva_master.learning.voices.lessons.ENTRIES_KEPT", 2)
+    learned = Lessons().in_company([key(A, [B])], 800_000, Millis(1))
     learned = learned.in_company([key(B, [A])], 700_000, Millis(2))
     learned = learned.in_company([key(A, [B])], 800_000, Millis(3))
-    for known in (learned, Knowledge.from_json(learned.to_json())):
+    for known in (learned, Lessons.from_json(learned.to_json())):
         after = known.in_company([key(A, [C])], 900_000, Millis(4))
         assert set(after.evidence) == {key(A, [B]), key(A, [C])}
         assert [entry for entry, _ in after.throughput.observed] == [key(A, [B]), key(A, [C])]
@@ -238,8 +246,8 @@ def test_what_was_measured_longest_ago_is_forgotten_first(monkeypatch: pytest.Mo
 def test_of_measurements_of_one_time_the_lower_key_is_forgotten(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("eva_master.learning.knowledge.ENTRIES_KEPT", 2)
-    learned = Knowledge()
+    monkeypatch.setattr("eva_master.learning.voices.lessons.ENTRIES_KEPT", 2)
+    learned = Lessons()
     for entry in (key(B, [A]), key(A, [B]), key(C, [A])):
         learned = learned.in_company([entry], 800_000, Millis(1))
     assert set(learned.evidence) == {key(B, [A]), key(C, [A])}

@@ -15,6 +15,7 @@ from eva_master.control.state.store import State
 from eva_master.learning.colocation import key, observe
 from eva_master.learning.run_times.posterior import NONE_FINISHED
 from eva_master.learning.runtimes import Traits
+from eva_master.learning.voices.lessons import Lessons
 from eva_master.model.arithmetic.fixed_point import exp_of_ppm
 from eva_master.model.changes import Changes
 from eva_master.model.events import CancelRequested, Phase
@@ -22,6 +23,7 @@ from eva_master.model.ids import MILLION, JobId, Millis, RunId, Workload
 from eva_master.model.planning.estimate import Estimate, Estimates, Evidence, Source
 from eva_master.model.resources import Resources
 from tests.fakes.hand_driven import CATALOG, JOB, PACED, SETTINGS, SLOW, Cluster
+from tests.fakes.learned.lessons import lessons_of, teach
 from tests.fakes.snapshots import hypothetical
 
 W = JOB + "workload: w\n"
@@ -138,16 +140,18 @@ def test_company_that_nobody_measured_does_not_shorten_what_a_task_took() -> Non
 
 def test_company_counts_as_it_was_measured() -> None:
     cluster = Cluster()
-    beside = observe(cluster.state.throughput, key(Workload("w"), [Workload("w")]), 600_000)
-    cluster.state.set_learned(replace(cluster.state.learned, throughput=beside))
+    beside = observe(
+        lessons_of(cluster.state).throughput, key(Workload("w"), [Workload("w")]), 600_000
+    )
+    teach(cluster.state, Lessons(throughput=beside), "me")
     assert beside_each_other(cluster) == [800_000, 800_000]
 
 
 def test_three_tasks_side_by_side_count_by_the_pairs_that_were_measured() -> None:
     cluster = Cluster()
     a, b = Workload("a"), Workload("b")
-    seen = observe(cluster.state.throughput, key(a, [b]), 500_000)
-    cluster.state.set_learned(replace(cluster.state.learned, throughput=seen))
+    seen = observe(lessons_of(cluster.state).throughput, key(a, [b]), 500_000)
+    teach(cluster.state, Lessons(throughput=seen), "me")
     cluster.start(JOB + "workload: a\n", name="a")
     cluster.start(JOB + "workload: b\n", name="b", beside=RunId("a-1/0"))
     cluster.start(JOB + "workload: c\n", name="c", beside=RunId("a-1/0"))

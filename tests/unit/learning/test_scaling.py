@@ -6,6 +6,7 @@ import pytest
 
 from eva_master.learning.knowledge import Knowledge
 from eva_master.learning.speeds.scaling import ScalingTable, scaling
+from eva_master.learning.voices.lessons import Lessons
 from eva_master.model.ids import Family, Millis, Workload
 from eva_master.model.planning.elastic import Scaling
 
@@ -51,8 +52,8 @@ def test_a_measurement_that_is_no_news_leaves_what_policies_know() -> None:
 def test_what_was_measured_is_journalled_and_journals_without_it_open() -> None:
     table = ScalingTable().observe(KEY, 10.0, Millis(1))
     assert ScalingTable.from_json(table.to_json()) == table
-    assert "scaling" not in Knowledge().to_json()
-    written = Knowledge(scaling=table).to_json()
-    assert Knowledge.from_json(written).scaling == table
+    assert Lessons().to_json() == {}
+    known = Knowledge({"ana": Lessons(scaling=table)})
+    assert Knowledge.from_json(known.to_json()) == known
     with pytest.raises(ValueError, match="not an entry"):
         ScalingTable.from_json([["w", "c", "two"]])

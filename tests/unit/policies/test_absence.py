@@ -13,6 +13,7 @@ from eva_master.model.events import Phase, ProgressSampled, RunReport, WorkerLos
 from eva_master.model.ids import MILLION, InstanceId, JobId, Millis, RunId
 from eva_master.model.records import Instance, Job, Progress, TaskRun
 from tests.fakes.jobs import CATALOG, LARGE, job, task
+from tests.fakes.learned.lessons import lessons_of
 
 BOX = InstanceId("box")
 COPIES = (RunId("j0/0"), RunId("j1/0"))
@@ -51,7 +52,7 @@ def _two_on_a_box() -> tuple[Machine, State]:
 
 def test_a_host_that_stood_still_was_not_slowed_down_by_company() -> None:
     machine, state = _two_on_a_box()
-    known = state.throughput
+    known = lessons_of(state).throughput
     steps = 1 + RATE * 10
     machine.handle([WorkerLost(BOX, 1)], Millis(20_000))
     assert {state.runs[it].progress.rate for it in COPIES} == {0}, "nothing is measured"
@@ -59,7 +60,7 @@ def test_a_host_that_stood_still_was_not_slowed_down_by_company() -> None:
     # It comes back and has done nothing in all the time that it was away.
     asked = machine.handle([_registered(2, steps)], Millis(60_000))
     asked += machine.handle([_sampled(2, steps + RATE)], Millis(61_000))
-    assert state.throughput == known
+    assert lessons_of(state).throughput == known
     assert not [it for it in asked if isinstance(it, RequestPlan)]
 
     machine.handle([_sampled(2, steps + RATE + RATE * 10)], Millis(61_000 + WINDOW_MS))
@@ -68,10 +69,10 @@ def test_a_host_that_stood_still_was_not_slowed_down_by_company() -> None:
 
 def test_a_master_that_stood_still_has_measured_nothing() -> None:
     machine, state = _two_on_a_box()
-    known = state.throughput
+    known = lessons_of(state).throughput
     steps = 1 + RATE * 10
     # What a worker had sent before the master stopped reading is read half a minute later.
     late = [replace(_sampled(1, steps + RATE), after_silence=True), _sampled(1, steps + 2 * RATE)]
     asked = machine.handle(late, Millis(40_000))
-    assert state.throughput == known
+    assert lessons_of(state).throughput == known
     assert not [it for it in asked if isinstance(it, RequestPlan)]

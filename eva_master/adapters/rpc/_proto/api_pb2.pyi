@@ -3405,6 +3405,7 @@ class StandaloneRate(google.protobuf.message.Message):
     WINDOWS_FIELD_NUMBER: builtins.int
     MEASURED_MS_FIELD_NUMBER: builtins.int
     STATED_FIELD_NUMBER: builtins.int
+    OWNER_FIELD_NUMBER: builtins.int
     workload: builtins.str
     family: builtins.str
     rate: builtins.float
@@ -3414,6 +3415,8 @@ class StandaloneRate(google.protobuf.message.Message):
     """Of the last one; 0 if unknown."""
     stated: builtins.float
     """As job files of active jobs state it, which goes first; 0 if none does."""
+    owner: builtins.str
+    """Owner whose jobs taught it, or a tenant behind an "@"; empty for a figure of others."""
     def __init__(
         self,
         *,
@@ -3423,8 +3426,9 @@ class StandaloneRate(google.protobuf.message.Message):
         windows: builtins.int = ...,
         measured_ms: builtins.int = ...,
         stated: builtins.float = ...,
+        owner: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["family", b"family", "measured_ms", b"measured_ms", "rate", b"rate", "stated", b"stated", "windows", b"windows", "workload", b"workload"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["family", b"family", "measured_ms", b"measured_ms", "owner", b"owner", "rate", b"rate", "stated", b"stated", "windows", b"windows", "workload", b"workload"]) -> None: ...
 
 global___StandaloneRate = StandaloneRate
 
@@ -3439,11 +3443,14 @@ class Interference(google.protobuf.message.Message):
     THROUGHPUT_PPM_FIELD_NUMBER: builtins.int
     WINDOWS_FIELD_NUMBER: builtins.int
     MEASURED_MS_FIELD_NUMBER: builtins.int
+    OWNER_FIELD_NUMBER: builtins.int
     workload: builtins.str
     throughput_ppm: builtins.int
     """In millionths, as policies reckon with it."""
     windows: builtins.int
     measured_ms: builtins.int
+    owner: builtins.str
+    """As in `StandaloneRate`."""
     @property
     def others(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """Workloads of its neighbours, one per task."""
@@ -3456,8 +3463,9 @@ class Interference(google.protobuf.message.Message):
         throughput_ppm: builtins.int = ...,
         windows: builtins.int = ...,
         measured_ms: builtins.int = ...,
+        owner: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["measured_ms", b"measured_ms", "others", b"others", "throughput_ppm", b"throughput_ppm", "windows", b"windows", "workload", b"workload"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["measured_ms", b"measured_ms", "others", b"others", "owner", b"owner", "throughput_ppm", b"throughput_ppm", "windows", b"windows", "workload", b"workload"]) -> None: ...
 
 global___Interference = Interference
 
@@ -3470,12 +3478,15 @@ class LearnedDelay(google.protobuf.message.Message):
     DELAY_MS_FIELD_NUMBER: builtins.int
     MEASUREMENTS_FIELD_NUMBER: builtins.int
     MEASURED_MS_FIELD_NUMBER: builtins.int
+    OWNER_FIELD_NUMBER: builtins.int
     kind: builtins.str
     """Of a workload: checkpoint, start. Of an instance type: acquisition, setup."""
     name: builtins.str
     delay_ms: builtins.int
     measurements: builtins.int
     measured_ms: builtins.int
+    owner: builtins.str
+    """As in `StandaloneRate`; empty for instance types, too."""
     def __init__(
         self,
         *,
@@ -3484,8 +3495,9 @@ class LearnedDelay(google.protobuf.message.Message):
         delay_ms: builtins.int = ...,
         measurements: builtins.int = ...,
         measured_ms: builtins.int = ...,
+        owner: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["delay_ms", b"delay_ms", "kind", b"kind", "measured_ms", b"measured_ms", "measurements", b"measurements", "name", b"name"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["delay_ms", b"delay_ms", "kind", b"kind", "measured_ms", b"measured_ms", "measurements", b"measurements", "name", b"name", "owner", b"owner"]) -> None: ...
 
 global___LearnedDelay = LearnedDelay
 

@@ -14,10 +14,12 @@ from eva_master.adapters.rpc.bounded import bounded_pb as pb
 from eva_master.adapters.rpc.server import explain, learned, pages, reasons, views
 from eva_master.adapters.rpc.server.access import caller
 from eva_master.adapters.rpc.server.parts import messages as partition_messages
+from eva_master.learning.voices.names import voice_of_owner
 from eva_master.model.accounting.tenants import TenantRules
 from eva_master.model.errors import NotFound
 from eva_master.model.events import DrainRequested
 from eva_master.model.ids import InstanceId, Millis
+from eva_master.model.users import Role
 from eva_master.ports import Clock, RoundHistory
 from eva_master.ports.reading import Archive, ReadModel
 
@@ -154,8 +156,11 @@ class ClusterService(ClusterServicer):
         context: Context,  # noqa: ARG002
     ) -> pb.Learned:
         """Answer with what was learned about workloads and instance types."""
-        now = self._clock.now()
-        return await self._gateway.read(lambda model: learned.view(model, now))
+        now, who = self._clock.now(), caller()
+        voice = None
+        if who.role is not Role.OPERATOR:
+            voice = voice_of_owner(who.owner, self._tenants.of(who.owner))
+        return await self._gateway.read(lambda model: learned.view(model, voice, now))
 
     async def Estimates(  # noqa: N802
         self,

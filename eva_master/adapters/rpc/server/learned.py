@@ -7,24 +7,37 @@ from math import sqrt
 from operator import itemgetter
 
 from eva_master.adapters.rpc.bounded import bounded_pb as pb
+from eva_master.learning.voices.names import Voice, plain, voice_of
 from eva_master.model.ids import MILLION, Family, Millis, Workload
 from eva_master.model.job import different
 from eva_master.ports.reading import Measured, ReadModel
 
+_Rated = tuple[Workload, Family, str]
+"""A workload, a family, and the owner whose jobs were measured or state the rate."""
 
-def view(model: ReadModel, now: Millis) -> pb.Learned:
-    """Everything learned up to `now`, and what active jobs state about their workloads."""
-    known = model.learned_tables()
+
+def view(model: ReadModel, voice: Voice | None, now: Millis) -> pb.Learned:
+    """Everything learned up to `now`, and what active jobs state about their workloads.
+
+    Args:
+        model: Where it is looked up.
+        voice: Who asks, as an owner or a tenant; `None` for an operator, who may see all of it.
+        now: The time.
+    """
+    known = model.learned_tables(voice)
     return pb.Learned(
-        standalone=_standalone(model, known.standalone),
+        standalone=_standalone(model, known.standalone, voice),
         interference=[
             pb.Interference(
                 workload=workload,
                 others=others,
                 throughput_ppm=ppm,
-                **_evidence(known.evidence.get((workload, others))),
+                owner=owner,
+                **_evidence(evidence),
             )
-            for workload, others, ppm in known.interference
+            for (workload, others, owner), (ppm, evidence) in sorted(
+                known.interference.items(), key=itemgetter(0)
+            )
         ],
         delays=[
             pb.LearnedDelay(
@@ -33,8 +46,9 @@ def view(model: ReadModel, now: Millis) -> pb.Learned:
                 delay_ms=estimate.value,
                 measurements=estimate.samples,
                 measured_ms=estimate.at_ms,
+                owner=owner,
             )
-            for (kind, name), estimate in sorted(known.delays.items(), key=itemgetter(0))
+            for (kind, name, owner), estimate in sorted(known.delays.items(), key=itemgetter(0))
         ],
         now_ms=now,
         pools=[
@@ -88,32 +102,32 @@ def _evidence(estimate: Measured | None) -> dict[str, int]:
 
 
 def _standalone(
-    model: ReadModel, measured: Mapping[tuple[Workload, Family], Measured]
+    model: ReadModel, measured: Mapping[_Rated, Measured], voice: Voice | None
 ) -> list[pb.StandaloneRate]:
-    stated = _stated(model)
+    stated = _stated(model, voice)
     return [
         _rate(key, measured.get(key), stated.get(key, 0)) for key in sorted({*measured, *stated})
     ]
 
 
-def _rate(
-    key: tuple[Workload, Family], measured: Measured | None, stated: int
-) -> pb.StandaloneRate:
-    workload, family = key
+def _rate(key: _Rated, measured: Measured | None, stated: int) -> pb.StandaloneRate:
+    workload, family, owner = key
     return pb.StandaloneRate(
         workload=workload,
         family=family,
         rate=measured.value / MILLION if measured else 0,
         **_evidence(measured),
         stated=stated / MILLION,
+        owner=owner,
     )
 
 
-def _stated(model: ReadModel) -> dict[tuple[Workload, Family], int]:
+def _stated(model: ReadModel, voice: Voice | None) -> dict[_Rated, int]:
     """Standalone rates of active jobs' files; where jobs disagree, that of the newest."""
     return {
-        (task.workload, family): rate
+        (plain(task.workload), family, owner): rate
         for job in model.active.values()
+        if voice in (None, owner := voice_of(job.spec))
         for task in different(job.spec.tasks)
         for family, rate in task.throughput
     }

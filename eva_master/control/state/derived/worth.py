@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from eva_master.learning.voices.names import Voice, voice_of
 from eva_master.model.ids import JobId
+from eva_master.model.job import JobSpec
 from eva_master.model.planning.snapshot import StandaloneRates
 from eva_master.model.records import Job
 from eva_master.model.states import TERMINAL_JOB
@@ -16,44 +18,61 @@ from eva_master.packing.valuation.job_valuation import (
 
 
 class Worth:
-    """The valuation of the moment, and the reservations of active jobs that were asked about.
+    """The valuations of the moment, and the reservations of active jobs that were asked about.
+
+    Each voice's jobs are valued by its own rates alone: what others report changes no price.
 
     Args:
-        valuation: Makes a valuation of the present catalog and rates.
+        offerings: Makes a valuation of the present catalog.
+        known: Tells the rates that a voice's jobs have taught.
     """
 
-    def __init__(self, valuation: Callable[[], JobValuation]) -> None:
-        self._make = valuation
-        self._valuation: JobValuation | None = None
-        self._reservations: dict[JobId, JobReservations] = {}
+    def __init__(
+        self,
+        offerings: Callable[[], JobValuation],
+        known: Callable[[Voice], StandaloneRates],
+    ) -> None:
+        self._make = offerings
+        self._known = known
+        self._offerings: JobValuation | None = None
+        self._valuations: dict[Voice, JobValuation] = {}
+        self._reservations: dict[Voice, dict[JobId, JobReservations]] = {}
 
-    @property
-    def valuation(self) -> JobValuation:
-        """What jobs are worth at the prices of this moment and the rates that are known."""
-        if self._valuation is None:
-            self._valuation = self._make()
-        return self._valuation
+    def valuation(self, voice: Voice) -> JobValuation:
+        """Valuation of a voice's jobs, at the prices of this moment and the rates of the voice."""
+        valuation = self._valuations.get(voice)
+        if valuation is None:
+            self._offerings = self._offerings or self._make()
+            valuation = self._valuations[voice] = self._offerings.by(self._known(voice))
+        return valuation
+
+    def of(self, spec: JobSpec) -> tuple[Reservation, ...]:
+        """The reservation of each task of a job, be the job submitted or not."""
+        return self.valuation(voice_of(spec)).of(spec)
 
     def reservation(self, job: Job, index: int) -> Reservation:
         """What one task of a job is worth, and on which offering."""
-        found = self._reservations.get(job.id)
-        if found is None:
-            found = JobReservations(self.valuation, job.spec)
+        voice = voice_of(job.spec)
+        remembered = self._reservations.setdefault(voice, {})
+        reservations = remembered.get(job.id)
+        if reservations is None:
+            reservations = JobReservations(self.valuation(voice), job.spec)
             if job.state not in TERMINAL_JOB:
-                self._reservations[job.id] = found
-        return found[index]
+                remembered[job.id] = reservations
+        return reservations[index]
 
-    def forget(self, job: JobId) -> None:
+    def forget(self, job: Job) -> None:
         """Forget a job, which has ended."""
-        self._reservations.pop(job, None)
+        self._reservations.get(voice_of(job.spec), {}).pop(job.id, None)
 
-    def rates_changed(self, known: StandaloneRates) -> None:
-        """Other rates are known from now on."""
-        self._reservations.clear()
-        if self._valuation is not None:
-            self._valuation.follow(known)
+    def rates_changed(self, voice: Voice) -> None:
+        """Other rates of a voice's workloads are known from now on."""
+        self._reservations.pop(voice, None)
+        if (valuation := self._valuations.get(voice)) is not None:
+            valuation.follow(self._known(voice))
 
     def prices_changed(self) -> None:
         """Offerings are others, or have other prices, from now on."""
         self._reservations.clear()
-        self._valuation = None
+        self._valuations.clear()
+        self._offerings = None

@@ -1,0 +1,86 @@
+"""Learned figures as they are asked for: a voice's own, and those by which plans are made."""
+
+from __future__ import annotations
+
+from operator import is_
+
+from eva_master.learning.colocation import DEFAULT_PPM, Key, lookup
+from eva_master.learning.knowledge import Knowledge
+from eva_master.learning.voices.names import Voice
+from eva_master.learning.voices.resolution import Resolved, known_of, resolve
+from eva_master.model.ids import MILLION
+from eva_master.model.planning.snapshot import StandaloneRates
+
+_SETS_REMEMBERED = 65_536
+
+
+class Figures:
+    """Remembers what was looked up of what was learned, until that changes.
+
+    Attributes:
+        learned: What was learned.
+    """
+
+    def __init__(self) -> None:
+        self.learned = Knowledge()
+        self._looked_up: dict[tuple[Voice, Key, int], int] = {}
+        self._resolved = Resolved()
+        self._resolved_of: tuple[tuple[object, ...], ...] = ()
+        self._seen = self.learned.voices
+
+    def learn(self, learned: Knowledge) -> list[Voice]:
+        """Take in what was learned.
+
+        Returns:
+            The voices of which other standalone rates are known now.
+        """
+        before, self.learned = self.learned, learned
+        if learned.voices is before.voices:
+            return []
+        changed = []
+        for voice in {**before.voices, **learned.voices}:
+            old, new = before.of(voice), learned.of(voice)
+            if new is old:
+                continue
+            if new.throughput is not old.throughput:
+                self._looked_up.clear()
+            if new.standalone.known is not old.standalone.known:
+                changed.append(voice)
+        return changed
+
+    @property
+    def resolved(self) -> Resolved:
+        """Figures by which plans are made; the same object until there is news."""
+        if self._seen is self.learned.voices:
+            return self._resolved
+        self._seen, known = self.learned.voices, known_of(self.learned.voices)
+        before = self._resolved_of
+        same = len(known) == len(before) and all(
+            all(map(is_, row[1:], old[1:])) and row[0] == old[0]
+            for row, old in zip(known, before, strict=True)
+        )
+        if not same:
+            self._resolved_of, self._resolved = known, resolve(known, self._resolved)
+        return self._resolved
+
+    def rates(self, voice: Voice) -> StandaloneRates:
+        """Standalone rates that a voice's own jobs have taught."""
+        return self.learned.of(voice).standalone.known
+
+    def expected_ppm(self, voice: Voice, entry: Key) -> int:
+        """See `Records.expected_ppm`."""
+        return self._beside(voice, entry, DEFAULT_PPM)
+
+    def observed_ppm(self, voice: Voice, entry: Key) -> int:
+        """See `Records.observed_ppm`."""
+        return self._beside(voice, entry, MILLION)
+
+    def _beside(self, voice: Voice, entry: Key, default_ppm: int) -> int:
+        key = voice, entry, default_ppm
+        ppm = self._looked_up.get(key)
+        if ppm is None:
+            if len(self._looked_up) >= _SETS_REMEMBERED:
+                self._looked_up.clear()
+            ppm = lookup(self.learned.of(voice).throughput, entry, default_ppm)
+            self._looked_up[key] = ppm
+        return ppm

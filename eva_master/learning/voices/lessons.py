@@ -1,0 +1,192 @@
+"""Figures that the jobs of one voice have taught, as one value."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import takewhile
+
+from eva_master.learning.attribution import attribute
+from eva_master.learning.bounds import ENTRIES_KEPT, without_oldest
+from eva_master.learning.colocation import Key, forget, key, observe, recorded
+from eva_master.learning.delays import Delays
+from eva_master.learning.estimate import Estimate, taken
+from eva_master.learning.speeds.scaling import ScalingTable
+from eva_master.learning.standalone import StandaloneTable
+from eva_master.learning.voices.names import split
+from eva_master.model.ids import Millis, Workload
+from eva_master.model.planning.plan import Json
+from eva_master.model.planning.snapshot import ThroughputTable
+
+_NOISE_PPM = 20_000
+"""An estimate that differs by less from what the policies know is not news; else every window
+would be, and each would call for a new plan."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lessons:
+    """Figures of one voice's workloads.
+
+    Attributes:
+        throughput: How much neighbours slow its workloads down, as the policies know it.
+        evidence: The estimates behind it, in millionths, with the same keys; those first that
+            were measured longest ago.
+        standalone: What its workloads achieve alone.
+        scaling: How fast its elastic gangs are with some number of members.
+        delays: How long starts and stops of its workloads take.
+    """
+
+    throughput: ThroughputTable = field(default_factory=ThroughputTable)
+    evidence: Mapping[Key, Estimate] = field(default_factory=dict)
+    standalone: StandaloneTable = field(default_factory=StandaloneTable)
+    scaling: ScalingTable = field(default_factory=ScalingTable)
+    delays: Delays = field(default_factory=Delays)
+
+    @property
+    def size(self) -> int:
+        """How many entries all tables have together."""
+        measured = len(self.evidence) + len(self.standalone.rates)
+        return measured + len(self.scaling.rates) + len(self.delays.known)
+
+    def in_company(self, members: Sequence[Key], observed_ppm: int, at: Millis) -> Lessons:
+        """After a window of a job of which at least one task shared its instance.
+
+        The only task of a job is measured again and again: its windows make an estimate. What a
+        gang's window says of one of its members is a bound (see `attribution.attribute`), which
+        stands as it is.
+
+        Args:
+            members: The entry of each task of the job that runs, see `colocation.key`.
+            observed_ppm: The job's normalised throughput, in millionths.
+            at: When the window ended.
+        """
+        lesson = attribute(self.throughput, members, observed_ppm)
+        if lesson is None:
+            return self
+        entry, value = lesson
+        before = self.evidence.get(entry)
+        if before is None or len(members) == 1:
+            after = taken(before, value, at)
+        else:
+            after = Estimate(value, at, before.samples + 1)
+        known = recorded(self.throughput, entry)
+        news = known is None or abs(known - after.value) >= _NOISE_PPM
+        table = observe(self.throughput, entry, after.value) if news else self.throughput
+        evidence = dict(self.evidence)
+        if before is None or after.at_ms > before.at_ms:
+            evidence.pop(entry, None)  # it becomes the last one
+        evidence[entry] = after
+        return replace(self, throughput=table, evidence=evidence)._bounded()
+
+    def _bounded(self) -> Lessons:
+        if len(self.evidence) <= ENTRIES_KEPT:
+            return self
+        return self._without_company(_of_largest_group(self.evidence))
+
+    def _without_company(self, entries: Collection[Key] | None = None) -> Lessons:
+        """Without the entry that was measured longest ago, of some or, if `None`, of all."""
+        evidence = dict(self.evidence)
+        estimates = (item for item in evidence.items() if entries is None or item[0] in entries)
+        first, longest = next(estimates)
+        alike = takewhile(lambda item: item[1].at_ms == longest.at_ms, estimates)
+        oldest = min([first, *(entry for entry, _ in alike)])
+        del evidence[oldest]
+        return replace(self, throughput=forget(self.throughput, oldest), evidence=evidence)
+
+    def without_oldest(self) -> Lessons:
+        """Without the oldest entry of the table that has most; one table has any."""
+        sizes = {
+            "evidence": len(self.evidence),
+            "standalone": len(self.standalone.rates),
+            "scaling": len(self.scaling.rates),
+            "delays": len(self.delays.known),
+        }
+        largest = max(sizes, key=lambda name: sizes[name])
+        if largest == "evidence":
+            return self._without_company(_of_largest_group(self.evidence))
+        if largest == "standalone":
+            rates = without_oldest(self.standalone.rates)
+            return replace(self, standalone=self.standalone.restricted(rates))
+        if largest == "scaling":
+            sizes_known = without_oldest(self.scaling.rates)
+            return replace(self, scaling=self.scaling.restricted(sizes_known))
+        known = without_oldest(self.delays.known)
+        return replace(self, delays=self.delays.restricted(known))
+
+    def to_json(self) -> dict[str, Json]:
+        """The journal's form; tables without entries are left out."""
+        rows: list[Json] = [
+            [workload, list(others), ppm, self._evidence((workload, others), ppm).to_json()]
+            for (workload, others), ppm in self.throughput.observed
+        ]
+        tables: dict[str, Json] = {
+            "colocation": rows,
+            "standalone": self.standalone.to_json(),
+            "delays": self.delays.to_json(),
+            "scaling": self.scaling.to_json(),
+        }
+        return {name: written for name, written in tables.items() if written}
+
+    def _evidence(self, entry: Key, ppm: int) -> Estimate:
+        return self.evidence.get(entry) or Estimate(ppm, Millis(0))
+
+    @staticmethod
+    def from_json(data: Json) -> Lessons:
+        """Read what `to_json` wrote.
+
+        Raises:
+            ValueError: The data has another form.
+        """
+        if not isinstance(data, dict):
+            raise ValueError("what a voice taught is an object")
+        observed, evidence = _colocation(data.get("colocation", []))
+        return Lessons(
+            throughput=ThroughputTable(tuple(sorted(observed.items()))),
+            evidence=evidence,
+            standalone=StandaloneTable.from_json(data.get("standalone", [])),
+            scaling=ScalingTable.from_json(data.get("scaling", [])),
+            delays=Delays.from_json(data.get("delays", [])),
+        )
+
+
+NOTHING = Lessons()
+"""Nothing was learned yet."""
+
+
+def _of_largest_group(evidence: Mapping[Key, Estimate]) -> Collection[Key] | None:
+    """The largest group of entries that have neighbours of the same voices.
+
+    So a neighbour that comes with new names again and again costs what is known of its own company
+    alone.
+
+    Returns:
+        `None` if all entries are in one group.
+    """
+    groups = {entry: _strangers(entry) for entry in evidence}
+    counts = Counter(groups.values())
+    if len(counts) == 1:
+        return None
+    largest = max(counts, key=lambda voices: (counts[voices], voices))
+    return {entry for entry, voices in groups.items() if voices == largest}
+
+
+def _strangers(entry: Key) -> tuple[str, ...]:
+    """The other voices among the neighbours of an entry."""
+    return tuple(sorted({voice for _, voice in map(split, entry[1]) if voice is not None}))
+
+
+def _colocation(data: Json) -> tuple[dict[Key, int], dict[Key, Estimate]]:
+    if not isinstance(data, list):
+        raise ValueError("learned co-location is a list")
+    observed: dict[Key, int] = {}
+    evidence: dict[Key, Estimate] = {}
+    for row in data:
+        match row:
+            case [str(workload), list(others), int(ppm), list(estimate)]:
+                entry = key(Workload(workload), (Workload(str(other)) for other in others))
+                observed[entry], evidence[entry] = ppm, Estimate.from_json(estimate)
+            case _:
+                raise ValueError(f"not an entry of learned co-location: {row!r}")
+    by_age = sorted(evidence.items(), key=lambda item: (item[1].at_ms, item[0]))
+    return observed, dict(by_age)
