@@ -93,6 +93,7 @@ async def test_told_by_a_signal_to_leave_it_does_not_switch_off(
 
 
 async def test_second_agent_on_a_state_directory_is_refused(worker: Worker) -> None:
+    await worker.start()
     agent = worker.agent()
     assert agent
     second = await asyncio.create_subprocess_exec(
@@ -108,6 +109,7 @@ async def test_second_agent_on_a_state_directory_is_refused(worker: Worker) -> N
 
 async def test_an_agent_whose_supervisor_died_as_it_began_ends_itself(worker: Worker) -> None:
     """Otherwise it would live on, and keep the next supervisor's agents out for ever."""
+    await worker.start()
     agent = worker.agent()
     assert agent
     environment = agent.environ()
