@@ -265,6 +265,17 @@ async def test_root_gives_its_rights_up_unless_it_may_keep_them(bench: Bench) ->
     assert not allowed.harmless
 
 
+async def test_files_of_a_task_are_made_as_in_a_container(bench: Bench) -> None:
+    """Whatever its agent makes private: a local cluster's has the mask of its master."""
+    before = os.umask(0o077)
+    try:
+        await bench.run("umask; touch file")
+    finally:
+        os.umask(before)
+    assert bench.log.strip() == "0022"
+    assert (bench.task / "work" / "file").stat().st_mode & 0o777 == 0o644
+
+
 async def test_core_dumps_and_open_files_are_limited(bench: Bench) -> None:
     bench.confined = Measures(confinement.NOTHING, [], None, Isolation(open_files=99))
     await bench.run("ulimit -n; ulimit -Hc")
