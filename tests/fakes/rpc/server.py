@@ -31,6 +31,7 @@ from eva_master.adapters.rpc._proto.worker_pb2_grpc import WorkersStub
 from eva_master.adapters.rpc.errors import error_of
 from eva_master.adapters.rpc.nodes.service import NodesService
 from eva_master.adapters.rpc.server.access import AccessInterceptor
+from eva_master.adapters.rpc.server.admission.connections import Callers
 from eva_master.adapters.rpc.server.admission.pacing import Pacing, Share
 from eva_master.adapters.rpc.server.admission.strangers import Strangers
 from eva_master.adapters.rpc.server.cluster import About, ClusterService
@@ -313,7 +314,7 @@ class RpcMaster:
         authorities: PEM certificate of the cluster's authority.
         ports: Where it listens.
         channel: To the users' port, without a token.
-        strangers: Serves those who come by such a channel.
+        access: Decides who may call what.
     """
 
     loop: ScriptedLoop
@@ -324,11 +325,21 @@ class RpcMaster:
     authorities: bytes
     ports: Ports
     channel: grpc.aio.Channel
-    strangers: Strangers
+    access: AccessInterceptor
     channels: list[grpc.aio.Channel] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.user = self.channel_of("ada", Role.OPERATOR)
+
+    @property
+    def strangers(self) -> Strangers:
+        """Serves those who come without a token."""
+        return self.access.strangers
+
+    @property
+    def callers(self) -> Callers:
+        """Everybody else, by connection."""
+        return self.access.callers
 
     @property
     def jobs(self) -> JobsStub:
@@ -460,9 +471,8 @@ async def served(
     ports = await server.start("127.0.0.1:0", "127.0.0.1:0")
     authorities = authority().certificates
     channel = dial(f"127.0.0.1:{ports.users}", authorities=authorities)
-    master = RpcMaster(
-        loop, sessions, store, tokens, join_tokens, authorities, ports, channel, access.strangers
-    )
+    known = tokens, join_tokens, authorities
+    master = RpcMaster(loop, sessions, store, *known, ports, channel, access)
     try:
         yield master
     finally:

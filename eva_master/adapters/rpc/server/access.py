@@ -18,6 +18,7 @@ import structlog
 from eva_master.adapters.rpc.handlers import Context, Handler, wrapped
 from eva_master.adapters.rpc.log_pace import LogPace
 from eva_master.adapters.rpc.methods import METHODS
+from eva_master.adapters.rpc.server.admission.connections import Callers
 from eva_master.adapters.rpc.server.admission.pacing import Pacing
 from eva_master.adapters.rpc.server.admission.requests import checked
 from eva_master.adapters.rpc.server.admission.strangers import Strangers, only
@@ -71,12 +72,14 @@ class AccessInterceptor(grpc.aio.ServerInterceptor):
 
     Attributes:
         strangers: Serves callers without a token.
+        callers: Users by their connections.
     """
 
     def __init__(self, tokens: UserTokens, pacing: Pacing | None = None) -> None:
         self._tokens = tokens
         self._pacing = pacing or Pacing()
         self.strangers = Strangers()
+        self.callers = Callers()
         self._refusals = LogPace()
 
     async def intercept_service(
@@ -129,6 +132,7 @@ class AccessInterceptor(grpc.aio.ServerInterceptor):
                 "refused", method=method, peer=context.peer(), reason=error.message
             )
             raise
+        self.callers.admit(context.peer(), token.owner)
         row = METHODS.get(method)
         needed = None if row is None else row.role
         if needed is None or not token.role.covers(needed):

@@ -32,6 +32,7 @@ from eva_master.adapters.rpc._proto.worker_pb2_grpc import (
 from eva_master.adapters.rpc.channels import MAX_REQUEST_BYTES, server_options
 from eva_master.adapters.rpc.handlers import ErrorInterceptor
 from eva_master.adapters.rpc.server.access import AccessInterceptor
+from eva_master.adapters.rpc.server.admission.connections import CertifiedInterceptor, Doorkeeper
 from eva_master.model.errors import InvalidConfig
 
 _SERVICES = (
@@ -106,7 +107,11 @@ class MasterServer:
         ]
         self._identity = identity
         self._users = grpc.aio.server(interceptors=[ErrorInterceptor(), access], options=users)
-        self._workers = grpc.aio.server(interceptors=[ErrorInterceptor()], options=options)
+        certified = CertifiedInterceptor(access.callers)
+        self._workers = grpc.aio.server(
+            interceptors=[ErrorInterceptor(), certified], options=options
+        )
+        self._doorkeeper = Doorkeeper(access.callers, _most_connections())
         self._health = health.aio.HealthServicer()
         add_JobsServicer_to_server(jobs, self._users)
         add_ClusterServicer_to_server(cluster, self._users)
@@ -142,10 +147,12 @@ class MasterServer:
             await self._health.set(service, health_pb2.HealthCheckResponse.SERVING)
         await self._users.start()
         await self._workers.start()
+        self._doorkeeper.start(*ports)
         return ports
 
     async def stop(self, grace_s: float) -> None:
         """Accept no more calls, and end those that are left after the grace period."""
+        self._doorkeeper.stop()
         await self._health.enter_graceful_shutdown()
         await asyncio.gather(self._users.stop(grace_s), self._workers.stop(grace_s))
 
@@ -157,12 +164,16 @@ def allow_most_files() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
-def _connections() -> list[tuple[str, int]]:
-    """Options by which connections leave files for the rest of the master, whoever makes them."""
+def _most_connections() -> int:
+    """Connections of a port that leave files for the rest of the master, whoever makes them."""
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     some = _MOST_CONNECTIONS if files == resource.RLIM_INFINITY else files // _PART_OF_FILES
+    return min(_MOST_CONNECTIONS, some)
+
+
+def _connections() -> list[tuple[str, int]]:
     return [
-        ("grpc.max_allowed_incoming_connections", min(_MOST_CONNECTIONS, some)),
+        ("grpc.max_allowed_incoming_connections", _most_connections()),
         ("grpc.server_handshake_timeout_ms", _HANDSHAKE_MS),
     ]
 
