@@ -305,6 +305,15 @@ class Context:
         if not home.default:
             self.state.partition_tally.left(home.name)
 
+    def leaves_lenders(self, job: Job, *, succeeded: bool = False) -> None:
+        """Have a policy that settles accounts told of a job that its partition has no more."""
+        home = self.settings.partitions.home(job.partition).name
+        if (
+            home in self.settings.tenancy.lending
+            and job.spec.tenant in self.settings.tenancy.quotas
+        ):
+            payments.note_end(self.state, job, home, self.now, succeeded=succeeded)
+
     def put_job(self, job: Job) -> None:
         """Replace the record of a job, learning from one that has ended."""
         old = self.state.jobs.get(job.id)
@@ -313,6 +322,7 @@ class Context:
             payments.end(self.state, job.id, self.now)
             if job.state is JobState.SUCCEEDED:
                 worths.book(self.state, job, self.now)
+            self.leaves_lenders(job, succeeded=job.state is JobState.SUCCEEDED)
             self.shared_limits.forget(job.id)
         if old is not None and self.shared_limits.open and _leaves_queues(old, job):
             self.plan_wanted = True  # Others may have what was free for it.

@@ -107,6 +107,7 @@ def count(context: Context, job: Job, failure: Failure) -> None:
             return
         wait, reason = _backoff_ms(context, job.failures), failure.reason
     not_before = Millis(context.now + wait)
+    job = _charged_for(context, job, context.state.runs[first], wait)
     context.put_job(replace(job, reason=reason, not_before_ms=not_before))
     context.alarms.at(not_before, Alarm.job(job.id))
 
@@ -134,8 +135,15 @@ def count_task(context: Context, run: TaskRun, failure: Failure) -> None:
     not_before = Millis(context.now + wait)
     context.put_run(replace(run, reason=reason, not_before_ms=not_before))
     # Nothing follows from it for the other tasks, so the job need not be converged.
-    context.state.put_job(replace(job, reason=reason))
+    left = max(1, job.spec.size - context.state.succeeded(job.id) - context.state.failed(job.id))
+    context.state.put_job(replace(_charged_for(context, job, run, wait // left), reason=reason))
     context.alarms.at(not_before, Alarm.run(run.id))
+
+
+def _charged_for(context: Context, job: Job, run: TaskRun, wait: int) -> Job:
+    """The job with the time that a failed attempt cost it, and that it waits for the next one."""
+    spoiled = max(0, context.now - run.attempt_started_ms) if run.attempt_started_ms else 0
+    return replace(job, held_ms=job.held_ms + wait, spoiled_ms=job.spoiled_ms + spoiled)
 
 
 def _backoff_ms(context: Context, failures: int) -> int:

@@ -273,6 +273,11 @@ class Job:
     """For how long, since it started, it was suspended before; that is no part of its duration."""
     resting_ms: Millis | None = None
     """Since when it has been suspended with no task running; `None` if it is not."""
+    held_ms: int = 0
+    """The sum of the waits before it is, or was, tried again after failures. The wait of a task of
+    an array counts in proportion: that of the last one that is not over counts whole."""
+    spoiled_ms: int = 0
+    """How long attempts of it took that failed, from start to end."""
     sizing: Sizing | None = None
     """How many members of an elastic gang run, or are to; `None` before that was decided."""
     moved_to: str | None = None

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from itertools import islice
 
 from eva_master.control.lending.validate_terms import lawful_terms, lawful_transfers
 from eva_master.control.measure.ledger import gpu_time
 from eva_master.control.state.parts.lending import Agreement, run_up
 from eva_master.control.state.records import Records
 from eva_master.control.state.store import State
+from eva_master.model.accounting.ended_jobs import EndedJob
 from eva_master.model.accounting.totals import NO_TOTALS, TenantTotals
 from eva_master.model.ids import JobId, Millis
 from eva_master.model.planning.plan import Plan
+from eva_master.model.records import Job, TaskRun
+from eva_master.model.states import RunState
+
+_LOOKED_AT = 100
+"""The starts of so many tasks of a job are looked at when it is over."""
 
 
 def holds_room(state: Records, job: JobId) -> bool:
@@ -54,6 +61,41 @@ def end(state: State, job: JobId, now: Millis) -> None:
     if state.lending.of(job) is not None:
         book(state, job, now)
         state.lending.end(job)
+
+
+def note_end(state: State, job: Job, partition: str, now: Millis, *, succeeded: bool) -> None:
+    """Remember what a job came to that is over, or has left a partition.
+
+    Args:
+        state: Whose.
+        job: Which.
+        partition: The one that it was in.
+        now: The time.
+        succeeded: Whether it ended with success.
+    """
+    runs = islice(state.members(job.id), _LOOKED_AT)
+    state.lending.note_end(
+        EndedJob(
+            job.id,
+            job.spec.tenant,
+            partition,
+            now,
+            succeeded=succeeded,
+            gpu_ms=state.gpu_ms(job.id),
+            start_ms=max(map(_started_in_ms, runs), default=0),
+        )
+    )
+
+
+def _started_in_ms(run: TaskRun) -> int:
+    """How long the last start of a task run took, 0 if that is not on record."""
+    began = 0
+    for state, at in reversed(run.history):
+        if state == RunState.RUNNING:
+            began = at
+        elif state == RunState.STARTING and began:
+            return max(0, began - at)
+    return 0
 
 
 def running(

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 
 from eva_master.control.state.records import Records
-from eva_master.model.accounting.worth import MOST_WORTH
 from eva_master.model.ids import JobId
-from eva_master.model.planning.tenancy import Terms, Transfer
+from eva_master.model.planning.tenancy import MOST_PAYMENT, Terms, Transfer
 from eva_master.model.states import TERMINAL_JOB
 
 _THOUSAND = 1_000
@@ -54,7 +53,7 @@ def _is_sound(terms: Terms, tenants: Collection[str]) -> bool:
     gpus = type(terms.gpus) is int and terms.gpus > 0
     sound = gpus and len(set(names)) == len(names) > 0 and all(it in tenants for it in names)
     sound = sound and all(_is_amount(amount) for _, amount in terms.lenders)
-    sound = sound and terms.per_hour <= MOST_WORTH
+    sound = sound and terms.per_hour <= MOST_PAYMENT
     if not sound or not terms.lent:
         return sound
     whole = all(type(it) is int and it >= 0 for it in terms.lent)
@@ -63,7 +62,7 @@ def _is_sound(terms: Terms, tenants: Collection[str]) -> bool:
 
 
 def _is_amount(amount: int) -> bool:
-    return type(amount) is int and 0 <= amount <= MOST_WORTH
+    return type(amount) is int and 0 <= amount <= MOST_PAYMENT
 
 
 def _gpus(state: Records, name: JobId) -> int:

@@ -131,6 +131,7 @@ def _moved(context: Context, name: JobId, partition: str) -> None:
     job = context.state.jobs[name]
     if not job.waits:  # else no policy has seen it
         arriving.depart(context, job)
+        context.leaves_lenders(job)
     job = replace(job, moved_to=partition)
     context.put_job(job)
     context.state.membership.unqueue(name)

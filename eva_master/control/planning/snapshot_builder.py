@@ -384,6 +384,9 @@ def _job_view(
         split_batch=spec.split_batch,
         training=spec.training,
         ps=spec.ps,
+        held_ms=job.held_ms,
+        spoiled_ms=job.spoiled_ms,
+        waits_for_spot=job.buys is Buys.SPOT and all(run.target is None for run in seen),
         unlent=grace.unlent(spec, settings) if settings.tenancy.lending else "",
     )
 

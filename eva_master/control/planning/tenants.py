@@ -28,10 +28,17 @@ def views(state: PlanningRecords, tenancy: Tenancy, catalog: Catalog) -> tuple[T
     """
     if not tenancy.quotas:
         return ()
-    sums = state.totals.tenants
+    totals = state.totals
+    sums, ended = totals.tenants, totals.ended
     quotas = scaled(tenancy.quotas, fleet_of(catalog))
     return tuple(
-        TenantView(name, quotas[name], _standing(sums.get(name))) for name in sorted(quotas)
+        TenantView(
+            name,
+            quotas[name],
+            _standing(sums.get(name)),
+            tuple(it for it in ended if it.tenant == name),
+        )
+        for name in sorted(quotas)
     )
 
 

@@ -344,6 +344,8 @@ class Cycle:
         ours = [it for it in self._state.lending.in_force() if self._has(it)]
         quotas = context.settings.tenancy.quotas
         payments.adopt(self._state, event.plan, ours, quotas, context.now)
+        told = {it for one in asked.shown.tenants for it in one.ended}
+        self._state.lending.told({it for it in told if it.partition == self.partition.name})
         claims = asked.shown.claims
         context.claimed[self.partition.name] = {it for claim in claims for it in claim.instances}
         self._shown = frozenset()

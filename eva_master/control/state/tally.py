@@ -124,6 +124,7 @@ class Tally:
             types=self.types.totals(),
             owners=self.owners.totals(),
             kept=Exact(self._kept),
+            ended=self.lending.ended,
         )
 
     def restore(self, written: Mapping[str, Json], documents: Mapping[str, Json]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from eva_master.model.accounting.ended_jobs import EndedJob
 from eva_master.model.accounting.pool_costs import PoolCost
 from eva_master.model.ids import Exact, Millis
 from eva_master.model.states import JobState, RunState
@@ -150,6 +151,7 @@ class Totals:
             and is not written.
         kept: The part of `idle` that instances cost which had emptied, and stayed for tasks that
             waited.
+        ended: Jobs that ended where tenants lend to each other, since the last plan there.
     """
 
     charged: Exact = Exact(0)
@@ -165,3 +167,4 @@ class Totals:
     owners: Mapping[str, CostTotals] = field(default_factory=dict)
     suspended: Mapping[str, int] = field(default_factory=dict)
     kept: Exact = Exact(0)
+    ended: tuple[EndedJob, ...] = ()

@@ -262,6 +262,10 @@ class JobView:
         ahead: Its place among the jobs that go before others of their priority, the least first:
             its slack if it would be late behind these, or minus the time for which it has waited if
             it was passed for long; `None` for all others.
+        held_ms: For how long, by its own failures so far, it has to wait before it is tried again:
+            the sum of all such waits, the present one counted whole.
+        spoiled_ms: How long its attempts took that failed; of an array those of all tasks.
+        waits_for_spot: Whether it waits for spot instances by its own choice, with no task placed.
     """
 
     id: JobId
@@ -298,6 +302,9 @@ class JobView:
     due: Due | None = None
     ahead: int | None = None
     unlent: str = ""
+    held_ms: int = 0
+    spoiled_ms: int = 0
+    waits_for_spot: bool = False
 
     @property
     def over(self) -> int:

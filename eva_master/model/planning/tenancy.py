@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from eva_master.model.accounting.ended_jobs import EndedJob
 from eva_master.model.ids import Exact, Family, JobId
 
 ANY_FAMILY = Family("*")
 """In a quota: GPUs of whatever family."""
+
+MOST_PAYMENT = 10**15
+"""The largest payment from one tenant to another, in micro-dollars: a billion dollars."""
 
 Quota = tuple[tuple[Family, int], ...]
 """GPUs by family, sorted by family."""
@@ -44,11 +48,13 @@ class TenantView:
         quota: The GPUs that it brought, as they are now: scaled down in proportion while the fleet
             has fewer than all quotas together. A family that is not named is no quota of its own.
         standing: What it has got so far.
+        ended: Its jobs that ended since the last plan was carried out, oldest first.
     """
 
     name: str
     quota: Quota = ()
     standing: Standing = NOTHING_YET
+    ended: tuple[EndedJob, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +86,7 @@ class Transfer:
     """A payment from tenant to tenant, once, so that somebody is made whole.
 
     Attributes:
-        amount: Micro-dollars, above 0.
+        amount: Micro-dollars, above 0 and at most `MOST_PAYMENT`.
     """
 
     payer: str

@@ -52,7 +52,7 @@ class Astraea:
         instances = open_instances(small, self._cache)
         asked = gather(small, fleet, contenders, instances, self._config)
         guarantee = Guarantee(self._config, snapshot, memory)
-        guarantee.advance(asked.asks.values())
+        guarantee.advance(asked.asks.values(), fleet.capacity())
         rules = self._rules(snapshot, fleet, asked, guarantee.closed)
         priced, seating = self._seated(snapshot, asked, rules)
         terms = terms_of(priced, list(asked.asks.values()), rules.closed)

@@ -6,38 +6,41 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from eva_master.model.arithmetic.money import split
-from eva_master.model.planning.tenancy import Transfer
+from eva_master.model.planning.tenancy import MOST_PAYMENT, Transfer
 
 
 @dataclass(frozen=True, slots=True)
 class Position:
     """How a tenant stands against its twin, in micro-dollars; cumulative.
 
-    Jobs are done at other times in the twin than they really are. So neither a shortfall nor a gain
-    is counted as long as it may still vanish: a job that only the twin has done may still be worth
-    what it is worth now; one that only the tenant has done may become so in the twin.
+    Jobs are done at other times in the twin than they really are. So a shortfall is counted for
+    jobs alone that have succeeded, and a gain is not as long as it may still vanish.
 
     Attributes:
-        real: The tenant's value, less what it paid and gave, with what it earned and received.
-        twin: The value of what the twin has done.
-        hoped: What those jobs are worth now that only the twin has done.
-        feared: The same of those that only the tenant has done.
+        real: What its jobs were worth that succeeded, less what it paid and gave, with what it
+            earned and received.
+        twin: What the jobs were worth to the twin that both have done.
+        pending: What those were worth to the twin that the twin alone has done, but for jobs that
+            are late by delays of their own.
+        feared: What those are worth now that the tenant alone has done: the twin may still get it.
+        earned: What its lending earned, less what it received before: it gets no more.
     """
 
     real: int
     twin: int
-    hoped: int = 0
+    pending: int = 0
     feared: int = 0
+    earned: int = 0
 
     @property
     def short(self) -> int:
-        """What it is short of its twin, whatever comes."""
-        return max(0, self.twin - self.real - self.hoped)
+        """What it is short of its twin and may get, whatever comes."""
+        return max(0, min(self.earned, MOST_PAYMENT, self.twin - self.real))
 
     @property
     def gain(self) -> int:
         """What it has gained over its twin, whatever comes."""
-        return max(0, self.real - self.twin - self.feared)
+        return max(0, self.real - self.twin - self.pending - self.feared)
 
 
 @dataclass(frozen=True, slots=True)

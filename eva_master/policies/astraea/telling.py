@@ -116,7 +116,7 @@ def figures(priced: Priced, guarantee: Guarantee) -> dict[str, int | float | str
     for family in sorted(priced.allotment.free)[:_TOLD]:
         found[f"price:{family}"] = priced.prices.get(family, 0)
     for name, position in sorted(guarantee.positions.items())[:_TOLD]:
-        found[f"alone:{name}"] = position.twin
+        found[f"alone:{name}"] = position.twin + position.pending
         if owed := guarantee.uncovered.get(name):
             found[f"owed:{name}"] = owed
     return found

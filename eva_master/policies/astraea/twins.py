@@ -22,6 +22,9 @@ _ERROR_PPM = 1_100_000
 """Jobs may take so much longer than was told and count as told all the same."""
 _STARTS = 4
 """So often all members of a job may start, beside that."""
+NO_RESTS: Mapping[str, int] = {}
+NO_SHARES: Mapping[Family, Resources] = {}
+_UNLIMITED = 10**15
 _RUNNING_MS = 1
 """What is left at least of a job of which nobody knows when it is done."""
 
@@ -46,10 +49,16 @@ class TwinJob:
         most_ms: For so long its members may run together, as the time of one, if what was told of
             its length is true.
         did: What it has done, as the time of one member.
-        really: The same of the real one, as it was seen last.
+        really: Not in use any more; older memories have it.
         ran: Whether the real one has had a place: what is left of it says no more how long it is.
         done: When the twin was done with it; 0 before.
         ended: When it really succeeded; 0 before.
+        held: For how long the twin has rested since the real one waited for a reason of its own: it
+            had failed, say.
+        spoiled: How long attempts of the real one took that failed, as the twin has it.
+        away: For how long the twin has rested since no plan was about the real one: its owner had
+            suspended it, say.
+        beside: By type the milli-CPUs and the memory of a member, in MiB.
     """
 
     tenant: str
@@ -69,22 +78,31 @@ class TwinJob:
     done: int = 0
     ended: int = 0
     most_ms: int = 0
+    held: int = 0
+    spoiled: int = 0
+    away: int = 0
+    beside: dict[str, list[int]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, asks: Sequence[Ask], unseen: int, worth: Worth | None) -> TwinJob:
+    def of(
+        cls, asks: Sequence[Ask], unseen: int, worth: Worth | None, more: int | None = None
+    ) -> TwinJob:
         """A job as it is first seen; tasks of an array are members of one.
 
         Args:
             asks: Of its gang, or of its tasks.
-            unseen: How many more tasks of its array there are.
+            unseen: How many more tasks of its array may have a place beside them.
             worth: What it is worth, if its user says so.
+            more: How many more there are, those included that a limit of its own keeps from having
+                a place; `None` if there is none.
         """
+        more = unseen if more is None else max(unseen, more)
         first = max(asks, key=lambda it: it.left_ms.get(it.types[0], 0) if it.types else 0)
         best = min(first.left_ms.values(), default=1)
-        price = sum(it.loss for it in asks) + unseen * first.loss
+        price = sum(it.loss for it in asks) + more * first.loss
         worth = worth_of(worth, price, None if first.guessed else best)
         left = sum(min(it.left_ms.values(), default=1) + it.start_ms for it in asks)
-        array = len(asks) + unseen > 1
+        array = len(asks) + more > 1
         most = len(asks) + unseen if array else first.most
         exponent = MILLION
         if not array and most > 1:
@@ -95,14 +113,17 @@ class TwinJob:
             first.came[0],
             [] if worth is None else _written(worth),
             price,
-            left + unseen * (best + first.start_ms),
+            left + more * (best + first.start_ms),
             {it: [first.gpus(it), first.left_ms[it] * MILLION // best] for it in first.left_ms},
             1 if array else first.least,
             most,
             exponent,
             first.priority,
             first.guessed,
-            most_ms=_longest(left + unseen * (best + first.start_ms), most, exponent, first),
+            most_ms=_longest(left + more * (best + first.start_ms), most, exponent, first),
+            beside={
+                it: [first.need[it].milli_cpus, first.need[it].memory_mib] for it in first.left_ms
+            },
         )
 
     @property
@@ -128,7 +149,10 @@ class TwinJob:
             name,
             self.tenant,
             loss,
-            {Family(it): Resources(gpus, 0, 0) for it, (gpus, _) in self.types.items()},
+            {
+                Family(it): Resources(gpus, *self.beside.get(it, (0, 0)))
+                for it, (gpus, _) in self.types.items()
+            },
             {
                 Family(it): max(1, self.left * slow // MILLION)
                 for it, (_, slow) in self.types.items()
@@ -146,14 +170,77 @@ class TwinJob:
         speed = Scaling((), self.exponent).speed_ppm(share.members)
         return max(1, speed * MILLION // max(1, self.types[share.family][1]))
 
-    def over(self, now: int) -> None:
-        """Take in that it has really succeeded."""
+    @property
+    def works(self) -> bool:
+        """Whether the twin has something left to do of it: it is not done, or done too early."""
+        return not self.done or self.left > 0
+
+    @property
+    def own_delay(self) -> bool:
+        """Whether the real one was ever late for a reason of its own."""
+        return bool(self.held or self.spoiled or self.away)
+
+    def rests(self, elapsed: int, held: int | None) -> int:
+        """For how long it rests in the time that passes, as the real one does.
+
+        What the twin was done with before that would have been done so much later.
+
+        Args:
+            elapsed: The time, in milliseconds.
+            held: How long the real one had to wait so far for a reason of its own; `None` if no
+                plan is about it now.
+        """
+        if held is None:
+            rest = elapsed
+            self.away += rest
+        else:
+            rest = max(0, min(elapsed, held - self.held))
+            self.held += rest
+        if self.done:
+            self.done += rest
+        return rest
+
+    def spoil(self, spoiled: int) -> None:
+        """Take in how long failed attempts of the real one took: its twin takes as long."""
+        more = spoiled - self.spoiled
+        if more <= 0:
+            return
+        self.spoiled = spoiled
+        self.left += more * Scaling((), self.exponent).speed_ppm(self.most) // MILLION
+        self.most_ms += more * self.most
+        if self.done:
+            self.done += more
+
+    def over(self, now: int, worked: int, start_ms: int) -> int:
+        """Take in that it has really succeeded.
+
+        Now it is known how long it takes. A twin that was taken to need longer is done earlier.
+
+        Args:
+            now: When.
+            worked: For how long one member would have run to do what was done, all types alike.
+            start_ms: How long a start of it took.
+
+        Returns:
+            For how long one member worked in the twin at what there was not to do.
+        """
         self.ended = now
         if self.guessed:
             self.guessed = False
-            self.left = max(0, self.really - self.did)
+            self.left = max(0, worked - self.did)
             if not self.left and not self.done:
                 self.done = now
+            return 0
+        whole = self.did + self.left
+        needed = min(whole, worked + start_ms * (self.most if self.least < self.most else 1))
+        unneeded = max(0, self.did - needed)
+        self.left = max(0, needed - self.did)
+        if unneeded and self.done:
+            self.done = max(self.submitted + 1, self.done - unneeded // self.most)
+        elif not self.left and not self.done:
+            self.done = max(self.submitted + 1, now - unneeded // self.most)
+        self.did -= unneeded
+        return unneeded
 
     def seen(self, attained: int) -> None:
         """Take in for how long its members have really run together, as the time of one.
@@ -164,8 +251,6 @@ class TwinJob:
         if not self.guessed and attained > self.most_ms and not self.ended:
             self.guessed = True
             self.left, self.done = max(self.left, _RUNNING_MS), 0
-        if self.guessed:
-            self.really = attained
 
     def _worth(self) -> Worth | None:
         if not self.worth:
@@ -193,6 +278,8 @@ def advance(
     until: int,
     *,
     rounds: bool,
+    rests: Mapping[str, int] = NO_RESTS,
+    each: Mapping[Family, Resources] = NO_SHARES,
 ) -> None:
     """Let twins go on for a while.
 
@@ -202,39 +289,53 @@ def advance(
         since: From when on.
         until: Until when.
         rounds: Whether a quota is dealt out anew only when the real one is.
+        rests: For how long jobs rest first, by id, in milliseconds.
+        each: What there is beside a GPU of a type, for one of a quota; unlimited if it is not
+            named.
     """
     by_tenant: dict[str, dict[str, TwinJob]] = {}
     for name, job in jobs.items():
-        if not job.done:
+        if job.works:
             by_tenant.setdefault(job.tenant, {})[name] = job
     for tenant, own in by_tenant.items():
         quota = quotas.get(tenant, ())
         if quota:
-            _advance(tenant, quota, own, (since, until), 1 if rounds else _STEPS)
+            rules = Rules(_capacity(quota, own.values(), each), {tenant: quota})
+            wakes = {name: since + rests.get(name, 0) for name in own}
+            _advance(rules, own, (since, until), 1 if rounds else _STEPS, wakes)
 
 
 def _advance(
-    tenant: str, quota: Quota, jobs: dict[str, TwinJob], span: tuple[int, int], steps: int
+    rules: Rules,
+    jobs: dict[str, TwinJob],
+    span: tuple[int, int],
+    steps: int,
+    wakes: Mapping[str, int],
 ) -> None:
     now, until = span
-    rules = Rules(_capacity(quota, jobs.values()), {tenant: quota})
     for step in range(steps):
-        waiting = [(name, job) for name, job in jobs.items() if not job.done]
+        waiting = [(name, job) for name, job in jobs.items() if job.works]
         if now >= until or not waiting:
             return
-        asks = [job.ask(name, now) for name, job in waiting]
+        later = [at for name, _ in waiting if (at := wakes[name]) > now]
+        # In rounds, a job has its share from the beginning, and works once it does not rest.
+        latest = now if steps > 1 else until - 1
+        asks = [job.ask(name, now) for name, job in waiting if wakes[name] <= latest]
         shares = Allotting(rules, asks).allot().shares
         if not shares:
-            return
+            if not later or min(later) >= until:
+                return
+            now = min(later)
+            continue
         paces = {name: jobs[name].pace_ppm(share) for name, share in shares.items()}
         ends = [
             now + -(-jobs[name].left * MILLION // pace)
             for name, pace in paces.items()
             if not jobs[name].guessed
         ]
-        to = until if step == steps - 1 else min([until, *ends])
+        to = until if step == steps - 1 else min([until, *ends, *later])
         for name, pace in paces.items():
-            _run(jobs[name], pace, now, to)
+            _run(jobs[name], pace, max(now, wakes[name]), to)
         now = to
 
 
@@ -246,11 +347,43 @@ def _run(job: TwinJob, pace: int, since: int, until: int) -> None:
     if job.guessed:
         job.left = max(_RUNNING_MS, job.left)
     elif ends <= until or job.left == 0:
-        job.left, job.done = 0, min(ends, until)
+        job.left, job.done = 0, job.done or min(ends, until)
 
 
-def _capacity(quota: Quota, jobs: Iterable[TwinJob]) -> dict[Family, Resources]:
+def fits(job: TwinJob, quota: Quota, each: Mapping[Family, Resources]) -> bool:
+    """Whether what goes with the GPUs of a quota is enough for a job, if its GPUs are.
+
+    A job that needs more CPUs or memory than that, or as much of them as a larger quota, waits for
+    a reason of its own.
+    """
+    capacity = _capacity(quota, [job], each)
+    enough = False
+    for name, (gpus, _) in job.types.items():
+        room, beside = capacity[Family(name)], job.beside.get(name, [0, 0])
+        if gpus * job.least > room.gpus:
+            continue
+        if all(need * job.least <= it for need, it in zip(beside, _beside(room), strict=True)):
+            return True
+        enough = True
+    return not enough
+
+
+def _beside(room: Resources) -> tuple[int, int]:
+    return room.milli_cpus, room.memory_mib
+
+
+def _capacity(
+    quota: Quota, jobs: Iterable[TwinJob], each: Mapping[Family, Resources]
+) -> dict[Family, Resources]:
     named = dict(quota)
     anywhere = named.pop(ANY_FAMILY, 0)
     families = {Family(it) for job in jobs for it in job.types} | named.keys()
-    return {it: Resources(named.get(it, 0) + anywhere, 0, 0) for it in sorted(families)}
+    found = {}
+    for family in sorted(families):
+        gpus, fleet = named.get(family, 0) + anywhere, each.get(family)
+        if fleet is None or not fleet.gpus:
+            found[family] = Resources(gpus, _UNLIMITED, _UNLIMITED)
+        else:
+            cpus, memory = (-(-it * gpus // fleet.gpus) for it in _beside(fleet))
+            found[family] = Resources(gpus, cpus, memory)
+    return found

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from eva_master.model.accounting.ended_jobs import EndedJob
 from eva_master.model.accounting.worth import Worth
 from eva_master.model.catalog import InstanceType, Offering, Purchase
 from eva_master.model.ids import (
@@ -27,6 +28,7 @@ from eva_master.model.planning.elastic import Elastic
 from eva_master.model.planning.plan import Plan, PolicyMemory
 from eva_master.model.planning.sizes import with_sizes
 from eva_master.model.planning.snapshot import (
+    GpuTime,
     InstanceView,
     JobView,
     RemainingWork,
@@ -52,6 +54,13 @@ class Work:
         hours: Of one member.
         dollars: What it is worth at once.
         loses: Dollars per hour.
+        fails: So many attempts fail, each after `fails_after` slots; at once if that is 0.
+        backoff: For so many slots it waits after each of them, where it has its place.
+        cancelled: In which slot it is cancelled, if it is not done by then.
+        told: How long it is said to take against the truth.
+        said: How much it is said to be worth, and to lose, against the truth.
+        suspended: From which slot to which its owner has it suspended.
+        waits_for_spot: Whether it waits for spot instances, of which there are none.
     """
 
     name: str
@@ -66,10 +75,27 @@ class Work:
     checkpoint_s: int = 0
     known: bool = True
     unlent: str = ""
+    fails: int = 0
+    fails_after: int = 1
+    backoff: int = 0
+    cancelled: int | None = None
+    told: float = 1
+    said: float = 1
+    suspended: tuple[int, int] = (0, 0)
+    waits_for_spot: bool = False
+
+    def is_hidden(self, slot: int) -> bool:
+        """Whether no plan is about it in a slot."""
+        return self.suspended[0] <= slot < self.suspended[1]
 
     @property
     def worth(self) -> Worth:
-        return Worth(round(self.dollars * MILLION), loses_per_hour=round(self.loses * MILLION))
+        return self.worth_at(self.said)
+
+    def worth_at(self, factor: float) -> Worth:
+        """What it is worth times something; the truth is at 1."""
+        amount, loses = (round(it * factor * MILLION) for it in (self.dollars, self.loses))
+        return Worth(amount, loses_per_hour=loses)
 
 
 def nodes(sizes: Iterable[int]) -> list[tuple[InstanceId, Offering]]:
@@ -111,6 +137,10 @@ class Market:
         self.sizes: dict[str, int] = {}
         self.began: dict[str, int] = {}
         self.done: dict[str, int] = {}
+        self.ended: list[EndedJob] = []
+        self.had: dict[str, int] = dict.fromkeys(self.known, 0)
+        self.failures: dict[str, list[int]] = {name: [] for name in self.known}
+        """The slots in which attempts failed."""
         self.plans: list[Plan] = []
         self.snapshot: Snapshot | None = None
 
@@ -137,7 +167,11 @@ class Market:
 
     def seen(self) -> Snapshot:
         """The cluster at the beginning of the slot."""
-        works = [it for it in self.works if it.arrives <= self.slot and it.name not in self.done]
+        works = [
+            it
+            for it in self.works
+            if it.arrives <= self.slot and it.name not in self.done and not it.is_hidden(self.slot)
+        ]
         jobs, runs = [], []
         for work in works:
             job, members = self._job(work)
@@ -160,7 +194,12 @@ class Market:
             len(jobs),
             len(self.done),
             tenants=tuple(
-                TenantView(name, ((GPU, quota),), self.standing[name])
+                TenantView(
+                    name,
+                    ((GPU, quota),),
+                    self.standing[name],
+                    tuple(it for it in self.ended if it.tenant == name),
+                )
                 for name, quota in sorted(self.quotas.items())
             ),
         )
@@ -173,7 +212,7 @@ class Market:
         ids = [run_id(name, index) for index in range(size)]
         runs_at = self.began.get(work.name)
         since = None if runs_at is None else self.now
-        left = round(self.left[work.name] * MILLIS_PER_HOUR)
+        left = round(self.left[work.name] * MILLIS_PER_HOUR * work.told)
         # Without steps a gang's time is that of the whole.
         if elastic is None:
             left //= work.most
@@ -204,15 +243,23 @@ class Market:
             elastic=elastic,
             lease_ms=None if runs_at is None else Millis(self.at(runs_at)),
             worth=work.worth,
+            attained=GpuTime(self.had[work.name]),
+            held_ms=len(self.failures[work.name]) * work.backoff * MILLIS_PER_HOUR,
+            waits_for_spot=work.waits_for_spot,
+            spoiled_ms=len(self.failures[work.name]) * work.fails_after * MILLIS_PER_HOUR,
             unlent=work.unlent,
         )
         return job, runs
 
     def round(self) -> Plan:
         """Plan at the beginning of the slot, and let it pass."""
+        for work in self.works:
+            if work.cancelled == self.slot and work.name not in self.done:
+                self.cancel(work.name)
         snapshot = self.seen()
         plan, self.memory = self.policy.plan(snapshot, self.memory)
         self.plans.append(plan)
+        self.ended = []
         self._booked(plan)
         sized = with_sizes(snapshot, {it.job: it.members for it in plan.sizes})
         after = carried_out(sized, plan)
@@ -224,15 +271,31 @@ class Market:
         }
         members = Counter(run.split("/")[0] for run in self.places)
         for job in after.jobs:
+            failed = self.failures[job.id]
+            if failed and self.slot < failed[-1] + self.known[job.id].backoff:
+                self.began.pop(job.id, None)
+                continue
+            work = self.known[job.id]
+            if members[job.id] and not work.fails_after and len(failed) < work.fails:
+                failed.append(self.slot)
+                continue
             if members[job.id]:
                 if job.id in moved or job.id not in self.began:
                     self.began[job.id] = self.slot
                 self.left[job.id] -= members[job.id]
+                self.had[job.id] += members[job.id] * MILLIS_PER_HOUR
             else:
                 self.began.pop(job.id, None)
         self.slot += 1
         for job in after.jobs:
-            if self.left[job.id] <= 1e-9:
+            work = self.known[job.id]
+            began = self.began.get(job.id, self.slot)
+            fails = work.fails_after and len(self.failures[job.id]) < work.fails
+            if fails and self.slot - began >= work.fails_after:
+                self.failures[job.id].append(self.slot)
+                self.left[job.id] = work.hours
+                self.began.pop(job.id, None)
+            elif self.left[job.id] <= 1e-9:
                 self._done(job.id)
         return plan
 
@@ -253,9 +316,31 @@ class Market:
     def _done(self, name: str) -> None:
         work = self.known[name]
         self.done[name] = self.slot
+        self._over(work, succeeded=True)
         value = work.worth.after((self.slot - work.arrives) * MILLIS_PER_HOUR)
         self._book(work.tenant, value=self.standing[work.tenant].value + value)
         self.places = {run: at for run, at in self.places.items() if run.split("/")[0] != name}
+
+    def cancel(self, name: str) -> None:
+        """Have a job be over that has not succeeded."""
+        self.works = [work for work in self.works if work.name != name]
+        self.places = {run: at for run, at in self.places.items() if run.split("/")[0] != name}
+        self._over(self.known[name], succeeded=False)
+
+    def _over(self, work: Work, *, succeeded: bool) -> None:
+        name, had = JobId(work.name), self.had[work.name]
+        self.ended.append(EndedJob(name, work.tenant, "", self.now, succeeded, had))
+
+    def truly(self, tenant: str) -> int:
+        """What a tenant has got in truth, in micro-dollars, whatever it said of its jobs."""
+        said = true = 0
+        for name, slot in self.done.items():
+            work = self.known[name]
+            if work.tenant == tenant:
+                took = (slot - work.arrives) * MILLIS_PER_HOUR
+                said += work.worth.after(took)
+                true += work.worth_at(1).after(took)
+        return self.net(tenant) - said + true
 
     def net(self, tenant: str) -> int:
         """What a tenant has got, in micro-dollars."""
@@ -265,3 +350,19 @@ class Market:
 
     def members(self, name: str) -> int:
         return sum(run.split("/")[0] == name for run in self.places)
+
+
+def spent(market: Market, most: int = 200) -> Market:
+    """Play a market until all jobs are over, and accounts are settled."""
+    while market.slot < most and any(
+        it.name not in market.done and (it.cancelled is None or market.slot <= it.cancelled)
+        for it in market.works
+    ):
+        market.round()
+    return market.play(2 * DAY)
+
+
+def alone(tenant: str, quota: int, works: Iterable[Work]) -> int:
+    """What a tenant has of its quota alone, in micro-dollars."""
+    own = [work for work in works if work.tenant == tenant]
+    return spent(Market([quota], {tenant: quota}, own)).net(tenant)

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import asdict, dataclass, replace
 
 from eva_master.control.state.parts.tenant_tally import TenantTally
+from eva_master.model.accounting.ended_jobs import EndedJob
 from eva_master.model.accounting.totals import TenantTotals
 from eva_master.model.ids import Exact, JobId, Millis
 from eva_master.model.planning.plan import Json
 from eva_master.model.planning.tenancy import Terms, Transfer
 
 _DOCUMENT = "terms"
+_ENDED = "ended_jobs"
+_MOST_ENDED = 10_000
+"""So many jobs that ended are remembered at most, the newest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +40,9 @@ class Lending:
 
     Args:
         tenants: Those sums.
+
+    Attributes:
+        ended: Jobs that are over, of which no plan in force was told, oldest first.
     """
 
     def __init__(self, tenants: TenantTally) -> None:
@@ -43,6 +50,19 @@ class Lending:
         self._agreed: dict[JobId, Agreement] = {}
         self._seen: Mapping[JobId, Agreement] | None = None
         self._changed = False
+        self.ended: tuple[EndedJob, ...] = ()
+        self._ended_changed = False
+
+    def note_end(self, job: EndedJob) -> None:
+        """Remember a job that is over until a plan was carried out that was told of it."""
+        self.ended = (*self.ended, job)[-_MOST_ENDED:]
+        self._ended_changed = True
+
+    def told(self, jobs: Collection[EndedJob]) -> None:
+        """Forget jobs that are over, since a plan that was told of them is in force."""
+        if jobs and self.ended:
+            self.ended = tuple(it for it in self.ended if it not in jobs)
+            self._ended_changed = True
 
     def in_force(self) -> Mapping[JobId, Agreement]:
         """The terms in force, by job."""
@@ -90,11 +110,15 @@ class Lending:
         self._seen, self._changed = None, True
 
     def take_documents(self) -> dict[str, Callable[[], Json]]:
-        """The document of the terms if they changed since the last call."""
-        if not self._changed:
-            return {}
-        self._changed, there = False, self.in_force()
-        return {_DOCUMENT: lambda: [_written(it) for it in there.values()]}
+        """The documents of the terms, and of jobs that ended, that changed since the last call."""
+        found: dict[str, Callable[[], Json]] = {}
+        if self._changed:
+            self._changed, there = False, self.in_force()
+            found[_DOCUMENT] = lambda: [_written(it) for it in there.values()]
+        if self._ended_changed:
+            self._ended_changed, ended = False, self.ended
+            found[_ENDED] = lambda: [asdict(it) for it in ended]
+        return found
 
     def restore(self, documents: Mapping[str, Json]) -> None:
         """Take the terms as the journal has them; before there were any it has no document."""
@@ -103,6 +127,23 @@ class Lending:
         found = [_read(it) for it in told if isinstance(it, dict)]
         self._agreed = {it.terms.job: it for it in found}
         self._seen, self._changed = None, False
+        # Journals of before have none: their jobs that ended meanwhile are settled as cancelled.
+        ended = documents.get(_ENDED, [])
+        assert isinstance(ended, list)
+        self.ended = tuple(_ended(it) for it in ended if isinstance(it, dict))
+        self._ended_changed = False
+
+
+def _ended(document: Mapping[str, Json]) -> EndedJob:
+    return EndedJob(
+        JobId(str(document["job"])),
+        str(document["tenant"]),
+        str(document["partition"]),
+        int(str(document["at_ms"])),
+        succeeded=bool(document["succeeded"]),
+        gpu_ms=int(str(document["gpu_ms"])),
+        start_ms=int(str(document["start_ms"])),
+    )
 
 
 def run_up(agreed: Agreement, until: Millis) -> list[tuple[str, TenantTotals]]:

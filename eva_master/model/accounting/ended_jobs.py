@@ -1,0 +1,30 @@
+"""What jobs came to that are over, until a plan that knows of it is in force."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from eva_master.model.ids import JobId
+
+
+@dataclass(frozen=True, slots=True)
+class EndedJob:
+    """A job that is over, for policies that settle what it came to.
+
+    Attributes:
+        job: Its id.
+        tenant: Whose.
+        partition: Where it ran; empty for a cluster that is not divided.
+        at_ms: When it ended, or was moved to another partition.
+        succeeded: Whether it did. Else it failed, was cancelled or was moved.
+        gpu_ms: The time for which it had GPUs, summed over them, in milliseconds.
+        start_ms: How long the last start of one of its tasks took.
+    """
+
+    job: JobId
+    tenant: str
+    partition: str
+    at_ms: int
+    succeeded: bool
+    gpu_ms: int = 0
+    start_ms: int = 0
