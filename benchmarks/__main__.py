@@ -33,6 +33,7 @@ SMOKE: dict[str, list[str]] = {
     "stragglers": ["--tasks", "20", "--seeds", "1"],
     "arrays": ["--tasks", "20", "--tasks", "40", "--slots", "16"],
     "estimates": ["--tasks", "50", "--owners", "8"],
+    "owners": ["--jobs", "6", "--owners", "3", "--seeds", "1"],
     "lines": ["--waiting", "50", "--waiting", "100"],
     "zones": ["--tasks", "10", "--seeds", "1"],
     "array_simulation": ["--tasks", "40", "--nodes", "1"],

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from eva_master.control.measure import dags, estimates, sizes
 from eva_master.control.measure.delays import Latency
 from eva_master.control.measure.throughput import accompanied, company, standalone_rate
@@ -10,8 +12,9 @@ from eva_master.control.state.store import State
 from eva_master.learning.delays import Delay
 from eva_master.learning.run_times.past_values import kept_for
 from eva_master.learning.standalone import StandaloneTable
-from eva_master.learning.voices.lessons import Lessons
+from eva_master.learning.voices.lessons import NOTHING, Lessons
 from eva_master.learning.voices.names import Voice, plain, voice_of
+from eva_master.learning.voices.resolution import is_news, rows_of
 from eva_master.model.catalog import base_family
 from eva_master.model.ids import MILLION, InstanceId, Millis, Workload
 from eva_master.model.job import JobKind
@@ -41,7 +44,7 @@ def from_window(state: State, run: TaskRun, now: Millis) -> bool:
     if not any(accompanied(state, member) for member in members):
         return _standalone(state, run, members, now)
     news = _at_least(state, run, members) and _standalone(state, run, members, now)
-    voice, before = voice_of(state.jobs[run.job].spec), state.resolved
+    voice, before = voice_of(state.jobs[run.job].spec), state.learned.voices
     entries = [company(state, member) for member in members]
     rates = [standalone_rate(state, member) for member in members]
     known = [rate for rate in rates if rate]
@@ -50,7 +53,8 @@ def from_window(state: State, run: TaskRun, now: Millis) -> bool:
     # Alone, too, the slowest member would set the pace.
     observed = max(1, min(MILLION, round(run.progress.rate / min(known) * MILLION)))
     _teach(state, voice, state.learned.of(voice).in_company(entries, observed, now))
-    return news or state.resolved.throughput is not before.throughput
+    workloads = {entry[0] for entry in entries}
+    return news or any(_is_news(state, before, voice, workload) for workload in workloads)
 
 
 def _at_least(state: State, run: TaskRun, members: list[TaskRun]) -> bool:
@@ -114,7 +118,7 @@ def _teach(state: State, voice: Voice, lessons: Lessons) -> None:
 
 def _taken(state: State, voice: Voice, table: StandaloneTable, workload: Workload) -> bool:
     """Keep what a voice has taught of a workload on its own; whether policies get to know of it."""
-    lessons, before = state.learned.of(voice), state.resolved
+    lessons, before = state.learned.of(voice), state.learned.voices
     expected = state.valuation(voice).expected
     _teach(state, voice, replace(lessons, standalone=table))
     if table.known == lessons.standalone.known:
@@ -122,9 +126,19 @@ def _taken(state: State, voice: Voice, table: StandaloneTable, workload: Workloa
     if state.valuation(voice).expected != expected:
         state.view_cache.rates_changed(voice)
     state.view_cache.workload_changed(workload, voice)
-    after = state.resolved
-    relabelled = after.label(voice, workload) != before.label(voice, workload)
-    return relabelled or after.standalone is not before.standalone
+    return _is_news(state, before, voice, workload)
+
+
+def _is_news(
+    state: State, before: Mapping[Voice, Lessons], voice: Voice, workload: Workload
+) -> bool:
+    """Whether plans reckon with other figures after a voice has taught some of a workload."""
+    after = state.learned.voices
+    old, new = before.get(voice, NOTHING), state.learned.of(voice)
+    rates = new.standalone.known is old.standalone.known
+    if rates and new.throughput is old.throughput:
+        return False
+    return len(after) == 1 or is_news(before, after, workload, state.resolved)
 
 
 def unprofiled(state: State, run: TaskRun) -> bool:
@@ -132,7 +146,10 @@ def unprofiled(state: State, run: TaskRun) -> bool:
     task = state.task(run)
     if task.throughput or not task.reports_steps:
         return False
-    return not state.resolved.profiled(voice_of(state.jobs[run.job].spec), task.workload)
+    voice, name = voice_of(state.jobs[run.job].spec), plain(task.workload)
+    if rows_of(state.learned.of(voice).standalone.known.measured, name):
+        return False
+    return not state.resolved.profiled(voice, name)
 
 
 def from_silence(state: State, run: TaskRun, since: Millis, now: Millis) -> bool:

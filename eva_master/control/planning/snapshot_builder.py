@@ -117,7 +117,7 @@ def _outdate_estimates(state: PlanningRecords) -> None:
 def _brought_up_to_date(state: PlanningRecords, now: Millis, settings: Settings) -> None:
     """Make the views anew that may no longer be true."""
     view_cache = state.view_cache
-    view_cache.follow_labels(state.resolved)
+    view_cache.follow_labels(state.resolve())
     _follow_the_rest(state, now, settings)
     of_dags = dags.DagViews(state)
     for name in view_cache.outdated_jobs():

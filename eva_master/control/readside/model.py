@@ -476,6 +476,10 @@ class ClusterModel:
         """See `ReadModel.normalised`."""
         return throughput.normalised(self, run)
 
+    def resolve(self) -> Resolved:
+        """See `PlanningRecords.resolve`: readers go by the last plan's."""
+        return self.resolved
+
     def expected_ppm(self, voice: Voice, entry: Key) -> int:
         """See `Records.expected_ppm`."""
         return lookup(self.learned.of(voice).throughput, entry)

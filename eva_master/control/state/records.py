@@ -100,7 +100,7 @@ class Records(Protocol):
 
     @property
     def resolved(self) -> Resolved:
-        """Figures by which plans are made, for the tasks of all voices."""
+        """Figures by which the last plan was made, for the tasks of all voices."""
         ...
 
     @property
@@ -198,6 +198,10 @@ class PlanningRecords(Records, Protocol):
     @property
     def view_cache(self) -> ViewCache:
         """What snapshots are made of, and what of it may be out of date."""
+        ...
+
+    def resolve(self) -> Resolved:
+        """Figures by which plans are made from now on, see `resolved`."""
         ...
 
     @property

@@ -157,6 +157,7 @@ class State:
         self.memories = memories_of(values)
         if isinstance(learned := values.get("learned"), dict):
             self.set_learned(knowledge(learned, self.dags))
+            self.resolve()
             self._learned_written = self.learned
         self.market = SpotMarket.from_json(values)
         if isinstance(boots := values.get("boots"), dict):
@@ -347,6 +348,10 @@ class State:
     def resolved(self) -> Resolved:
         """See `Records.resolved`."""
         return self._figures.resolved
+
+    def resolve(self) -> Resolved:
+        """See `PlanningRecords.resolve`."""
+        return self._figures.resolve()
 
     def set_learned(self, learned: Knowledge) -> None:
         """Keep what was learned; written with the next round."""

@@ -8,12 +8,13 @@ that are alike serves all of them.
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
+from collections import ChainMap
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from statistics import median_low
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from eva_master.learning.colocation import throughput_beside
 from eva_master.learning.delays import Delay, two_digits
@@ -39,7 +40,7 @@ _Company = Mapping[_Names, int]
 _Labels = Mapping[tuple[Voice, Workload], Workload]
 _Known = tuple[tuple[Voice, StandaloneRates, ThroughputTable], ...]
 _K = TypeVar("_K", bound=Hashable)
-_R = TypeVar("_R", bound=tuple[Any, ...])
+_R = TypeVar("_R", bound=tuple[tuple[Workload, Any], int])
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,12 +68,10 @@ class Resolved:
 
     def profiled(self, voice: Voice, workload: Workload) -> bool:
         """Whether plans know a rate of a voice's workload, or that it reports no iterations."""
-        label, rows = self.label(voice, workload), self.standalone.measured
-        index = bisect_left(rows, label, key=_workload)
-        return index < len(rows) and rows[index][0][0] == label
+        return bool(rows_of(self.standalone.measured, self.label(voice, workload)))
 
 
-def _workload(row: tuple[tuple[Workload, Family], int]) -> Workload:
+def _workload(row: tuple[tuple[Workload, Any], int]) -> Workload:
     return row[0][0]
 
 
@@ -114,6 +113,55 @@ def resolve(known: _Known, before: Resolved) -> Resolved:
     if observed is not before.throughput.observed:
         return replace(found, throughput=ThroughputTable(observed))
     return replace(found, throughput=before.throughput)
+
+
+def is_news(
+    before: Mapping[Voice, Lessons],
+    after: Mapping[Voice, Lessons],
+    workload: Workload,
+    known: Resolved,
+) -> bool:
+    """Whether plans reckon with other figures of a workload after a voice has taught some of it.
+
+    Only this workload is looked at, by a few rows of each voice, since false reports may teach
+    something with every window.
+
+    Args:
+        before: What the voices had taught.
+        after: What they have taught now.
+        workload: Its plain name.
+        known: The labels of all other workloads.
+    """
+    return _of_workload(before, workload, known) != _of_workload(after, workload, known)
+
+
+def _of_workload(voices: Mapping[Voice, Lessons], name: Workload, known: Resolved) -> object:
+    """Labels and rows of one workload."""
+    told = _Told(name)
+    for voice, lessons in voices.items():
+        rates = rows_of(lessons.standalone.known.measured, name)
+        if rates:
+            told.alone[voice] = {family: rate for (_, family), rate in rates}
+        company = rows_of(lessons.throughput.observed, name)
+        if company:
+            told.company[voice] = {others: ppm for (_, others), ppm in company}
+    if not told.voices:
+        return None
+    own = _labelled([told])
+    strangers = {it: label for it, label in known.strangers.items() if it != name}
+    found = Resolved(
+        labels=ChainMap[tuple[Voice, Workload], Workload](
+            dict(own.labels), cast(dict[tuple[Voice, Workload], Workload], known.labels)
+        ),
+        strangers={**strangers, **own.strangers},
+    )
+    return own.labels, sorted(told.rates(found.labels)), sorted(told.beside(found))
+
+
+def rows_of(rows: tuple[_R, ...], name: Workload) -> tuple[_R, ...]:
+    """The rows of a workload in a table that is sorted by workload."""
+    first = bisect_left(rows, name, key=_workload)
+    return rows[first : bisect_right(rows, name, lo=first, key=_workload)]
 
 
 def by_name(voices: Mapping[Voice, Lessons]) -> ThroughputTable:

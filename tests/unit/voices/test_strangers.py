@@ -239,6 +239,7 @@ def test_users_see_their_own_figures_and_no_names_of_others() -> None:
     }
     rated = {name: Lessons(standalone=it) for name, it in rates.items()}
     state.set_learned(Knowledge({**rated, "ana": own}))
+    snapshot(state, Millis(9), SETTINGS)
     mine = learned.view(model_of(state), "ana", Millis(9))
     assert [(it.owner, it.rate, it.windows) for it in mine.standalone] == [("", 5.0, 0)]
     assert [(it.owner, list(it.others)) for it in mine.interference] == [

@@ -19,12 +19,13 @@ class Figures:
 
     Attributes:
         learned: What was learned.
+        resolved: Figures by which the last plan was made.
     """
 
     def __init__(self) -> None:
         self.learned = Knowledge()
         self._looked_up: dict[tuple[Voice, Key, int], int] = {}
-        self._resolved = Resolved()
+        self.resolved = Resolved()
         self._resolved_of: tuple[tuple[object, ...], ...] = ()
         self._seen = self.learned.voices
 
@@ -48,11 +49,10 @@ class Figures:
                 changed.append(voice)
         return changed
 
-    @property
-    def resolved(self) -> Resolved:
-        """Figures by which plans are made; the same object until there is news."""
+    def resolve(self) -> Resolved:
+        """Work out by which figures plans are made; the same object until there is news."""
         if self._seen is self.learned.voices:
-            return self._resolved
+            return self.resolved
         self._seen, known = self.learned.voices, known_of(self.learned.voices)
         before = self._resolved_of
         same = len(known) == len(before) and all(
@@ -60,8 +60,8 @@ class Figures:
             for row, old in zip(known, before, strict=True)
         )
         if not same:
-            self._resolved_of, self._resolved = known, resolve(known, self._resolved)
-        return self._resolved
+            self._resolved_of, self.resolved = known, resolve(known, self.resolved)
+        return self.resolved
 
     def rates(self, voice: Voice) -> StandaloneRates:
         """Standalone rates that a voice's own jobs have taught."""

@@ -1,0 +1,130 @@
+"""How much more a cluster costs if many owners have one workload than if one has, and plans work.
+
+Run as `python -m benchmarks.owners [--jobs N] [--owners N] [--seeds N] [--policy NAME] [--json]`.
+Each owner learns by its own programs and hears of others by medians of three. All jobs of a trace
+are of one workload; they belong to one owner, and in a second run, drawn at random, to many. `cost`
+is the ratio of what instances cost. `work` is that of the calls of functions that snapshots and
+plans take, the same on every machine. Both are of the sums over all seeds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from random import Random
+from types import FrameType
+from typing import TYPE_CHECKING
+
+from benchmarks.harness import Figures, publish, surroundings
+from eva_master.adapters.catalog import load_catalog
+from eva_master.adapters.traces.recipes import ProductionRecipe
+from eva_master.app.simulate import Chosen, measured_interference, named_policy, prepared
+from eva_master.control.rounds import cycle
+from eva_master.model.trace import Trace
+from eva_master.simulation.run import Setup, Simulation
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+JOBS, OWNERS, SEEDS = 120, 50, 3
+MOST_COST, MOST_WORK = 1.03, 1.10
+"""Goals: so many times what one owner costs, and as much work."""
+
+
+class _Counter:
+    """Counts calls of functions while it is asked to."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    @contextmanager
+    def counting(self) -> Iterator[None]:
+        """Count the calls of a block."""
+
+        def count(frame: FrameType, event: str, arg: object) -> None:  # noqa: ARG001
+            self.calls += event == "call"
+
+        sys.setprofile(count)
+        try:
+            yield
+        finally:
+            sys.setprofile(None)
+
+
+def _owned(trace: Trace, owners: int, seed: int) -> Trace:
+    """The trace with one workload, and with owners drawn at random."""
+    rng, workload = Random(seed), trace.jobs[0].workload
+    jobs = (
+        replace(job, workload=workload, owner=f"owner{rng.randrange(owners)}") for job in trace.jobs
+    )
+    return replace(trace, jobs=tuple(jobs))
+
+
+def measure(jobs: int, owners: int, seed: int, policy: str) -> tuple[float, int]:
+    """What instances cost in dollars, and how many calls snapshots and plans took."""
+    catalog = load_catalog(None)
+    trace = _owned(
+        ProductionRecipe(kind="production", jobs=jobs).trace(seed, catalog), owners, seed
+    )
+    idle, _ = named_policy("no_packing")
+    setup = Setup(trace, catalog, idle, truth=measured_interference())
+    setup, counter = prepared(Chosen(policy, {}), setup), _Counter()
+    plan, make = setup.policy.plan, cycle.snapshot
+
+    class Counted:
+        """The policy, whose work is counted."""
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(setup.policy, name)
+
+        def plan(self, *arguments: object) -> object:
+            """Plan, and count the calls."""
+            with counter.counting():
+                return plan(*arguments)  # type: ignore[arg-type]
+
+    def snapshot(*arguments: object) -> object:
+        with counter.counting():
+            return make(*arguments)  # type: ignore[arg-type]
+
+    cycle.snapshot = snapshot  # type: ignore[assignment]
+    try:
+        outcome = Simulation(replace(setup, policy=Counted())).run()  # type: ignore[arg-type]
+    finally:
+        cycle.snapshot = make
+    return outcome.cost_usd, counter.calls
+
+
+def ratios(jobs: int, owners: int, seeds: int, policy: str) -> tuple[float, float]:
+    """Cost and work with many owners, each by that with one."""
+    sums: dict[int, list[float]] = {1: [0.0, 0.0], owners: [0.0, 0.0]}
+    for seed in range(1, seeds + 1):
+        for number, total in sums.items():
+            for place, figure in enumerate(measure(jobs, number, seed, policy)):
+                total[place] += figure
+    (one_cost, one_work), (cost, work) = sums[1], sums[owners]
+    return cost / one_cost, work / one_work
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print the figures; returns 1 if a goal was missed."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--jobs", type=int, default=JOBS, help=f"default: {JOBS}")
+    parser.add_argument("--owners", type=int, default=OWNERS, help=f"default: {OWNERS}")
+    parser.add_argument("--seeds", type=int, default=SEEDS, help=f"traces; default: {SEEDS}")
+    parser.add_argument("--policy", default="eva", help="default: eva")
+    parser.add_argument("--json", action="store_true", help="print the figures as JSON")
+    chosen = parser.parse_args(arguments)
+    cost, work = ratios(chosen.jobs, chosen.owners, chosen.seeds, chosen.policy)
+    figures: Figures = surroundings() | {"cost": round(cost, 4), "work": round(work, 4)}
+    goals = (("cost", MOST_COST), ("work", MOST_WORK))
+    figures["missed"] = [name for name, most in goals if figures[name] > most]
+    return publish(figures, as_json=chosen.json)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
