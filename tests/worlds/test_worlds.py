@@ -6,10 +6,13 @@ from dataclasses import replace
 
 import pytest
 
+from eva_master.control.rounds import cycle, pipeline
 from tests.worlds.drawing import FLAVOURS, draw
 from tests.worlds.oracles import findings
+from tests.worlds.oracles.beside import equal
 from tests.worlds.oracles.instances import unused
 from tests.worlds.oracles.waiting import Waits
+from tests.worlds.records import Story
 from tests.worlds.running import run
 
 BOUGHT = {"bought-again", "beside-boot"}
@@ -53,6 +56,32 @@ def test_oracles_see_what_is_given_back_before_another_of_its_offering() -> None
     del story.launches["later"]
     story.launches["older"] = replace(older, ending_ms=asked - 1, gone_ms=asked - 1)
     assert {it.oracle for it in findings(story)} & BOUGHT == {"bought-again"}
+
+
+def _objecting(story: Story) -> set[str]:
+    return {it.oracle for it in findings(story)}
+
+
+def test_oracles_see_that_priorities_count_for_nothing() -> None:
+    world = draw(2, "node-priorities")
+    assert "urgent" not in _objecting(run(world))
+    story = run(equal(world))
+    story.world = world
+    assert "urgent" in _objecting(story)
+
+
+def test_oracles_see_that_a_shared_limit_has_no_queue(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = draw(11, "partitions")
+    assert "turn" not in _objecting(run(world))
+    monkeypatch.setattr(pipeline, "shared_queue", lambda *_, **__: None)
+    assert "turn" in _objecting(run(world))
+
+
+def test_oracles_see_a_node_that_is_empty_beside_a_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = draw(1030, "nodes")
+    assert "idle" not in _objecting(run(world))
+    monkeypatch.setattr(cycle, "fill_own_nodes", lambda *_: None)
+    assert "idle" in _objecting(run(world))
 
 
 def test_a_gang_that_takes_an_emptied_instance_excuses_the_one_in_its_place() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 
 from eva_master.control.limits import Unit, held_back, units
-from eva_master.model.ids import InstanceId, RunId
+from eva_master.model.ids import Family, InstanceId, RunId
 from eva_master.model.planning.plan import Assign, Plan
 from eva_master.model.planning.snapshot import InstanceView, Snapshot
 
@@ -44,25 +44,17 @@ def give_way(
         allows: Whether limits allow what is placed together once some instances are gone.
 
     Returns:
-        That plan, and what goes: the fewest for the most urgent that was cut.
+        That plan, and what goes: the fewest for the most urgent that was cut. Nothing goes if that
+        is one task which fits an instance that would, of the same family: the task gets it.
     """
     if before is after:
         return after, NONE
     kept = {entry.run for entry in after.entries if isinstance(entry, Assign)}
     for unit in units(before, present):
         if any(entry.run not in kept for entry in unit.entries):
-            return _for_unit(unit, after, present, vacant, allows)
-    return after, NONE
-
-
-def _for_unit(
-    unit: Unit,
-    after: Plan,
-    present: Snapshot,
-    vacant: Callable[[InstanceId], bool],
-    allows: Callable[[Unit, Collection[InstanceView]], bool],
-) -> tuple[Plan, Yielding]:
-    priority = unit.job.priority
+            break
+    else:
+        return after, NONE
     going: list[InstanceView] = []
     for view in _candidates(unit, after, present, vacant):
         going.append(view)
@@ -70,7 +62,36 @@ def _for_unit(
             break
     else:
         return after, NONE
-    names = frozenset(view.id for view in going)
+    families: dict[InstanceId | int, Family] = {
+        it.key: it.offering.type.family for it in before.launches
+    }
+    for view in going:
+        there = _on(unit, view, present)
+        alike = families.get(unit.entries[0].on) == view.offering.type.family
+        if alike and there is not None and allows(there, ()):
+            seated, _ = _without_others(there, frozenset({view.id}), after, present)
+            entries = tuple(it for it in seated.entries if it.run != there.entries[0].run)
+            return replace(seated, entries=(*entries, *there.entries)), NONE
+    return _without_others(unit, frozenset(view.id for view in going), after, present)
+
+
+def _on(unit: Unit, view: InstanceView, present: Snapshot) -> Unit | None:
+    """A unit of one task that waits, on an instance; `None` if it does not fit there."""
+    if len(unit.entries) > 1:
+        return None
+    (entry,) = unit.entries
+    run = next(it for it in present.runs if it.id == entry.run)
+    need = run.task.demand_on(view.offering.type.family)
+    if run.instance is not None or need is None or not need.fits(view.offering.type.capacity):
+        return None
+    return replace(unit, entries=(replace(entry, on=view.id),))
+
+
+def _without_others(
+    unit: Unit, names: frozenset[InstanceId], after: Plan, present: Snapshot
+) -> tuple[Plan, Yielding]:
+    """The plan without less urgent tasks on some instances, which go for a unit."""
+    priority = unit.job.priority
     why = f"makes way for {unit.job.id}, which is more urgent"
     held: dict[RunId, str] = {}
     for other in units(after, present):

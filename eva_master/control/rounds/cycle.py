@@ -83,7 +83,7 @@ class Cycle:
         self._yielded_to: set[JobId] = set()
         """Jobs for which others gave their places up before these had begun there."""
         self._withheld: dict[JobId, Millis] = {}
-        """Jobs that limits kept from starting, with the time: no room is kept for them."""
+        """Jobs that limits or their policy kept from starting, with the time: none is kept room."""
         self._tenants = TenantLimits(self._state, context.settings.tenancy, partition)
         self._prices: tuple[tuple[object, object], OnDemandPrices] | None = None
         """Worth of tasks on demand, and what that was made of."""
@@ -422,7 +422,9 @@ class Cycle:
             context.alarms.at(after, Alarm(Wake.AVAILABILITY))
         before, left = answer.before_limits, answer.after_limits
         jobs = withheld(context, self.partition, before, left, answer.whole)
-        self._withheld.update(dict.fromkeys(jobs, context.now))
+        if answer.lapsed - self._withheld.keys():  # what was kept for them is others' now
+            self.want(insists=True)
+        self._withheld.update(dict.fromkeys((*jobs, *answer.lapsed), context.now))
         if answer.dear - self._dear:  # the policy is to look for something cheaper
             self.want(insists=True)
         self._dear = self._dear | answer.dear if answer.dear else frozenset()

@@ -41,6 +41,7 @@ from eva_master.model.planning.sizes import with_sizes
 from eva_master.model.planning.snapshot import UNLIMITED, InstanceView, Snapshot
 from eva_master.packing import forks, stragglers
 from eva_master.packing.claims.making import Rules, with_claims
+from eva_master.packing.claims.views import View
 from eva_master.packing.quotas import Admitted
 from eva_master.packing.shared_limits.queue import SharedQueue
 from eva_master.packing.valuation.on_demand import OnDemandPrices
@@ -53,7 +54,8 @@ class Recent:
     """State that earlier rounds of a partition leave to the next one; a restart forgets it.
 
     Attributes:
-        withheld: Jobs that limits kept from starting: no room is kept for them.
+        withheld: Jobs that limits kept from starting, or that their policy placed nowhere though
+            room was kept for them: none is kept now.
         dear: Offerings that the last plan chose and were too dear.
         judged: The task runs that plan was about.
         over_quota: Task runs that waited for their tenants' quotas in the last plan.
@@ -124,6 +126,7 @@ class Answer:
         reused: Empty instances that it uses in place of new ones, by the keys of these.
         yielding: Empty instances that go so that limits allow what it is to launch next time.
         declined: Jobs that wait though the policy saw room for them.
+        lapsed: Those of them for which room was kept.
         awaited: What is to move to instances that are about to empty.
     """
 
@@ -142,6 +145,7 @@ class Answer:
     reused: leftovers.Reused = field(default_factory=dict)
     yielding: giving_way.Yielding = giving_way.NONE
     declined: frozenset[JobId] = frozenset()
+    lapsed: frozenset[JobId] = frozenset()
     awaited: Mapping[InstanceId, Comers] = field(default_factory=dict)
 
 
@@ -285,8 +289,7 @@ class Pipeline:
     ) -> Answer:
         """Outcome of a plan for the whole partition, within all limits."""
         plan = claimants_first(plan, asked.shown.claims)
-        before, present = plan, self._part(whole)
-        sizes = sizes_of(plan)
+        before, present, sizes = plan, self._part(whole), sizes_of(plan)
         as_it_is, present, whole = present, with_sizes(present, sizes), with_sizes(whole, sizes)
         plan, dear = price_limit.within(plan, present)
         cut = plan is not before
@@ -306,8 +309,8 @@ class Pipeline:
         limited, cut = plan, cut or plan is not priced
         plan = begun = forks.completed(present, stragglers.completed(present, plan))
         plan, of_tenants = self._tenants.within(plan, present, self._now, stage)
-        over_quota = plan is not begun
-        plan, uncut = kept_off(plan, present, asked.shown.claims), plan
+        over_quota, uncut = plan is not begun, plan
+        plan = kept_off(plan, present, asked.shown.claims)
         cut = cut or plan is not uncut
         plan = seated(plan, before, present, asked.shown.claims)
         plan = self._limit_reasons().told(plan, present)
@@ -316,9 +319,9 @@ class Pipeline:
             price_limit, plan, priced, as_it_is=as_it_is, present=present, ordered=ordered
         )
         cut = cut or bool(decision.dropped or asked.masked.offerings or more)
-        declined = frozenset[JobId]()
-        if not cut and not put_off and not over_quota and not overtaking:
-            declined = self._members.declined(asked.shown, plan, whole)
+        calm = not (cut or put_off or over_quota or overtaking)
+        declined = self._members.declined(asked.shown, plan, whole) if calm else frozenset()
+        lapsed = View.of(asked.shown).unused(plan) if calm else frozenset()
         return Answer(
             plan,
             stage.explained(decision),
@@ -335,6 +338,7 @@ class Pipeline:
             reused,
             yielding,
             declined,
+            lapsed,
         )
 
     def _vacant(self, asked: Asked) -> Callable[[InstanceId], bool]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from eva_master.model.ids import RunId, job_of
+from eva_master.model.ids import JobId, RunId, job_of
 from eva_master.model.planning.plan import Hold, Plan, Suspend
 from eva_master.model.planning.sizes import with_sizes
 from eva_master.model.planning.snapshot import JobView, Snapshot
@@ -67,15 +67,29 @@ class View:
         return cls(snapshot, shown, walk, ready > 1 or bool(walk.comers))
 
     def missed(self, plan: Plan) -> Step | None:
-        """The first claim for which there is room, and for which a plan has found no place."""
+        """The first claim for which there is room, and for which a plan has found no place.
+
+        Where nothing has to make room, it may have found one for others of the claim's task runs
+        than those that fit by a first fit.
+        """
+        return next(self._missed(plan), None)
+
+    def unused(self, plan: Plan) -> frozenset[JobId]:
+        """Jobs with claims for which there is room already, and that a plan places nowhere."""
+        missed = (step for step in self._missed(plan) if step.way is Way.READY)
+        return frozenset(job_of(run) for step in missed for run in step.placed)
+
+    def _missed(self, plan: Plan) -> Iterator[Step]:
         placed = assigned(plan).keys()
         lined = {job for line in plan.lines for job in line.jobs}
         for step in self.walk.steps:
             if not step.placed:
                 continue
-            if step.placed.isdisjoint(placed) and lined.isdisjoint(map(job_of, step.placed)):
-                return step
-        return None
+            served = step.placed
+            if step.way is Way.READY:
+                served = served.union(step.claim.runs) - self.walk.hidden.keys()
+            if served.isdisjoint(placed) and lined.isdisjoint(map(job_of, served)):
+                yield step
 
     def completed(self, plan: Plan) -> Plan:
         """A plan for the whole snapshot, with why those task runs wait that were not seen."""

@@ -149,6 +149,19 @@ def test_several_priorities_are_planned_for_at_once_as_far_as_there_is_room():
     }
 
 
+def test_a_claim_is_served_by_any_of_its_task_runs_that_a_policy_places():
+    cluster = Cluster(BOX).instance("i", "box").instance("k", "box")
+    cluster.job("a", FOUR, on=["k"]).job("small", ONE).job("uhuge", FOUR).job("low", ONE)
+    seen = view(prioritised(cluster, small=5, uhuge=5))
+    (step,) = seen.walk.steps
+    assert step.placed == {"small/0"}, "the first that fits leaves no room for the other"
+    other = Plan(entries=(Assign(RunId("uhuge/0"), InstanceId("i")),))
+    assert seen.missed(other) is None
+    assert seen.unused(other) == frozenset()
+    assert seen.missed(Plan()) is step
+    assert seen.unused(Plan()) == {"small"}
+
+
 def test_what_fits_into_no_cluster_keeps_nothing():
     cluster = full("v").job("u", FOUR, FOUR, FOUR)
     snapshot = prioritised(cluster, u=5)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 
 import pytest
 
 from eva_master.control.emptied import giving_way, leftovers
+from eva_master.control.limits import Unit
 from eva_master.model.ids import InstanceId, JobId, Millis, RunId
 from eva_master.model.job import JobKind
 from eva_master.model.planning.plan import Assign, Duplicate, Hold, NewInstance, Plan
@@ -106,10 +108,14 @@ def cut(seen: Snapshot) -> tuple[Plan, Plan]:
     return before, after
 
 
+def _once_gone(_unit: Unit, gone: Collection[InstanceView]) -> bool:
+    return bool(gone)
+
+
 def test_an_empty_instance_gives_way_to_a_more_urgent_launch() -> None:
     seen = snapshot(empty(E1), priorities=(0, 1))
     before, after = cut(seen)
-    plan, yielding = giving_way.give_way(before, after, seen, lambda _: True, lambda *_: True)
+    plan, yielding = giving_way.give_way(before, after, seen, lambda _: True, _once_gone)
     assert yielding == giving_way.Yielding(frozenset({E1}), 1)
     assert [type(entry) for entry in plan.entries] == [Hold, Hold]
 
@@ -132,6 +138,15 @@ def test_it_does_not_where_its_end_would_not_help() -> None:
 def test_one_that_the_plan_leaves_goes_before_one_that_it_uses() -> None:
     seen = snapshot(empty(E1), empty(E2), priorities=(0, 1))
     before, after = cut(seen)
-    plan, yielding = giving_way.give_way(before, after, seen, lambda _: True, lambda *_: True)
+    plan, yielding = giving_way.give_way(before, after, seen, lambda _: True, _once_gone)
     assert yielding.instances == {E2}
     assert plan == after
+
+
+def test_a_more_urgent_task_gets_the_instance_that_would_go_if_it_fits() -> None:
+    seen = snapshot(empty(E1), priorities=(0, 1))
+    before, after = cut(seen)
+    plan, yielding = giving_way.give_way(before, after, seen, lambda _: True, lambda *_: True)
+    assert yielding == giving_way.NONE
+    urgent = RunId(f"{seen.jobs[1].id}/0")
+    assert [it for it in plan.entries if isinstance(it, Assign)] == [Assign(urgent, E1)]

@@ -21,6 +21,7 @@ ORACLES: Mapping[str, Oracle] = {
     "launches": instances.launches,
     "ends": ends.ends,
     "turn": turns.turns,
+    "urgent": turns.overtaken,
     "preview": telling.previews,
     "eta": telling.etas,
 }

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from tests.worlds.oracles.costs import boots
 from tests.worlds.oracles.waiting import Task, Waits
-from tests.worlds.records import Finding, Story, objection
+from tests.worlds.records import Finding, Story, objection, without
 from tests.worlds.world import World
 
 _MOST = 1.05
@@ -44,6 +44,9 @@ def equal(world: World) -> World:
 def urgent(story: Story, alike: Story) -> Iterator[Finding]:
     """The most urgent never wait longer than equal ones would, but for a round and a boot.
 
+    The time does not count in which others that are as urgent have room for which it waits: with
+    other priorities another one of them may be the first.
+
     Args:
         alike: The same world with equal priorities.
     """
@@ -56,7 +59,8 @@ def urgent(story: Story, alike: Story) -> Iterator[Finding]:
         if task.job.priority != highest:
             continue
         other = next((it for it in others.tasks if it.name == task.name), None)
-        now, then = _waited(waits, task), None if other is None else _waited(others, other)
+        now = _waited(waits, task, _peers(waits, task))
+        then = None if other is None else _waited(others, other)
         if now is None or then is None:
             continue
         if now > then + story.gap_ms + boot + _SLACK_MS:
@@ -68,10 +72,29 @@ def urgent(story: Story, alike: Story) -> Iterator[Finding]:
             yield objection(story, "urgent", said, ready, ready + now)
 
 
-def _waited(waits: Waits, task: Task) -> int | None:
+def _peers(waits: Waits, task: Task) -> list[tuple[int, int]]:
+    """When tasks that are as urgent as one have room that would serve it, and there is no more."""
+    story = waits.story
+    limited = "limits" in story.world.settings
+    spans = []
+    for other in waits.tasks:
+        if other.name == task.name or other.job.priority != task.job.priority:
+            continue
+        for attempt in waits.attempts(other):
+            launch = story.launches[attempt.instance]
+            scarce = limited or launch.owned or launch.kind.limit is not None
+            if scarce and waits.fits(task, launch, attempt.from_ms):
+                to_ms = attempt.to_ms or story.end_ms
+                spans.append((min(attempt.from_ms, max(launch.asked_ms, 1)), to_ms))
+    return spans
+
+
+def _waited(waits: Waits, task: Task, peers: list[tuple[int, int]] | None = None) -> int | None:
     """How long it waited until its first start; `None` if it never started."""
     attempts = waits.attempts(task)
     if not attempts:
         return None
     first = min(it.from_ms for it in attempts)
-    return sum(min(end, first) - start for start, end in waits.spans(task) if start < first)
+    spans = [(start, min(end, first)) for start, end in waits.spans(task) if start < first]
+    rest = [part for span in spans for part in without(span, peers or ())]
+    return sum(end - start for start, end in rest)

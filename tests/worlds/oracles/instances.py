@@ -4,10 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tests.worlds.oracles.waiting import Task, Waits, both, comes_from_elsewhere, empties, headed
+from tests.worlds.life import FETCH_MS, STOP_MS
+from tests.worlds.oracles.waiting import (
+    Task,
+    Waits,
+    both,
+    comes_by_move,
+    comes_from_elsewhere,
+    empties,
+    headed,
+)
 from tests.worlds.records import Attempt, Finding, Launch, Story, objection
 
 _SLACK_MS = 2_000
+_MOVE_MS = FETCH_MS + STOP_MS
 
 
 def bought_again(story: Story, waits: Waits) -> Iterator[Finding]:
@@ -147,7 +157,7 @@ def unused(story: Story, waits: Waits) -> Iterator[Finding]:
         if launch.id in used or launch.up_ms is None or launch.failed or launch.pool:
             continue
         end = launch.end_ms
-        if launch.drained or launch.taken or _excused(story, waits, launch.asked_ms, end):
+        if launch.drained or launch.taken or _excused(story, waits, launch, end):
             continue
         yield objection(
             story,
@@ -158,12 +168,13 @@ def unused(story: Story, waits: Waits) -> Iterator[Finding]:
         )
 
 
-def _excused(story: Story, waits: Waits, asked: int, end: int) -> bool:
+def _excused(story: Story, waits: Waits, launch: Launch, end: int) -> bool:
     """Whether something happened meanwhile that nobody could know when it was bought.
 
     A gang that takes an emptied instance starts only once the other instances of its members are
     up: until then it keeps the emptied one, though the one in its place is long gone.
     """
+    asked = launch.asked_ms
     if any(asked - _SLACK_MS <= it.at_ms <= end for it in story.orders):
         return True
     for attempt in story.attempts:
@@ -172,16 +183,18 @@ def _excused(story: Story, waits: Waits, asked: int, end: int) -> bool:
             continue
         if not attempt.stopped and (attempt.code != 0 or not _known(story, attempt.job)):
             return True
-    # A task that has waited since then went to an instance that had emptied meanwhile.
+    # A task that has waited since then, or was to move there, went to an instance that had emptied.
     for task in waits.tasks:
         for attempt in waits.attempts(task):
             other = story.launches[attempt.instance]
             latest = max(end, _whole_ms(story, attempt) if task.members > 1 else end)
+            waited = any(a <= asked + _SLACK_MS and b >= asked for a, b in waits.spans(task))
+            moved = other.offering == launch.offering and comes_by_move(story, attempt)
             if (
-                asked <= attempt.from_ms <= latest + story.gap_ms + _SLACK_MS
+                asked <= attempt.from_ms <= latest + story.gap_ms + _MOVE_MS + _SLACK_MS
                 and other.asked_ms < asked
                 and any(asked <= (it.to_ms or 0) <= attempt.from_ms for it in story.on(other.id))
-                and any(a <= asked + _SLACK_MS and b >= asked for a, b in waits.spans(task))
+                and (waited or moved)
             ):
                 return True
     return False

@@ -1,11 +1,11 @@
-"""A task that was refused for a limit that others share gets its turn."""
+"""A task that was refused for a limit that others share gets its turn, and so do urgent ones."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
-from tests.worlds.oracles.waiting import Task, Waits, headed
-from tests.worlds.records import Finding, Launch, Story, objection
+from tests.worlds.oracles.waiting import Task, Waits, empties, headed
+from tests.worlds.records import Attempt, Finding, Launch, Story, objection
 
 _SLACK_MS = 2_000
 
@@ -33,6 +33,52 @@ def turns(story: Story, waits: Waits) -> Iterator[Finding]:
                     )
                     yield objection(story, "turn", said, asked, end)
                     break
+
+
+def overtaken(story: Story, waits: Waits) -> Iterator[Finding]:
+    """Nothing less urgent begins on an empty instance while a task that fits it waits."""
+    if story.pools:
+        return
+    room = {it.id: empties(story, it) for it in story.launches.values()}
+    for task in waits.tasks:
+        if task.members > 1 or not task.job.priority or "deadline" in task.job.keys:
+            continue
+        for start, end in waits.spans(task):
+            for other in waits.tasks:
+                if other.job.priority >= task.job.priority or "deadline" in other.job.keys:
+                    continue
+                first = _begun_before(waits, task, other, (start, end), room)
+                if first is not None:
+                    said = (
+                        f"{task.name} of priority {task.job.priority} waits since"
+                        f" {start / 1000:.1f} s, and {other.name} of priority"
+                        f" {other.job.priority} begins on {first.instance}"
+                    )
+                    yield objection(story, "urgent", said, first.from_ms, end)
+                    break
+
+
+def _begun_before(
+    waits: Waits,
+    task: Task,
+    other: Task,
+    span: tuple[int, int],
+    room: Mapping[str, list[tuple[int, int]]],
+) -> Attempt | None:
+    """The first attempt of a less urgent task on what was empty, after a round of waiting."""
+    story, round_ms = waits.story, waits.story.gap_ms + _SLACK_MS
+    for attempt in waits.attempts(other):
+        at, launch = attempt.from_ms, story.launches[attempt.instance]
+        if not span[0] + round_ms < at < span[1] - round_ms:
+            continue
+        emptied = any(a <= at - 1 < b for a, b in room[launch.id])
+        had = any(
+            it.run == attempt.run and it.instance == launch.id and it.from_ms < span[0] + round_ms
+            for it in story.headed
+        )
+        if emptied and not had and waits.fits(task, launch, at) and not headed(story, task, at):
+            return attempt
+    return None
 
 
 def _free(story: Story, task: Task) -> bool:

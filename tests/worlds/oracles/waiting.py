@@ -269,9 +269,16 @@ def _follows(attempt: Attempt, other: Attempt) -> bool:
 def comes_from_elsewhere(story: Story, launch: Launch, at: int) -> bool:
     """Whether a task is about to stop elsewhere for an instance that is empty."""
     return any(
-        at <= it.from_ms <= at + STOP_MS + FETCH_MS
-        and any(_follows(it, other) and other.stopped for other in story.of(it.job))
+        at <= it.from_ms <= at + STOP_MS + FETCH_MS and comes_by_move(story, it)
         for it in story.on(launch.id)
+    )
+
+
+def comes_by_move(story: Story, attempt: Attempt) -> bool:
+    """Whether an attempt goes on with what was stopped elsewhere for it."""
+    return any(
+        _follows(attempt, it) and it.stopped and it.instance != attempt.instance
+        for it in story.of(attempt.job)
     )
 
 
