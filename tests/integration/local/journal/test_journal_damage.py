@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from eva_master.adapters.pki.node_tokens import NodeTokens
-from eva_master.adapters.store import SqlJournal, tables
+from eva_master.adapters.store import SqlJournal, rows, tables
 from eva_master.adapters.store.archive import SqlArchive
 from eva_master.adapters.store.join_tokens import JoinTokenTable
 from eva_master.adapters.store.launches import LaunchTable
@@ -218,3 +218,23 @@ def test_a_damaged_index_is_found(whole: Path, tmp_path: Path) -> None:
     file.write_bytes(data[:at] + b"d" + data[at + 1 :])
     with pytest.raises(StorageError, match="is damaged"):
         SqlJournal.open(f"sqlite:///{file}").close()
+
+
+def test_a_checksum_is_computed_once_for_each_row_that_is_written_or_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    computed = 0
+    usual = rows._checksum
+
+    def counted(values: Iterable[object]) -> int:
+        nonlocal computed
+        computed += 1
+        return usual(values)
+
+    monkeypatch.setattr(rows, "_checksum", counted)
+    with SqlJournal.open(f"sqlite:///{tmp_path}/journal.db") as journal:
+        journal.commit(ALL)
+        # A job with its spec and account, a task run, an instance with its account, two documents.
+        assert computed == 8
+        journal.load()
+        assert computed == 16
