@@ -297,8 +297,10 @@ class OwnedNodes:
         home = self._cluster.home
         token = home / f"{name}.token"
         if not token.exists():
-            made = self._cluster.eva("node", "token", name, "--out", str(token))
-            assert made.returncode == 0, made.stderr
+            make = ("node", "token", name, "--out", str(token))
+            # A busy machine's master may be too slow for the command at first.
+            made = lambda: self._cluster.eva(*make).returncode == 0  # noqa: E731
+            until(made, f"a token of {name} is made", within_s=PATIENCE_S)
         joins = ["--join", str(token), "--type", "own.small", "--state-dir", str(home / name)]
         with (home / f"{name}.log").open("ab") as log:
             return subprocess.Popen(
