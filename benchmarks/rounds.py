@@ -33,6 +33,7 @@ from eva_master.control.settings import Settings
 from eva_master.control.state.store import State
 from eva_master.control.state.view_cache import ViewCache
 from eva_master.learning.colocation import key, observe
+from eva_master.learning.voices.lessons import Lessons
 from eva_master.model.actions import (
     Action,
     FetchFiles,
@@ -84,6 +85,7 @@ _NEVER_MS = 1 << 40
 _SESSION = 1
 _SEED = 20
 _WARM = 4
+_OWNER = "bench"
 """Untimed rounds at the beginning, while delays are still being learned."""
 _REPEATED = 5
 _SOON = 100
@@ -118,7 +120,7 @@ class Cluster:
 
     def __init__(self, policy: Policy, table: ThroughputTable) -> None:
         state = State(tuple(offering(*kind) for kind in TYPES))
-        state.set_learned(replace(state.learned, throughput=table))
+        state.set_learned(state.learned.taught(_OWNER, Lessons(throughput=table)))
         self.machine = Machine(state, Settings(round_gap_ms=1, sync_period_ms=_NEVER_MS))
         self.rounds = 0
         self._policy = policy
@@ -257,7 +259,7 @@ class _Jobs:
         first, self._count = self._count, self._count + count
         return [
             # Every job file is read by itself: no two jobs share a value.
-            JobSpec(f"job-{number}", "bench", (_task(*self._choose.choice(KINDS)),))
+            JobSpec(f"job-{number}", _OWNER, (_task(*self._choose.choice(KINDS)),))
             for number in range(first, self._count)
         ]
 
