@@ -216,6 +216,8 @@ class MasterConfig(BaseConfig):
             of an instance is ever an input.
         round_period: From one planning round to the next when nothing happens.
         round_min_interval: From one round to the next however much happens.
+        round_work: How long a round may take on the machine on which `packing.round_work` was
+            measured. What is done is counted, not timed, so that a plan is the same everywhere.
         register_timeout: An instance whose worker has not registered by then is replaced.
         start_timeout: A task whose image, inputs and program are not ready by then has failed.
         lost_worker_timeout: An instance whose worker was away so long is replaced.
@@ -271,6 +273,7 @@ class MasterConfig(BaseConfig):
     policy: PolicySection = PolicySection()
     round_period: Period = 300_000
     round_min_interval: Period = 5_000
+    round_work: Period = 10_000
     register_timeout: Period = 600_000
     start_timeout: Period = 7_200_000
     lost_worker_timeout: Period = 180_000

@@ -56,7 +56,7 @@ from eva_master.app.config import LimitsSection, MasterConfig
 from eva_master.app.nodes.settings import owned_nodes
 from eva_master.app.operator import write_client_file
 from eva_master.app.policy_registry import policies
-from eva_master.app.sections.building import all_lend, all_pack
+from eva_master.app.sections.building import all_lend, all_pack, may_be_greedy
 from eva_master.app.sections.policies import (
     doubts,
     estimate_doubts,
@@ -121,6 +121,7 @@ def control_settings(config: MasterConfig) -> Settings:
         round_period_ms=config.round_period,
         round_gap_ms=config.round_min_interval,
         round_grid_ms=round_grid_ms(config.policy),
+        round_work=config.round_work * 1_000,
         register_timeout_ms=config.register_timeout,
         start_timeout_ms=config.start_timeout,
         boot_backoff_ms=min(_BOOT_BACKOFF_MS, config.register_timeout),
@@ -217,12 +218,7 @@ class Master:
             self._authority, self._gateway, config.agent_certificate_lifetime, self._nodes
         )
         self._user_tokens = UserTokens(self._journal.engine, self._clock)
-        self._planner = PartitionedPlanner(
-            {
-                name: ProcessPlanner(self._inbox, shown(section), *source(section))
-                for name, section in config.policy_sections.items()
-            }
-        )
+        self._planner = self._make_planner()
         welcome = Welcome(
             config.cluster,
             config.objects_url,
@@ -238,6 +234,15 @@ class Master:
         self._server = self._make_server()
         self._thread = threading.Thread(target=self._run_loop, name="control-loop", daemon=True)
 
+    def _make_planner(self) -> PartitionedPlanner:
+        planners = {
+            name: ProcessPlanner(
+                self._inbox, shown(section), *source(section), greedy=may_be_greedy(section)
+            )
+            for name, section in self._config.policy_sections.items()
+        }
+        return PartitionedPlanner(planners)
+
     def _make_server(self) -> MasterServer:
         config = self._config
         about = About(
@@ -248,6 +253,7 @@ class Master:
         )
         archive, limits = SqlArchive(self._journal.engine), config.limits
         pacing = Pacing(Share(limits.calls_per_second, limits.streams, limits.watches_of_all))
+        self._gateway.planning = self._planner.slow
         return MasterServer(
             jobs=JobsService(
                 gateway=self._gateway,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import TypeVar, assert_never
 
@@ -137,8 +138,7 @@ class Context:
         self.state, self.settings = state, settings
         self.alarms = Alarms()
         self.outbox = Outbox(state, settings, self.alarms)
-        self.meters = Meters(settings.window_ms)
-        self.latency_meters = LatencyMeters()
+        self.meters, self.latency_meters = Meters(settings.window_ms), LatencyMeters()
         self.now = Millis(0)
         self.plan_wanted = self.closing_down = False
         self.silent: dict[InstanceId, Millis] = {}
@@ -162,6 +162,8 @@ class Context:
         self.emptied = EmptiedMemory(map(state.instances.__getitem__, state.live))
         self.resting: dict[JobId, Millis] = {}
         """Since when no task of an array that is running has held an instance."""
+        self.awaited_members: dict[JobId, RunId] = {}
+        """Of gangs that wait to start, a member of which the target was not ready."""
         self.told_merges: dict[JobId, dict[RunId, ToldMerge]] = {}
         """What each fork that runs was told last of the epoch that is under way."""
         self.looks_for_late: set[JobId] = set()
@@ -182,9 +184,9 @@ class Context:
         self.shared_limits = SharedLimitsMemory()
         self.over_quota: dict[str, set[JobId]] = {}
         """Jobs that stand in lines and wait for their tenant's quota, by tenant."""
-        self._jobs: dict[JobId, None] = {}
-        self._runs: dict[RunId, None] = {}
-        self._instances: dict[InstanceId, None] = {}
+        # Of a gang the members that were touched, if it was not touched as a whole.
+        self._jobs: dict[JobId, dict[RunId, None] | None] = {}
+        self._runs, self._instances = dict[RunId, None](), dict[InstanceId, None]()
         self._resync = False
 
     def begin(self, now: Millis) -> None:
@@ -219,13 +221,15 @@ class Context:
     # -- touching --------------------------------------------------------------------------------
 
     def touch_job(self, job: JobId) -> None:
-        """Have a job converged in this turn."""
+        """Have a job converged in this turn, with all of its tasks."""
         self._jobs[job] = None
 
     def touch_run(self, run: TaskRun) -> None:
         """Have a task converged in this turn: with its gang, or by itself."""
         if self.state.jobs[run.job].is_gang:
-            self._jobs[run.job] = None
+            members = self._jobs.setdefault(run.job, {})
+            if members is not None:
+                members[run.id] = None
         else:
             self._runs[run.id] = None
 
@@ -264,9 +268,14 @@ class Context:
         due, self._resync = self._resync, False
         return due
 
-    def touched_job(self) -> JobId | None:
-        """Take a job to converge, `None` if there is none left."""
-        return self._take(self._jobs)
+    def touched_job(self) -> tuple[JobId, Collection[RunId] | None] | None:
+        """Take a job to converge, `None` if there is none left.
+
+        Returns:
+            The job, and the members of a gang that were touched if it was not touched as a whole.
+        """
+        name = next(iter(self._jobs), None)
+        return None if name is None else (name, self._jobs.pop(name))
 
     def touched_run(self) -> RunId | None:
         """Take a task of an array to converge, `None` if there is none left."""
@@ -328,7 +337,8 @@ class Context:
             self.plan_wanted = True  # Others may have what was free for it.
         self.state.put_job(job)
         self.touch_job(job.id)
-        self._jobs.update(dict.fromkeys(self.state.dependencies.take_decided()))
+        for decided in self.state.dependencies.take_decided():
+            self.touch_job(decided)
         self.plan_wanted |= self.state.dependencies.take_priority_change()
 
     def put_run(self, run: TaskRun) -> None:

@@ -8,7 +8,7 @@ twice does nothing more.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from eva_master.control import failures, gangs, suspending, waiting
 from eva_master.control.alarms import Alarm
@@ -55,8 +55,14 @@ _REST_MS = 60_000
 # -- jobs ----------------------------------------------------------------------------------------
 
 
-def converge_job(context: Context, job_id: JobId) -> None:
-    """Move a job on, and of its task runs a gang's, or those of an array that are in hand."""
+def converge_job(context: Context, job_id: JobId, members: Collection[RunId] | None = None) -> None:
+    """Move a job on, and of its task runs a gang's, or those of an array that are in hand.
+
+    Args:
+        context: The present one.
+        job_id: Which.
+        members: Members of a gang, if nothing else of it has changed.
+    """
     job = context.state.jobs.get(job_id)
     if job is None or job.state in TERMINAL_JOB:
         return
@@ -68,7 +74,11 @@ def converge_job(context: Context, job_id: JobId) -> None:
     elif job.waits:
         waiting.settle(context, job)
     elif job.is_gang:
-        _converge_gang(context, job)
+        if members is None or not gangs.is_quiet(context, job):
+            _converge_gang(context, job)
+        else:
+            for name in members:
+                _say(context, context.state.runs[name])
         _follow_gang(context, context.state.jobs[job_id])
     else:
         for run in context.state.in_hand(job_id):
@@ -122,11 +132,16 @@ def _converge_task(context: Context, job: Job, run: TaskRun, *, known: bool) -> 
 
 def _follow_gang(context: Context, job: Job) -> None:
     """A gang runs while one of its members does, and has succeeded when all have."""
-    members = resizing.attempt(context, job)
-    if members and all(run.state is RunState.SUCCEEDED for run in members):
+    if job.spec.least is None:
+        counts = context.state.tasks[job.id].counts
+        succeeded, runs = counts[RunState.SUCCEEDED] == job.spec.size, counts[RunState.RUNNING] > 0
+    else:
+        members = resizing.attempt(context, job)
+        succeeded = bool(members) and all(run.state is RunState.SUCCEEDED for run in members)
+        runs = any(run.state is RunState.RUNNING for run in members)
+    if succeeded:
         _succeed(context, job)
         return
-    runs = any(run.state is RunState.RUNNING for run in members)
     if runs and job.state is JobState.PENDING:
         _begin(context, job)
     elif not runs and job.state is JobState.RUNNING:
@@ -205,6 +220,7 @@ def _close(context: Context, job: Job) -> None:
         return  # Nobody waits for what a cancelled job has done: the store may fail for ever.
     assert job.outcome is not None
     gangs.forget(context, job.id)
+    context.awaited_members.pop(job.id, None)
     context.failures.forget(job.id)
     context.resting.pop(job.id, None)
     context.deadlines.forget(job.id)
@@ -291,14 +307,8 @@ def _say(context: Context, run: TaskRun) -> None:
         assert run.target is not None
         comes = run.state is RunState.RUNNING or suspending.waits_for_room(context, run)
         comes = comes or resizing.joins(context, run)
-        if comes and _ready(context, run.target) and run.fetched != run.target:
+        if comes and gangs.is_ready(context, run.target) and run.fetched != run.target:
             context.outbox.fetch(run)
-
-
-def _ready(context: Context, instance: InstanceId) -> bool:
-    known = context.state.instances.get(instance)
-    ready = known is not None and known.state is InstanceState.READY
-    return ready and context.state.connected(instance)
 
 
 def _may_start(context: Context, job: Job, group: list[TaskRun]) -> bool:
@@ -313,10 +323,15 @@ def _may_start(context: Context, job: Job, group: list[TaskRun]) -> bool:
     if context.now < group[0].not_before_ms:
         context.alarms.at(group[0].not_before_ms, Alarm.run(group[0].id))
         return False
+    # Instances are mostly ready in the order of members: the last one is awaited longest.
+    awaited = next((run for run in reversed(group) if not gangs.is_in_reach(context, run)), None)
+    if awaited is not None:
+        if job.is_gang:
+            context.awaited_members[job.id] = awaited.id
+        return False
     arriving: defaultdict[InstanceId, list[TaskRun]] = defaultdict(list)
     for run in group:
-        if run.target is None or not _ready(context, run.target):
-            return False
+        assert run.target is not None
         arriving[run.target].append(run)
     return all(
         (context.state.taken(place) + context.state.demand(runs, instance)).fits(
@@ -342,6 +357,7 @@ def _start_gang(context: Context, job: Job, group: list[TaskRun]) -> None:
     """The same for members that meet, all from one checkpoint."""
     stored = gangs.stored(context, job)
     meeting = gangs.meet(context, group[0])
+    context.awaited_members.pop(job.id, None)
     assert stored is not None
     if meeting is None:
         gangs.hold(context, job.id, gangs.NO_PORT)
@@ -420,7 +436,7 @@ def _may_leave(context: Context, active: list[TaskRun], joining: Sequence[TaskRu
 
 def _prepared(context: Context, run: TaskRun) -> bool:
     target = run.target
-    return target is not None and _ready(context, target) and run.fetched == target
+    return target is not None and gangs.is_ready(context, target) and run.fetched == target
 
 
 def _has_room(context: Context, leaving: list[TaskRun], joining: Sequence[TaskRun] = ()) -> bool:

@@ -11,9 +11,9 @@ from eva_master.control.state.records import crew
 from eva_master.learning.speeds import batch_shares as shares
 from eva_master.model.actions import ListCheckpoints
 from eva_master.model.events import CheckpointsListed
-from eva_master.model.ids import JobId, Millis, RunId, run_id
+from eva_master.model.ids import InstanceId, JobId, Millis, RunId, run_id
 from eva_master.model.records import Job, Meeting, TaskRun
-from eva_master.model.states import RunState
+from eva_master.model.states import InstanceState, RunState
 
 NO_PORT = "every port for gangs is taken; the setting gang_ports says which there are"
 NOTHING_IN_COMMON = "its members have no checkpoint in common, so it started over"
@@ -266,3 +266,31 @@ def hold(context: Context, job: JobId, reason: str) -> None:
     for run in list(crew(context.state, job)):
         if run.state is RunState.WAITING and run.waiting_for != reason:
             context.explain(run, reason)
+
+
+def is_quiet(context: Context, job: Job) -> bool:
+    """Whether what happened to members of a gang calls for nothing but what they are told.
+
+    That is while all of them are where they should be, or wait for one that is not ready. So an
+    event of a member takes no longer in a large gang. Late starts are found with each resync.
+    """
+    if job.spec.least is not None or job.failure is not None:
+        return False
+    tasks = context.state.tasks[job.id]
+    if tasks.counts[RunState.WAITING] == job.spec.size:
+        awaited = context.state.runs.get(context.awaited_members.get(job.id, RunId("")))
+        return awaited is not None and not is_in_reach(context, awaited)
+    active = tasks.counts[RunState.STARTING] + tasks.counts[RunState.RUNNING]
+    return active == job.spec.size and not tasks.moving
+
+
+def is_in_reach(context: Context, run: TaskRun) -> bool:
+    """Whether a waiting task run has a target that is ready."""
+    return run.target is not None and is_ready(context, run.target)
+
+
+def is_ready(context: Context, instance: InstanceId) -> bool:
+    """Whether the worker of an instance is there and connected."""
+    known = context.state.instances.get(instance)
+    ready = known is not None and known.state is InstanceState.READY
+    return ready and context.state.connected(instance)

@@ -155,8 +155,9 @@ class Machine:
         for doubted in self.state.boots.doubted_jobs():
             context.standings.touch_job(doubted)  # that it is held back no more is no event
         while True:
-            if (job := context.touched_job()) is not None:
-                converge.converge_job(context, job)
+            if (touched := context.touched_job()) is not None:
+                job, members = touched
+                converge.converge_job(context, job, members)
                 context.standings.touch_job(job)
             elif (run := context.touched_run()) is not None:
                 converge.converge_run(context, run)

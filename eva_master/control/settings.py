@@ -10,6 +10,7 @@ from eva_master.model.fleet.partitions import WHOLE, Partitions
 from eva_master.model.ids import MILLION, InstanceId
 from eva_master.model.planning.estimate import Estimates
 from eva_master.model.planning.quotas import NO_TENANCY, Tenancy
+from eva_master.model.planning.snapshot import ROUND_WORK
 from eva_master.model.planning.spot_choice import SpotChoice
 from eva_master.model.planning.suspension import Preemption
 
@@ -106,6 +107,8 @@ class Settings:
             instance may cost, in millionths; `None` for any price.
         pool_share_ppm: The part of the work with little time to lose that may be in one spot pool,
             in millionths.
+        round_work: Work that a round may do at most, in microseconds of the machine on which
+            `packing.round_work` was measured; it is counted, never timed.
     """
 
     round_period_ms: int = 300_000
@@ -139,3 +142,4 @@ class Settings:
     spot_choice: SpotChoice = SpotChoice.LEARNED
     pool_share_ppm: int = MILLION
     price_limit_ppm: int | None = 4 * MILLION
+    round_work: int = ROUND_WORK

@@ -249,6 +249,7 @@ class Simulation:
             attempt_log=self._run_metrics,
             latency_ms=setup.latency_ms,
             recorded_rounds=None if setup.past is None else setup.past.rounds_ms,
+            greedy_rounds=() if setup.past is None else setup.past.greedy_rounds,
             journal=self._rounds,
             start=script.start_ms,
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 
 from eva_master.control.loop import Loop
@@ -17,6 +17,7 @@ from eva_master.model.fleet.nodes import offerings
 from eva_master.model.ids import Family, JobId, Millis, RunId
 from eva_master.model.job import JobSpec
 from eva_master.packing.claims.asking import ask
+from eva_master.packing.reconfiguration.greedy_pass import GreedyPass
 from eva_master.ports import Inbox, Journal, Policy
 from eva_master.ports.reading import ReadModel
 from eva_master.simulation.cluster.attempt_log import AttemptLog, History
@@ -43,6 +44,7 @@ class SimulatedPlanner:
         policy: The policy, or those of all partitions by their names.
         latency_ms: Time from a request to its answer.
         recorded: When some rounds were requested and answered in a recording; see `answered_ms`.
+        greedy: Rounds of it of which the plan was that of the greedy pass alone.
     """
 
     def __init__(
@@ -52,17 +54,22 @@ class SimulatedPlanner:
         policy: Policy | Mapping[str, Policy],
         latency_ms: int = 100,
         recorded: Mapping[int, tuple[int, int]] | None = None,
+        *,
+        greedy: Collection[int] = (),
     ) -> None:
         self._timeline = timeline
         self._inbox = inbox
         self._policy = policy
         self._latency_ms = latency_ms
         self._recorded = recorded or {}
+        self._greedy = frozenset(greedy)
 
     def request(self, request: RequestPlan) -> None:
         """See `eva_master.ports.Planner.request`."""
         asked = self._policy
         policy = asked[request.partition] if isinstance(asked, Mapping) else asked
+        if request.round in self._greedy:
+            policy = GreedyPass()
         plan, memory = ask(policy, request.snapshot, request.memory)
         ready = PlanReady(request.round, plan, memory)
         now = self._timeline.now()
@@ -124,6 +131,7 @@ class SimulatedCluster:
         latency_ms: How long the planner and the object store take to answer.
         recorded_rounds: When some rounds were requested and answered in a recording; it overrides
             the latency of their plans.
+        greedy_rounds: Those of them of which the plan was that of the greedy pass alone.
         journal: The journal; by default one in memory, from which the master can restart.
         start: When the simulation begins, in milliseconds since the epoch.
         merge_ms: How long it takes to merge the parts of a job's forks.
@@ -146,6 +154,7 @@ class SimulatedCluster:
         attempt_log: AttemptLog | None = None,
         latency_ms: int = 100,
         recorded_rounds: Mapping[int, tuple[int, int]] | None = None,
+        greedy_rounds: Collection[int] = (),
         journal: Journal | None = None,
         start: Millis = Millis(0),
         merge_ms: int = 0,
@@ -178,12 +187,11 @@ class SimulatedCluster:
         self.checkpoints = SimulatedCheckpoints(self.timeline, self.inbox, self.workers, latency_ms)
         self.journal = MemoryJournal() if journal is None else journal
         self.answers = Answers()
-        self._settings = settings or Settings()
+        self._settings, self._commands = settings or Settings(), 0
         self._catalog = (*catalog, *offerings(self._settings.nodes.values()))
         self._planner = SimulatedPlanner(
-            self.timeline, self.inbox, policy, latency_ms, recorded_rounds
+            self.timeline, self.inbox, policy, latency_ms, recorded_rounds, greedy=greedy_rounds
         )
-        self._commands = 0
         self.machine, self.loop = self._boot()
         self.loop.start()
         for node in self._settings.nodes.values():

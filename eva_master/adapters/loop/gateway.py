@@ -65,6 +65,8 @@ class LoopGateway:
         # Threads of its own: whoever reads a lot holds up other readers, and nobody else.
         self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="reader")
         self._pause: Pause | None = None
+        self.planning: Callable[[], str] = str
+        """Note about a plan that takes long; empty if none does."""
 
     # -- commands --------------------------------------------------------------------------------
 

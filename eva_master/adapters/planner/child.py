@@ -17,6 +17,7 @@ from eva_master.adapters.planner.fast_pickle import FastPickle
 from eva_master.adapters.planner.snapshot_diff import Receiver, SnapshotDiff
 from eva_master.model.planning.plan import Plan, PolicyMemory
 from eva_master.packing.claims.asking import ask
+from eva_master.packing.reconfiguration.greedy_pass import GreedyPass
 from eva_master.ports import Policy
 
 _NICENESS = 5
@@ -106,5 +107,15 @@ def planned(source: PolicySource, question: FastPickle[Question]) -> FastPickle[
     try:
         seen = (Receiver() if asked.apart else _snapshots()).snapshot(asked.snapshot)
         return FastPickle(Planned(*ask(_policy(source), seen, asked.memory)))
+    except Exception as error:
+        return Failed(described(error), traceback.format_exc())
+
+
+def greedily_planned(question: FastPickle[Question]) -> FastPickle[Planned] | Failed:
+    """Make a plan without the policy, whose memory stays as it is."""
+    asked = question.content
+    try:
+        seen = Receiver().snapshot(asked.snapshot)
+        return FastPickle(Planned(*ask(GreedyPass(), seen, asked.memory)))
     except Exception as error:
         return Failed(described(error), traceback.format_exc())

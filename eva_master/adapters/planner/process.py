@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import multiprocessing
 import threading
-import traceback
+import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import CancelledError, Future, ProcessPoolExecutor
+from concurrent.futures import Future
 from concurrent.futures.process import BrokenProcessPool
-from typing import ParamSpec, TypeVar
+from dataclasses import dataclass, field
 
 import structlog
 
@@ -19,31 +17,56 @@ from eva_master.adapters.planner.child import (
     Planned,
     PolicySource,
     Question,
-    described,
-    live_with_parent,
+    greedily_planned,
     planned,
     policy_ready,
 )
 from eva_master.adapters.planner.fast_pickle import FastPickle
+from eva_master.adapters.planner.pool import Child, outcome_of
 from eva_master.adapters.planner.snapshot_diff import Sender
 from eva_master.model.actions import RequestPlan
-from eva_master.model.errors import InvalidPlan
 from eva_master.model.events import PlanFailed, PlanReady
-from eva_master.model.planning.plan import Json, Plan, PolicyMemory
-from eva_master.model.planning.snapshot import Snapshot
+from eva_master.model.planning.plan import Json
 from eva_master.ports import Inbox
 
-P = ParamSpec("P")
-T = TypeVar("T")
-
 log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """How long a round may take by the clock; its work is bounded by counts, this is a safeguard.
+
+    Attributes:
+        slow_s: Seconds after which the operator is told.
+        longest_s: Seconds after which the planner's process is ended.
+        greedy_s: Seconds after which that of the greedy pass is, with the start of the process.
+    """
+
+    slow_s: float = 10.0
+    longest_s: float = 60.0
+    greedy_s: float = 120.0
+
+
+WATCH = Watch()
+
+
+@dataclass(slots=True)
+class _Round:
+    """A round that is under way."""
+
+    request: RequestPlan
+    since: float
+    child: Child
+    ended: bool = False
+    timers: list[threading.Timer] = field(default_factory=list)
 
 
 class ProcessPlanner:
     """Implements `eva_master.ports.Planner` with a child process.
 
     The child starts at once, so that the first round does not wait for its imports, and again at
-    the next request after it died. It never outlives the master.
+    the next request after it died. It never outlives the master. If a round takes far too long, the
+    child is ended, and another one plans by the greedy pass alone, where `greedy` allows that.
 
     Args:
         inbox: Gets `PlanReady` or `PlanFailed`.
@@ -51,122 +74,147 @@ class ProcessPlanner:
         policy_options: The policy's own configuration.
         build: Import path ``module:function`` of a function (name, options) -> `Policy`, called
             once in the child.
+        greedy: Whether the greedy pass may stand in for the policy.
+        watch: How long a round may take.
+
+    Attributes:
+        source: How a child builds the policy.
     """
 
     def __init__(
-        self, inbox: Inbox, policy_name: str, policy_options: Mapping[str, Json], build: str
+        self,
+        inbox: Inbox,
+        policy_name: str,
+        policy_options: Mapping[str, Json],
+        build: str,
+        *,
+        greedy: bool = False,
+        watch: Watch = WATCH,
     ) -> None:
         self._inbox = inbox
-        self._source = PolicySource(build, policy_name, json.dumps(policy_options, sort_keys=True))
+        self.source = PolicySource(build, policy_name, json.dumps(policy_options, sort_keys=True))
+        self._greedy = greedy
+        self._watch = watch
         self._lock = threading.Lock()
-        self._child = _Child()
-        self._child.submit(policy_ready, self._source)
-        # One preview at a time, so that the next round waits for at most one of them.
-        self._previews = asyncio.Semaphore(1)
+        self._closed = False
+        self._rounds: dict[int, _Round] = {}
+        self._child = Child()
+        self._child.submit(policy_ready, self.source)
 
     def request(self, request: RequestPlan) -> None:
         """Have a plan made; `PlanReady` or `PlanFailed` is posted. Never blocks."""
+        with self._lock:
+            try:
+                planning = self._ask(request)
+            except BrokenProcessPool:
+                self._begin_anew()
+                planning = self._ask(request)
+            round_ = self._watched(request)
+        planning.add_done_callback(lambda future: self._done(round_, outcome_of(future)))
 
-        def done(future: Future[Planned | Failed]) -> None:
-            outcome = future.result()
-            if isinstance(outcome, Planned):
-                self._inbox.post(PlanReady(request.round, outcome.plan, outcome.memory))
-            else:
-                log.error("plan failed", round=request.round, trace=outcome.trace)
-                self._inbox.post(PlanFailed(request.round, outcome.reason))
-
-        self._submit(request.snapshot, request.memory).add_done_callback(done)
-
-    async def preview(self, snapshot: Snapshot, memory: PolicyMemory | None) -> Plan:
-        """Make a plan that is not carried out.
-
-        Raises:
-            InvalidPlan: The policy failed.
-        """
-        await self._previews.acquire()
-        planning = asyncio.wrap_future(self._submit(snapshot, memory, apart=True))
-        # The child goes on though the caller goes away: until it has finished, no other begins.
-        planning.add_done_callback(lambda _: self._previews.release())
-        outcome = await asyncio.shield(planning)
-        if isinstance(outcome, Failed):
-            raise InvalidPlan(outcome.reason)
-        return outcome.plan
+    def slow_for_s(self) -> float | None:
+        """For how many seconds a round has been under way that takes long; `None` if none does."""
+        with self._lock:
+            times = [time.monotonic() - round_.since for round_ in self._rounds.values()]
+        longest = max(times, default=0.0)
+        return longest if longest > self._watch.slow_s else None
 
     def close(self) -> None:
         """End the child at once; requests in progress fail."""
         with self._lock:
+            self._closed = True
+            for round_ in self._rounds.values():
+                self._stop_timers(round_)
             self._child.close()
 
-    def _submit(
-        self, snapshot: Snapshot, memory: PolicyMemory | None, *, apart: bool = False
-    ) -> Future[Planned | Failed]:
-        """Start planning. The future's result reports every failure; it never raises."""
-        answer: Future[Planned | Failed] = Future()
+    def _ask(self, request: RequestPlan) -> Future[FastPickle[Planned] | Failed]:
+        question = Question(self._child.snapshots.diff(request.snapshot), request.memory)
+        return self._child.submit(planned, self.source, FastPickle(question))
 
-        def done(future: Future[FastPickle[Planned] | Failed]) -> None:
-            outcome = _outcome(future)
-            if isinstance(outcome, Failed):
-                with self._lock:
-                    self._child.snapshots.forget()  # it may not have arrived
-            if answer.set_running_or_notify_cancel():
-                answer.set_result(outcome)
+    def _begin_anew(self) -> None:
+        self._child.close()
+        self._child = Child()
 
-        with self._lock:
-            try:
-                planning = self._ask(snapshot, memory, apart=apart)
-            except BrokenProcessPool:
-                self._child.close()
-                self._child = _Child()
-                planning = self._ask(snapshot, memory, apart=apart)
-        planning.add_done_callback(done)
-        return answer
+    def _watched(self, request: RequestPlan) -> _Round:
+        """A round that begins, which is watched from now on."""
+        round_ = self._rounds[request.round] = _Round(request, time.monotonic(), self._child)
+        watched: tuple[tuple[float, Callable[[_Round], None]], ...] = (
+            (self._watch.slow_s, self._warn),
+            (self._watch.longest_s, self._end),
+        )
+        for seconds, act in watched:
+            timer = threading.Timer(seconds, act, (round_,))
+            timer.daemon = True
+            round_.timers.append(timer)
+            timer.start()
+        return round_
 
-    def _ask(
-        self, snapshot: Snapshot, memory: PolicyMemory | None, *, apart: bool
-    ) -> Future[FastPickle[Planned] | Failed]:
-        # A preview's views are its own: a round after it must not be sent the whole cluster.
-        sender = Sender() if apart else self._child.snapshots
-        question = FastPickle(Question(sender.diff(snapshot), memory, apart))
-        return self._child.submit(planned, self._source, question)
+    @staticmethod
+    def _stop_timers(round_: _Round) -> None:
+        for timer in round_.timers:
+            timer.cancel()
 
-
-class _Child:
-    """A pool of one process, and a pipe whose closing tells that process to end.
-
-    The kernel closes the pipe whenever the master dies. PR_SET_PDEATHSIG would end the child
-    already when the *thread* that started it ends.
-
-    Attributes:
-        snapshots: The last snapshot that it was sent.
-    """
-
-    def __init__(self) -> None:
-        context = multiprocessing.get_context("spawn")
-        self.snapshots = Sender()
-        self._watched, self._lifeline = context.Pipe(duplex=False)
-        self._pool = ProcessPoolExecutor(
-            max_workers=1,
-            mp_context=context,
-            initializer=live_with_parent,
-            initargs=(self._watched,),
+    def _warn(self, round_: _Round) -> None:
+        request = round_.request
+        log.warning(
+            "a round takes long",
+            round=request.round,
+            partition=request.partition,
+            seconds=self._watch.slow_s,
+            tasks=len(request.snapshot.runs),
+            ended_after_s=self._watch.longest_s,
         )
 
-    def submit(self, fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        return self._pool.submit(fn, *args, **kwargs)
+    def _end(self, round_: _Round) -> None:
+        """End the child of a round that takes far too long."""
+        with self._lock:
+            if self._closed or self._rounds.get(round_.request.round) is not round_:
+                return
+            round_.ended = True
+            if self._child is round_.child:
+                self._child = Child()
+                self._child.submit(policy_ready, self.source)
+        round_.child.kill()
 
-    def close(self) -> None:
-        self._lifeline.close()
-        self._watched.close()
-        self._pool.shutdown(wait=False, cancel_futures=True)
+    def _done(self, round_: _Round, outcome: Planned | Failed) -> None:
+        request = round_.request
+        self._stop_timers(round_)
+        with self._lock:
+            if isinstance(outcome, Failed):
+                round_.child.snapshots.forget()  # it may not have arrived
+            ended = round_.ended and isinstance(outcome, Failed) and not self._closed
+            if not (ended and self._greedy):
+                del self._rounds[request.round]
+        if ended:
+            log.error("the planner was ended", round=request.round, greedy=self._greedy)
+            if self._greedy:
+                self._plan_greedily(request)
+                return
+            outcome = Failed(f"the policy found no plan within {self._watch.longest_s:g} s", "")
+        self._post(request, outcome)
 
+    def _plan_greedily(self, request: RequestPlan) -> None:
+        """Have the greedy pass plan in place of the policy, whose memory stays as it is."""
+        child = Child()
+        question = FastPickle(Question(Sender().diff(request.snapshot), request.memory, apart=True))
+        planning = child.submit(greedily_planned, question)
+        timer = threading.Timer(self._watch.greedy_s, child.kill)
+        timer.daemon = True
+        timer.start()
 
-def _outcome(future: Future[FastPickle[Planned] | Failed]) -> Planned | Failed:
-    try:
-        result = future.result()
-    except CancelledError:
-        return Failed("the planner was closed", "")
-    except BrokenProcessPool:
-        return Failed("the planner's process died", "")
-    except Exception as error:  # a snapshot or a plan that cannot be pickled
-        return Failed(described(error), traceback.format_exc())
-    return result.content if isinstance(result, FastPickle) else result
+        def done(future: Future[FastPickle[Planned] | Failed]) -> None:
+            outcome = outcome_of(future)
+            timer.cancel()
+            child.close()
+            with self._lock:
+                self._rounds.pop(request.round, None)
+            self._post(request, outcome)
+
+        planning.add_done_callback(done)
+
+    def _post(self, request: RequestPlan, outcome: Planned | Failed) -> None:
+        if isinstance(outcome, Planned):
+            self._inbox.post(PlanReady(request.round, outcome.plan, outcome.memory))
+        else:
+            log.error("plan failed", round=request.round, trace=outcome.trace or outcome.reason)
+            self._inbox.post(PlanFailed(request.round, outcome.reason))

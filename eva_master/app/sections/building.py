@@ -63,6 +63,17 @@ def all_pack(section: PolicySection) -> bool:
     return all(packs(policies()[it.name]) for _, it in section.parts)
 
 
+def may_be_greedy(section: PolicySection) -> bool:
+    """Whether a greedy pass may plan in place of a section's policy that finds no plan in time.
+
+    Not for policies that give each task an instance of its own, nor for those that state pools and
+    lines: what a plan does not state again is given up.
+    """
+    alone = section.short is None and section.back is None and all_pack(section)
+    kinds = (policies()[it.name] for _, it in section.parts)
+    return alone and not any(getattr(kind, "gives_lines", False) for kind in kinds)
+
+
 def all_lend(section: PolicySection) -> bool:
     """Whether all policies of a section do."""
     return all(lends(policies()[it.name]) for _, it in section.parts)

@@ -56,7 +56,9 @@ def end(context: Context, instance: InstanceId) -> None:
         context.state.count_kept(ledger.kept(context.state, instance, known.since_ms, context.now))
 
 
-def adopted(context: Context, partition: str, number: int, yielding: Yielding) -> None:
+def adopted(
+    context: Context, partition: str, number: int, yielding: Yielding, *, whole: bool = True
+) -> None:
     """Note that a plan was adopted, and look at what it leaves empty.
 
     Args:
@@ -65,10 +67,13 @@ def adopted(context: Context, partition: str, number: int, yielding: Yielding) -
         number: Its number.
         yielding: What makes way for what limits kept the plan from launching, unless it is kept
             for a more urgent job.
+        whole: Whether all tasks that wait have been shown to the policy; if not, one that it leaves
+            empty may be for those that have not.
     """
     context.emptied.planning.discard(partition)
     for name, known in context.emptied.of(partition):
-        if known.asked is not None and known.asked <= number and known.adopted_ms is None:
+        seen = whole and known.asked is not None and known.asked <= number
+        if seen and known.adopted_ms is None:
             known.adopted_ms = context.now
             context.emptied.awaited.pop(name, None)
         if name in yielding.instances:

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from eva_master.control.measure.throughput import family_speed, paces, placed_with
+from eva_master.control.measure.throughput import own_family_speed, paces
 from eva_master.control.state.records import Records
 from eva_master.control.state.store import State
 from eva_master.model.accounting.cost_sums import CostSums
@@ -218,7 +218,7 @@ def _worked(state: Records, run: TaskRun, elapsed: int, ppm: int) -> int:
         ppm: Its pace in company, in millionths.
     """
     price = state.reservation(run).price
-    speed = family_speed(state, placed_with(state, run))
+    speed = own_family_speed(state, run)
     return price * elapsed * ppm * speed.numerator // (speed.denominator * MILLION)
 
 

@@ -428,12 +428,11 @@ def _last(parts: Sequence[Outlook], bound: Literal["earliest_ms", "latest_ms"]) 
 
 
 def follow(state: State, run: TaskRun, now: Millis) -> None:
-    """Have policies told anew of a task run whose progress is not what they were told to expect.
-
-    To be called where a report `tells_more` and with each complete window.
-    """
+    """Have policies told anew of a task run that is not as far as they were told to expect."""
     view, job = state.view_cache.runs.get(run.id), state.jobs[run.job]
     if view is None or not (run.progress.total_steps or job.spec.total_steps):
+        return
+    if job.is_gang and not state.view_cache.follows(job.id, job.members, now):
         return
     group = list(crew(state, job.id)) if job.is_gang else [run]
     fresh = _work(_measured(state, group, JobEstimates.of_job(state, job)))

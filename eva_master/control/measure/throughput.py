@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import partial
 
 from eva_master.control.measure.sizes import size_speed
+from eva_master.control.state.derived.gang_places import GangParts
 from eva_master.control.state.records import Records, placed
 from eva_master.control.state.store import State
 from eva_master.learning.colocation import Key, key
@@ -187,10 +189,9 @@ def normalised(state: Records, run: TaskRun) -> float | None:
     own = standalone_rate(state, run)
     if not own:
         return None
-    mates = [mate for mate in placed_with(state, run) if mate is not run]
-    if state.jobs[run.job].spec.least is not None:  # its tasks are alike
-        mates = list({(_family(state, mate), mate.batch_ppm): mate for mate in mates}.values())
-    rates = [standalone_rate(state, mate) for mate in mates]
+    if state.jobs[run.job].spec.kind is not JobKind.GANG:
+        return run.progress.rate / own
+    rates = [standalone_rate(state, mate) for mate, _ in _parts(state, run).alike]
     return run.progress.rate / min([own, *(rate for rate in rates if rate)])
 
 
@@ -263,9 +264,7 @@ def paces(state: Records, instance: InstanceId) -> Iterator[tuple[TaskRun, int, 
     by_workload: dict[tuple[Voice, Workload], Pace] = {}
     for run, count in groups:
         if state.jobs[run.job].is_gang:
-            placed = placed_with(state, run)
-            expected = company_ppm(state, run, placed)
-            yield run, count, Pace(expected, measured_company_ppm(state, run, placed))
+            yield run, count, _gang_pace(state, run)
             continue
         ppm = _measured_ppm(state, run) if together else MILLION
         if ppm is not None:
@@ -280,6 +279,34 @@ def paces(state: Records, instance: InstanceId) -> Iterator[tuple[TaskRun, int, 
         yield run, count, pace_beside
 
 
+def _gang_pace(state: Records, run: TaskRun) -> Pace:
+    """How fast a member of a gang is in the company of all of them; see `company_ppm`."""
+    parts = _parts(state, run)
+    if not parts.accompanied:
+        return Pace(MILLION, MILLION)
+    measured = _measured_ppm(state, run)
+    if measured is not None:
+        return Pace(measured, measured)
+    voice = voice_of(state.jobs[run.job].spec)
+    return Pace(
+        min(state.expected_ppm(voice, entry) for entry in parts.keys),
+        min(state.observed_ppm(voice, entry) for entry in parts.keys),
+    )
+
+
+def _parts(state: Records, run: TaskRun) -> GangParts:
+    """Members of a task run's gang that have an instance."""
+    return state.gang_parts(run.job, partial(company, state))
+
+
+def own_family_speed(state: Records, run: TaskRun) -> Fraction:
+    """How fast a placed task run is, with its gang if it is in one; see `family_speed`."""
+    spec = state.jobs[run.job].spec
+    if spec.kind is not JobKind.GANG or spec.split_batch:
+        return family_speed(state, placed_with(state, run))
+    return family_speed(state, [mate for mate, _ in _parts(state, run).alike])
+
+
 def tells_more(before: Progress, after: Progress) -> bool:
     """Whether a report says clearly more of a task's rate than the one before, short of a window.
 
@@ -292,10 +319,9 @@ def tells_more(before: Progress, after: Progress) -> bool:
 
 def worked_ms(state: Records, run: TaskRun, now: Millis) -> int:
     """Standalone time for which a running task run has run since it began to."""
-    placed = placed_with(state, run)
-    speed = family_speed(state, placed)
+    speed = own_family_speed(state, run)
     if state.jobs[run.job].spec.least is not None:
-        speed *= size_speed(state, placed)
+        speed *= size_speed(state, placed_with(state, run))
     return max(0, now - run.history[-1][1]) * speed.numerator // speed.denominator
 
 

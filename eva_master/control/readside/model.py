@@ -20,6 +20,7 @@ from eva_master.control.measure import (
 from eva_master.control.measure.estimates import Contradicted
 from eva_master.control.planning import partitioning, tenants
 from eva_master.control.readside import shown_tasks
+from eva_master.control.readside.gang_parts import parts_of
 from eva_master.control.readside.learned import learned_tables, learned_times, watched_pools
 from eva_master.control.readside.line_outlooks import LineOutlooks
 from eva_master.control.readside.persistent_map import PersistentMap
@@ -30,11 +31,12 @@ from eva_master.control.settings import Settings
 from eva_master.control.standing.membership import Statement
 from eva_master.control.state.counters import Counters
 from eva_master.control.state.derived.dags import Dag
+from eva_master.control.state.derived.gang_places import GangParts, KeyOf
 from eva_master.control.state.derived.task_counts import TaskCounts
 from eva_master.control.state.finished import Kind
 from eva_master.control.state.job_tasks import JobTasks
 from eva_master.control.state.parts.lending import Agreement
-from eva_master.control.state.records import total_demand
+from eva_master.control.state.records import placed, total_demand
 from eva_master.control.state.runs import Runs
 from eva_master.control.supply.spot import expected_price
 from eva_master.learning.colocation import Key, lookup
@@ -346,6 +348,10 @@ class ClusterModel:
     def _likeness(self, run: TaskRun) -> tuple[JobId, int, float, bool]:
         """What task runs of a group have in common, see `Company`."""
         return run.job, id(self.task(run)), run.progress.rate, run.extra
+
+    def gang_parts(self, job: JobId, key_of: KeyOf) -> GangParts:
+        """Members of a gang that have an instance, in groups; see `GangPlaces.parts`."""
+        return parts_of(self, placed(self, job), key_of)
 
     def runs_on(self, run: RunId, instance: InstanceId) -> bool:
         """Whether a task run runs on an instance."""

@@ -38,6 +38,10 @@ from eva_master.model.planning.plan import Assign, Plan, PolicyMemory
 from eva_master.model.planning.reasons import Reasons
 from eva_master.model.planning.snapshot import InstanceView, JobView
 from eva_master.packing.valuation.on_demand import OnDemandPrices
+from eva_master.packing.waiting_turns import Turns
+
+TURNS_MEMORY = "turns/"
+"""Before the name of a partition: its document in the journal, beside the memory of its policy."""
 
 
 class Cycle:
@@ -74,6 +78,8 @@ class Cycle:
         """Of which jobs so many tasks have succeeded when it wants to be, likewise."""
         self._requested: Millis | None = None
         self._in_flight: int | None = None
+        self._news = True
+        """Whether a policy sees what it did not see when it was asked last."""
         self._seen: object = None
         """The revision of the snapshot that the last plan was requested with."""
         self._shown: frozenset[JobId] = frozenset()
@@ -89,6 +95,9 @@ class Cycle:
         """Worth of tasks on demand, and what that was made of."""
         self._dear: frozenset[OfferingId] = frozenset()
         """Offerings that the last plan was to buy though they are too dear."""
+        self._waiting_turns = Turns.load(self._state.memories.get(TURNS_MEMORY + partition.name))
+        self._rounds_left = 0
+        """Rounds until each task that waits was shown to the policy since it last saw news."""
         self._judged: frozenset[RunId] = frozenset()
         """The task runs that plan was about."""
 
@@ -156,6 +165,7 @@ class Cycle:
         context.declined = {job: at for job, at in context.declined.items() if at > since}
         whole = snapshot(self._state, context.now, context.settings)
         self._asked = self._pipeline().ask(whole)
+        self._note_parts(self._asked)
         context.emptied.asked(self.partition.name, self._in_flight)
         shown, memory = self._asked.shown, self._memory
         context.outbox.add(RequestPlan(self._in_flight, shown, memory, self.partition.name))
@@ -194,7 +204,18 @@ class Cycle:
             stated=self._state.membership.stated,
             declined=frozenset(context.declined),
             queues=self._queue_memory(),
+            turns=self._waiting_turns,
         )
+
+    def _note_parts(self, asked: Asked) -> None:
+        """Remember whose turn it is next, where more tasks wait than one round plans for."""
+        part = asked.part
+        assert part is not None, "a question has one"
+        if self._news or part.rounds == 1:
+            self._rounds_left = part.rounds
+        self._rounds_left = max(0, self._rounds_left - 1)
+        self._waiting_turns = part.turns
+        self._state.set_memory(part.turns.dump(), TURNS_MEMORY + self.partition.name)
 
     def _queue_memory(self) -> QueueMemory:
         """State that the rounds of all partitions leave to the queues at shared limits."""
@@ -223,6 +244,7 @@ class Cycle:
         """
         before = self._seen
         self._seen = self._revision()
+        self._news = self._seen != before
         open_ended = self._asks_again() and (self._has_unplaced() or self._has_members())
         due, self._overdue = self._overdue, False
         if self._seen != before or open_ended or due:
@@ -339,7 +361,8 @@ class Cycle:
         redirect(context, self.partition.name, asked.closed)
         if not self._grid_ms:
             fill_own_nodes(context, self.partition.name, asked.closed)
-        keeping.adopted(context, self.partition.name, event.round, answer.yielding)
+        seen = not self._rounds_left
+        keeping.adopted(context, self.partition.name, event.round, answer.yielding, whole=seen)
         context.emptied.await_too(answer.awaited, self._state.live)
         ours = [it for it in self._state.lending.in_force() if self._has(it)]
         quotas = context.settings.tenancy.quotas
@@ -350,7 +373,7 @@ class Cycle:
         context.claimed[self.partition.name] = {it for claim in claims for it in claim.instances}
         self._shown = frozenset()
         arriving.rejoin(context, tuple(self._standing.joined))
-        if self._more_are_ready(decision):
+        if self._more_are_ready(decision) or self._rounds_left:
             self.want(insists=True)
         self._set_memory(event.memory)
         self._state.write_learned()

@@ -39,12 +39,14 @@ from eva_master.model.ids import InstanceId, JobId, Millis, OfferingId, RunId
 from eva_master.model.planning.plan import Assign, Plan
 from eva_master.model.planning.sizes import with_sizes
 from eva_master.model.planning.snapshot import UNLIMITED, InstanceView, Snapshot
-from eva_master.packing import forks, stragglers
+from eva_master.packing import forks, stragglers, waiting_turns
 from eva_master.packing.claims.making import Rules, with_claims
 from eva_master.packing.claims.views import View
 from eva_master.packing.quotas import Admitted
+from eva_master.packing.round_work import tasks_shown
 from eva_master.packing.shared_limits.queue import SharedQueue
 from eva_master.packing.valuation.on_demand import OnDemandPrices
+from eva_master.packing.waiting_turns import NO_TURNS, Shown, Turns
 
 _NO_GATE = BootGate(Boots(), frozenset(), Millis(0))
 
@@ -68,6 +70,7 @@ class Recent:
         declined: Jobs whose policies had no use for room that there was: no pool gives anything up
             for them.
         queues: State that the rounds of all partitions leave to the queues at shared limits.
+        turns: Turns of the tasks that wait, where they are too many for a round.
     """
 
     withheld: Collection[JobId] = ()
@@ -82,6 +85,7 @@ class Recent:
     stated: Mapping[str, Statement] = field(default_factory=dict)
     declined: Collection[JobId] = ()
     queues: QueueMemory = NO_MEMORY
+    turns: Turns = NO_TURNS
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +98,7 @@ class Asked:
         admitted: What was hidden since tenants may not have it; `None` if there are no quotas.
         given_up: Members of pools that are given up.
         queue: Who waited for limits that partitions share; `None` if they share none.
+        part: Part of the tasks that wait which it was shown.
     """
 
     shown: Snapshot
@@ -101,6 +106,7 @@ class Asked:
     admitted: Admitted | None
     given_up: GivenUp
     queue: SharedQueue | None = None
+    part: Shown | None = None
 
     @property
     def closed(self) -> Collection[InstanceId]:
@@ -221,8 +227,19 @@ class Pipeline:
             self._settings.patience.get(self._partition.name),
             self._partition.short,
         )
-        shown = with_claims(forks.hidden(given_up.snapshot), rules)
-        return Asked(shown, masked, admitted, given_up, stage.queue)
+        part = self._part_in_turn(with_claims(forks.hidden(given_up.snapshot), rules), stage)
+        return Asked(part.snapshot, masked, admitted, given_up, stage.queue, part)
+
+    def _part_in_turn(self, seen: Snapshot, stage: SharedLimitsStage) -> Shown:
+        """Part of the tasks that wait for which a round has time."""
+        name, work = self._partition.name, self._settings.round_work
+        granted = [] if stage.queue is None else [job for job, _ in stage.queue.granted(name)]
+        statement = self._recent.stated.get(name)
+        lines = statement is not None and bool(statement.lines)
+        seen = replace(seen, work=work)
+        return waiting_turns.shown(
+            seen, self._recent.turns, tasks_shown(work), granted, lines=lines
+        )
 
     def answer(
         self,
@@ -246,6 +263,7 @@ class Pipeline:
         plan = price_limit.explained(answered, present, asked.masked)
         plan = asked.given_up.completed(plan, present, asked.shown.claims)
         plan = plan if asked.admitted is None else asked.admitted.completed(plan)
+        plan = plan if asked.part is None else asked.part.told(plan)
         plan = lawful(present, without(plan, taken))
         awaited: Mapping[InstanceId, Comers] = {}
         if not self._round_grid_ms:

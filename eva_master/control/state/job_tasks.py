@@ -42,12 +42,13 @@ class JobTasks:
         most_shown: How many of those that wait the next plan is made for at most.
         gpu_ms: The time for which they had GPUs, those that run now not counted since they began.
         doubled: Those that were given extra runs.
+        moving: How many are on an instance and are to be on another, or on none.
     """
 
     __slots__ = (
         *("_done", "_ended", "_headed", "_reasons", "_suspended", "_waiting"),
         *("by_kind", "counts", "doubled", "gpu_ms", "in_hand"),
-        *("most_shown", "touched", "unsettled"),
+        *("most_shown", "moving", "touched", "unsettled"),
     )
 
     def __init__(self, job: Job) -> None:
@@ -60,6 +61,7 @@ class JobTasks:
         self.most_shown = SHOWN_AT_ONCE
         self.gpu_ms = 0
         self.doubled = DoubledTasks(forked=job.spec.forks > 1)
+        self.moving = 0
         self._headed = 0
         """How many wait and have a target."""
         self._reasons: dict[int, str] = {}
@@ -147,6 +149,7 @@ class JobTasks:
             (self._done.add if after is RunState.SUCCEEDED else self._done.discard)(new.index)
         if waits or before is RunState.WAITING:
             self._headed += _headed(new) - _headed(old)
+        self.moving += _moves(new) - _moves(old)
         self.gpu_ms += new.gpu_ms - (0 if old is None else old.gpu_ms)
         if new.suspension is not None or (old is not None and old.suspension is not None):
             self._suspended += _rests(new) - _rests(old)
@@ -412,6 +415,10 @@ class _Waiting:
 
 def _headed(run: TaskRun | None) -> bool:
     return run is not None and run.target is not None and run.state is RunState.WAITING
+
+
+def _moves(run: TaskRun | None) -> bool:
+    return run is not None and run.instance is not None and run.target != run.instance
 
 
 def _rests(run: TaskRun | None) -> bool:

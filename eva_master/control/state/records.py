@@ -9,6 +9,7 @@ from typing import Protocol
 from eva_master.control.standing.membership import Membership
 from eva_master.control.state.counters import Counters
 from eva_master.control.state.derived.dags import Dag
+from eva_master.control.state.derived.gang_places import GangParts, KeyOf
 from eva_master.control.state.finished import Kind
 from eva_master.control.state.runs import Runs
 from eva_master.control.state.view_cache import ViewCache
@@ -146,6 +147,10 @@ class Records(Protocol):
 
     def runs_on(self, run: RunId, instance: InstanceId) -> bool:
         """Whether a task run runs on an instance."""
+        ...
+
+    def gang_parts(self, job: JobId, key_of: KeyOf) -> GangParts:
+        """Members of a gang that have an instance, in groups; see `GangPlaces.parts`."""
         ...
 
     def can_place(self, instance: InstanceId) -> bool:

@@ -16,6 +16,7 @@ from eva_master.control.state.derived.active_names import ActiveNames
 from eva_master.control.state.derived.company import Company
 from eva_master.control.state.derived.dags import Dags
 from eva_master.control.state.derived.figures import Figures
+from eva_master.control.state.derived.gang_places import GangPlaces
 from eva_master.control.state.derived.unplaced import Unplaced
 from eva_master.control.state.derived.worth import Worth
 from eva_master.control.state.finished import FinishedTasks
@@ -108,22 +109,22 @@ class State:
         self.valuation, self.reservations_of = self._worth.valuation, self._worth.of
         self._commands, self.names = dict[_Owned, JobId](), ActiveNames()
         self.trouble, self.wall = CloudTrouble(None), AS_LOOP
+        self.estimates = Estimates.POSTERIOR
         self.view_cache, self._tally = ViewCache(), Tally()
         self.partition_tally, self.lending = self._tally.partitions, self._tally.lending
         self.count_kept = self._tally.count_kept
         self.active_load, self.dependencies = ActiveLoad(), Dependencies(self._reprioritised)
         self.handed, self.dags = self.dependencies.handed, Dags(self._job_changed)
-        self.dag = self.dags.of
-        self.estimates = Estimates.POSTERIOR
         self.company = Company(self._touched, self._occupants, self.instances, self.task)
         self.groups, self.jobs_on = self.company.groups, self.company.jobs_on
         self.runs_on, self.has_extras = self.company.runs_on, self.company.has_extras
         self.pace, self.taken = self.company.ppm, self.company.taken
+        self._gangs = GangPlaces(self._touched, self.instances, self.company, self.task)
+        self.gang_parts, self.dag = self._gangs.parts, self.dags.of
         self.finished_tasks = done = FinishedTasks()
         self.finished, self.telling, self.pilots_left = done.of, done.telling, done.pilots_left
         self.suspended, self.membership = Suspended(), Membership()
-        self._over: deque[_Over] = deque()
-        self._unwritten = Unwritten()
+        self._over, self._unwritten = deque[_Over](), Unwritten()
         self._unpublished: Unpublished | None = None
 
     @classmethod
@@ -230,6 +231,7 @@ class State:
             self.membership.moved(place, run.instance, self.view_cache.instance_changed)
             if self._unpublished is not None:
                 self._unpublished.moved(place, run.instance)
+        self._gangs.follow(place, run, gang=job.is_gang)
         if came != (coming := coming_to(run)):
             reindex(self._coming, run.id, came, coming)
         self._note_unplaced(job)

@@ -18,7 +18,7 @@ from eva_master.learning.runtimes import OwnerTimes, Traits
 from eva_master.learning.voices.names import Voice, plain, split, voice_of
 from eva_master.learning.voices.resolution import Resolved
 from eva_master.model.catalog import Catalog, InstanceType, Offering
-from eva_master.model.ids import InstanceId, JobId, RunId, Workload
+from eva_master.model.ids import InstanceId, JobId, Millis, RunId, Workload
 from eva_master.model.job import TaskSpec
 from eva_master.model.planning.estimate import Estimate, near
 from eva_master.model.planning.snapshot import InstanceView, JobView, RemainingWork, RunView
@@ -36,6 +36,8 @@ _REFINED = frozenset(
         *("failed", "pilots_left", "succeeded", "succeeded_ms"),
     }
 )
+_LARGE_GANG, _APART_MS = 100, 10
+"""Reports of a gang with more members are compared with its view so far apart, for each member."""
 
 
 class SortedValues(Generic[K, V]):
@@ -167,6 +169,8 @@ class ViewCache:
         self._limited: tuple[Catalog, tuple[object, ...], Catalog] | None = None
         self.common = 0
         self.parts: Counter[str] = Counter()
+        self._followed: dict[JobId, Millis] = {}
+        """When reports of large gangs were compared with their views last."""
         self._made_of: dict[RunId, _MadeOf] = {}
         self._residents: dict[InstanceId, set[RunId]] = {}
         self.resolved = Resolved()
@@ -226,6 +230,19 @@ class ViewCache:
         self._estimated.pop(job, None)
         if known is not None:
             self._estimated[job] = known
+
+    def follows(self, gang: JobId, members: int, now: Millis) -> bool:
+        """Whether a report of a gang's member is compared with its view; in a large gang not each.
+
+        That looks at all members, each of which reports.
+        """
+        if members <= _LARGE_GANG:
+            return True
+        last_ms = self._followed.get(gang)
+        due = last_ms is None or now - last_ms >= members * _APART_MS
+        if due:
+            self._followed[gang] = now
+        return due
 
     def told_estimates(self, job: JobId) -> ToldEstimates:
         """What policies were told of how long the tasks of a job take, while it is to be seen."""
@@ -331,6 +348,7 @@ class ViewCache:
         self.made += view is not None
         if view is None:
             self._told.pop(job, None)
+            self._followed.pop(job, None)
         old, before = self.jobs.get(job), self.revision
         seen = {run.id: run for run in runs}
         if view != old:

@@ -19,6 +19,9 @@ from eva_master.model.resources import NOTHING, Resources
 PREVIEW = JobId("preview")
 """The job that nobody has submitted, in a snapshot that is made to see what would happen to it."""
 
+ROUND_WORK = 10 * MILLION
+"""Work that a round may do unless the settings say otherwise: ten seconds of the machine on which
+`packing.round_work` was measured, in microseconds."""
 _OVERDUE_PART = 4
 _ROUNDED_PART = 8
 """A time that is told may be off from what it was made of by one part in so many."""
@@ -437,6 +440,7 @@ class Snapshot:
             `packing.claims.asking` shows policies what is left; what a plan gives to others all the
             same is cut.
         unclaimed: Whether what is kept by these claims is left out of the snapshot already.
+        work: Work that the round may do at most; see `packing.round_work`.
     """
 
     now_ms: Millis
@@ -456,3 +460,4 @@ class Snapshot:
     tenants: tuple[TenantView, ...] = ()
     claims: tuple[Claim, ...] = ()
     unclaimed: bool = False
+    work: int = ROUND_WORK

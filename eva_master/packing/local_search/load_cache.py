@@ -12,9 +12,9 @@ from eva_master.model.ids import MILLION, Family, OfferingId, Workload
 from eva_master.model.planning.snapshot import ThroughputTable
 from eva_master.packing.interference.incremental import changes
 from eva_master.packing.interference.throughput import UNPROFILED
-from eva_master.packing.load_budget import LoadBudget
 from eva_master.packing.local_search.cost_model import Terms
 from eva_master.packing.problem import Problem
+from eva_master.packing.round_work import Work, WorkBudget
 from eva_master.packing.valuation.migration_cost import launch_cost
 from eva_master.packing.valuation.task_classes import UNKNOWN, TaskClass
 from eva_master.packing.valuation.vectors import vector
@@ -100,7 +100,7 @@ class LoadCache:
     def __init__(self, problem: Problem, terms: Terms) -> None:
         self.terms = terms
         self.round = 0
-        self.budget = LoadBudget()
+        self.budget = WorkBudget()
         self._made_for = _made_for(problem, terms)
         self.offerings = problem.offerings
         self.number_of = {offering.id: number for number, offering in enumerate(self.offerings)}
@@ -149,7 +149,7 @@ class LoadCache:
             self._follow(problem)
         return True
 
-    def begin(self, budget: LoadBudget) -> None:
+    def begin(self, budget: WorkBudget) -> None:
         """Begin a round: each load that is met in it counts once, remembered or not."""
         self.round += 1
         self.budget = budget
@@ -164,7 +164,7 @@ class LoadCache:
         if found is None or found.round != self.round:
             if not self.budget.left:
                 return None
-            self.budget.spend()
+            self.budget.spend(Work.LOAD)
         found = self.more(load, number)
         found.round = self.round
         return found

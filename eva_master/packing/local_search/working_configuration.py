@@ -14,6 +14,7 @@ from eva_master.packing.local_search.cost_model import MoveCosts, gang_loss
 from eva_master.packing.local_search.gang_progress import GangProgress
 from eva_master.packing.local_search.load_cache import NEVER, Load, LoadCache
 from eva_master.packing.problem import Problem
+from eva_master.packing.round_work import Work
 
 GangMembers = dict[tuple[int, int], int]
 """How many members of gangs are in one place, by the number of the gang and that of their class."""
@@ -327,6 +328,7 @@ class WorkingConfiguration:
             figures, figure = here.setdefault(gang, {}), before[number]
             figures[figure] = figures.get(figure, 0) + count
             slowest_here[gang] = min(slowest_here.get(gang, after[number]), after[number])
+        self._cache.budget.spend(Work.MEMBERS, len(slot.gang_members) + 1)
         more = 0
         for gang, figures in here.items():
             slowest = self._progress_of(gang).slowest_with(slowest_here[gang], figures)
@@ -353,7 +355,9 @@ class WorkingConfiguration:
         if moving and home is not None and home not in touched:
             options = (home, *options)
         best, least = self._cheapest_of(run, options, home, moving)
+        seen = 0
         for cost, _, slot, load, gangs_after in self._vacancies_for(self._class[run]):
+            seen += 1
             if cost + moving >= least:
                 break
             if load is not slot.kept_load or slot in touched:
@@ -362,6 +366,7 @@ class WorkingConfiguration:
             whole += self._gangs_lose(run, slot, gangs_after) if gangs_after is not None else 0
             if whole < least:
                 best, least = slot, whole
+        self._cache.budget.spend(Work.CANDIDATE, seen)
         return best
 
     def _cheapest_of(
@@ -369,8 +374,9 @@ class WorkingConfiguration:
     ) -> tuple[InstanceSlot | None, int]:
         """The instance among some on which a task run adds least, and that; of equals the first."""
         number, cache = self._class[run], self._cache
-        best, least, now = None, NEVER, cache.round
+        best, least, now, seen = None, NEVER, cache.round, 0
         for slot in slots:
+            seen += 1
             load = slot.load
             after = load.after.get(number)
             if (after is None or after.round != now) and (
@@ -392,6 +398,7 @@ class WorkingConfiguration:
                 cost += self._gangs_lose(run, slot, after)
             if cost < least:
                 best, least = slot, cost
+        cache.budget.spend(Work.CANDIDATE, seen)
         return best, least
 
     def _vacancies_for(self, number: int) -> list[_Vacancy]:

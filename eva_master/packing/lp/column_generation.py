@@ -11,7 +11,6 @@ from eva_master.model.catalog import Offering
 from eva_master.model.ids import MILLION, Family, OfferingId
 from eva_master.packing.greedy.algorithm1 import Supply
 from eva_master.packing.interference.throughput import Ints
-from eva_master.packing.load_budget import LoadBudget
 from eva_master.packing.lp.columns import Column, TaskSetKey, column
 from eva_master.packing.lp.pricing import knapsack
 from eva_master.packing.lp.pricing.depth_first import DepthFirstSearch, LossTable
@@ -20,6 +19,7 @@ from eva_master.packing.lp.pricing.knapsack import Floats, Found, Question
 from eva_master.packing.lp.pricing.workload_multisets import MultisetSearch
 from eva_master.packing.lp.restricted_master import Relaxation, Relaxed
 from eva_master.packing.problem import Problem
+from eva_master.packing.round_work import WorkBudget
 from eva_master.packing.valuation.vectors import vector
 
 _NUMERICAL_MARGIN = 1e-9
@@ -149,9 +149,9 @@ class Generator:
     """Generates columns for one request."""
 
     def __init__(
-        self, request: Request, *, interference: bool = True, sets: LoadBudget | None = None
+        self, request: Request, *, interference: bool = True, sets: WorkBudget | None = None
     ) -> None:
-        self._sets = sets or LoadBudget()
+        self._sets = sets or WorkBudget()
         self._problem = problem = request.problem
         self._counts, self._supply = request.counts, request.supply
         self._interference = interference and not problem.throughput.harmless

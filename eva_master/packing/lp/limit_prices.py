@@ -11,11 +11,11 @@ from eva_master.model.ids import MILLION, Family, OfferingId, Price
 from eva_master.model.resources import NOTHING
 from eva_master.packing.greedy.algorithm1 import Supply, pack
 from eva_master.packing.interference.throughput import Ints
-from eva_master.packing.load_budget import round_budgets
 from eva_master.packing.lp.column_generation import Budget, Generator, Request
 from eva_master.packing.lp.columns import Column
 from eva_master.packing.lp.restricted_master import Relaxation
 from eva_master.packing.problem import Problem
+from eva_master.packing.round_work import round_budgets
 
 _WAITING = Offering(InstanceType("waiting", Family("waiting"), NOTHING), Price(0))
 """Where the LP puts tasks for which there is no room."""
@@ -44,7 +44,7 @@ def limit_prices(problem: Problem, counts: Ints, supply: Supply) -> Mapping[Offe
     if not limits or not 0 < np.count_nonzero(counts) <= _BUDGET.classes:
         return {}
     sets, _ = pack(problem, counts, supply)
-    _, pricing = round_budgets()
+    _, pricing = round_budgets(problem.snapshot.work)
     request = Request(problem, counts, supply)
     generator = Generator(request, interference=False, sets=pricing)
     seeds = [generator.column(it.offering, tuple(sorted(it.task_set.items()))) for it in sets]

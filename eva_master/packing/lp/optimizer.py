@@ -11,12 +11,12 @@ import numpy as np
 from eva_master.model.ids import OfferingId
 from eva_master.packing.greedy.algorithm1 import PackedSet, Supply, pack
 from eva_master.packing.interference.throughput import Ints
-from eva_master.packing.load_budget import LoadBudget
 from eva_master.packing.lp.column_generation import Budget, Generated, Generator, Request
 from eva_master.packing.lp.columns import Column, TaskSetKey, column, columns_of, cost
 from eva_master.packing.lp.pricing.knapsack import Floats
 from eva_master.packing.lp.rounding import Packing, rounded
 from eva_master.packing.problem import Problem
+from eva_master.packing.round_work import WorkBudget
 
 _LEAST_AMOUNT_USED = 1e-9
 
@@ -77,12 +77,12 @@ class Optimizer:
         seeds: Iterable[Seed] = (),
         budget: Budget | None = None,
         *,
-        sets: LoadBudget | None = None,
+        sets: WorkBudget | None = None,
     ) -> None:
         self._problem = problem
         self._tier = tier
         self._budget = budget or Budget()
-        self._sets = sets or LoadBudget()
+        self._sets = sets or WorkBudget()
         self._known: dict[tuple[OfferingId, TaskSetKey], Column] = {}
         self._remember(self._columns(seeds))
         self._duals: dict[int, int] = {}

@@ -13,7 +13,6 @@ from eva_master.model.planning.snapshot import RunView, Snapshot
 from eva_master.packing.configuration.build import Configuration, configure, supply, waiting
 from eva_master.packing.configuration.completion import completed, squeezed
 from eva_master.packing.configuration.restating import restated
-from eva_master.packing.load_budget import LoadBudget, round_budgets
 from eva_master.packing.local_search.cost_model import Terms
 from eva_master.packing.local_search.homing import finished
 from eva_master.packing.local_search.load_cache import LoadCache
@@ -37,6 +36,7 @@ from eva_master.packing.reconfiguration.options import (
 )
 from eva_master.packing.reconfiguration.reasons import exchanges, hostings
 from eva_master.packing.reconfiguration.replan_trigger import ReplanTrigger
+from eva_master.packing.round_work import WorkBudget, round_budgets
 from eva_master.packing.valuation.ending import ending
 from eva_master.packing.valuation.scarcity import raised
 from eva_master.packing.valuation.time_left import by_now
@@ -64,7 +64,7 @@ class _Round:
     keep: Configuration
     latest: Mapping[RunId, Millis]
     ends: Mapping[RunId, int]
-    budget: LoadBudget
+    budget: WorkBudget
 
 
 class Eva:
@@ -126,7 +126,7 @@ class Eva:
         problem = self.problem(snapshot)
         tier = Tier(config.optimizer)
         seeds = () if tier is Tier.GREEDY else before.rounds.columns.seeds(problem)
-        searching, pricing = round_budgets()
+        searching, pricing = round_budgets(snapshot.work)
         optimizer = Optimizer(problem, tier, seeds, sets=pricing)
         present, fresh = configure(problem, ()), waiting(problem)
         keep = present

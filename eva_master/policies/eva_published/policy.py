@@ -14,7 +14,6 @@ from eva_master.model.planning.reasons import Reasons
 from eva_master.model.planning.snapshot import RunView, Snapshot
 from eva_master.packing.configuration.build import Configuration, configure, waiting
 from eva_master.packing.configuration.completion import completed
-from eva_master.packing.load_budget import round_budgets
 from eva_master.packing.lp.optimizer import Optimizer, Tier
 from eva_master.packing.planner_cache import PlannerCache
 from eva_master.packing.problem import Problem, Valuation
@@ -32,6 +31,7 @@ from eva_master.packing.reconfiguration.options import (
 )
 from eva_master.packing.reconfiguration.reasons import exchanges, hostings
 from eva_master.packing.reconfiguration.replan_trigger import ReplanTrigger
+from eva_master.packing.round_work import round_budgets
 from eva_master.policies.eva_published.config import PRESETS, Config
 from eva_master.policies.eva_published.memory import NAME, Memory, load
 
@@ -70,7 +70,7 @@ class Published:
         horizon = horizon_ms(seen, config.min_horizon_s * 1000)
         tier = Tier(config.optimizer)
         seeds = () if tier is Tier.GREEDY else before.rounds.columns.seeds(problem)
-        _, pricing = round_budgets()
+        _, pricing = round_budgets(snapshot.work)
         optimizer = Optimizer(problem, tier, seeds, sets=pricing)
         present = configure(problem, ())
         options = self._options(problem, present, trigger, optimizer)

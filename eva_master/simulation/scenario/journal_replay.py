@@ -33,6 +33,7 @@ from eva_master.model.job import JobKind, JobSpec, TaskSpec
 from eva_master.model.records import Instance, Job, TaskRun
 from eva_master.model.states import InstanceState, RunState
 from eva_master.model.trace import Trace, TraceJob, TraceTask
+from eva_master.packing.reconfiguration.greedy_pass import planned_greedily
 from eva_master.packing.valuation.job_valuation import Reservation
 from eva_master.simulation.cluster.cloud import Life
 from eva_master.simulation.scenario.submission import STEPS_PER_S
@@ -102,6 +103,8 @@ class Past:
         inits_ms: Time from the start of an attempt's last program to its first step.
         usual_inits_ms: The typical value of that by workload.
         rounds_ms: When each round was requested, and when its plan was adopted.
+        greedy_rounds: Rounds of which the plan is that of the greedy pass alone, since the policy
+            found none in time.
         start_ms: Time of the first round or of the first job, whichever is earlier.
     """
 
@@ -117,6 +120,7 @@ class Past:
     inits_ms: Mapping[Attempt, int]
     usual_inits_ms: Mapping[Workload, int]
     rounds_ms: Mapping[int, tuple[int, int]]
+    greedy_rounds: frozenset[int]
     start_ms: Millis
 
     def trace(self) -> Trace:
@@ -184,6 +188,7 @@ def past(state: State, rounds: Iterable[Round], charged: int) -> Past:
         inits_ms=work.inits_ms,
         usual_inits_ms=inits,
         rounds_ms=rounds_ms,
+        greedy_rounds=frozenset(one.number for one in held if planned_greedily(one.figures)),
         start_ms=Millis(
             min([*(job.submitted_ms for job in state.jobs.values()), *(one.at_ms for one in held)])
         ),

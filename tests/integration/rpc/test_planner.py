@@ -15,13 +15,16 @@ from pathlib import Path
 import psutil
 import pytest
 
-from eva_master.adapters.planner.process import ProcessPlanner
+from eva_master.adapters.planner.previews import Previews
+from eva_master.adapters.planner.process import ProcessPlanner, Watch
 from eva_master.model.actions import RequestPlan
 from eva_master.model.errors import InvalidPlan
 from eva_master.model.events import PlanFailed, PlanReady
 from eva_master.model.ids import Millis
 from eva_master.model.planning.plan import Json, Plan, PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
+from eva_master.packing.reconfiguration.greedy_pass import planned_greedily
+from eva_master.testing.snapshots import Cluster, offer, task
 from tests.fakes.rpc.mailbox import DEADLINE_S, Mailbox
 
 SNAPSHOT = Snapshot(Millis(1), (), (), (), ())
@@ -146,11 +149,79 @@ def test_an_interrupt_from_the_terminal_is_the_masters_alone(
     assert mailbox.expect(PlanReady).plan.figures["pid"] == pid
 
 
-async def test_a_preview_returns_the_plan_or_raises(planner: ProcessPlanner) -> None:
-    plans = await asyncio.gather(*(planner.preview(SNAPSHOT, None) for _ in range(3)))
-    assert len({plan.figures["pid"] for plan in plans}) == 1
+async def test_a_preview_returns_the_plan_or_raises_in_a_process_of_its_own(
+    planner: ProcessPlanner, mailbox: Mailbox
+) -> None:
+    previews = Previews()
+    assert not previews.running, "it starts with the first preview"
+    asked = [previews.preview(planner.source, SNAPSHOT, None) for _ in range(3)]
+    plans = await asyncio.gather(*asked)
+    (pid,) = {plan.figures["pid"] for plan in plans}
+    planner.request(RequestPlan(1, SNAPSHOT, None))
+    assert mailbox.expect(PlanReady).plan.figures["pid"] != pid
     with pytest.raises(InvalidPlan, match="1 is not 2"):
-        await planner.preview(SNAPSHOT, memory(fail=1))
+        await previews.preview(planner.source, SNAPSHOT, memory(fail=1))
+    previews.close()
+    with pytest.raises(InvalidPlan, match="closed"):
+        await previews.preview(planner.source, SNAPSHOT, None)
+
+
+async def test_a_preview_waits_for_no_round_and_no_round_for_it(
+    planner: ProcessPlanner, mailbox: Mailbox, tmp_path: Path
+) -> None:
+    hung, previews = tmp_path / "hung", Previews()
+    planner.request(RequestPlan(1, SNAPSHOT, memory(hang=str(hung))))
+    await asyncio.to_thread(until, hung.exists)
+    await previews.preview(planner.source, SNAPSHOT, None)
+    planner.close()
+    assert mailbox.expect(PlanFailed).round == 1
+    previews.close()
+
+
+async def test_the_process_of_previews_ends_when_it_is_idle_and_starts_again(
+    planner: ProcessPlanner,
+) -> None:
+    previews = Previews(idle_s=0.05)
+    first = await previews.preview(planner.source, SNAPSHOT, None)
+    await asyncio.to_thread(until, lambda: not previews.running)
+    second = await previews.preview(planner.source, SNAPSHOT, None)
+    assert first.figures["pid"] != second.figures["pid"]
+    previews.close()
+
+
+async def test_a_preview_that_takes_too_long_is_ended(
+    planner: ProcessPlanner, tmp_path: Path
+) -> None:
+    previews = Previews(longest_s=3.0)
+    with pytest.raises(InvalidPlan, match="within 3 s"):
+        await previews.preview(planner.source, SNAPSHOT, memory(hang=str(tmp_path / "hung")))
+    previews.close()
+
+
+def waits() -> Snapshot:
+    cluster = Cluster(offer("one", (0, 4, 16), 0.2))
+    return cluster.job("a", task(any=(0, 2, 8))).snapshot()
+
+
+@pytest.mark.parametrize("greedy", [True, False])
+def test_a_round_that_takes_far_too_long_is_planned_greedily_or_fails(
+    mailbox: Mailbox, tmp_path: Path, greedy: bool
+) -> None:
+    watch = Watch(slow_s=0.1, longest_s=1.0)
+    planner = ProcessPlanner(mailbox, "puppet", {}, BUILD, greedy=greedy, watch=watch)
+    hung, snapshot = tmp_path / "hung", waits()
+    planner.request(RequestPlan(1, snapshot, memory(hang=str(hung))))
+    until(lambda: planner.slow_for_s() is not None)
+    if greedy:
+        ready = mailbox.expect(PlanReady)
+        assert planned_greedily(ready.plan.figures)
+        assert [entry.run for entry in ready.plan.entries] == [snapshot.runs[0].id]
+        assert ready.memory == memory(hang=str(hung)), "the policy's memory stays"
+    else:
+        failed = mailbox.expect(PlanFailed)
+        assert "found no plan within 1 s" in failed.reason
+    assert planner.slow_for_s() is None
+    planner.close()
 
 
 MASTER = f"""

@@ -1,14 +1,16 @@
-"""Tasks that all differ take a round no more than so many loads, and all get a place."""
+"""Tasks that all differ take a round no more than its budget, and all get a place."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import pytest
 
 from benchmarks.distinct import arrived
 from eva_master.model.planning.plan import Assign
-from eva_master.packing import load_budget
 from eva_master.packing.local_search.load_cache import LoadCache
 from eva_master.packing.lp.pricing import knapsack
+from eva_master.packing.round_work import Work, round_budgets
 from eva_master.policies.eva import POLICY
 from eva_master.testing.plan_checks import check
 from eva_master.testing.snapshots import Cluster, carried_out, offer, task
@@ -41,11 +43,10 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Counted:
 
 
 @pytest.mark.parametrize("explained", [True, False])
-def test_tasks_that_all_differ_are_placed_within_the_loads_of_a_round(
-    counted, monkeypatch, explained
-):
-    monkeypatch.setattr(load_budget, "LOADS_PER_ROUND", 2_000)
-    snapshot = arrived(120, distinct=True)
+def test_tasks_that_all_differ_are_placed_within_the_budget_of_a_round(counted, explained):
+    work = 100_000
+    searching, pricing = (budget.left for budget in round_budgets(work))
+    snapshot = replace(arrived(120, distinct=True), work=work)
     policy = POLICY.build(POLICY.config(explained=explained))
     plan, memory = policy.plan(snapshot, None)
     if explained:
@@ -53,29 +54,29 @@ def test_tasks_that_all_differ_are_placed_within_the_loads_of_a_round(
     assert all(isinstance(entry, Assign) for entry in plan.entries), "each gets a place at once"
     instances = len(plan.launches)
     # Besides those that are met: what the configuration begins with, and what is taken apart.
-    assert counted.loads <= 1_000 + instances + 200
-    assert 0 < counted.items <= 1_000 * 32 // 8
+    most = searching // Work.LOAD + instances + 200
+    assert counted.loads <= most
+    assert 0 < counted.items <= pricing // Work.SET // 8
     counted.loads = counted.items = 0
     policy.plan(carried_out(snapshot, plan), memory)
-    assert counted.loads <= 1_000 + instances + 200
+    assert counted.loads <= most
 
 
-def test_without_the_budget_it_is_many_times_as_much(counted, monkeypatch):
-    monkeypatch.setattr(load_budget, "LOADS_PER_ROUND", 1 << 40)
-    POLICY.build(POLICY.config()).plan(arrived(120, distinct=True), None)
+def test_without_the_budget_it_is_many_times_as_much(counted):
+    snapshot = replace(arrived(120, distinct=True), work=1 << 40)
+    POLICY.build(POLICY.config()).plan(snapshot, None)
     assert counted.loads > 5_000
 
 
-@pytest.mark.parametrize("loads", [0, 2, 50, 1_000])
-def test_a_plan_is_lawful_wherever_the_loads_end(monkeypatch, loads):
-    monkeypatch.setattr(load_budget, "LOADS_PER_ROUND", loads)
+@pytest.mark.parametrize("work", [0, 200, 5_000, 100_000])
+def test_a_plan_is_lawful_wherever_the_budget_ends(work):
     cluster = Cluster(
         offer("small", (0, 4, 16), 0.2), offer("large", (0, 16, 64), 0.7, limit=2)
     ).instance("i", "large")
     cluster.job("a", task("a", any=(0, 2, 8)), on=["i"])
     for number in range(12):
         cluster.job(f"b{number}", *[task(f"b{number}", any=(0, 1 + number % 3, 4))] * 2)
-    snapshot = cluster.snapshot()
+    snapshot = replace(cluster.snapshot(), work=work)
     policy = POLICY.build(POLICY.config())
     plan, _ = policy.plan(snapshot, None)
     check(snapshot, plan)

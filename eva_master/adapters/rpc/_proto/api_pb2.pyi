@@ -1675,6 +1675,7 @@ class ClusterState(google.protobuf.message.Message):
     PAUSE_FIELD_NUMBER: builtins.int
     SHARED_LIMITS_FIELD_NUMBER: builtins.int
     CLOCK_FIELD_NUMBER: builtins.int
+    PLANNING_FIELD_NUMBER: builtins.int
     cluster: builtins.str
     policy: builtins.str
     now_ms: builtins.int
@@ -1689,6 +1690,8 @@ class ClusterState(google.protobuf.message.Message):
     """Empty on the last page, and where there are no pages."""
     clock: builtins.str
     """That the clock of the master's machine was set, and what follows it; empty if it was not."""
+    planning: builtins.str
+    """That a plan takes long, which tasks that wait have to wait for; empty if none does."""
     @property
     def instances(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Instance]: ...
     @property
@@ -1721,9 +1724,10 @@ class ClusterState(google.protobuf.message.Message):
         pause: global___Pause | None = ...,
         shared_limits: collections.abc.Iterable[global___SharedLimit] | None = ...,
         clock: builtins.str = ...,
+        planning: builtins.str = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["pause", b"pause"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["clock", b"clock", "cluster", b"cluster", "instances", b"instances", "jobs_by_state", b"jobs_by_state", "next_page_token", b"next_page_token", "no_packing_micro_usd_per_hour", b"no_packing_micro_usd_per_hour", "now_ms", b"now_ms", "pause", b"pause", "policy", b"policy", "price_micro_usd_per_hour", b"price_micro_usd_per_hour", "rounds", b"rounds", "shared_limits", b"shared_limits", "tasks_by_state", b"tasks_by_state", "version", b"version", "workers_connected", b"workers_connected"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["clock", b"clock", "cluster", b"cluster", "instances", b"instances", "jobs_by_state", b"jobs_by_state", "next_page_token", b"next_page_token", "no_packing_micro_usd_per_hour", b"no_packing_micro_usd_per_hour", "now_ms", b"now_ms", "pause", b"pause", "planning", b"planning", "policy", b"policy", "price_micro_usd_per_hour", b"price_micro_usd_per_hour", "rounds", b"rounds", "shared_limits", b"shared_limits", "tasks_by_state", b"tasks_by_state", "version", b"version", "workers_connected", b"workers_connected"]) -> None: ...
 
 global___ClusterState = ClusterState
 

@@ -96,6 +96,7 @@ class ClusterService(ClusterServicer):
                 policy=about.policy,
                 version=about.version,
                 pause=self._gateway.pause,
+                planning=self._gateway.planning(),
             )
             state.next_page_token = token
             return state

@@ -314,6 +314,7 @@ def cluster(
     policy: str,
     version: str,
     pause: Pause | None = None,
+    planning: str = "",
 ) -> pb.ClusterState:
     """The cluster as a whole.
 
@@ -325,6 +326,7 @@ def cluster(
         policy: Name of the policy.
         version: The master's.
         pause: Why the control loop stands still.
+        planning: Note about a plan that takes long; empty if none does.
     """
     return pb.ClusterState(
         cluster=name,
@@ -339,6 +341,7 @@ def cluster(
         version=version,
         workers_connected=model.connected,
         clock=next(clock_was_set(model.wall), ""),
+        planning=planning,
         pause=_pause(pause),
         shared_limits=map(shared_limit, model.shared_limits(now)),
     )

@@ -226,6 +226,7 @@ def cluster(message: ClusterState) -> Shape:
         **hourly("no_packing", message.no_packing_micro_usd_per_hour),
         "pause": _pause(message),
         "clock": message.clock or None,
+        "planning": message.planning or None,
         "shared_limits": [shared_limits.shape(one) for one in message.shared_limits],
         "instances": [instance(one) for one in message.instances],
     }

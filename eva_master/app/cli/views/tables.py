@@ -406,6 +406,8 @@ def cluster(message: ClusterState) -> RenderableType:
     ]
     if message.HasField("pause"):
         rows.append(("paused", pause(message, message.now_ms)))
+    if message.planning:
+        rows.append(("planning", plain(message.planning)))
     return facts(rows)
 
 

@@ -22,6 +22,7 @@ from eva_master.packing.interference.throughput import (
 )
 from eva_master.packing.lp.columns import TaskSetKey
 from eva_master.packing.lp.pricing.knapsack import Floats, Found, Grid, Items, Question, items
+from eva_master.packing.round_work import Work
 
 _LEAST_VALUE = 1e-12
 _NEIGHBOURS_TOLD_APART = 3
@@ -179,7 +180,7 @@ class _Descent:
         """Add one task to what is on the path."""
         joining, multiset, value = node.joining, node.multiset, node.value
         self._nodes += 1
-        self._sets.spend(len(joining))
+        self._sets.spend(Work.SET, len(joining))
         fractions = self._losses.of(multiset)
         need = self._chosen.need[joining]
         workload, charge = self._workload[joining], self._charge[joining]

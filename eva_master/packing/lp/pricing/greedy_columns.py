@@ -15,6 +15,7 @@ from eva_master.packing.interference.throughput import Ints
 from eva_master.packing.interference.throughput_rows import PairwiseThroughput
 from eva_master.packing.lp.columns import TaskSetKey
 from eva_master.packing.lp.pricing.knapsack import Floats, Question, items
+from eva_master.packing.round_work import Work
 
 _MOST_JOINS = 24
 _LEAST_SHARE = 1e-12
@@ -82,7 +83,7 @@ class _State:
     def step(self) -> bool:
         """Let a task join each machine that has one to gain; tells whether any did."""
         rows = self._open
-        self._question.sets.spend(len(rows) * len(self._classes) // _CELLS_PER_SET)
+        self._question.sets.spend(Work.SET, len(rows) * len(self._classes) // _CELLS_PER_SET)
         fits: npt.NDArray[np.bool_] = self._left[rows] > 0
         for column in range(3):
             fits &= self._need[:, column] <= self._room[rows, column, np.newaxis]

@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from eva_master.packing.interference.throughput import Ints
-from eva_master.packing.load_budget import LoadBudget
 from eva_master.packing.lp.columns import TaskSetKey
+from eva_master.packing.round_work import Work, WorkBudget
 
 Floats = npt.NDArray[np.float64]
 
@@ -46,7 +46,7 @@ class Question:
     counts: Ints
     worth: float
     nodes: int
-    sets: LoadBudget = field(default_factory=LoadBudget)
+    sets: WorkBudget = field(default_factory=WorkBudget)
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,7 +273,7 @@ class _Search:
                 # Whatever the others add is bounded by the next one's ratio.
                 self._bound = max(self._bound, value + share * ratio[item])
                 return
-            self._sets.spend(_COUNTED_AS)
+            self._sets.spend(Work.SET, _COUNTED_AS)
             need = self._need[item]
             for count in range(self._fitting(item, room), 0, -1):
                 self._nodes += 1

@@ -20,7 +20,6 @@ import numpy as np
 
 from eva_master.packing.interference.throughput import Ints
 from eva_master.packing.interference.throughput_rows import ThroughputRows
-from eva_master.packing.load_budget import LoadBudget
 from eva_master.packing.lp.columns import TaskSetKey
 from eva_master.packing.lp.pricing.knapsack import (
     Floats,
@@ -30,6 +29,7 @@ from eva_master.packing.lp.pricing.knapsack import (
     dual_prices,
     items,
 )
+from eva_master.packing.round_work import Work, WorkBudget
 
 _NUMERICAL_ZERO = 1e-12
 _PRICED_FOR_NEIGHBOURS = 3
@@ -125,7 +125,7 @@ class _SortedClasses:
 
 
 def _explored(
-    sorted_classes: _SortedClasses, worth: float, nodes: int, budget: LoadBudget
+    sorted_classes: _SortedClasses, worth: float, nodes: int, budget: WorkBudget
 ) -> tuple[list[tuple[float, TaskSetKey]], float, int]:
     """Sets worth more than that, the best one last; a bound on all; how many were looked at."""
     survey = _Survey(sorted_classes, worth, nodes, budget)
@@ -158,7 +158,7 @@ class _Survey:
     """
 
     def __init__(
-        self, sorted_classes: _SortedClasses, worth: float, nodes: int, budget: LoadBudget
+        self, sorted_classes: _SortedClasses, worth: float, nodes: int, budget: WorkBudget
     ) -> None:
         self._sorted_classes = sorted_classes
         self._worth = worth
@@ -186,7 +186,7 @@ class _Survey:
         while len(rows):
             self.nodes += len(rows)
             cells = len(rows) * len(self._sorted_classes.workload)
-            self._budget.spend(len(rows) + cells // _CELLS_PER_SET)
+            self._budget.spend(Work.SET, len(rows) + cells // _CELLS_PER_SET)
             bounds, prices = self._bounds(rows)
             chosen = np.flatnonzero(bounds > self._worth)
             if len(chosen) > self._limit:
@@ -330,7 +330,7 @@ class _Choices:
         multisets: _Promising,
         worth: float,
         limit: int,
-        budget: LoadBudget,
+        budget: WorkBudget,
     ) -> None:
         self._budget = budget
         self._sorted_classes = sorted_classes
@@ -400,12 +400,12 @@ class _Choices:
         grown.above = grown.above + self._above[grown.multiset, position]
         grown.value = grown.value + self._values[grown.multiset, position]
         self.nodes += len(label)
-        self._budget.spend(len(label))
+        self._budget.spend(Work.SET, len(label))
         return self._limited(grown, place + 1, self._limit)
 
     def _affordable(self, partial: _Partial, place: int) -> _Partial:
         """As many as may be looked at in every way in which they can grow."""
-        return self._limited(partial, place, self._budget.left // max(self._widest, 1))
+        return self._limited(partial, place, self._budget.affords(Work.SET) // max(self._widest, 1))
 
     def _limited(self, partial: _Partial, place: int, limit: int) -> _Partial:
         if len(partial.multiset) <= limit:

@@ -1,0 +1,138 @@
+"""What each kind of work takes that a round's budget counts, beside the weight that it has.
+
+Run as `python -m benchmarks.round_work [--tasks N] [--json]`. Each kind is done alone, many times,
+on tasks that all differ, and its processor time is divided by its count: loads that are met and
+valued, places that are considered again for tasks of arrays and of gangs, sets that pricing looks
+at, and tasks that a whole round of the default policy places. `packing.round_work` has the weights;
+they decide plans, so they are changed on purpose alone.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from benchmarks.distinct import arrived
+from benchmarks.harness import Figures, options, publish, surroundings
+from eva_master.app.simulate import named_policy
+from eva_master.model.planning.snapshot import Snapshot
+from eva_master.packing.configuration.build import configure, waiting
+from eva_master.packing.local_search.cost_model import Terms
+from eva_master.packing.local_search.load_cache import LoadCache
+from eva_master.packing.local_search.trial import Trial
+from eva_master.packing.local_search.working_configuration import WorkingConfiguration
+from eva_master.packing.lp.optimizer import Optimizer, Tier
+from eva_master.packing.problem import Problem, Valuation
+from eva_master.packing.round_work import Work, WorkBudget
+from eva_master.testing.snapshots import Cluster, offer, task
+
+_TASKS = 300
+_REPEATED = 20
+
+
+class Counts(WorkBudget):
+    """A budget without an end that counts each kind of work."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.counts = dict.fromkeys(Work, 0)
+
+    def spend(self, work: Work, count: int = 1) -> None:
+        """Count work that was done."""
+        self.counts[work] += count
+
+
+def loads(snapshot: Snapshot) -> float:
+    """Nanoseconds of a load of two tasks that is met and valued for the first time."""
+    problem = Problem(snapshot, Valuation())
+    cache, counts = LoadCache(problem, Terms()), Counts()
+    cache.begin(counts)
+    numbers = [cache.number(task_class) for task_class in problem.classes]
+    empty = cache.empty[min(cache.empty)]
+
+    def meet() -> None:
+        for first in numbers[:_REPEATED]:
+            load = cache.meet(empty, first)
+            for second in numbers if load is not None else ():
+                both = cache.meet(load, second)
+                if both is not None and both.lost < 0:
+                    cache.lost(both)
+
+    return _nanoseconds(meet) / counts.counts[Work.LOAD]
+
+
+def places(snapshot: Snapshot) -> dict[Work, float]:
+    """Nanoseconds of all places that are considered for each task, with loads that were met."""
+    problem = Problem(snapshot, Valuation())
+    cache = LoadCache(problem, Terms())
+    working = WorkingConfiguration(problem, cache, configure(problem, waiting(problem)))
+    trial = Trial(working, [slot for slot in working.slots if slot.movable][:_REPEATED])
+    options_ = [*trial.touched, *working.candidates()]
+
+    def consider() -> None:
+        for run in trial.pool:
+            working.cheapest(run, options_, trial.touched)
+
+    consider()
+    counts = Counts()
+    cache.budget = counts
+    taken = _nanoseconds(lambda: [consider() for _ in range(_REPEATED)])
+    return {work: taken / counts.counts[work] if counts.counts[work] else 0.0 for work in Work}
+
+
+def sets(snapshot: Snapshot) -> float:
+    """Nanoseconds of a set that pricing looks at, all of column generation included."""
+    problem, counts = Problem(snapshot, Valuation()), Counts()
+    optimizer = Optimizer(problem, Tier.LP, (), sets=counts)
+    runs = waiting(problem)
+    return _nanoseconds(lambda: configure(problem, runs, optimizer.pack)) / counts.counts[Work.SET]
+
+
+def placed(snapshot: Snapshot) -> float:
+    """Nanoseconds of a task that a whole round of the default policy places, searches left out."""
+    policy, _ = named_policy("eva")
+    snapshot = replace(snapshot, work=0)
+    return _nanoseconds(lambda: policy.plan(snapshot, None)) / len(snapshot.runs)
+
+
+def gangs(tasks: int) -> Snapshot:
+    """Gangs of two tasks that share instances."""
+    cluster = Cluster(offer("large", (0, 32, 64), 1.4))
+    for number in range(tasks // 2):
+        cluster.job(f"g{number:05}", *[task(f"w{number % 7}", any=(0, 3, 4 + number % 9))] * 2)
+    return cluster.snapshot()
+
+
+def _nanoseconds(call: Callable[[], object]) -> float:
+    began = time.process_time_ns()
+    call()
+    return float(time.process_time_ns() - began)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print the figures; returns the exit code."""
+    assert __doc__
+    chosen = options(__doc__, arguments, tasks=_TASKS)
+    distinct = arrived(chosen.tasks, distinct=True)
+    placed(arrived(10, distinct=True))  # what is imported and compiled at first
+    alone = places(distinct)[Work.CANDIDATE]
+    together = places(gangs(chosen.tasks))
+    beside = together[Work.CANDIDATE] - alone
+    members = together[Work.MEMBERS] * max(0.0, beside) / together[Work.CANDIDATE]
+    measured = {
+        Work.LOAD: loads(distinct),
+        Work.CANDIDATE: alone,
+        Work.MEMBERS: members,
+        Work.SET: sets(distinct),
+        Work.PLACED: placed(distinct),
+    }
+    figures: Figures = {"surroundings": surroundings(), "tasks": chosen.tasks}
+    for work, taken in measured.items():
+        figures[work.name.lower()] = {"measured_ns": round(taken), "weight_ns": int(work)}
+    return publish(figures, as_json=chosen.json)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

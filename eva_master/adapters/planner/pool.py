@@ -1,0 +1,73 @@
+"""A child process that plans, and how it is ended."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import signal
+import traceback
+from collections.abc import Callable
+from concurrent.futures import CancelledError, Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from typing import ParamSpec, TypeVar
+
+from eva_master.adapters.planner.child import Failed, Planned, described, live_with_parent
+from eva_master.adapters.planner.fast_pickle import FastPickle
+from eva_master.adapters.planner.snapshot_diff import Sender
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Child:
+    """A pool of one process, and a pipe whose closing tells that process to end.
+
+    The kernel closes the pipe whenever the master dies. PR_SET_PDEATHSIG would end the child
+    already when the *thread* that started it ends.
+
+    Attributes:
+        snapshots: The last snapshot that it was sent.
+    """
+
+    def __init__(self) -> None:
+        context = multiprocessing.get_context("spawn")
+        self.snapshots = Sender()
+        self._watched, self._lifeline = context.Pipe(duplex=False)
+        self._pool = ProcessPoolExecutor(
+            max_workers=1,
+            mp_context=context,
+            initializer=live_with_parent,
+            initargs=(self._watched,),
+        )
+        self._pid = self._pool.submit(os.getpid)
+
+    def submit(self, fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        """Have a function called there."""
+        return self._pool.submit(fn, *args, **kwargs)
+
+    def close(self) -> None:
+        """End the process at its next step; what it was asked fails."""
+        self._lifeline.close()
+        self._watched.close()
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def kill(self) -> None:
+        """End the process at once, be it in the middle of a computation."""
+        if self._pid.done() and self._pid.exception() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._pid.result(), signal.SIGKILL)
+        self.close()
+
+
+def outcome_of(future: Future[FastPickle[Planned] | Failed]) -> Planned | Failed:
+    """What a child has answered; why there is no answer, if there is none."""
+    try:
+        result = future.result()
+    except CancelledError:
+        return Failed("the planner was closed", "")
+    except BrokenProcessPool:
+        return Failed("the planner's process died", "")
+    except Exception as error:  # a snapshot or a plan that cannot be pickled
+        return Failed(described(error), traceback.format_exc())
+    return result.content if isinstance(result, FastPickle) else result

@@ -1,0 +1,82 @@
+"""How much a round may do: a sum of weighted counts, never a time.
+
+So a plan is the same on every machine. Each kind of work weighs what it takes on the machine on
+which `benchmarks.round_work` was run last, in nanoseconds. A round has one budget. Half of it is
+for placing tasks that wait one by one, which any policy does: no more of them are shown to it.
+Searches have parts of their own, and what one of them leaves is not for the other.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from eva_master.model.planning.snapshot import ROUND_WORK
+
+_NS_PER_US = 1_000
+_UNLIMITED = 1 << 62
+
+
+class Work(IntEnum):
+    """Kinds of work; the value of each is its weight, in nanoseconds."""
+
+    LOAD = 20_000
+    """A task multiset that the local search meets for the first time in a round."""
+    CANDIDATE = 300
+    """A place that it considers for a task."""
+    MEMBERS = 1_000
+    """Members of one gang and class that it visits at such a place."""
+    SET = 250
+    """A task set that pricing looks at."""
+    PLACED = 1_000_000
+    """A waiting task that is placed greedily, by a policy that takes long for it."""
+
+
+_PLACING_PART, _SEARCHING_PART, _PRICING_PART = 50, 20, 4
+"""Parts of a round's budget, in hundredths; the rest is for claims, reasons and the lower bound."""
+
+
+class WorkBudget:
+    """Work that a search may still do in this round.
+
+    Args:
+        left: In nanoseconds of weight.
+
+    Attributes:
+        left: Work that is left.
+        spent: Work that was done.
+    """
+
+    __slots__ = ("left", "spent")
+
+    def __init__(self, left: int = _UNLIMITED) -> None:
+        self.left = left
+        self.spent = 0
+
+    def affords(self, work: Work) -> int:
+        """How much more of one kind of work may be done."""
+        return self.left // work
+
+    def spend(self, work: Work, count: int = 1) -> None:
+        """Count work that was done; no less than none is left."""
+        done = min(work * count, self.left)
+        self.left -= done
+        self.spent += done
+
+
+def round_budgets(work: int = ROUND_WORK) -> tuple[WorkBudget, WorkBudget]:
+    """Budgets of one round: of the local search and of the LP's pricing.
+
+    Args:
+        work: The budget of the round, in microseconds.
+    """
+    hundredth = work * _NS_PER_US // 100
+    return WorkBudget(hundredth * _SEARCHING_PART), WorkBudget(hundredth * _PRICING_PART)
+
+
+def tasks_shown(work: int) -> int:
+    """How many waiting tasks a policy is shown in a round at most.
+
+    Args:
+        work: The budget of the round, in microseconds.
+    """
+    return max(1, work * _NS_PER_US // 100 * _PLACING_PART // Work.PLACED)

@@ -1,0 +1,109 @@
+"""A gang's events cost the control loop as much in a large gang as in a small one."""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections import Counter
+from functools import partial
+
+import pytest
+
+from eva_master.app.simulate import named_policy
+from eva_master.control.measure.throughput import company
+from eva_master.control.readside.gang_parts import parts_of
+from eva_master.control.settings import Settings
+from eva_master.control.state.records import placed
+from eva_master.model.ids import Millis
+from eva_master.model.job import JobKind, JobSpec
+from eva_master.simulation.simulated_cluster import SimulatedCluster
+from eva_master.testing.snapshots import offer, task
+
+CATALOG = (
+    offer("small", (0, 2, 8), 0.1, setup_s=10),
+    offer("large", (0, 8, 32), 0.38, setup_s=20),
+    offer("other", (0, 8, 32), 0.38, family="other", setup_s=20),
+)
+
+
+def world_under(policy: str) -> SimulatedCluster:
+    # Each neighbour takes some, so that members are slowed down where they have company.
+    return SimulatedCluster(
+        CATALOG,
+        named_policy(policy)[0],
+        settings=Settings(),
+        truth=lambda _, others: 0.9 ** len(others),
+    )
+
+
+def calls_of_a_member(members: int) -> float:
+    """Calls of functions of the control loop in the life of a gang, per member."""
+    world = world_under("no_packing")
+    spec = JobSpec("g", "a", (task(any=(0, 1, 1)),) * members, duration_ms=60_000)
+    world.submit(spec)
+    calls = 0
+
+    def count(frame, event: str, argument: object) -> None:
+        nonlocal calls
+        calls += event == "call" and "eva_master/control/" in frame.f_code.co_filename
+
+    sys.setprofile(count)
+    try:
+        world.run(lambda: world.state.counters.completions == 1, limit_ms=600_000)
+    finally:
+        sys.setprofile(None)
+    assert world.state.counters.completions == 1
+    return calls / members
+
+
+def test_the_life_of_a_member_costs_the_same_in_a_large_gang() -> None:
+    assert calls_of_a_member(400) < 1.3 * calls_of_a_member(100)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_groups_of_members_are_those_that_are_found_one_by_one(seed: int) -> None:
+    drawn = random.Random(seed)
+    world = world_under("eva")
+    for number in range(8):
+        kinds = [task(f"w{number % 3}", any=(0, 1, 1), other=(0, 2, 2)), task("x", any=(0, 2, 2))]
+        tasks = tuple(drawn.choice(kinds) for _ in range(drawn.randint(1, 5)))
+        kind = drawn.choice((JobKind.GANG, JobKind.GANG, JobKind.ARRAY))
+        least = 1 if kind is JobKind.GANG and drawn.random() < 0.3 else None
+        world.submit(
+            JobSpec(
+                f"j{number}",
+                "a",
+                tasks if least is None else (tasks[0],) * len(tasks),
+                kind=kind,
+                least=least,
+                duration_ms=drawn.randrange(20_000, 200_000),
+            ),
+            at=Millis(drawn.randrange(0, 200_000)),
+        )
+    seen = 0
+
+    def compared() -> bool:
+        nonlocal seen
+        for job in world.state.active:
+            if world.state.jobs[job].is_gang:
+                known = world.state.gang_parts(job, partial(company, world.state))
+                members = placed(world.state, job)
+                found = parts_of(world.state, members, partial(company, world.state))
+                assert known.accompanied == found.accompanied
+                assert set(known.keys) == set(found.keys)
+                groups = [
+                    Counter({(run.instance is None, id(world.state.task(run))): count})
+                    for run, count in known.alike
+                ]
+                assert sum(groups, Counter()) == sum(
+                    (
+                        Counter({(False, id(world.state.task(run))): count})
+                        for run, count in found.alike
+                    ),
+                    Counter(),
+                )
+                seen += known.accompanied
+        return world.state.counters.completions == 8
+
+    assert world.run(compared, limit_ms=3_600_000)
+    assert seen, "some members had company"
