@@ -1,6 +1,6 @@
 """Connections by which nobody proves anything keep no instance, agent or user out of a port.
 
-The attacks go on while others connect: each connection that the master ends is made again.
+As many as the port takes, and more, are made and not given up while others connect.
 """
 
 from __future__ import annotations
@@ -49,31 +49,15 @@ def client_hello() -> bytes:
 SAID = {"nothing": b"", "a byte": b"\x16", "half a handshake": client_hello(), "HTTP": b"GET / "}
 
 
-async def holds(address: tuple[str, int], said: bytes) -> None:
-    """Hold a connection, and make another one whenever it is ended."""
-    while True:
-        with contextlib.suppress(OSError):
-            reader, writer = await asyncio.open_connection(*address)
-            try:
-                writer.write(said)
-                while await reader.read(1_000):
-                    pass
-            finally:
-                writer.close()
-        await asyncio.sleep(0.2)  # The attack leaves the test some of the processor.
-
-
 @contextlib.asynccontextmanager
 async def held(address: tuple[str, int], said: bytes, count: int) -> AsyncIterator[None]:
-    """So many connections of which the master has ended some."""
-    attack = [asyncio.create_task(holds(address, said)) for _ in range(count)]
-    await asyncio.sleep(0)
-    try:
+    """So many connections that nobody but the master ends."""
+    async with contextlib.AsyncExitStack() as opened:
+        for _ in range(count):
+            _, writer = await asyncio.open_connection(*address)
+            opened.callback(writer.close)
+            writer.write(said)
         yield
-    finally:
-        for it in attack:
-            it.cancel()
-        await asyncio.gather(*attack, return_exceptions=True)
 
 
 @pytest.fixture
@@ -104,13 +88,13 @@ async def connection(master: RpcMaster) -> AsyncIterator[grpc.aio.Channel]:
 async def test_connections_that_prove_nothing_keep_no_instance_out(
     master: RpcMaster, said: str
 ) -> None:
-    address = "127.0.0.1", master.ports.users
+    address, request = ("127.0.0.1", master.ports.users), request_of(master)
     async with held(address, SAID[said], 4 * MOST), asyncio.timeout(DEADLINE_S):
         while True:
             async with connection(master) as channel:
                 join = EnrolmentStub(channel).Join
                 with contextlib.suppress(grpc.aio.AioRpcError):
-                    assert (await join(request_of(master), wait_for_ready=True)).certificate
+                    assert (await join(request, wait_for_ready=True)).certificate
                     break
 
 
@@ -120,6 +104,7 @@ async def test_connections_without_a_call_keep_no_instance_out_and_end_no_user_s
     list_jobs = JobsStub(master.user).List
     await list_jobs(pb.ListJobsRequest(), timeout=DEADLINE_S)
     watch = JobsStub(master.user).Watch(pb.WatchRequest())
+    request = request_of(master)
     async with contextlib.AsyncExitStack() as opened, asyncio.timeout(DEADLINE_S):
         for _ in range(2 * MOST):
             channel = await opened.enter_async_context(connection(master))
@@ -128,7 +113,7 @@ async def test_connections_without_a_call_keep_no_instance_out_and_end_no_user_s
             channel = await opened.enter_async_context(connection(master))
             join = EnrolmentStub(channel).Join
             with contextlib.suppress(grpc.aio.AioRpcError):
-                assert (await join(request_of(master), wait_for_ready=True)).certificate
+                assert (await join(request, wait_for_ready=True)).certificate
                 break
         assert not watch.done()
         await list_jobs(pb.ListJobsRequest())
@@ -140,9 +125,11 @@ async def test_connections_without_a_certificate_keep_no_agent_out(master: RpcMa
     async with held(address, SAID["half a handshake"], 4 * MOST), asyncio.timeout(DEADLINE_S):
         for number in range(2, 6):
             while True:
-                agent = await master.agent(f"i-{number}", channel=None)
-                if await agent.call.read() is not grpc.aio.EOF:
-                    break
+                # An agent whose connection is ended dials again.
+                agent = await master.agent(f"i-{number}")
+                with contextlib.suppress(grpc.aio.AioRpcError):
+                    if await agent.call.read() is not grpc.aio.EOF:
+                        break
     assert not first.call.done()
 
 
