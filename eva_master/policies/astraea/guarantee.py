@@ -148,7 +148,7 @@ class Guarantee:
                     self._jobs.pop(job.id, None)
                     continue
                 self._jobs[job.id] = before
-            before.spoil(job.spoiled_ms)
+            before.spoil(job.spoiled_ms, one_by_one=job.kind is JobKind.ARRAY)
             if own:
                 before.ran = before.ran or any(ask.now for ask in own)
                 before.seen(self._attained(job, own[0]))

@@ -200,14 +200,20 @@ class TwinJob:
             self.done += rest
         return rest
 
-    def spoil(self, spoiled: int) -> None:
-        """Take in how long failed attempts of the real one took: its twin takes as long."""
+    def spoil(self, spoiled: int, *, one_by_one: bool = False) -> None:
+        """Take in how long failed attempts of the real one took: its twin takes as long.
+
+        Args:
+            spoiled: How long, in milliseconds, all so far.
+            one_by_one: Whether these were attempts of single members.
+        """
         more = spoiled - self.spoiled
         if more <= 0:
             return
         self.spoiled = spoiled
-        self.left += more * Scaling((), self.exponent).speed_ppm(self.most) // MILLION
-        self.most_ms += more * self.most
+        members = 1 if one_by_one else self.most
+        self.left += more * Scaling((), self.exponent).speed_ppm(members) // MILLION
+        self.most_ms += more * members
         if self.done:
             self.done += more
 

@@ -63,6 +63,22 @@ class TestTwins:
         play(twin, 1, 10)
         assert twin.done == 3 * HOUR
 
+    def test_a_failed_task_of_an_array_takes_the_twin_as_long_as_one_member(self) -> None:
+        need = {G: Resources(1, 0, 0)}
+        asks = [Ask(f"j/{n}", "j", "ana", 1, need, {G: HOUR}, (0, "j")) for n in range(4)]
+        array = TwinJob.of(asks, 0, WORTH)
+        array.spoil(HOUR, one_by_one=True)
+        play(array, 0, 20)
+        assert array.done == 5 * HOUR
+
+    def test_a_limit_of_its_own_keeps_tasks_of_an_array_back_in_its_twin_too(self) -> None:
+        """Of ten tasks two may have a place at a time, on a quota of four GPUs."""
+        need = {G: Resources(1, 0, 0)}
+        asks = [Ask(f"j/{n}", "j", "ana", 1, need, {G: HOUR}, (0, "j")) for n in range(2)]
+        twin = TwinJob.of(asks, 0, WORTH, more=8)
+        advance({"j": twin}, {"ana": ((G, 4),)}, 0, 20 * HOUR, rounds=False)
+        assert twin.done == pytest.approx(5 * HOUR, abs=1_000)
+
     def test_failed_attempts_of_a_job_that_the_twin_has_done_take_its_quota_from_others(
         self,
     ) -> None:
