@@ -22,6 +22,7 @@ from eva_master.adapters.store.journal import SqlJournal
 from eva_master.control.readside.publisher import Publisher
 from eva_master.control.settings import Settings
 from eva_master.control.state.store import State
+from eva_master.learning.voices.names import voice_of_owner
 from eva_master.model.accounting.tenants import TenantRules
 from eva_master.model.actions import StartTask
 from eva_master.model.catalog import InstanceType, Offering
@@ -113,7 +114,8 @@ def shown(model: ReadModel, now: Millis) -> list[bytes]:
         views.bill(model, now),
         views.tenants(model, RULES, now),
         partition_messages.response(model, watcher(), now),
-        learned.view(model, now),
+        learned.view(model, None, now),
+        learned.view(model, voice_of_owner("me", "vision"), now),
         learned.times(model, "me", now),
         *(share for by in ("owner", "type") for share in views.cost_shares(model, by, now)),
     ]
