@@ -361,6 +361,7 @@ class Context:
             if before in HOLDING and after not in HOLDING:
                 run = with_past_attempt(old, run, self.now)
         self.state.put_run(run)
+        self.emptied.left_by(old, run)
         self.follow_waiting(run)
         if before is not after:
             self._measure(old, run)

@@ -9,7 +9,7 @@ from eva_master.control import commands, converge, gangs, handlers, suspending
 from eva_master.control.alarms import Alarm, Wake
 from eva_master.control.context import Context
 from eva_master.control.deadlines import standstill
-from eva_master.control.emptied import keeping
+from eva_master.control.emptied import keeping, withdrawing
 from eva_master.control.forks import epochs
 from eva_master.control.measure import memory
 from eva_master.control.planning import partitioning
@@ -165,7 +165,7 @@ class Machine:
             elif (instance := context.touched_instance()) is not None:
                 converge.converge_instance(context, instance)
                 context.standings.touch_instance(instance)
-            elif not filling.fill(context) and not keeping.look(context):
+            elif not (filling.fill(context) or withdrawing.look(context) or keeping.look(context)):
                 return
 
     def _apply(self, event: Event) -> None:  # noqa: C901, PLR0912, PLR0915 - two lines per event type

@@ -76,7 +76,7 @@ def follow_wall_clock(context: Context, wall: WallClock) -> None:
         wall: How it stands from now on.
     """
     context.state.wall = wall
-    for name in context.state.active:
+    for name in context.state.with_deadlines:
         deadline = context.state.jobs[name].spec.deadline
         if deadline is not None and deadline.at_ms is not None:
             context.deadlines.looks.pop(name, None)

@@ -36,8 +36,9 @@ def hurry(state: PlanningRecords, seen: Snapshot, now: Millis, settings: Setting
         now: The time.
         settings: Assumed delays.
     """
-    jobs, later = set[JobId](), list[int]()
-    for name in dict.fromkeys(run.job for run in seen.runs if run.instance is None):
+    jobs, later, due = set[JobId](), list[int](), state.with_deadlines
+    waiting = (run.job for run in seen.runs if run.instance is None) if due else ()
+    for name in dict.fromkeys(name for name in waiting if name in due):
         job = state.jobs.get(name)
         deadline = None if job is None else job.spec.deadline
         if job is None or deadline is None:

@@ -29,8 +29,10 @@ def with_due(
         settings: Assumed delays.
         own_order: Whether the policy orders jobs by itself, so that none goes before its equals.
     """
+    if not state.with_deadlines:
+        return seen
     due: dict[JobId, Due] = {}
-    for view in seen.jobs:
+    for view in (it for it in seen.jobs if it.id in state.with_deadlines):
         if (stands := _due(state, view, now, settings)) is not None:
             due[view.id] = stands
     if not due:

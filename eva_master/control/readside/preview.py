@@ -50,6 +50,7 @@ class _Scratch(ClusterModel):
 
     view_cache: ViewCache = field(default_factory=ViewCache)
     membership: Membership = field(default_factory=Membership)
+    with_deadlines: dict[JobId, None] = field(default_factory=dict)
 
     def runs_of(self, job: JobId) -> Iterator[TaskRun]:
         """The task runs of a job to which something has happened."""
@@ -401,9 +402,11 @@ def copied(model: ClusterModel) -> PlanningRecords:
 
 def _viewed(scratch: _Scratch) -> _Scratch:
     """A copy of which all views are to be made."""
-    for job in scratch.active:
+    for job, record in scratch.active.items():
         scratch.view_cache.job_changed(job)
-    for instance, record in scratch.live.items():
+        if record.spec.deadline is not None:
+            scratch.with_deadlines[job] = None
+    for instance, view in scratch.live.items():
         scratch.view_cache.instance_changed(instance)
-        scratch.membership.follow(record)
+        scratch.membership.follow(view)
     return scratch

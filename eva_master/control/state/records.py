@@ -215,6 +215,11 @@ class PlanningRecords(Records, Protocol):
         ...
 
     @property
+    def with_deadlines(self) -> Collection[JobId]:
+        """Those of the jobs that have not ended which have a deadline, in order of submission."""
+        ...
+
+    @property
     def handed(self) -> Mapping[JobId, Handed]:
         """The priorities above their own that jobs have from others, which wait for them."""
         ...

@@ -12,6 +12,7 @@ from eva_master.control.standing.membership import Membership
 from eva_master.control.state.active_load import ActiveLoad
 from eva_master.control.state.counters import Counters
 from eva_master.control.state.dependencies import Dependencies
+from eva_master.control.state.derived.active_jobs import ActiveJobs
 from eva_master.control.state.derived.active_names import ActiveNames
 from eva_master.control.state.derived.company import Company
 from eva_master.control.state.derived.dags import Dags
@@ -99,7 +100,8 @@ class State:
         self.boots = Boots()
         self.sizes = MemorySizes.of(catalog)
         self.counters = Counters()
-        self.active: dict[JobId, None] = {}  # those that have not ended, in order of submission
+        self.active = ActiveJobs()
+        self.with_deadlines = self.active.with_deadlines
         self.live: dict[InstanceId, None] = {}  # those that are not gone, in order of launch
         self._occupants: defaultdict[InstanceId, dict[RunId, None]] = defaultdict(dict)
         self._coming: defaultdict[InstanceId, dict[RunId, None]] = defaultdict(dict)
@@ -193,11 +195,9 @@ class State:
         if job.state in TERMINAL_JOB:
             if old is None or old.state not in TERMINAL_JOB:
                 self._over.append((Millis(job.history[-1][1]), Job, job.id))
-            self.active.pop(job.id, None)
             self.finished_tasks.forget(job.id)
             self._worth.forget(job)
-        else:
-            self.active[job.id] = None
+        self.active.follow(job)
 
     def _job_changed(self, job: JobId) -> None:
         self.view_cache.job_changed(job)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Set
+from collections.abc import Mapping
 
 from eva_master.model.catalog import Catalog, Offering, Purchase
-from eva_master.model.ids import InstanceId, Millis, RunId
+from eva_master.model.ids import Millis, RunId
 from eva_master.model.planning.snapshot import JobView, RunView, Snapshot
-from eva_master.packing.valuation.reservation_price import Demand, hosts
 
 
 def in_time_ms(run: RunView, job: JobView, now: Millis) -> int | None:
@@ -46,32 +45,6 @@ def ending(snapshot: Snapshot) -> Mapping[RunId, int]:
         if within is not None and within < longest:
             found[run.id] = within
     return found
-
-
-def about_to_empty(snapshot: Snapshot, ends: Mapping[RunId, int]) -> Set[InstanceId]:
-    """Instances all of whose tasks end before any new instance that holds them is up.
-
-    Args:
-        snapshot: The cluster.
-        ends: See `ending`.
-    """
-    if not ends:
-        return frozenset()
-    sold, runs = _on_sale(snapshot), {run.id: run for run in snapshot.runs}
-    soonest: dict[Demand, int] = {}
-
-    def late(run: RunId) -> bool:
-        if run not in ends or run not in runs:
-            return False
-        demand = runs[run].task.demand
-        if demand not in soonest:
-            boots = (it.type.boot_ms for it in sold if hosts(it, demand))
-            soonest[demand] = min(boots, default=0)
-        return ends[run] < soonest[demand]
-
-    return {
-        view.id for view in snapshot.instances if view.residents and all(map(late, view.residents))
-    }
 
 
 def _on_sale(snapshot: Snapshot) -> Catalog:

@@ -35,7 +35,7 @@ class Config:
         lasting_ppm: The next move of a task is to pay within this part of the time since its last
             one, in millionths, where that is shorter than the horizon.
         spare_ending: Launch nothing for tasks that all end, as stated or measured, before it is up
-            and they run there, and leave tasks alone whose instance is empty by then.
+            and they run there.
         horizon_left: The move of a task is to pay within what it has left, where that is shorter
             than the horizon.
         iterations: How often per round something is taken apart.

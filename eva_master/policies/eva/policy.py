@@ -23,6 +23,7 @@ from eva_master.packing.lp.optimizer import Optimizer, Tier
 from eva_master.packing.planner_cache import PlannerCache
 from eva_master.packing.problem import Problem, Valuation
 from eva_master.packing.reconfiguration.column_memory import KEPT, Columns
+from eva_master.packing.reconfiguration.lasting import lasting
 from eva_master.packing.reconfiguration.lower_bound import bounded
 from eva_master.packing.reconfiguration.memory import RoundMemory
 from eva_master.packing.reconfiguration.options import (
@@ -41,9 +42,8 @@ from eva_master.packing.valuation.ending import ending
 from eva_master.packing.valuation.scarcity import raised
 from eva_master.packing.valuation.time_left import by_now
 from eva_master.policies.eva.config import NAME, Config
-from eva_master.policies.eva.ending import without_late_moves
 from eva_master.policies.eva.memory import Memory, load
-from eva_master.policies.eva.recent_moves import recalled
+from eva_master.policies.eva.recent_moves import made, recalled
 
 _LP_FIRST_FROM_WAITING = 8
 """From so many waiting task runs on the optimizer packs them before the search begins."""
@@ -111,8 +111,6 @@ class Eva:
         config = self._config
         if config.horizon_left:
             snapshot = by_now(snapshot)
-        if config.spare_ending:
-            snapshot = without_late_moves(snapshot)
         return Problem(snapshot, self._valuation, self._cache)
 
     def plan(self, snapshot: Snapshot, memory: PolicyMemory | None) -> tuple[Plan, PolicyMemory]:
@@ -134,13 +132,13 @@ class Eva:
             packer = optimizer.pack if len(fresh) >= _LP_FIRST_FROM_WAITING else None
             keep = completed(problem, configure(problem, fresh, packer))
             keep = squeezed(problem, keep)
-        latest = dict(before.moved)
+        latest = made(before.moved, snapshot)
         ends = ending(problem.snapshot) if config.spare_ending else {}
         round_ = _Round(problem, trigger, optimizer, present, keep, latest, ends, searching)
         chosen, figures = self._searched(round_) if trigger.partial else (keep, Figures())
         moved = before.moved
         if trigger.partial:
-            moved = recalled(moved, problem, self._terms, chosen)
+            moved = recalled(latest, problem, self._terms, chosen)
         rounds = trigger.answered(rounds, snapshot, chosen)
         if trigger.partial or trigger.waiting:
             rounds = replace(rounds, columns=Columns.of(problem, optimizer.seeds(KEPT)))
@@ -201,6 +199,7 @@ class Eva:
                     break
                 starts.append(larger)
         assert least is not None
+        chosen = lasting(problem, self._terms, round_.keep, chosen)
         figures: Figures = {
             "objective_usd_per_hour": least / MILLION / MILLION,
             "iterations": tried,

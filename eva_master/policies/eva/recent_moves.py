@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from eva_master.model.ids import Millis, RunId
 from eva_master.model.planning.plan import Json
+from eva_master.model.planning.snapshot import Snapshot
 from eva_master.packing.configuration.build import Configuration
 from eva_master.packing.local_search.cost_model import Terms
 from eva_master.packing.problem import Problem
@@ -15,13 +16,32 @@ Moved = tuple[tuple[RunId, Millis], ...]
 """Task runs and when the plan was made that moved each last; sorted by task run."""
 
 
-def recalled(before: Moved, problem: Problem, terms: Terms, chosen: Configuration) -> Moved:
+def made(before: Moved, snapshot: Snapshot) -> Mapping[RunId, Millis]:
+    """Moves of a short time ago, but for those that were decided and never made.
+
+    A task that has run since before its move was decided is where it was.
+
+    Args:
+        before: What was remembered so far.
+        snapshot: The cluster.
+    """
+    latest = dict(before)
+    for run in snapshot.runs if latest else ():
+        since, at = run.running_since_ms, latest.get(run.id)
+        if at is not None and since is not None and since <= at and not run.pinned:
+            del latest[run.id]
+    return latest
+
+
+def recalled(
+    before: Mapping[RunId, Millis], problem: Problem, terms: Terms, chosen: Configuration
+) -> Moved:
     """What is to be remembered after a plan.
 
     Forgets task runs that are gone, and those whose moves pay within the horizon again.
 
     Args:
-        before: What was remembered so far.
+        before: What was remembered so far, see `made`.
         problem: The snapshot's.
         terms: What counts how much.
         chosen: The configuration that the plan is to bring about.
@@ -29,7 +49,7 @@ def recalled(before: Moved, problem: Problem, terms: Terms, chosen: Configuratio
     now = problem.snapshot.now_ms
     latest = {
         run: at
-        for run, at in before
+        for run, at in before.items()
         if run in problem.runs and terms.pays_within_ms(now - at) < terms.horizon_ms
     }
     latest.update((run.id, now) for run in moved(problem, chosen))

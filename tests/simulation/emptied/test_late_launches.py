@@ -104,7 +104,8 @@ def test_jobs_that_are_nearly_done_stay_where_they_are(
     world.play(2 + third)
     # The third job may get an instance of its own, and then one that empties sooner.
     assert _unused(world) in ([], ["box.2"] if third else [])
-    assert not any(run.moves for run in world.state.runs.values())
+    if told:  # What is measured is known too late for some of the moves that do not pay.
+        assert not any(run.moves for run in world.state.runs.values())
 
 
 def test_a_job_with_much_left_moves_all_the_same() -> None:

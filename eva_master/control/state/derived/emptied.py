@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from eva_master.model.fleet.keeping import Kept
 from eva_master.model.ids import InstanceId, JobId, Millis, RunId
-from eva_master.model.records import Instance
+from eva_master.model.records import Instance, TaskRun
 from eva_master.model.states import InstanceState
 from eva_master.packing.quotas import Share
 
@@ -56,6 +56,7 @@ class EmptiedMemory:
         planning: Partitions whose plan is under way.
         booting: Instances whose workers have not registered yet.
         awaited: Instances that a plan expects to empty, and what is to move there.
+        deserted: Instances that boot and that a task has left which was to come there.
         shares: Shares of tenants in their quotas that were looked up in this turn.
     """
 
@@ -66,6 +67,7 @@ class EmptiedMemory:
         for instance in live:
             self.follow(instance)
         self._known: dict[InstanceId, Emptied] = {}
+        self.deserted: dict[InstanceId, None] = {}
         self.shares: dict[str, Share] = {}
 
     def begin(self) -> None:
@@ -86,6 +88,17 @@ class EmptiedMemory:
         """Note that a plan awaits the end of what is on some instances."""
         there = {name: it for name, it in self.awaited.items() if name in live}
         self.awaited = {**there, **awaited}
+
+    def left_by(self, run: TaskRun, now: TaskRun) -> None:
+        """Follow whether a task run is no longer to come to an instance that boots.
+
+        Args:
+            run: Its record until now.
+            now: Its record from now on.
+        """
+        place = run.target
+        if place is not None and now.target is None and place in self.booting:
+            self.deserted[place] = None
 
     def note(self, instance: InstanceId, partition: str, now: Millis) -> Emptied:
         """Memory of an instance that is empty, from now on if it was not before."""

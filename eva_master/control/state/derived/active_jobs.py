@@ -1,0 +1,29 @@
+"""Active jobs, and which of them have deadlines."""
+
+from __future__ import annotations
+
+from eva_master.model.ids import JobId
+from eva_master.model.records import Job
+from eva_master.model.states import TERMINAL_JOB
+
+
+class ActiveJobs(dict[JobId, None]):
+    """Jobs that have not ended, in the order of their submission.
+
+    Attributes:
+        with_deadlines: Those of them that have a deadline, in the same order.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.with_deadlines: dict[JobId, None] = {}
+
+    def follow(self, job: Job) -> None:
+        """Take in a job as it is now."""
+        if job.state in TERMINAL_JOB:
+            self.pop(job.id, None)
+            self.with_deadlines.pop(job.id, None)
+            return
+        self[job.id] = None
+        if job.spec.deadline is not None:
+            self.with_deadlines[job.id] = None

@@ -1,0 +1,180 @@
+"""What parts of configurations cost until their tasks have ended.
+
+All costs are in micro-dollars per hour times milliseconds, all times in milliseconds from now.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from eva_master.model.catalog import Offering
+from eva_master.model.ids import MILLION, Family, RunId
+from eva_master.model.job import JobKind
+from eva_master.model.planning.snapshot import RunView
+from eva_master.packing.configuration.build import Configuration, Host
+from eva_master.packing.local_search.cost_model import Terms
+from eva_master.packing.problem import Problem
+from eva_master.packing.valuation.migration_cost import expected_migration_cost
+
+
+@dataclass(frozen=True, slots=True)
+class Stay:
+    """A task run on an instance.
+
+    Attributes:
+        run: Which.
+        until_ms: When it ends or leaves, in milliseconds from now.
+    """
+
+    run: RunView
+    until_ms: int
+
+
+def left_ms(problem: Problem, run: RunView) -> int | None:
+    """Time for which a task run goes on, in milliseconds.
+
+    One of unknown length that runs is expected to go on for as long as its job has been there. So a
+    change pays that pays within the time for which there has been something to change.
+
+    Args:
+        problem: The snapshot's.
+        run: Which.
+
+    Returns:
+        `None` if nothing is known: of one that waits, or whose job came this moment.
+    """
+    now = problem.snapshot.now_ms
+    if run.remaining is not None:
+        return run.remaining.left_ms(now)
+    age = now - problem.jobs[run.job].submitted_ms
+    return age if run.running and age > 0 else None
+
+
+def sold_as(problem: Problem, configuration: Configuration, host: Host) -> Offering:
+    """The offering of an instance of a configuration."""
+    if isinstance(host, int):
+        return configuration.launches[host].offering
+    return problem.offering_of(host)
+
+
+class CostsToTheEnd:
+    """Costs of instances and moves.
+
+    Args:
+        problem: The snapshot's.
+        terms: What counts how much.
+
+    Attributes:
+        problem: The snapshot's.
+    """
+
+    def __init__(self, problem: Problem, terms: Terms) -> None:
+        self.problem = problem
+        self._terms = terms
+
+    def stays(
+        self, configuration: Configuration, runs: Iterable[RunId]
+    ) -> Mapping[Host, Sequence[Stay]]:
+        """Task runs by instance, those first that end first, and where they run until then.
+
+        Args:
+            configuration: Where they are to be.
+            runs: Those that are on some instances; how long they go on is known.
+        """
+        problem, stays = self.problem, defaultdict[Host, list[Stay]](list)
+        for name in runs:
+            run, host = problem.runs[name], configuration.places[name]
+            boot = sold_as(problem, configuration, host).type.boot_ms
+            boot, until = boot if isinstance(host, int) else 0, left_ms(problem, run) or 0
+            home = run.instance
+            if not run.running:
+                until += boot
+            elif home is not None and host != home and home in problem.instances:
+                stays[home].append(Stay(run, min(until, boot)))
+            stays[host].append(Stay(run, until))
+        for there in stays.values():
+            there.sort(key=lambda stay: stay.until_ms)
+        return stays
+
+    def moves(self, configuration: Configuration, runs: Iterable[RunId]) -> int:
+        """Cost of the moves of those task runs that run elsewhere now, whole gangs with them."""
+        problem, moving = self.problem, dict[RunId, None]()
+        for name in runs:
+            run = problem.runs[name]
+            there = run.running and run.instance in problem.instances
+            if there and configuration.places[name] != run.instance:
+                job = problem.jobs[run.job]
+                whole = job.runs if job.kind is JobKind.GANG else (name,)
+                moving.update(dict.fromkeys(whole))
+        return sum(self.move(problem.runs[name]) for name in moving)
+
+    def move(self, run: RunView) -> int:
+        """Cost of a move of a task run."""
+        price = self.problem.classes[self.problem.class_of[run.id]].price
+        cost = expected_migration_cost(self.problem.jobs[run.job], price)
+        return cost * self._terms.moves_ppm // MILLION
+
+    def until(
+        self, configuration: Configuration, stays: Mapping[Host, Sequence[Stay]], until_ms: int
+    ) -> int:
+        """Cost of instances up to a time."""
+        offerings = ((sold_as(self.problem, configuration, host), host) for host in stays)
+        return sum(self._held(offering, stays[host], 0, until_ms) for offering, host in offerings)
+
+    def since(
+        self, configuration: Configuration, stays: Mapping[Host, Sequence[Stay]], since_ms: int
+    ) -> int:
+        """Cost of instances from a time on, until all tasks have ended or have moved on."""
+        total = 0
+        for host, there in stays.items():
+            offering = sold_as(self.problem, configuration, host)
+            rest = [stay for stay in there if stay.until_ms > since_ms]
+            if not rest:
+                continue
+            costs = [self._held(offering, rest, since_ms, rest[-1].until_ms)]
+            for number, stay in enumerate(rest[:-1], 1):
+                further = self._further(offering, rest[number:], stay.until_ms)
+                if further is not None:
+                    costs.append(self._held(offering, rest, since_ms, stay.until_ms) + further)
+            total += min(costs)
+        return total
+
+    def _held(self, offering: Offering, stays: Sequence[Stay], since_ms: int, until_ms: int) -> int:
+        """Cost of an instance from one time to another, with what its tasks lose together."""
+        total, begin = 0, since_ms
+        for number, stay in enumerate(stays):
+            end = min(stay.until_ms, until_ms)
+            if end > begin:
+                lost = self._lost(stays[number:], offering.type.family)
+                total += (offering.price + lost) * (end - begin)
+                begin = end
+        return total
+
+    def _further(self, offering: Offering, rest: Sequence[Stay], since_ms: int) -> int | None:
+        """Cost of tasks that move on to the cheapest instance that holds them, or to one each."""
+        problem, until = self.problem, rest[-1].until_ms
+        tasks = Counter(problem.class_of[stay.run.id] for stay in rest)
+        moves, options = sum(self.move(stay.run) for stay in rest), list[int]()
+        sold = (it for name, it in problem.by_id.items() if problem.buyable(name))
+        one = next((it for it in sold if problem.fits(it.id, tasks)), None)
+        if one is not None and one.price < offering.price:
+            boot = offering.price * one.type.boot_ms
+            options.append(boot + moves + self._held(one, rest, since_ms, until))
+        alone = [problem.reservation(problem.class_of[stay.run.id]) for stay in rest]
+        each = [it for it in alone if it is not None]
+        if len(each) == len(alone):
+            boot = offering.price * max(it.type.boot_ms for it in each)
+            pairs = zip(each, rest, strict=True)
+            held = sum(it.price * (stay.until_ms - since_ms) for it, stay in pairs)
+            options.append(boot + moves + held)
+        return min(options, default=None)
+
+    def _lost(self, stays: Sequence[Stay], family: Family) -> int:
+        """What tasks lose beside each other and on a family, in micro-dollars per hour."""
+        problem = self.problem
+        tasks = Counter(problem.class_of[stay.run.id] for stay in stays)
+        slow = sum(many * problem.slowness(number, family) for number, many in tasks.items())
+        beside = problem.lost(tasks, family) // MILLION - slow
+        return slow + beside * self._terms.lost_ppm // MILLION

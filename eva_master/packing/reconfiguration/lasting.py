@@ -1,0 +1,167 @@
+"""The parts of a change that pay before the tasks have ended that they concern.
+
+A search compares what configurations cost per hour, as if they lasted. Where the end of all tasks
+is in sight, a saving lasts no longer than the tasks that make it: two that share an instance are
+cheap until one of them ends, and then the other one holds the instance alone or moves once more. So
+what a search has found is looked at again, part by part: each instance is paid for until the last
+of its tasks has ended, or the rest has moved on. A part is made of instances that exchange tasks.
+One that costs more than to leave its tasks where they would be without it is left out. A part with
+a task that outlasts the horizon is not looked at: others come to the room that is left beside it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence, Set
+
+from eva_master.model.ids import RunId
+from eva_master.model.job import JobKind
+from eva_master.model.planning.plan import NewInstance
+from eva_master.packing.configuration.build import Configuration, Host
+from eva_master.packing.local_search.cost_model import Terms
+from eva_master.packing.problem import Problem
+from eva_master.packing.reconfiguration.costs_to_the_end import (
+    CostsToTheEnd,
+    Stay,
+    left_ms,
+    sold_as,
+)
+
+_Place = tuple[bool, Host]
+"""An instance in one of two configurations: a new one is in that one alone, a live one in both."""
+_MOST_ENDS = 6
+"""A change counts as undone after one of so many ends, if that is cheapest."""
+
+
+def lasting(
+    problem: Problem, terms: Terms, before: Configuration, after: Configuration
+) -> Configuration:
+    """A change without the parts of it that cost more than they save.
+
+    Args:
+        problem: The snapshot's.
+        terms: What counts how much.
+        before: The configuration without the change.
+        after: The same with it; whatever `before` places has a place here.
+
+    Returns:
+        `after` itself if all parts pay, or if limits allow no mixture of both.
+    """
+    costs = CostsToTheEnd(problem, terms)
+    left_out: set[RunId] = set()
+    for part in _parts(problem, before, after):
+        ends = [left_ms(problem, problem.runs[run]) for run in part]
+        if not before.places.keys() >= part or None in ends:
+            continue
+        if max(it for it in ends if it is not None) >= terms.horizon_ms:
+            continue
+        if not _pays(costs, before, after, part):
+            left_out |= part
+    if not left_out:
+        return after
+    mixed = _mixed(problem, before, after, left_out)
+    return mixed if _within_limits(problem, mixed) else after
+
+
+def _parts(problem: Problem, before: Configuration, after: Configuration) -> list[set[RunId]]:
+    """Task runs on instances that change, in groups that have no instance in common."""
+    leaders: dict[_Place | str, _Place | str] = {}
+
+    def leader(name: _Place | str) -> _Place | str:
+        while (above := leaders.setdefault(name, name)) != name:
+            name = above
+        return name
+
+    changed: list[_Place] = []
+    for run, host in after.places.items():
+        there, earlier = (isinstance(host, int), host), before.places.get(run)
+        if earlier is not None:
+            # Keys of new instances mean other ones before.
+            leaders[leader((False, earlier))] = leader(there)
+        job = problem.jobs[problem.runs[run].job]
+        if job.kind is JobKind.GANG and job.runs[1:]:
+            leaders[leader(job.id)] = leader(there)
+        if earlier != host or isinstance(host, int):
+            changed.append(there)
+    affected = {leader(place) for place in changed}
+    parts: defaultdict[_Place | str, set[RunId]] = defaultdict(set)
+    for run, host in after.places.items() if affected else ():
+        if (first := leader((isinstance(host, int), host))) in affected:
+            parts[first].add(run)
+    return list(parts.values())
+
+
+def _pays(
+    costs: CostsToTheEnd, before: Configuration, after: Configuration, runs: Set[RunId]
+) -> bool:
+    """Whether a change costs no more than to leave all as it was; it may be undone later.
+
+    Args:
+        costs: What parts of configurations cost.
+        before: The configuration without the change.
+        after: The same with it.
+        runs: All that are on the instances that it changes, in either.
+    """
+    without, changed = costs.stays(before, runs), costs.stays(after, runs)
+    least, moves = costs.since(before, without, 0), costs.moves(after, runs)
+    if moves + costs.since(after, changed, 0) <= least:
+        return True
+    ends = sorted({stay.until_ms for there in changed.values() for stay in there})
+    for end in ends[:_MOST_ENDS]:
+        so_far = costs.until(after, changed, end)
+        back = _undone(costs, before, after, (without, changed), end)
+        if moves + so_far + back + costs.since(before, without, end) <= least:
+            return True
+    return False
+
+
+def _undone(
+    costs: CostsToTheEnd,
+    before: Configuration,
+    after: Configuration,
+    stays: tuple[Mapping[Host, Sequence[Stay]], Mapping[Host, Sequence[Stay]]],
+    now_ms: int,
+) -> int:
+    """Cost of going back from a change: of moves, and of boots of instances that have gone."""
+    without, changed = stays
+    cost = 0
+    for host, there in without.items():
+        if there[-1].until_ms <= now_ms:
+            continue
+        new = isinstance(host, int)
+        if new or host not in changed or changed[host][-1].until_ms <= now_ms:
+            offering = sold_as(costs.problem, before, host)
+            cost += offering.price * offering.type.boot_ms
+        runs = (stay.run for stay in there if stay.until_ms > now_ms)
+        cost += sum(costs.move(run) for run in runs if new or after.places[run.id] != host)
+    return cost
+
+
+def _mixed(
+    problem: Problem, before: Configuration, after: Configuration, left_out: Set[RunId]
+) -> Configuration:
+    """A configuration with some task runs as in one and all others as in another."""
+    launches: list[NewInstance] = []
+    names: dict[tuple[bool, int], int] = {}
+    places: dict[RunId, Host] = {}
+    sets: defaultdict[Host, Counter[int]] = defaultdict(Counter)
+    for run in after.places:
+        source = before if run in left_out else after
+        host = source.places[run]
+        if isinstance(host, int):
+            key = run in left_out, host
+            if key not in names:
+                names[key] = len(launches)
+                launches.append(NewInstance(len(launches), sold_as(problem, source, host)))
+            host = names[key]
+        places[run] = host
+        sets[host][problem.class_of[run]] += 1
+    return Configuration(places, dict(sets), tuple(launches), after.unplaced)
+
+
+def _within_limits(problem: Problem, configuration: Configuration) -> bool:
+    """Whether no offering is beyond its limit."""
+    new = Counter(launch.offering.id for launch in configuration.launches)
+    live = Counter(problem.sold_as.values())
+    limits = ((problem.by_id[name].limit, many + live[name]) for name, many in new.items())
+    return all(limit is None or many <= limit for limit, many in limits)

@@ -1,0 +1,82 @@
+"""A change is made only if it pays before the tasks have ended that it concerns."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from eva_master.model.ids import Family, Millis, RunId
+from eva_master.model.planning.plan import Assign
+from eva_master.model.planning.snapshot import Snapshot
+from eva_master.policies import eva
+from eva_master.policies.eva.recent_moves import made
+from tests.fakes.snapshots import START, Cluster, offer, task
+
+SMALL = offer("small", (0, 2, 8), 0.50, setup_s=100)
+LARGE = offer("large", (0, 4, 16), 0.90, setup_s=100)
+HALF = task("w", any=(0, 2, 4))
+
+
+def pair(*left_s: int | None) -> Cluster:
+    """Two tasks on an instance each, which a larger one would hold for a tenth less."""
+    cluster = Cluster(SMALL, LARGE).instance("i", "small").instance("j", "small")
+    for name, place, left in zip("ab", "ij", left_s, strict=True):
+        cluster.job(name, HALF, on=[place], left_s=left, checkpoint_s=1, launch_s=1)
+    return cluster
+
+
+def launched(snapshot: Snapshot) -> list[str]:
+    plan, _ = eva.POLICY.build(eva.POLICY.config(interference=False)).plan(snapshot, None)
+    return [it.offering.type.name for it in plan.launches]
+
+
+@pytest.mark.parametrize(
+    ("left_s", "large"),
+    [
+        # A tenth of a dollar per hour is saved, and both are paid for while the large one boots.
+        ((7_200, 7_200), True),
+        ((3_000, 3_000), True),
+        ((900, 900), False),
+        # Beyond the end of the shorter one the large one costs more, or is left with another boot.
+        ((900, 3_000), False),
+    ],
+)
+def test_tasks_move_together_if_both_last_long_enough(left_s: tuple[int, int], large: bool) -> None:
+    assert launched(pair(*left_s).snapshot()) == ["large"] * large
+
+
+@pytest.mark.parametrize(("age_s", "large"), [(600, False), (3_000, True)])
+def test_a_task_of_unknown_length_is_expected_to_go_on_for_as_long_as_it_has(
+    age_s: int, large: bool
+) -> None:
+    cluster = pair(None, None)
+    cluster.now_ms = Millis(START + age_s * 1_000)
+    assert launched(cluster.snapshot()) == ["large"] * large
+
+
+def test_a_part_that_pays_is_made_without_another_that_does_not() -> None:
+    cluster = pair(7_200, 7_200)
+    other = [
+        replace(it.type, name=f"g.{it.type.name}", family=Family("g")) for it in (SMALL, LARGE)
+    ]
+    cluster.catalog += tuple(
+        replace(it, type=kind) for it, kind in zip((SMALL, LARGE), other, strict=True)
+    )
+    cluster.instance("k", "g.small").instance("l", "g.small")
+    for name, place in zip("cd", "kl", strict=True):
+        spec = task("v", g=(0, 2, 4))
+        cluster.job(name, spec, on=[place], left_s=600, checkpoint_s=1, launch_s=1)
+    plan, _ = eva.POLICY.build(eva.POLICY.config(interference=False)).plan(cluster.snapshot(), None)
+    assert {it.run for it in plan.entries if isinstance(it, Assign)} == {"a/0", "b/0"}
+    assert [it.offering.type.name for it in plan.launches] == ["large"]
+
+
+def test_a_move_that_was_decided_and_withdrawn_is_no_move() -> None:
+    snapshot = pair(7_200, 7_200).snapshot()
+    before = ((RunId("a/0"), Millis(START - 50_000)), (RunId("b/0"), Millis(START - 50_000)))
+    runs = tuple(
+        replace(run, running_since_ms=Millis(START - since))
+        for run, since in zip(snapshot.runs, (90_000, 10_000), strict=True)
+    )
+    assert made(before, replace(snapshot, runs=runs)) == {"b/0": START - 50_000}
