@@ -48,8 +48,6 @@ ROUNDS = frozenset({"eva_published", "stratus"})
 EXPECTED: Mapping[Case, frozenset[str]] = {
     ("slearn/eva", "short-priorities", 3): frozenset({"idle"}),
     ("slearn/eva", "short-priorities", 0): frozenset({"urgent"}),
-    ("eva", "speeds", 0): frozenset({"cost"}),
-    ("eva", "spot-deadlines", 3): frozenset({"cost", "dearer"}),
     ("no_packing", "mixed", 0): frozenset({"idle", "preview"}),
 }
 """Oracles that object to a fixed world: to be mended, or named in docs/design/policies.md."""

@@ -49,7 +49,7 @@ def boots(story: Story, waits: Waits) -> float:
 def _alone(story: Story, waits: Waits, task: Task) -> float:
     attempts = waits.attempts(task)
     if not attempts:
-        return 0.0
+        return _never_started(story, task)
     first = min(attempts, key=lambda it: it.from_ms)
     options = list(_options(story, task.job, story.launches[first.instance]))
     if not options:
@@ -86,6 +86,38 @@ def _alone(story: Story, waits: Waits, task: Task) -> float:
     return total + sum(price * ((it.to_ms or 0) - it.from_ms) / HOUR_MS for it in extra)
 
 
+def _never_started(story: Story, task: Task) -> float:
+    """What boots for a task until its user suspends or cancels it: nobody could know of that.
+
+    A task that waits for other jobs is left out, since nothing boots for it.
+    """
+    job, since, total = task.job, task.job.at_s * 1000, 0.0
+    if "after" in job.keys:
+        return 0.0
+    least = min((kind for kind in story.world.kinds if _fits(kind, job)), key=_price, default=None)
+    for order in sorted(story.orders, key=lambda it: it.at_ms) if least is not None else ():
+        if order.subject != job.name or least is None:
+            continue
+        if order.verb == "resume":
+            since = order.at_ms
+        elif order.verb in ("suspend", "cancel") and order.at_ms > since:
+            booted = max(min((order.at_ms - since) / 1000, least.boot_s), story.world.minimum_s)
+            total += task.members * least.price / 1e6 * booted / 3600
+            since = float("inf")
+    return total
+
+
+def _price(kind: Kind) -> int:
+    return kind.price
+
+
+def _fits(kind: Kind, job: Job) -> bool:
+    needs = job.keys["resources"]
+    memory = int(str(needs["memory"]).removesuffix("GiB"))
+    enough = needs["cpus"] <= kind.cpus and memory <= kind.memory_gib
+    return enough and needs.get("gpus", 0) <= kind.gpus
+
+
 def _well(attempt: Attempt) -> bool:
     return attempt.code == 0 and not attempt.stopped
 
@@ -100,15 +132,10 @@ def _lost_ms(attempt: Attempt, attempts: list[Attempt]) -> float:
 
 def _options(story: Story, job: Job, had: Launch) -> Iterator[tuple[Kind, float]]:
     """The types that fit a job and that it could have, each with its price in dollars per hour."""
-    needs, spot = job.keys["resources"], job.keys.get("spot", "never")
+    spot = job.keys.get("spot", "never")
     market = "spot" in story.world.settings.get("local", {})
     for kind in story.world.kinds:
-        fits = (
-            needs["cpus"] <= kind.cpus
-            and int(str(needs["memory"]).removesuffix("GiB")) <= kind.memory_gib
-            and needs.get("gpus", 0) <= kind.gpus
-        )
-        if not fits:
+        if not _fits(kind, job):
             continue
         at = had.asked_ms
         there = [
