@@ -84,8 +84,8 @@ _STEP_MS = 2_000
 _NEVER_MS = 1 << 40
 _SESSION = 1
 _SEED = 20
-_WARM = 4
 _OWNER = "bench"
+_WARM = 4
 """Untimed rounds at the beginning, while delays are still being learned."""
 _REPEATED = 5
 _SOON = 100

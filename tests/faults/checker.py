@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from tests.e2e.accounts import charged
 from tests.e2e.cluster import Cluster, Line
@@ -11,7 +11,9 @@ ROUNDED_MICRO_USD = 1
 """Of each job's cost, and of what idle instances cost."""
 
 
-def task_faults(lines: Sequence[Line], over_ms: int | None) -> Iterator[str]:
+def task_faults(
+    lines: Sequence[Line], over_ms: int | None, others: Iterable[Line] = ()
+) -> Iterator[str]:
     """What one task did that it must not.
 
     Steps may be done twice, but only those since a checkpoint that an earlier attempt has made.
@@ -19,11 +21,14 @@ def task_faults(lines: Sequence[Line], over_ms: int | None) -> Iterator[str]:
     Args:
         lines: What its program has written down, of all attempts.
         over_ms: When a client first saw that it had succeeded; `None` if none did.
+        others: Those of the other members of its gang: a member that has stored nothing begins
+            from what another one has.
     """
     attempts = [line.attempt for line in lines]
     if any(line.event == "overlap" for line in lines) or attempts != sorted(attempts):
         yield "ran twice at a time"
-    saved, pids = {0}, dict[int, set[int]]()
+    saved = {0, *(line.step for line in others if line.event == "checkpoint")}
+    pids = dict[int, set[int]]()
     step = 0
     for line in lines:
         pids.setdefault(line.attempt, set()).add(line.pid)

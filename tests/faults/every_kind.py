@@ -265,8 +265,10 @@ class Episode:
             lines = self._cluster.lines(job, index)
             self.result.attempts += len({line.attempt for line in lines})
             # A gang starts over as a whole, with the members that had succeeded.
-            over = None if kind == "gang" else self._over_ms.get((job, index))
-            yield from (f"task {index} {it}" for it in checker.task_faults(lines, over))
+            over, others = self._over_ms.get((job, index)), []
+            if kind == "gang":
+                over, others = None, self._cluster.lines(job, 1 - index)
+            yield from (f"task {index} {it}" for it in checker.task_faults(lines, over, others))
         if before := self._follows.get(job):
             lines = self._cluster.lines(before)
             yield from checker.chain_faults(lines, self._cluster.lines(job))

@@ -47,6 +47,13 @@ def test_a_task_may_not_begin_after_a_client_was_told_of_its_end() -> None:
     assert list(task_faults(_lines(RESUMED), 3)) == told
 
 
+def test_a_member_of_a_gang_may_begin_from_what_another_one_has_stored() -> None:
+    lines = _lines("start 1 0, start 2 3, step 2 4, end 2 4")
+    assert list(task_faults(lines, None, _lines("start 1 0, checkpoint 1 3"))) == []
+    told = ["attempt 2 began at step 3, which nobody has stored"]
+    assert list(task_faults(lines, None, _lines("start 1 0, checkpoint 1 2"))) == told
+
+
 def test_a_chain_keeps_its_order() -> None:
     lines = _lines("start 1 0, end 1 0, start 1 0, end 1 0")
     assert list(chain_faults(lines[:2], lines[2:])) == []
