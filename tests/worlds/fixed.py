@@ -48,12 +48,11 @@ ROUNDS = frozenset({"eva_published", "stratus"})
 EXPECTED: Mapping[Case, frozenset[str]] = {
     ("slearn/eva", "short-priorities", 3): frozenset({"idle"}),
     ("slearn/eva", "short-priorities", 0): frozenset({"urgent"}),
-    ("no_packing", "mixed", 0): frozenset({"idle", "preview"}),
+    ("no_packing", "mixed", 0): frozenset({"preview"}),
 }
 """Oracles that object to a fixed world: to be mended, or named in docs/design/policies.md."""
 
 EXPECTED_PAIRS: Mapping[str, frozenset[str]] = {
-    "AX": frozenset({"unused"}),
     "XN": frozenset({"unused"}),
 }
 """Oracles that object to a pair of features, by its letters: to be mended or named there too."""
