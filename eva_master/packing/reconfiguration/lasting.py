@@ -29,6 +29,8 @@ from eva_master.packing.reconfiguration.costs_to_the_end import (
 
 _Place = tuple[bool, Host]
 """An instance in one of two configurations: a new one is in that one alone, a live one in both."""
+_MOST_TASKS = 32
+"""A part with more tasks is not looked at: its room is of use to others, and rounds stay short."""
 _MOST_ENDS = 6
 """A change counts as undone after one of so many ends, if that is cheapest."""
 
@@ -50,6 +52,8 @@ def lasting(
     costs = CostsToTheEnd(problem, terms)
     left_out: set[RunId] = set()
     for part in _parts(problem, before, after):
+        if len(part) > _MOST_TASKS:
+            continue
         ends = [left_ms(problem, problem.runs[run]) for run in part]
         if not before.places.keys() >= part or None in ends:
             continue
