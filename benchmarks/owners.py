@@ -64,7 +64,7 @@ def _owned(trace: Trace, owners: int, seed: int) -> Trace:
 
 
 def measure(jobs: int, owners: int, seed: int, policy: str) -> tuple[float, int]:
-    """What instances cost in dollars, and how many calls snapshots and plans took."""
+    """Costs of instances in dollars, and the number of calls that snapshots and plans took."""
     catalog = load_catalog(None)
     trace = _owned(
         ProductionRecipe(kind="production", jobs=jobs).trace(seed, catalog), owners, seed

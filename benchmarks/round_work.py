@@ -1,4 +1,4 @@
-"""What each kind of work takes that a round's budget counts, beside the weight that it has.
+"""Times of each kind of work that a round's budget counts, beside the weight that it has.
 
 Run as `python -m benchmarks.round_work [--tasks N] [--json]`. Each kind is done alone, many times,
 on tasks that all differ, and its processor time is divided by its count: loads that are met and

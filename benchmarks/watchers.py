@@ -81,7 +81,7 @@ async def _watch(pipe: Connection, plan: _Plan) -> None:
     for number in range(plan.reading + plan.silent):
         if number % plan.most == 0:
             channel = _channel(plan, plan.tokens[number // plan.most])
-        # What is read is not decoded: this measures the master.
+        # Messages are not decoded: this measures the master.
         streams.append(channel.unary_stream(_WATCH)(b""))
 
     async def read(stream: grpc.aio.UnaryStreamCall[bytes, bytes]) -> None:

@@ -1,4 +1,4 @@
-"""What streams of all jobs cost other users: submissions with and without them.
+"""Cost of streams of all jobs for other users: submissions with and without them.
 
 Run as `python -m benchmarks.watching [--streams N] [--samples N] [--per-second N] [--json]`. A
 real master gets submissions at a steady rate from ten users: without streams, with as many that

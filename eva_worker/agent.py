@@ -357,7 +357,7 @@ def main() -> int:
     configure(instance=settings.instance)
     supervisor = os.environ.pop(SUPERVISOR, "")  # earlier releases' say nothing
     if supervisor and os.getppid() != int(supervisor):
-        # It died before this process could ask to die with it, and the next one cannot start its
+        # The supervisor died before this process could ask to die with it; the next cannot start its
         # own agent while there is this one.
         _log.error("the supervisor of this agent is gone")
         return 1

@@ -184,7 +184,7 @@ class Context:
         self.shared_limits = SharedLimitsMemory()
         self.over_quota: dict[str, set[JobId]] = {}
         """Jobs that stand in lines and wait for their tenant's quota, by tenant."""
-        # Of a gang the members that were touched, if it was not touched as a whole.
+        # Members that were touched of a gang which was not touched as a whole.
         self._jobs: dict[JobId, dict[RunId, None] | None] = {}
         self._runs, self._instances = dict[RunId, None](), dict[InstanceId, None]()
         self._resync = False

@@ -24,6 +24,6 @@ def bounded(entries: Mapping[K, Estimate], limit: int = ENTRIES_KEPT) -> Mapping
 
 
 def without_oldest(entries: Mapping[K, Estimate]) -> Mapping[K, Estimate]:
-    """The same entries, at least one, without the one that was measured longest ago."""
+    """Entries without the one that was measured longest ago; there is at least one."""
     oldest = min(entries, key=lambda key: (entries[key].at_ms, str(key)))
     return {key: estimate for key, estimate in entries.items() if key != oldest}

@@ -105,7 +105,7 @@ class Delays:
         return None if estimate is None else two_digits(estimate.value)
 
     def restricted(self, known: Mapping[tuple[Delay, str], Estimate]) -> Delays:
-        """The same with some of the entries alone."""
+        """Delays with some of the entries alone."""
         return Delays(known, {key: self.slow.get(key, 0) for key in known})
 
     def parted(self, kinds: Collection[Delay]) -> tuple[Delays, Delays]:

@@ -43,7 +43,7 @@ class Knowledge:
     dags: DagTimes = field(default_factory=DagTimes)
 
     def of(self, voice: Voice) -> Lessons:
-        """What a voice has taught; the same object until there is more."""
+        """Lessons of a voice; the same object until there are more."""
         return self.voices.get(voice, NOTHING)
 
     def taught(self, voice: Voice, lessons: Lessons) -> Knowledge:

@@ -462,7 +462,7 @@ class ReadModel(Protocol):
         ...
 
     def learned_tables(self, voice: str | None) -> LearnedTables:
-        """What was learned about workloads and instance types.
+        """Lessons about workloads and instance types.
 
         Args:
             voice: Owner, or tenant behind an "@", who may see their own figures and, without a

@@ -1,4 +1,4 @@
-"""What must hold after an episode, by the words of clients and the own files of tasks alone."""
+"""Checks after an episode, by the words of clients and the own files of tasks alone."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ROUNDED_MICRO_USD = 1
 def task_faults(
     lines: Sequence[Line], over_ms: int | None, others: Iterable[Line] = ()
 ) -> Iterator[str]:
-    """What one task did that it must not.
+    """Faults of one task.
 
     Steps may be done twice, but only those since a checkpoint that an earlier attempt has made.
 

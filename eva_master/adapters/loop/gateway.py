@@ -58,7 +58,7 @@ class LoopGateway:
         self._waiting: dict[tuple[str, str], list[Future[Reply]]] = {}
         self._watches: dict[Watch, None] = {}
         self._of_job: dict[JobId, dict[Watch, None]] = {}
-        """The same by what they watch; under the empty name those that watch all jobs."""
+        """Streams by the job that they watch; by the empty name for streams of all jobs."""
         self._observers: list[Callable[[Changes], None]] = []
         self._model: ReadModel | None = None
         self._first: Future[ReadModel] = Future()

@@ -68,7 +68,7 @@ def _refusal(what: str, problem: str) -> InvalidJob:
 
 
 def _problem(data: bytes) -> str:
-    """What is wrong with a list; empty for nothing."""
+    """Fault of a list; empty for none."""
     if sum(map(data.count, (b"{", b"[", b","))) > _VALUES_OF_A_FILE * _MOST_FILES:
         return f"it has more than {_MOST_FILES:,} files"
     try:

@@ -61,7 +61,7 @@ class Child:
 
 
 def outcome_of(future: Future[FastPickle[Planned] | Failed]) -> Planned | Failed:
-    """What a child has answered; why there is no answer, if there is none."""
+    """Answer of a child, or the reason why there is none."""
     try:
         result = future.result()
     except CancelledError:

@@ -405,7 +405,7 @@ def _check_whole(engine: Engine) -> None:
 def _check_rows(connection: Connection, url: URL) -> None:
     """See that all rows of an SQLite file that is not too large are as they were written.
 
-    What is loaded later is looked at then, but a damaged row may be one that is not.
+    Rows that are loaded later are checked then, but a damaged row may be one that is not.
     """
     path = _file(url)
     if path is None or path.stat().st_size > _CHECKED_BYTES:

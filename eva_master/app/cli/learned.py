@@ -142,7 +142,7 @@ def _pools(message: Learned) -> RenderableType:
 
 
 def _taught_by(owner: str) -> str:
-    """Whose jobs taught a figure: one owner's or tenant's, or those of several others."""
+    """Name of the owner or tenant that taught a figure, or "others" for several."""
     return plain(owner) if owner else "others"
 
 

@@ -363,8 +363,8 @@ def accompanied(state: Records, run: TaskRun) -> bool:
 def company(state: Records, run: TaskRun) -> Key:
     """The workload of a task run that is on an instance, and those of the others that run there.
 
-    Those of other voices are marked: what is learned of one neighbour says nothing of another
-    owner's that has the same name.
+    Neighbours of other voices are marked: lessons of one say nothing of another owner's that
+    has the same name.
     """
     assert run.instance is not None
     own, voice = plain(state.task(run).workload), voice_of(state.jobs[run.job].spec)

@@ -10,7 +10,7 @@ from eva_master.model.records import TaskRun
 
 
 def parts_of(records: Records, members: Iterable[TaskRun], key_of: KeyOf) -> GangParts:
-    """Those of a gang that have an instance; see `GangPlaces.parts`."""
+    """Members of a gang that have an instance; see `GangPlaces.parts`."""
     alike: dict[Likeness, list[TaskRun]] = {}
     kinds: dict[object, TaskRun] = {}
     for run in members:

@@ -216,7 +216,7 @@ class PlanningRecords(Records, Protocol):
 
     @property
     def with_deadlines(self) -> Collection[JobId]:
-        """Those of the jobs that have not ended which have a deadline, in order of submission."""
+        """Jobs with a deadline that have not ended, in order of submission."""
         ...
 
     @property

@@ -343,7 +343,7 @@ class State:
 
     @property
     def learned(self) -> Knowledge:
-        """What was learned about workloads and types."""
+        """Lessons about workloads and types."""
         return self._figures.learned
 
     @property

@@ -211,7 +211,7 @@ class ViewCache:
         self._instances[instance] = None
 
     def workload_changed(self, workload: Workload, voice: Voice | None = None) -> None:
-        """The same of all jobs with a task of this workload.
+        """Views of all jobs with a task of this workload may no longer be true.
 
         Args:
             workload: Its plain name.
@@ -253,7 +253,7 @@ class ViewCache:
         return list(islice(self._estimated.items(), at_most))
 
     def rates_changed(self, voice: Voice | None = None) -> None:
-        """The same of all jobs, or of those of a voice, of which it is known how long they take."""
+        """Views of all jobs of known length, or of a voice's, may no longer be true."""
         for view in self.runs.ordered():
             if view.remaining is not None and (voice is None or self._is_of(view.job, voice)):
                 self._jobs[view.job] = None

@@ -76,7 +76,7 @@ def _workload(row: tuple[tuple[Workload, Any], int]) -> Workload:
 
 
 def known_of(voices: Mapping[Voice, Lessons]) -> _Known:
-    """What a resolution depends on: tables that are replaced only when there is news."""
+    """Tables that a resolution depends on; they are replaced only when there is news."""
     return tuple(
         (voice, known.standalone.known, known.throughput)
         for voice, known in sorted(voices.items())
@@ -176,7 +176,7 @@ def by_name(voices: Mapping[Voice, Lessons]) -> ThroughputTable:
 
 
 def delay_of_others(voices: Mapping[Voice, Lessons], kind: Delay, workload: Workload) -> int | None:
-    """What starts or stops of a workload take others, in milliseconds; `None` if too few tell."""
+    """Time that starts or stops of a workload take others, in ms; `None` if too few tell."""
     pooled = voices.get(OTHERS)
     told = [
         delay
@@ -189,7 +189,7 @@ def delay_of_others(voices: Mapping[Voice, Lessons], kind: Delay, workload: Work
 
 
 class _Told:
-    """What the voices tell of one workload.
+    """Lessons of the voices about one workload.
 
     Args:
         name: Its plain name.
@@ -260,7 +260,7 @@ class _Told:
 
 
 def _by_workload(known: _Known) -> list[_Told]:
-    """What is told of each workload, in the order of their names."""
+    """Lessons about each workload, in the order of their names."""
     workloads: dict[Workload, _Told] = {}
     for voice, standalone, throughput in known:
         for (name, family), rate in standalone.measured:
@@ -347,7 +347,7 @@ def _fill_in(
 
 
 def _reused(before: tuple[_R, ...], rows: Iterable[_R]) -> tuple[_R, ...]:
-    """The same rows, by the identities of equal ones before, by which changes are found."""
+    """Rows, with equal ones of before in place of new ones: changes are found by identity."""
     same = {row: row for row in before}
     found = tuple(same.get(row, row) for row in rows)
     return before if found == before else found

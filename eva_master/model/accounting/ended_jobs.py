@@ -1,4 +1,4 @@
-"""What jobs came to that are over, until a plan that knows of it is in force."""
+"""Outcomes of jobs that are over, until a plan that knows of them is in force."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What parts of configurations cost until their tasks have ended.
+"""Costs of parts of configurations until their tasks have ended.
 
 All costs are in micro-dollars per hour times milliseconds, all times in milliseconds from now.
 """
@@ -172,7 +172,7 @@ class CostsToTheEnd:
         return min(options, default=None)
 
     def _lost(self, stays: Sequence[Stay], family: Family) -> int:
-        """What tasks lose beside each other and on a family, in micro-dollars per hour."""
+        """Loss of tasks beside each other and on a family, in micro-dollars per hour."""
         problem = self.problem
         tasks = Counter(problem.class_of[stay.run.id] for stay in stays)
         slow = sum(many * problem.slowness(number, family) for number, many in tasks.items())

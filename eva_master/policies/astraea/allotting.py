@@ -207,6 +207,6 @@ class Allotting:
 
 
 def left_out(asks: Iterable[Ask], allotment: Allotment) -> list[Ask]:
-    """Those that would borrow and get nothing, the first in turn first."""
+    """Jobs that would borrow and get nothing, the first in turn first."""
     found = [it for it in asks if it.id not in allotment.shares and it.need and not it.unlent]
     return sorted(found, key=lambda it: it.rank)

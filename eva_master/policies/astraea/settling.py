@@ -34,7 +34,7 @@ class Position:
 
     @property
     def short(self) -> int:
-        """What it is short of its twin and may get, whatever comes."""
+        """Payment for what it is short of its twin, whatever comes."""
         return max(0, min(self.earned, MOST_PAYMENT, self.twin - self.real))
 
     @property

@@ -183,7 +183,7 @@ class TwinJob:
     def rests(self, elapsed: int, held: int | None) -> int:
         """For how long it rests in the time that passes, as the real one does.
 
-        What the twin was done with before that would have been done so much later.
+        Work that the twin had done before would have been done so much later.
 
         Args:
             elapsed: The time, in milliseconds.

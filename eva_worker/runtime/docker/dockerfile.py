@@ -37,7 +37,7 @@ _RIGHTS = {"--network", "--security", "--device"}
 _REMOTE = re.compile(r"(?:www\.)?github\.com/|git@|.*\.git(?:$|[#?])", re.IGNORECASE)
 """Sources that some builders take for repositories, though they have no scheme."""
 _UNCLEAR = re.compile("[\\\\$\"'`:]")
-"""What schemes have, and what a builder removes or replaces."""
+"""Characters of schemes, and characters that a builder removes or replaces."""
 _NOTHING = "scratch"
 _MOUNT_FROM = re.compile(r"(?:^|,)\s*from\s*=([^,]*)", re.IGNORECASE)
 

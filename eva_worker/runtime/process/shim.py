@@ -283,7 +283,7 @@ class Task:
         deadline = time.monotonic() + grace_s
         if self.deadline is None:
             held = halt()
-            # It may have ended by itself before the stop came; while halted it cannot. One that is
+            # The task may have ended by itself before the stop; while halted it cannot. One that is
             # on its way out, which takes long where there is much memory to free, has ended too.
             self.reap()
             self.stopped = self.code is None and not leaving(self.pid)

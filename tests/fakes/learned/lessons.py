@@ -1,4 +1,4 @@
-"""What jobs have taught, in clusters of which all jobs belong to one owner."""
+"""Lessons of jobs, in clusters whose jobs all belong to one owner."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from eva_master.learning.voices.names import voice_of
 
 
 def lessons_of(state: State) -> Lessons:
-    """What the only owner's jobs have taught."""
+    """Lessons of the only owner's jobs."""
     assert len(state.learned.voices) <= 1, list(state.learned.voices)
     return next(iter(state.learned.voices.values()), NOTHING)
 

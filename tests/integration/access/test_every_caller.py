@@ -163,7 +163,7 @@ class World:
         return message
 
     async def tried(self, caller: str, name: str) -> grpc.StatusCode:
-        """What a caller meets at a method; OK once a stream begins to answer."""
+        """Status that a caller gets from a method; OK once a stream begins to answer."""
         service, method = PROTOCOL[name]
         ports = self.master.ports
         port = ports.workers if service.name == "Workers" else ports.users

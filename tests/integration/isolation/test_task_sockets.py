@@ -1,4 +1,4 @@
-"""Whose reports a task's socket takes: attacks of one task on another, whatever confines them."""
+"""Reports at a task's socket: attacks of one task on another, whatever confines them."""
 
 from __future__ import annotations
 

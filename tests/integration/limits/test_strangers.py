@@ -49,7 +49,7 @@ async def master(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterat
 
 
 def request_of(master: RpcMaster, instance: InstanceId = ONE) -> wpb.JoinRequest:
-    """What an instance says that this master launched."""
+    """Message of an instance that this master launched."""
     builder = x509.CertificateSigningRequestBuilder().subject_name(x509.Name([]))
     signed = builder.sign(ec.generate_private_key(ec.SECP256R1()), hashes.SHA256())
     return wpb.JoinRequest(

@@ -118,7 +118,7 @@ def test_what_was_built_for_another_job_is_not_named(name: str) -> None:
 async def test_an_image_has_the_engine_fetch_nothing_in_builds_on_it(
     runtime: DockerRuntime, client: Any
 ) -> None:
-    """Of a registry's image, that is: Dockerfiles of jobs are read before."""
+    """Images of registries have them too: Dockerfiles of jobs are read before."""
     text = f"FROM {dockerd.IMAGE}\nONBUILD ADD http://127.0.0.1:1/ /x\n"
     client.images.build(fileobj=io.BytesIO(text.encode()), tag="acme/base:1", rm=True)
     context = Context(Dockerfile="FROM acme/base:1\n")

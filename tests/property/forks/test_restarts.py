@@ -97,7 +97,7 @@ class Directories:
 
 
 class Program:
-    """What `eva_iterator` does between two steps, with a trail in place of weights."""
+    """Work of `eva_iterator` between two steps, with a trail in place of weights."""
 
     def __init__(self, files: Directories) -> None:
         self.files = files

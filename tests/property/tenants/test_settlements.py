@@ -13,7 +13,7 @@ from tests.unit.astraea.played import Market, Work, alone, spent
 TENANTS = ("ana", "bob", "cy")
 QUOTA = 4
 LARGEST_GAIN = 0.339
-"""What a lie gained at most of all in docs/experiments/tenants.md."""
+"""Largest gain of a lie in docs/experiments/tenants.md."""
 
 
 @st.composite
@@ -49,7 +49,7 @@ def market(jobs: list[Work]) -> Market:
 
 
 def slack(jobs: list[Work], tenant: str) -> int:
-    """What a slot that is begun costs each job of a tenant, in micro-dollars."""
+    """Cost of a slot that is begun for each job of a tenant, in micro-dollars."""
     return round(sum(it.loses for it in jobs if it.tenant == tenant) * MILLION)
 
 

@@ -93,7 +93,7 @@ class Work:
         return self.worth_at(self.said)
 
     def worth_at(self, factor: float) -> Worth:
-        """What it is worth times something; the truth is at 1."""
+        """Worth times a factor; the truth is at 1."""
         amount, loses = (round(it * factor * MILLION) for it in (self.dollars, self.loses))
         return Worth(amount, loses_per_hour=loses)
 
@@ -332,7 +332,7 @@ class Market:
         self.ended.append(EndedJob(name, work.tenant, "", self.now, succeeded, had))
 
     def truly(self, tenant: str) -> int:
-        """What a tenant has got in truth, in micro-dollars, whatever it said of its jobs."""
+        """True value that a tenant has got, in micro-dollars, whatever it said of its jobs."""
         said = true = 0
         for name, slot in self.done.items():
             work = self.known[name]
@@ -363,6 +363,6 @@ def spent(market: Market, most: int = 200) -> Market:
 
 
 def alone(tenant: str, quota: int, works: Iterable[Work]) -> int:
-    """What a tenant has of its quota alone, in micro-dollars."""
+    """Value that a tenant has of its quota alone, in micro-dollars."""
     own = [work for work in works if work.tenant == tenant]
     return spent(Market([quota], {tenant: quota}, own)).net(tenant)

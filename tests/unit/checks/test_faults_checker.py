@@ -1,4 +1,4 @@
-"""What the checker of kills and pauses finds in the records of tasks."""
+"""Findings of the checker of kills and pauses in the records of tasks."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ def test_a_directory_that_everybody_may_change_is_refused(state: Path, mode: int
 
 
 def test_an_empty_one_that_everybody_may_change_is_closed(tmp_path: Path) -> None:
-    """Such as a volume of a container."""
+    """A volume of a container is one."""
     tmp_path.chmod(0o777)
     make_state(config(tmp_path))
     assert tmp_path.stat().st_mode & 0o7777 == 0o700

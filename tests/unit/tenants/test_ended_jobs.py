@@ -1,4 +1,4 @@
-"""What policies are told of delays that a job makes itself, and of what jobs came to."""
+"""Delays that a job makes itself, and outcomes of jobs, as policies are told of them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_a_failed_attempt_counts_with_its_start_and_the_wait_after_it() -> None:
     cluster = Tenants()
     assert (view(cluster).held_ms, view(cluster).spoiled_ms) == (0, 0)
     cluster.say(RUN, Phase.EXITED, at=41 * SECOND, exit_code=1)
-    # It was started at 1 s, ran for 40 s, and is tried again after the first wait.
+    # The job was started at 1 s, ran for 40 s, and is tried again after the first wait.
     assert view(cluster).spoiled_ms == 40 * SECOND
     assert view(cluster).held_ms == SETTINGS.backoff_ms
 

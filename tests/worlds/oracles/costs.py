@@ -87,7 +87,7 @@ def _alone(story: Story, waits: Waits, task: Task) -> float:
 
 
 def _never_started(story: Story, task: Task) -> float:
-    """What boots for a task until its user suspends or cancels it: nobody could know of that.
+    """Boots for a task until its user suspends or cancels it: nobody could know of that.
 
     A task that waits for other jobs is left out, since nothing boots for it.
     """

@@ -38,7 +38,7 @@ _FILES = "/dev/fd"
 
 
 class Callers:
-    """Who proved something by which connection; any thread may use it.
+    """Connections and the callers that proved something by them; any thread may use it.
 
     Attributes:
         holders: By gRPC's name for the peer: a user, or an instance.
@@ -200,7 +200,7 @@ class Doorkeeper:
         return [it for it in self._seen.values() if it is not None]
 
     def _inspected(self, file: int, inode: int, now: float) -> Connection | None:
-        """What a socket is; it may be another one by now, and gone."""
+        """Kind of a socket; the descriptor may be another one by now, and gone."""
         with _borrowed(file) as connection:
             if connection.family not in (socket.AF_INET, socket.AF_INET6):
                 return None

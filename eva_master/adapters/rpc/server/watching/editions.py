@@ -1,4 +1,4 @@
-"""What changed of all jobs, once a second, encoded once for all who watch them."""
+"""Changes of all jobs, once a second, encoded once for all who watch them."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ class Editions:
             last = names[-1]
 
     async def since(self, number: int) -> tuple[int, AsyncIterator[bytes]]:
-        """What changed after a change, once there is something.
+        """Changes after a change, once there are any.
 
         Args:
             number: Of the last change that the reader knows of; 0 if it knows of none.
