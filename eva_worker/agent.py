@@ -357,8 +357,8 @@ def main() -> int:
     configure(instance=settings.instance)
     supervisor = os.environ.pop(SUPERVISOR, "")  # earlier releases' say nothing
     if supervisor and os.getppid() != int(supervisor):
-        # The supervisor died before this process could ask to die with it; the next cannot start its
-        # own agent while there is this one.
+        # The supervisor died before this process could ask to die with it; the next cannot start an
+        # agent while there is this one.
         _log.error("the supervisor of this agent is gone")
         return 1
     _allow_files()
