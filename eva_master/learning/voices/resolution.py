@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import ChainMap
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from statistics import median_low
@@ -37,8 +37,8 @@ _FILLED_IN = 65_536
 _Rates = Mapping[Family, int]
 _Names = tuple[Workload, ...]
 _Company = Mapping[_Names, int]
-_Labels = Mapping[tuple[Voice, Workload], Workload]
-_Known = tuple[tuple[Voice, StandaloneRates, ThroughputTable], ...]
+_Known = Mapping[Voice, tuple[StandaloneRates, ThroughputTable]]
+_NOTHING = StandaloneRates(), ThroughputTable()
 _K = TypeVar("_K", bound=Hashable)
 _R = TypeVar("_R", bound=tuple[tuple[Workload, Any], int])
 
@@ -53,12 +53,16 @@ class Resolved:
         labels: Of each workload of a voice of which something was learned.
         strangers: Label of a workload for voices that taught nothing of it, where that is not its
             plain name.
+        known: Tables of the voices from which the parts follow.
+        parts: Labels and rows of each workload, so that they are not worked out again.
     """
 
     standalone: StandaloneRates = field(default_factory=StandaloneRates)
     throughput: ThroughputTable = field(default_factory=ThroughputTable)
     labels: Mapping[tuple[Voice, Workload], Workload] = field(default_factory=dict)
     strangers: Mapping[Workload, Workload] = field(default_factory=dict)
+    known: _Known = field(default_factory=dict, repr=False, compare=False)
+    parts: Mapping[Workload, _Part] = field(default_factory=dict, repr=False, compare=False)
 
     def label(self, voice: Voice, workload: Workload) -> Workload:
         """The name of a voice's workload in plans."""
@@ -77,42 +81,115 @@ def _workload(row: tuple[tuple[Workload, Any], int]) -> Workload:
 
 def known_of(voices: Mapping[Voice, Lessons]) -> _Known:
     """Tables that a resolution depends on; they are replaced only when there is news."""
-    return tuple(
-        (voice, known.standalone.known, known.throughput)
-        for voice, known in sorted(voices.items())
+    return {
+        voice: (known.standalone.known, known.throughput)
+        for voice, known in voices.items()
         if known.standalone.known.measured or known.throughput.observed
-    )
+    }
 
 
 def resolve(known: _Known, before: Resolved) -> Resolved:
     """Work out by which figures plans are made.
 
+    Only workloads of which a voice has other rows than before are looked at, and those beside
+    which one of them has another label.
+
     Args:
         known: See `known_of`.
         before: The last answer, whose equal rows are used again.
     """
-    if len(known) == 1 and not _has_marks(known[0][2]):
-        voice, standalone, throughput = known[0]
-        names = {name for (name, _), _ in standalone.measured}
-        names.update(name for (name, _), _ in throughput.observed)
-        strangers = {} if voice == OTHERS else {name: marked(name, OTHERS) for name in names}
-        return Resolved(standalone, throughput, {(voice, name): name for name in names}, strangers)
-    workloads = _by_workload(known)
-    found = _labelled(workloads)
-    rates = sorted(row for told in workloads for row in told.rates(found.labels))
-    company: dict[tuple[Workload, _Names], int] = {}
-    for told in workloads:
-        company.update(told.beside(found))
-    _fill_in(company, workloads, found.labels)
+    if len(known) == 1:
+        ((voice, (standalone, throughput)),) = known.items()
+        if not _has_marks(throughput):
+            return _of_one(voice, standalone, throughput)
+    changed = _changed(before.known, known, before.parts)
+    labelled = {name: _labelled(told) for name, told in changed.items()}
+    named = _named(before, labelled)
+    parts = {**before.parts, **labelled}
+    moved = {
+        name
+        for name, part in labelled.items()
+        if (old := before.parts.get(name)) is None
+        or (old.labels, old.strangers) != (part.labels, part.strangers)
+    }
+    for name, part in list(parts.items()):
+        if not part.labels:
+            del parts[name]
+        elif name in changed or not moved.isdisjoint(part.told.neighbours):
+            parts[name] = part.worked_out(named, parts)
+    found = replace(named, parts=parts, known=known)
+    return _assembled(found, before)
+
+
+def _of_one(voice: Voice, standalone: StandaloneRates, throughput: ThroughputTable) -> Resolved:
+    """The figures of the only voice that knows any, which are those of plans as they are."""
+    names = {name for (name, _), _ in standalone.measured}
+    names.update(name for (name, _), _ in throughput.observed)
+    strangers = {} if voice == OTHERS else {name: marked(name, OTHERS) for name in names}
+    return Resolved(standalone, throughput, {(voice, name): name for name in names}, strangers)
+
+
+def _changed(
+    before: _Known, known: _Known, parts: Mapping[Workload, _Part]
+) -> dict[Workload, _Told]:
+    """Lessons about the workloads of which a voice has other rows than before."""
+    changed: dict[Workload, _Told] = {}
+    for voice in {**before, **known}:
+        old, new = before.get(voice, _NOTHING), known.get(voice, _NOTHING)
+        rates = _different(old[0].measured, new[0].measured)
+        company = _different(old[1].observed, new[1].observed)
+        for name in {*rates, *company}:
+            if name not in changed:
+                part = parts.get(name)
+                changed[name] = _Told(name) if part is None else part.told.copy()
+            changed[name].tell(voice, *new)
+    return {name: changed[name] for name in sorted(changed)}
+
+
+def _different(before: tuple[_R, ...], after: tuple[_R, ...]) -> set[Workload]:
+    """The workloads of the rows that are in one table alone, by identity."""
+    if before is after:
+        return set()
+    old, new = set(map(id, before)), set(map(id, after))
+    return {row[0][0] for row in before if id(row) not in new} | {
+        row[0][0] for row in after if id(row) not in old
+    }
+
+
+def _named(before: Resolved, labelled: Mapping[Workload, _Part]) -> Resolved:
+    """The labels of all workloads after those of some have changed."""
+    labels, strangers = dict(before.labels), dict(before.strangers)
+    if not before.parts:
+        labels, strangers = {}, {}
+    for name, part in labelled.items():
+        old = before.parts.get(name)
+        for voice in () if old is None else old.labels:
+            labels.pop((voice, name), None)
+        labels.update(((voice, name), label) for voice, label in part.labels.items())
+        strangers.pop(name, None)
+        if part.strangers is not None:
+            strangers[name] = part.strangers
+    return Resolved(
+        labels=before.labels if labels == before.labels else labels,
+        strangers=before.strangers if strangers == before.strangers else strangers,
+    )
+
+
+def _assembled(found: Resolved, before: Resolved) -> Resolved:
+    """One table of the rows of all workloads; the one before if it is equal."""
+    parts = [found.parts[name] for name in sorted(found.parts)]
+    rates = sorted(row for part in parts for row in part.rates)
+    company = [row for part in parts for row in part.company]
+    company += islice((row for part in parts for row in part.filled_in), _FILLED_IN)
     measured = _reused(before.standalone.measured, rates)
-    observed = _reused(before.throughput.observed, sorted(company.items()))
-    if measured is not before.standalone.measured:
-        found = replace(found, standalone=StandaloneRates(measured))
-    else:
-        found = replace(found, standalone=before.standalone)
-    if observed is not before.throughput.observed:
-        return replace(found, throughput=ThroughputTable(observed))
-    return replace(found, throughput=before.throughput)
+    observed = _reused(before.throughput.observed, sorted(company))
+    same_rates = measured is before.standalone.measured
+    same_company = observed is before.throughput.observed
+    return replace(
+        found,
+        standalone=before.standalone if same_rates else StandaloneRates(measured),
+        throughput=before.throughput if same_company else ThroughputTable(observed),
+    )
 
 
 def is_news(
@@ -139,23 +216,18 @@ def _of_workload(voices: Mapping[Voice, Lessons], name: Workload, known: Resolve
     """Labels and rows of one workload."""
     told = _Told(name)
     for voice, lessons in voices.items():
-        rates = rows_of(lessons.standalone.known.measured, name)
-        if rates:
-            told.alone[voice] = {family: rate for (_, family), rate in rates}
-        company = rows_of(lessons.throughput.observed, name)
-        if company:
-            told.company[voice] = {others: ppm for (_, others), ppm in company}
+        told.tell(voice, lessons.standalone.known, lessons.throughput)
     if not told.voices:
         return None
-    own = _labelled([told])
-    strangers = {it: label for it, label in known.strangers.items() if it != name}
-    found = Resolved(
-        labels=ChainMap[tuple[Voice, Workload], Workload](
-            dict(own.labels), cast(dict[tuple[Voice, Workload], Workload], known.labels)
-        ),
-        strangers={**strangers, **own.strangers},
-    )
-    return own.labels, sorted(told.rates(found.labels)), sorted(told.beside(found))
+    part = _labelled(told)
+    labels = {(voice, name): label for voice, label in part.labels.items()}
+    strangers = dict(known.strangers)
+    strangers.pop(name, None)
+    if part.strangers is not None:
+        strangers[name] = part.strangers
+    every = cast(dict[tuple[Voice, Workload], Workload], known.labels)
+    part = part.worked_out(Resolved(labels=ChainMap(labels, every), strangers=strangers), {})
+    return part.labels, sorted(part.rates), sorted(part.company)
 
 
 def rows_of(rows: tuple[_R, ...], name: Workload) -> tuple[_R, ...]:
@@ -219,6 +291,29 @@ class _Told:
         )
         self.common = bool(self.rates_heard or self.company_heard)
 
+    def copy(self) -> _Told:
+        """A copy of these lessons, to which more may be added."""
+        other = _Told(self.name)
+        other.alone, other.company = dict(self.alone), dict(self.company)
+        return other
+
+    def tell(self, voice: Voice, standalone: StandaloneRates, throughput: ThroughputTable) -> None:
+        """Take in the lessons of a voice about the workload, in place of its earlier ones."""
+        rates = rows_of(standalone.measured, self.name)
+        company = rows_of(throughput.observed, self.name)
+        self.alone.pop(voice, None)
+        self.company.pop(voice, None)
+        if rates:
+            self.alone[voice] = {family: rate for (_, family), rate in rates}
+        if company:
+            self.company[voice] = {others: ppm for (_, others), ppm in company}
+
+    @property
+    def neighbours(self) -> set[Workload]:
+        """Plain names of all neighbours."""
+        rows = self.company.values()
+        return {split(other)[0] for told in rows for others in told for other in others}
+
     @property
     def voices(self) -> list[Voice]:
         """Voices that tell anything, in order."""
@@ -238,11 +333,13 @@ class _Told:
     def _look_up(self, entry: tuple[Workload, _Names]) -> int | None:
         return self.company_heard.get(entry[1])
 
-    def rates(self, labels: _Labels) -> Iterator[tuple[tuple[Workload, Family], int]]:
+    def rates(
+        self, labels: Mapping[Voice, Workload]
+    ) -> Iterator[tuple[tuple[Workload, Family], int]]:
         """Rates by label: the common ones, and those of each voice with a label of its own."""
         tables: dict[Workload, _Rates] = {self.name: self.rates_heard} if self.common else {}
         for voice in self.voices:
-            tables.setdefault(labels[voice, self.name], self.alone.get(voice) or self.rates_heard)
+            tables.setdefault(labels[voice], self.alone.get(voice) or self.rates_heard)
         for label, table in tables.items():
             for family, rate in table.items():
                 yield (label, family), rate
@@ -259,32 +356,69 @@ class _Told:
                 yield (label, others), ppm
 
 
-def _by_workload(known: _Known) -> list[_Told]:
-    """Lessons about each workload, in the order of their names."""
-    workloads: dict[Workload, _Told] = {}
-    for voice, standalone, throughput in known:
-        for (name, family), rate in standalone.measured:
-            told = workloads.setdefault(name, _Told(name))
-            told.alone.setdefault(voice, {})[family] = rate
-        for (name, others), ppm in throughput.observed:
-            told = workloads.setdefault(name, _Told(name))
-            told.company.setdefault(voice, {})[others] = ppm
-    return [workloads[name] for name in sorted(workloads)]
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """Labels and rows of one workload.
+
+    Attributes:
+        told: Lessons of the voices about it.
+        labels: Its label for each of them.
+        strangers: That for others, where it is not its plain name.
+        rates: Its rows of rates.
+        company: Its rows of throughput in company.
+        filled_in: Such rows with neighbours that have a label of their own, by the common figures
+            of these.
+    """
+
+    told: _Told
+    labels: Mapping[Voice, Workload]
+    strangers: Workload | None
+    rates: tuple[tuple[tuple[Workload, Family], int], ...] = ()
+    company: tuple[tuple[tuple[Workload, _Names], int], ...] = ()
+    filled_in: tuple[tuple[tuple[Workload, _Names], int], ...] = ()
+
+    def worked_out(self, found: Resolved, parts: Mapping[Workload, _Part]) -> _Part:
+        """With the rows that follow from the labels of all workloads.
+
+        Args:
+            found: Knows these labels.
+            parts: The workloads for which rows are filled in where they are neighbours.
+        """
+        company = dict(self.told.beside(found))
+        return replace(
+            self,
+            rates=tuple(self.told.rates(self.labels)),
+            company=tuple(company.items()),
+            filled_in=tuple(self._filled_in(company, parts)),
+        )
+
+    @property
+    def apart(self) -> list[Workload]:
+        """Labels of voices that have one of their own where there are common figures."""
+        return sorted({*self.labels.values()} - {self.told.name}) if self.told.common else []
+
+    @staticmethod
+    def _filled_in(
+        company: Mapping[tuple[Workload, _Names], int], parts: Mapping[Workload, _Part]
+    ) -> Iterator[tuple[tuple[Workload, _Names], int]]:
+        """Pairs with neighbours that have a label of their own, by the common figures of these."""
+        pairs = [(key, ppm) for key, ppm in company.items() if len(key[1]) == 1]
+        for (label, (name,)), ppm in pairs:
+            for other in parts[name].apart if name in parts else ():
+                if (label, (other,)) not in company:
+                    yield (label, (other,)), ppm
 
 
-def _labelled(workloads: Sequence[_Told]) -> Resolved:
-    """Name the workloads of all voices."""
-    labels: dict[tuple[Voice, Workload], Workload] = {}
-    strangers: dict[Workload, Workload] = {}
-    for told in workloads:
-        told.settle()
-        name, (first, *_) = told.name, told.voices
-        for voice in told.voices:
-            as_others = told.is_common(voice) if told.common else voice == first
-            labels[voice, name] = name if as_others or voice == OTHERS else marked(name, voice)
-        if not told.common:
-            strangers[name] = marked(name, OTHERS)
-    return Resolved(labels=labels, strangers=strangers)
+def _labelled(told: _Told) -> _Part:
+    """Name a workload of all voices; no labels if none tells of it."""
+    told.settle()
+    name, voices = told.name, told.voices
+    labels: dict[Voice, Workload] = {}
+    for voice in voices:
+        as_others = told.is_common(voice) if told.common else voice == voices[0]
+        labels[voice] = name if as_others or voice == OTHERS else marked(name, voice)
+    strangers = marked(name, OTHERS) if voices and not told.common else None
+    return _Part(told, labels, strangers)
 
 
 def _heard(told: Mapping[Voice, Mapping[_K, int]], rounded: Callable[[int], int]) -> dict[_K, int]:
@@ -329,21 +463,6 @@ def _renamed(rows: Mapping[_Names, int], name: Callable[[Workload], Workload]) -
     for others, ppm in rows.items():
         told.setdefault(tuple(sorted(map(name, others))), []).append(ppm)
     return {others: median_low(those) for others, those in told.items()}
-
-
-def _fill_in(
-    company: dict[tuple[Workload, _Names], int], workloads: Sequence[_Told], labels: _Labels
-) -> None:
-    """Add pairs with neighbours that have a label of their own, by the common figures of these."""
-    own: dict[Workload, list[Workload]] = {}
-    for told in workloads:
-        found = sorted({labels[voice, told.name] for voice in told.voices} - {told.name})
-        if told.common and found:
-            own[told.name] = found
-    pairs = [(key, ppm) for key, ppm in company.items() if len(key[1]) == 1 and key[1][0] in own]
-    rows = (((label, (other,)), ppm) for (label, (name,)), ppm in pairs for other in own[name])
-    for key, ppm in islice(rows, _FILLED_IN):
-        company.setdefault(key, ppm)
 
 
 def _reused(before: tuple[_R, ...], rows: Iterable[_R]) -> tuple[_R, ...]:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+from random import Random
 
 import pytest
 
 from eva_master.learning.colocation import DEFAULT_PPM, key, lookup, recorded
 from eva_master.learning.delays import Delay, Delays
 from eva_master.learning.knowledge import Knowledge
+from eva_master.learning.voices import resolution
 from eva_master.learning.voices.lessons import Lessons
 from eva_master.learning.voices.names import OTHERS, marked, plain, split
 from eva_master.learning.voices.resolution import (
@@ -267,3 +270,60 @@ def test_new_names_of_a_neighbour_push_out_what_is_known_of_that_neighbour(
     assert recorded(ana.throughput, key(W, [V])) == 700_000
     assert recorded(ana.throughput, key(W, [marked(V, "cem")])) == 800_000
     assert len(ana.evidence) == len(ana.throughput.observed) == 6
+
+
+def random_lessons(rng: Random, lessons: Lessons, at: int) -> Lessons:
+    """Lessons after one window more, of one of four workloads, alone or in company."""
+    names = [Workload(f"w{number}") for number in range(4)]
+    name = rng.choice(names)
+    if rng.random() < 0.4:
+        family, rate = rng.choice((P3, G5)), rng.choice((10.0, 10.3, 30.0))
+        rates = lessons.standalone.observe(name, family, rate, Millis(at))
+        return replace(lessons, standalone=rates)
+    others = [
+        other if rng.random() < 0.5 else marked(other, f"u{rng.randrange(6)}")
+        for other in rng.choices(names, k=rng.randint(1, 2))
+    ]
+    return lessons.in_company([key(name, others)], rng.choice((900_000, 600_000)), Millis(at))
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_answers_that_follow_from_the_last_one_are_those_worked_out_anew(seed: int) -> None:
+    rng = Random(seed)
+    voices: dict[str, Lessons] = {}
+    last = Resolved()
+    for at in range(150):
+        voice = rng.choice(("", "u0", "u1", "u2", "u3", "u4", "u5"))
+        voices = {**voices, voice: random_lessons(rng, voices.get(voice, Lessons()), at)}
+        if rng.random() < 0.05:
+            del voices[rng.choice(sorted(voices))]
+        if rng.random() < 0.7:
+            last = resolved(voices, last)
+            assert last == resolved(voices)
+
+
+def test_news_of_one_workload_has_no_other_one_looked_at(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    names = [Workload(f"w{number}") for number in range(20)]
+    voices = {}
+    for number in range(10):
+        lessons = Lessons()
+        for name in names:
+            lessons = replace(
+                lessons, standalone=lessons.standalone.observe(name, P3, 10.0, Millis(0))
+            ).in_company([key(name, [name])], 800_000, Millis(0))
+        voices[f"u{number}"] = lessons
+    first = resolved(voices)
+    counted: list[Workload] = []
+    label = resolution._labelled
+
+    def counting(told: resolution._Told) -> resolution._Part:
+        counted.append(told.name)
+        return label(told)
+
+    monkeypatch.setattr(resolution, "_labelled", counting)
+    more = voices["u3"].in_company([key(names[7], [names[2]])], 500_000, Millis(9))
+    after = resolved({**voices, "u3": more}, first)
+    assert counted == [names[7]]
+    assert len(after.throughput.observed) > len(first.throughput.observed)

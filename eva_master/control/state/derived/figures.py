@@ -26,7 +26,7 @@ class Figures:
         self.learned = Knowledge()
         self._looked_up: dict[tuple[Voice, Key, int], int] = {}
         self.resolved = Resolved()
-        self._resolved_of: tuple[tuple[object, ...], ...] = ()
+        self._resolved_of = known_of({})
         self._seen = self.learned.voices
 
     def learn(self, learned: Knowledge) -> list[Voice]:
@@ -55,9 +55,8 @@ class Figures:
             return self.resolved
         self._seen, known = self.learned.voices, known_of(self.learned.voices)
         before = self._resolved_of
-        same = len(known) == len(before) and all(
-            all(map(is_, row[1:], old[1:])) and row[0] == old[0]
-            for row, old in zip(known, before, strict=True)
+        same = known.keys() == before.keys() and all(
+            all(map(is_, tables, before[voice])) for voice, tables in known.items()
         )
         if not same:
             self._resolved_of, self.resolved = known, resolve(known, self.resolved)
