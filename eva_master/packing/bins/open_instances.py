@@ -214,8 +214,8 @@ class OpenInstances:
             else:
                 self._move_in(run, ~row)
 
-    def changed(self, row: int) -> None:
-        """Who is on a row has changed; for heirs that keep more about it."""
+    def changed(self, row: int, run: RunId, tasks: int) -> None:
+        """A task run is on a row from now on (1), or no more (-1); for heirs that keep more."""
 
     # -- the result ------------------------------------------------------------------------------
 
@@ -263,14 +263,14 @@ class OpenInstances:
         self._free[row] -= self.priced(run).need[self._family[row]]
         self.residents[row][run] = None
         self.row_of[run] = row
-        self.changed(row)
+        self.changed(row, run, 1)
 
     def _move_out(self, run: RunId) -> int:
         row = self.row_of.pop(run)
         self._free[row] += self.priced(run).need[self._family[row]]
         del self.residents[row][run]
         self._note_if_vacant(row)
-        self.changed(row)
+        self.changed(row, run, -1)
         return row
 
     def _note_if_vacant(self, row: int) -> None:

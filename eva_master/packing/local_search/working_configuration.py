@@ -228,12 +228,14 @@ class WorkingConfiguration:
     def _bound(self) -> set[int]:
         """Members of gangs of which another one has no place: they move together or not at all."""
         placed = set(self._ids)
-        return {
-            run
-            for run, id_ in enumerate(self._ids)
-            if (job := self._problem.jobs[self._problem.runs[id_].job]).kind is JobKind.GANG
+        jobs = [self._problem.runs[id_].job for id_ in self._ids]
+        parted = {
+            name
+            for name in set(jobs)
+            if (job := self._problem.jobs[name]).kind is JobKind.GANG
             and not placed.issuperset(job.runs)
         }
+        return {run for run, job in enumerate(jobs) if job in parted}
 
     # -- one task run
     # --------------------------------------------------------------------------------

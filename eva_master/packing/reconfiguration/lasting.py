@@ -73,7 +73,8 @@ def _parts(problem: Problem, before: Configuration, after: Configuration) -> lis
 
     def leader(name: _Place | str) -> _Place | str:
         while (above := leaders.setdefault(name, name)) != name:
-            name = above
+            # Paths are halved, so that they stay short however many tasks a gang has.
+            leaders[name] = name = leaders[above]
         return name
 
     changed: list[_Place] = []
@@ -83,7 +84,7 @@ def _parts(problem: Problem, before: Configuration, after: Configuration) -> lis
             # Keys of new instances mean other ones before.
             leaders[leader((False, earlier))] = leader(there)
         job = problem.jobs[problem.runs[run].job]
-        if job.kind is JobKind.GANG and job.runs[1:]:
+        if job.kind is JobKind.GANG and len(job.runs) > 1:
             leaders[leader(job.id)] = leader(there)
         if earlier != host or isinstance(host, int):
             changed.append(there)

@@ -66,10 +66,13 @@ class Bins(OpenInstances):
         """The bin of each row, -1 where there is no task."""
         return self._bins[: len(self)]
 
-    def changed(self, row: int) -> None:
+    def changed(self, row: int, run: RunId, tasks: int) -> None:
         """Put the row into its bin."""
         family = self.family(row)
-        residents = self.residents[row]
-        longest = max((self._left_on_families(run)[family] for run in residents), default=-1)
+        if tasks > 0:
+            longest = max(int(self._left[row]), self._left_on_families(run)[family])
+        else:
+            residents = self.residents[row]
+            longest = max((self._left_on_families(it)[family] for it in residents), default=-1)
         self._left[row] = longest
         self._bins[row] = -1 if longest < 0 else bin_of(longest)

@@ -6,10 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from eva_master.model.fleet.job_keys import reads_none
-from eva_master.model.ids import MILLION, RunId
+from eva_master.model.ids import RunId
 from eva_master.model.planning.plan import Plan, PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.packing.bins.placement_groups import PlacementGroup, place, waiting
@@ -17,12 +15,11 @@ from eva_master.packing.bins.plan_builder import build_plan
 from eva_master.packing.bins.task_set_value import Tnrp
 from eva_master.packing.planner_cache import PlannerCache
 from eva_master.packing.profiling import unprofiled
+from eva_master.policies.synergy.best_fit import BestFit
 from eva_master.policies.synergy.config import Config
 from eva_master.policies.synergy.valued_instances import ValuedInstances
 
 NAME = "synergy"
-_BOUND_MARGIN = 1 + 1e-9
-"""A bound that is made of rounded numbers may be too low by less than this."""
 
 
 class Synergy:
@@ -45,66 +42,33 @@ class Synergy:
         groups = waiting(snapshot)
         if not (groups or self._config.explained):
             return Plan(), memory
-        instances = ValuedInstances(snapshot, self._cache.snapshot_shapes(snapshot))
         model = self._cache.exact_throughput(
             snapshot.throughput, self._config.default_throughput_ppm
         )
-        value = Tnrp(instances, model)
         alone = unprofiled(snapshot, self._cache.measured_rates(snapshot.standalone))
+        instances = ValuedInstances(snapshot, self._cache.snapshot_shapes(snapshot), alone)
+        value = Tnrp(instances, model)
+        best_fit = BestFit(instances, value)
 
         def placing(groups: Sequence[PlacementGroup]) -> None:
             for group in groups:
                 for run in group.runs:
-                    _put(instances, value, alone, run.id)
+                    _put(instances, best_fit, run.id, alone=run.id in alone)
 
         unplaced = place(instances, groups, placing)
         occupants = value.occupants if self._config.explained else None
         return build_plan(snapshot, instances, unplaced, occupants, profiled=alone), memory
 
 
-def _put(instances: ValuedInstances, value: Tnrp, alone: frozenset[RunId], run: RunId) -> None:
+def _put(instances: ValuedInstances, best_fit: BestFit, run: RunId, *, alone: bool) -> None:
     """Find a task run a place, if there is any."""
-    row = None if run in alone else _best_fit(instances, value, alone, run)
+    row = None if alone else best_fit.of(run)
     if row is None:
         offering = instances.cheapest(instances.priced(run))
         if offering is None:
             return
         row = instances.open(offering)
     instances.put(run, row)
-
-
-def _best_fit(
-    instances: ValuedInstances, value: Tnrp, alone: frozenset[RunId], run: RunId
-) -> int | None:
-    """The instance with the largest ratio of TNRP to its price, `None` if none is worth that.
-
-    Of equals it is the one whose free resources match the demand best, then the first.
-
-    Args:
-        instances: The instances.
-        value: What tasks are worth together.
-        alone: Task runs that nobody is to join.
-        run: For which one is looked for.
-    """
-    priced = instances.priced(run)
-    rows = np.flatnonzero(instances.fitting(priced) & instances.occupied())
-    bounds, aligned = instances.at_most(priced, rows), instances.alignment(priced, rows)
-    best, found = (0.0, 0.0), None
-    for index in np.lexsort((rows, -bounds)).tolist():
-        if bounds[index] * _BOUND_MARGIN < best[0]:
-            break
-        row = int(rows[index])
-        there = instances.residents[row]
-        if alone and not alone.isdisjoint(there):
-            continue
-        worth, price = (
-            value.of((*there, run), instances.family(row)),
-            instances.offerings[row].price,
-        )
-        fit = worth / (max(1, price) * MILLION), float(aligned[index])
-        if worth >= price * MILLION and (found is None or fit > best):
-            best, found = fit, row
-    return found
 
 
 @dataclass(frozen=True, slots=True)
