@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from eva_master.adapters.planner.partitioned import PartitionedPlanner
 from eva_master.adapters.planner.previews import Previews
 from eva_master.adapters.planner.process import ProcessPlanner, Watch
 from eva_master.model.actions import RequestPlan
@@ -221,6 +223,25 @@ def test_a_round_that_takes_far_too_long_is_planned_greedily_or_fails(
         failed = mailbox.expect(PlanFailed)
         assert "found no plan within 1 s" in failed.reason
     assert planner.slow_for_s() is None
+    planner.close()
+
+
+@pytest.mark.parametrize(("name", "where"), [("", ""), ("train", " of partition train")])
+def test_a_round_that_takes_long_is_told_with_its_time_and_partition_until_it_is_over(
+    mailbox: Mailbox, tmp_path: Path, name: str, where: str
+) -> None:
+    watch = Watch(slow_s=0.5, longest_s=2.0)
+    slow = ProcessPlanner(mailbox, "puppet", {}, BUILD, watch=watch)
+    quick = ProcessPlanner(mailbox, "puppet", {}, BUILD, watch=watch)
+    planner = PartitionedPlanner({name: slow, "other": quick})
+    assert planner.slow() == ""
+    hung = memory(hang=str(tmp_path / "hung"))
+    planner.request(RequestPlan(1, SNAPSHOT, hung, partition=name))
+    until(lambda: planner.slow() != "")
+    told = f"a plan{where} has been under way for "
+    assert re.fullmatch(told + r"\d+ s: tasks that wait are placed after it", planner.slow())
+    assert mailbox.expect(PlanFailed).round == 1
+    until(lambda: planner.slow() == "")
     planner.close()
 
 

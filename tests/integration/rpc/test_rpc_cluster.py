@@ -63,6 +63,12 @@ async def test_a_pause_is_told_of_the_cluster_and_of_jobs_that_go_on(master: Rpc
     assert not (await master.jobs.Get(pb.GetJobRequest(job="running"))).HasField("pause")
 
 
+async def test_a_round_that_takes_long_is_told_of_the_cluster(master: RpcMaster) -> None:
+    assert not (await master.cluster.Describe(pb.DescribeRequest())).planning
+    master.loop.gateway.planning = lambda: "a plan takes long"
+    assert (await master.cluster.Describe(pb.DescribeRequest())).planning == "a plan takes long"
+
+
 async def test_who_watches_jobs_hears_of_a_pause_and_of_its_end(master: RpcMaster) -> None:
     await master.loop.change(one_runs_one_waits)
     pause = Pause(Millis(7), "the disk is full", "make room")
