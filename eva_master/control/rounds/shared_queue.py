@@ -69,7 +69,8 @@ def shared_queue(
         since=memory.since,
     )
     seen = with_due(state, whole, now, settings, own_order=False)
-    return SharedQueue(seen, parts, _shared(state, settings, whole, memory))
+    refusals = tuple(_refusal(state, it, now) for it in memory.refusals)
+    return SharedQueue(seen, parts, _shared(state, settings, whole, refusals))
 
 
 def current(context: Context) -> SharedQueue | None:
@@ -85,7 +86,7 @@ def current(context: Context) -> SharedQueue | None:
     paused = availability.paused_jobs(context)
     remembered = memory.value(paused, context.now, settings.round_period_ms)
     changes = revision(state, context.now, settings)
-    refusals = tuple(_refusal(state, it) for it in remembered.refusals)
+    refusals = tuple(_refusal(state, it, context.now) for it in remembered.refusals)
     key = changes, context.now, remembered, len(state.live), refusals
     if memory.made != key:
         memory.queue = shared_queue(
@@ -135,7 +136,7 @@ def _allows(allowances: Mapping[str, Allowance]) -> Callable[[str, int, int], bo
 
 
 def _shared(
-    state: PlanningRecords, settings: Settings, whole: Snapshot, memory: QueueMemory
+    state: PlanningRecords, settings: Settings, whole: Snapshot, refusals: tuple[Refusal, ...]
 ) -> SharedLimits:
     """Limits that partitions share, and what is left of them."""
     limits, live = settings.limits, len(state.live)
@@ -144,17 +145,19 @@ def _shared(
         instances=None if limits.instances >= NO_LIMIT else limits.instances - live,
         all_instances=limits.instances,
         per_user=None if limits.instances_per_user >= NO_LIMIT else limits.instances_per_user,
-        refusals=tuple(_refusal(state, it) for it in memory.refusals),
+        refusals=refusals,
         quotas=quotas,
         use=tenants.use(state, quotas) if quotas else {},
     )
 
 
-def _refusal(state: PlanningRecords, refusal: CloudRefusal) -> Refusal:
+def _refusal(state: PlanningRecords, refusal: CloudRefusal, now: Millis) -> Refusal:
     """How many launches may be tried where the cloud refused one.
 
-    One, and one more for each that has succeeded since.
+    None before the next try is due; then one, and one more for each that has succeeded since.
     """
+    if now < refusal.until_ms:
+        return Refusal(refusal.offerings, 0)
     tries = successes = 0
     for instance in map(state.instances.__getitem__, state.live):
         if instance.offering.id not in refusal.offerings:

@@ -14,6 +14,7 @@ from eva_master.packing.quotas import Use
 from eva_master.packing.shared_limits.limit import (
     NO_OFFERING,
     Limit,
+    LimitKind,
     Parts,
     SharedLimits,
     Taken,
@@ -131,8 +132,8 @@ class SharedQueue:
         """Units of other partitions that wait for what the end of an instance leaves, in order.
 
         The units are those to which a limit that the instance counts against leaves too little, and
-        those that wait for an instance of its offering though no limit says so: the cloud has
-        refused one.
+        those that wait for an instance of its offering though no limit says so: it is not for
+        sale. One that the cloud may refuse waits until it has a place.
 
         Args:
             offering: Of the instance.
@@ -141,12 +142,13 @@ class SharedQueue:
         """
         limits = set(self.room.limits_of(offering.id, owner))
         for unit, seat in zip(self.waiting, self.seats, strict=True):
-            if unit.partition == partition or seat.complete:
+            tries = {limit for limit in seat.taken if limit.kind is LimitKind.CLOUD}
+            if unit.partition == partition or (seat.complete and not tries):
                 continue
             if unit.together and not gathers(self._now - unit.since_ms):
                 continue
             wanted = self._wants(unit, offering)
-            if not limits.isdisjoint(seat.lacking) or (wanted and not seat.lacking):
+            if not limits.isdisjoint(seat.lacking | tries) or (wanted and not seat.lacking):
                 yield unit
 
     def here(self, offering: Offering, partition: str) -> Iterator[Waiting]:

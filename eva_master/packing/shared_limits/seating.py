@@ -109,15 +109,19 @@ class SharedRoom:
         return tuple(limits)
 
     def options(self, partition: str, demand: Demand) -> tuple[_Option, ...]:
-        """Offerings that a partition may launch for a task, those without limit first."""
+        """Offerings that a partition may launch for a task, those without limit first.
+
+        An offering that the cloud refuses is one of them: nothing is free of it at present.
+        """
         key = partition, demand
         if key not in self._options:
             now, sells = self.snapshot.now_ms, self.parts.sells
+            refused = {name for it in self.shared.refusals for name in it.offerings}
             suitable = [
                 it
                 for it in self.snapshot.catalog
                 if it.purchase is not Purchase.OWNED
-                and it.available(now)
+                and (it.available(now) or it.id in refused)
                 and sells(partition, it)
                 and hosts(it, demand)
             ]
