@@ -1,10 +1,10 @@
-"""How much more a cluster costs if many owners have one workload than if one has, and plans work.
+"""Cost and work of a cluster in which many owners share workloads, by those with one owner.
 
-Run as `python -m benchmarks.owners [--jobs N] [--owners N] [--seeds N] [--policy NAME] [--json]`.
-Each owner learns by its own programs and hears of others by medians of three. All jobs of a trace
-are of one workload; they belong to one owner, and in a second run, drawn at random, to many. `cost`
-is the ratio of what instances cost. `work` is that of the calls of functions that snapshots and
-plans take, the same on every machine. Both are of the sums over all seeds.
+Run as `python -m benchmarks.owners [--jobs N] [--owners N] [--workloads N] [--seeds N] [--policy
+NAME] [--json]`. Each owner learns by its own programs and hears of others by medians of three. The
+jobs of a trace belong to one owner, and in a second run, drawn at random, to many. `cost` is the
+ratio of what instances cost. `work` is that of the calls of functions that a whole run takes, the
+same on every machine. Both are of the sums over all seeds.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from random import Random
 from types import FrameType
 from typing import TYPE_CHECKING
@@ -22,7 +22,7 @@ from benchmarks.harness import Figures, publish, surroundings
 from eva_master.adapters.catalog import load_catalog
 from eva_master.adapters.traces.recipes import ProductionRecipe
 from eva_master.app.simulate import Chosen, measured_interference, named_policy, prepared
-from eva_master.control.rounds import cycle
+from eva_master.model.ids import Workload
 from eva_master.model.trace import Trace
 from eva_master.simulation.run import Setup, Simulation
 
@@ -54,55 +54,61 @@ class _Counter:
             sys.setprofile(None)
 
 
-def _owned(trace: Trace, owners: int, seed: int) -> Trace:
-    """The trace with one workload, and with owners drawn at random."""
-    rng, workload = Random(seed), trace.jobs[0].workload
-    jobs = (
-        replace(job, workload=workload, owner=f"owner{rng.randrange(owners)}") for job in trace.jobs
-    )
+def _owned(trace: Trace, owners: int, workloads: int, seed: int) -> Trace:
+    """The trace with so many workloads, and with owners drawn at random."""
+    rng, names = Random(seed), sorted({job.workload for job in trace.jobs})
+
+    def name(workload: Workload) -> Workload:
+        if workloads <= len(names):
+            return names[names.index(workload) % workloads]
+        return Workload(f"{workload}.{rng.randrange(-(-workloads // len(names)))}")
+
+    named = [replace(job, workload=name(job.workload)) for job in trace.jobs]
+    jobs = (replace(job, owner=f"owner{rng.randrange(owners)}") for job in named)
     return replace(trace, jobs=tuple(jobs))
 
 
-def measure(jobs: int, owners: int, seed: int, policy: str) -> tuple[float, int]:
-    """Costs of instances in dollars, and the number of calls that snapshots and plans took."""
+@dataclass(frozen=True, slots=True)
+class Load:
+    """The jobs of a run.
+
+    Attributes:
+        jobs: How many there are.
+        workloads: How many workloads they have.
+        seed: Draws the trace.
+        policy: Plans them.
+    """
+
+    jobs: int
+    workloads: int
+    seed: int
+    policy: str
+
+
+def measure(load: Load, owners: int) -> tuple[float, int]:
+    """Run jobs of so many owners.
+
+    Returns:
+        The price of all instances in dollars, and the calls of functions that the run took.
+    """
     catalog = load_catalog(None)
-    trace = _owned(
-        ProductionRecipe(kind="production", jobs=jobs).trace(seed, catalog), owners, seed
-    )
+    drawn = ProductionRecipe(kind="production", jobs=load.jobs).trace(load.seed, catalog)
+    trace = _owned(drawn, owners, load.workloads, load.seed)
     idle, _ = named_policy("no_packing")
     setup = Setup(trace, catalog, idle, truth=measured_interference())
-    setup, counter = prepared(Chosen(policy, {}), setup), _Counter()
-    plan, make = setup.policy.plan, cycle.snapshot
-
-    class Counted:
-        """The policy, whose work is counted."""
-
-        def __getattr__(self, name: str) -> object:
-            return getattr(setup.policy, name)
-
-        def plan(self, *arguments: object) -> object:
-            """Plan, and count the calls."""
-            with counter.counting():
-                return plan(*arguments)  # type: ignore[arg-type]
-
-    def snapshot(*arguments: object) -> object:
-        with counter.counting():
-            return make(*arguments)  # type: ignore[arg-type]
-
-    cycle.snapshot = snapshot  # type: ignore[assignment]
-    try:
-        outcome = Simulation(replace(setup, policy=Counted())).run()  # type: ignore[arg-type]
-    finally:
-        cycle.snapshot = make
+    simulation = Simulation(prepared(Chosen(load.policy, {}), setup))
+    counter = _Counter()
+    with counter.counting():
+        outcome = simulation.run()
     return outcome.cost_usd, counter.calls
 
 
-def ratios(jobs: int, owners: int, seeds: int, policy: str) -> tuple[float, float]:
-    """Cost and work with many owners, each by that with one."""
+def ratios(load: Load, owners: int, seeds: int) -> tuple[float, float]:
+    """Cost and work with many owners, each by that with one; the load's seed is the first."""
     sums: dict[int, list[float]] = {1: [0.0, 0.0], owners: [0.0, 0.0]}
-    for seed in range(1, seeds + 1):
+    for seed in range(load.seed, load.seed + seeds):
         for number, total in sums.items():
-            for place, figure in enumerate(measure(jobs, number, seed, policy)):
+            for place, figure in enumerate(measure(replace(load, seed=seed), number)):
                 total[place] += figure
     (one_cost, one_work), (cost, work) = sums[1], sums[owners]
     return cost / one_cost, work / one_work
@@ -115,11 +121,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--jobs", type=int, default=JOBS, help=f"default: {JOBS}")
     parser.add_argument("--owners", type=int, default=OWNERS, help=f"default: {OWNERS}")
+    parser.add_argument("--workloads", type=int, default=1, help="that jobs have; default: 1")
     parser.add_argument("--seeds", type=int, default=SEEDS, help=f"traces; default: {SEEDS}")
     parser.add_argument("--policy", default="eva", help="default: eva")
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     chosen = parser.parse_args(arguments)
-    cost, work = ratios(chosen.jobs, chosen.owners, chosen.seeds, chosen.policy)
+    load = Load(chosen.jobs, chosen.workloads, 1, chosen.policy)
+    cost, work = ratios(load, chosen.owners, chosen.seeds)
     figures: Figures = surroundings() | {"cost": round(cost, 4), "work": round(work, 4)}
     goals = (("cost", MOST_COST), ("work", MOST_WORK))
     figures["missed"] = [name for name, most in goals if figures[name] > most]

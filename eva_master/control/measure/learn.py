@@ -14,7 +14,7 @@ from eva_master.learning.run_times.past_values import kept_for
 from eva_master.learning.standalone import StandaloneTable
 from eva_master.learning.voices.lessons import NOTHING, Lessons
 from eva_master.learning.voices.names import Voice, plain, voice_of
-from eva_master.learning.voices.resolution import is_news, rows_of
+from eva_master.learning.voices.resolution import Resolved, is_news, rows_of
 from eva_master.model.catalog import base_family
 from eva_master.model.ids import MILLION, InstanceId, Millis, Workload
 from eva_master.model.job import JobKind
@@ -45,6 +45,7 @@ def from_window(state: State, run: TaskRun, now: Millis) -> bool:
         return _standalone(state, run, members, now)
     news = _at_least(state, run, members) and _standalone(state, run, members, now)
     voice, before = voice_of(state.jobs[run.job].spec), state.learned.voices
+    plans = state.resolve()
     entries = [company(state, member) for member in members]
     rates = [standalone_rate(state, member) for member in members]
     known = [rate for rate in rates if rate]
@@ -54,7 +55,7 @@ def from_window(state: State, run: TaskRun, now: Millis) -> bool:
     observed = max(1, min(MILLION, round(run.progress.rate / min(known) * MILLION)))
     _teach(state, voice, state.learned.of(voice).in_company(entries, observed, now))
     workloads = {entry[0] for entry in entries}
-    return news or any(_is_news(state, before, voice, workload) for workload in workloads)
+    return news or any(_is_news(state, before, plans, voice, workload) for workload in workloads)
 
 
 def _at_least(state: State, run: TaskRun, members: list[TaskRun]) -> bool:
@@ -119,6 +120,7 @@ def _teach(state: State, voice: Voice, lessons: Lessons) -> None:
 def _taken(state: State, voice: Voice, table: StandaloneTable, workload: Workload) -> bool:
     """Keep what a voice has taught of a workload on its own; whether policies get to know of it."""
     lessons, before = state.learned.of(voice), state.learned.voices
+    plans = state.resolve()
     expected = state.valuation(voice).expected
     _teach(state, voice, replace(lessons, standalone=table))
     if table.known == lessons.standalone.known:
@@ -126,19 +128,30 @@ def _taken(state: State, voice: Voice, table: StandaloneTable, workload: Workloa
     if state.valuation(voice).expected != expected:
         state.view_cache.rates_changed(voice)
     state.view_cache.workload_changed(workload, voice)
-    return _is_news(state, before, voice, workload)
+    return _is_news(state, before, plans, voice, workload)
 
 
 def _is_news(
-    state: State, before: Mapping[Voice, Lessons], voice: Voice, workload: Workload
+    state: State,
+    before: Mapping[Voice, Lessons],
+    plans: Resolved,
+    voice: Voice,
+    workload: Workload,
 ) -> bool:
-    """Whether plans reckon with other figures after a voice has taught some of a workload."""
-    after = state.learned.voices
+    """Whether plans reckon with other figures after a voice has taught some of a workload.
+
+    Args:
+        state: Knows it by now.
+        before: All that was known before.
+        plans: The figures by which plans were made then.
+        voice: Taught it.
+        workload: Its plain name.
+    """
     old, new = before.get(voice, NOTHING), state.learned.of(voice)
     rates = new.standalone.known is old.standalone.known
     if rates and new.throughput is old.throughput:
         return False
-    return len(after) == 1 or is_news(before, after, workload, state.resolved)
+    return len(state.learned.voices) == 1 or is_news(plans, state.resolve(), workload)
 
 
 def unprofiled(state: State, run: TaskRun) -> bool:

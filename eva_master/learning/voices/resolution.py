@@ -9,12 +9,11 @@ that are alike serves all of them.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections import ChainMap
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from statistics import median_low
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from eva_master.learning.colocation import throughput_beside
 from eva_master.learning.delays import Delay, two_digits
@@ -192,42 +191,34 @@ def _assembled(found: Resolved, before: Resolved) -> Resolved:
     )
 
 
-def is_news(
-    before: Mapping[Voice, Lessons],
-    after: Mapping[Voice, Lessons],
-    workload: Workload,
-    known: Resolved,
-) -> bool:
+def is_news(before: Resolved, after: Resolved, workload: Workload) -> bool:
     """Whether plans reckon with other figures of a workload after a voice has taught some of it.
 
-    Only this workload is looked at, by a few rows of each voice, since false reports may teach
-    something with every window.
+    Throughput in company that is as good as what plans assumed already asks for no plan: with many
+    voices each learns for itself what the others know, and most of it is no surprise.
 
     Args:
-        before: What the voices had taught.
-        after: What they have taught now.
+        before: Figures before that.
+        after: Figures after it.
         workload: Its plain name.
-        known: The labels of all other workloads.
     """
-    return _of_workload(before, workload, known) != _of_workload(after, workload, known)
-
-
-def _of_workload(voices: Mapping[Voice, Lessons], name: Workload, known: Resolved) -> object:
-    """Labels and rows of one workload."""
-    told = _Told(name)
-    for voice, lessons in voices.items():
-        told.tell(voice, lessons.standalone.known, lessons.throughput)
-    if not told.voices:
-        return None
-    part = _labelled(told)
-    labels = {(voice, name): label for voice, label in part.labels.items()}
-    strangers = dict(known.strangers)
-    strangers.pop(name, None)
-    if part.strangers is not None:
-        strangers[name] = part.strangers
-    every = cast(dict[tuple[Voice, Workload], Workload], known.labels)
-    part = part.worked_out(Resolved(labels=ChainMap(labels, every), strangers=strangers), {})
-    return part.labels, sorted(part.rates), sorted(part.company)
+    if before is after:
+        return False
+    old, new = before.parts.get(workload), after.parts.get(workload)
+    if old is None or new is None:
+        return True
+    if old is new:
+        return False
+    if (old.labels, old.strangers) != (new.labels, new.strangers):
+        return True
+    if set(old.rates) != set(new.rates):
+        return True
+    assumed, known = dict(old.company), dict(new.company)
+    return any(
+        abs(throughput_beside(assumed.get, entry) - throughput_beside(known.get, entry))
+        > _ALIKE_PPM
+        for entry in {entry for entry, _ in set(old.company) ^ set(new.company)}
+    )
 
 
 def rows_of(rows: tuple[_R, ...], name: Workload) -> tuple[_R, ...]:

@@ -60,9 +60,9 @@ def test_plans_see_no_more_classes_rates_or_pairs() -> None:
 def test_news_of_one_owner_makes_only_its_own_views_anew() -> None:
     state = cluster_of(OWNERS)
     seen(state)
-    before, known, voices = state.view_cache.made, state.resolved, state.learned.voices
+    before, known = state.view_cache.made, state.resolved
     state.set_learned(state.learned.taught("owner3", taught(4, "owner5")))
-    assert not is_news(voices, state.learned.voices, W, known), "it calls for no plan"
+    assert not is_news(known, state.resolve(), W), "it calls for no plan"
     state.view_cache.workload_changed(W, "owner3")
     again = seen(state)
     assert state.view_cache.made - before <= 2 * JOBS // OWNERS * 2
@@ -73,14 +73,27 @@ def test_news_of_one_owner_makes_only_its_own_views_anew() -> None:
 def test_one_that_is_unlike_the_others_is_one_class_more() -> None:
     state = cluster_of(OWNERS)
     rates = Lessons().standalone.observe(W, Family("fast"), 1e6, Millis(0))
-    voices = state.learned.voices
+    seen(state)
+    known = state.resolved
     state.set_learned(state.learned.taught("owner7", Lessons(standalone=rates)))
-    assert is_news(voices, state.learned.voices, W, state.resolved)
+    assert is_news(known, state.resolve(), W)
     assert len({run.task.workload for run in seen(state).runs}) == 2
+
+
+def test_company_that_is_as_good_as_plans_assumed_asks_for_no_plan() -> None:
+    state = cluster_of(OWNERS)
+    lessons = state.learned.of("owner3")
+    stranger = key(W, [marked(W, "owner5"), marked(W, "owner6"), W])
+    for ppm, news in ((730_000, False), (500_000, True)):
+        known = state.resolve()
+        state.set_learned(
+            state.learned.taught("owner3", lessons.in_company([stranger], ppm, Millis(1)))
+        )
+        assert is_news(known, state.resolve(), W) is news
 
 
 @pytest.mark.long
 def test_fifty_owners_cost_as_much_as_one() -> None:
-    cost, work = owners.ratios(60, OWNERS, 1, "eva")
+    cost, work = owners.ratios(owners.Load(60, 1, 1, "eva"), OWNERS, 1)
     assert cost <= owners.MOST_COST
     assert work <= owners.MOST_WORK
