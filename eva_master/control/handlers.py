@@ -11,6 +11,7 @@ from eva_master.control import failures
 from eva_master.control.context import Context
 from eva_master.control.deadlines import standstill
 from eva_master.control.forks import copies, epochs
+from eva_master.control.half_placed import giving_up
 from eva_master.control.measure import learn, ledger, memory, remaining, stored
 from eva_master.control.measure.throughput import tells_more
 from eva_master.control.replicas import settling
@@ -86,9 +87,11 @@ def launch_failed(context: Context, event: LaunchFailed) -> None:
     if context.settings.partitions.divided:
         context.shared_limits.refused(refused, context.now, until)
     availability.refuse(context, refused, until, event.reason)
-    for run in context.state.targeting(instance.id):
+    comers = context.state.targeting(instance.id)
+    for run in comers:
         context.explain(run, f"{instance.offering.id} could not be launched: {event.reason}")
     departures.remove(context, replace(instance, reason=event.reason))
+    giving_up.refused(context, dict.fromkeys(run.job for run in comers))
 
 
 def quoted(context: Context, event: Quoted) -> None:

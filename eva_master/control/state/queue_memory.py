@@ -59,6 +59,7 @@ class SharedLimitsMemory:
         left_unused: Jobs whose partitions ever did so, of those that have found no place since.
         refusals: What the cloud refused, by its offerings.
         since: As `QueueMemory` has it. over: How many tasks of these arrays had ended by then.
+        half: Since when gangs hold instances for some members while the cloud refuses the rest.
         open: Whether something is free that is kept for somebody.
         queue: Who waits, as of the last look. made: What it was made of.
     """
@@ -69,6 +70,7 @@ class SharedLimitsMemory:
     refusals: dict[frozenset[OfferingId], CloudRefusal] = field(default_factory=dict)
     since: dict[JobId, Millis] = field(default_factory=dict)
     over: dict[JobId, int] = field(default_factory=dict)
+    half: dict[JobId, Millis] = field(default_factory=dict)
     open: bool = False
     queue: SharedQueue | None = None
     made: object = None

@@ -48,7 +48,7 @@ class SharedQueue:
         self._now = snapshot.now_ms
         self.home = parts.home
         self.room = SharedRoom(snapshot, parts, shared)
-        self.waiting = tuple(sorted(_waiting(snapshot, parts), key=_order))
+        self.waiting = waiting_in_order(snapshot, parts)
         seating = Seating(self.room)
         self.seats = tuple(map(seating.seat, self.waiting))
         self.ranks: dict[RunId, int] = {
@@ -159,8 +159,7 @@ class SharedQueue:
                 yield unit
 
     def _wants(self, unit: Waiting, offering: Offering) -> bool:
-        sold = self.room.parts.sells(unit.partition, offering)
-        return sold and hosts(offering, unit.runs[0].task.demand)
+        return wants(self.room.parts, unit, offering)
 
     def rank(self, unit: Waiting) -> int:
         """How many units come before one that waits."""
@@ -226,6 +225,21 @@ class Before:
             self._kept.update(self._seating.seat(self._others[self._looked_at][1]).taken)
             self._looked_at += 1
         return self._kept
+
+
+def wants(parts: Parts, unit: Waiting, offering: Offering) -> bool:
+    """Whether an instance of an offering would serve a unit, by its size and partition."""
+    return parts.sells(unit.partition, offering) and hosts(offering, unit.runs[0].task.demand)
+
+
+def waiting_in_order(snapshot: Snapshot, parts: Parts) -> tuple[Waiting, ...]:
+    """Units of all task runs that wait for a place: by priority, by deadline and by time.
+
+    Args:
+        snapshot: The cluster.
+        parts: How it is divided.
+    """
+    return tuple(sorted(_waiting(snapshot, parts), key=_order))
 
 
 def _waiting(snapshot: Snapshot, parts: Parts) -> Iterator[Waiting]:

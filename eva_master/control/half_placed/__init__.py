@@ -1,0 +1,1 @@
+"""Gangs of which the cloud refuses some instances, and how they give up the others."""
