@@ -12,6 +12,7 @@ from eva_master.app.cli.session import (
     print_json,
 )
 from eva_master.app.cli.views.errors import note
+from eva_master.app.cli.views.words import plain
 
 
 @click.command()
@@ -36,10 +37,13 @@ def retry(
         # The name is resolved first, since the new job has it too.
         answer = client.retry(client.job(job, to_change=True).id, failed=failed)
         if as_json:
-            print_json({"id": answer.job_id, "retry_of": answer.retry_of, "tasks": answer.tasks})
+            document = {"id": answer.job_id, "retry_of": answer.retry_of, "tasks": answer.tasks}
+            print_json({**document, "notes": list(answer.notes)})
         else:
             click.echo(answer.job_id)
             tasks = "1 task" if answer.tasks == 1 else f"{answer.tasks:,} tasks"
             note(f"{answer.job_id}: does {tasks} of {answer.retry_of} again")
+            for doubt in answer.notes:
+                click.echo(f"{answer.job_id}: {plain(doubt)}", err=True)
         if wait:
             ctx.exit(wait_for_all(client, [answer.job_id]))

@@ -196,7 +196,8 @@ class FakeApi(api_pb2_grpc.JobsServicer, api_pb2_grpc.ClusterServicer):
         self.arrived("Retry", request, context)
         self.fail("Retry", context)
         job = self._find(request.job, context)
-        return pb.RetryResponse(job_id=f"{job.name}-99", retry_of=job.id, tasks=2)
+        notes = ["`value`: not read"]
+        return pb.RetryResponse(job_id=f"{job.name}-99", retry_of=job.id, tasks=2, notes=notes)
 
     def Watch(self, request, context) -> Iterator[pb.Job]:
         self.arrived("Watch", request, context)

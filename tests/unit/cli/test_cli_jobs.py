@@ -459,6 +459,7 @@ def test_retry_prints_the_new_job_and_says_of_what_it_is(eva: Run, api: FakeApi)
     assert (result.exit_code, result.stdout) == (0, f"{old.job.rpartition('-')[0]}-99\n")
     assert old.failed
     assert f"does 2 tasks of {old.job} again" in result.stderr
+    assert result.stderr.count("resnet18-99: `value`: not read") == 1
     # The name is looked up once, since the new job has it too.
     assert old.job in api.jobs
     assert [call.request.to_change for call in api.of("Get")] == [True]
@@ -469,7 +470,7 @@ def test_retry_json_and_the_exit_code_of_the_new_job(eva: Run, api: FakeApi) -> 
     again = pb.Job(id="resnet18-99", name="resnet18", state="failed", exit_code=3)
     api.jobs[again.id] = again
     result = eva("retry", job.id, "--json", "--wait")
-    answer = {"id": "resnet18-99", "retry_of": job.id, "tasks": 2}
+    answer = {"id": again.id, "retry_of": job.id, "tasks": 2, "notes": ["`value`: not read"]}
     assert (result.exit_code, json.loads(result.stdout)) == (3, answer)
 
 

@@ -806,19 +806,25 @@ class RetryResponse(google.protobuf.message.Message):
     JOB_ID_FIELD_NUMBER: builtins.int
     RETRY_OF_FIELD_NUMBER: builtins.int
     TASKS_FIELD_NUMBER: builtins.int
+    NOTES_FIELD_NUMBER: builtins.int
     job_id: builtins.str
     """The new job."""
     retry_of: builtins.str
     """The ended one, and how many of its tasks are done again."""
     tasks: builtins.int
+    @property
+    def notes(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """What the user may not have meant; the job is submitted all the same."""
+
     def __init__(
         self,
         *,
         job_id: builtins.str = ...,
         retry_of: builtins.str = ...,
         tasks: builtins.int = ...,
+        notes: collections.abc.Iterable[builtins.str] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["job_id", b"job_id", "retry_of", b"retry_of", "tasks", b"tasks"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["job_id", b"job_id", "notes", b"notes", "retry_of", b"retry_of", "tasks", b"tasks"]) -> None: ...
 
 global___RetryResponse = RetryResponse
 

@@ -206,7 +206,8 @@ class JobsService(JobsServicer):
             )
             reply = await self._gateway.command(JobSubmitted(command, spec, ended, operator))
             assert reply.job is not None
-            return pb.RetryResponse(job_id=reply.job, retry_of=job.id, tasks=spec.size)
+            notes = self._notes(spec, await self._gateway.model(), reply.job)
+            return pb.RetryResponse(job_id=reply.job, retry_of=job.id, tasks=spec.size, notes=notes)
         again = (await self._find(known, TaskPage(0, 1))).job.spec
         retried = "" if again.retry is None else again.retry.job
         return pb.RetryResponse(job_id=known, retry_of=retried, tasks=again.size)

@@ -78,6 +78,11 @@ async def test_a_submission_is_given_its_partition(master: RpcMaster) -> None:
     assert {job.name: job.partition for job in listed.jobs}["a"] == "quick"
 
 
+def end(state: State, name: JobId) -> None:
+    job = state.jobs[name].to(JobState.ENDING, Millis(2_000)).to(JobState.FAILED, Millis(2_000))
+    state.put_job(replace(job, outcome=Outcome("failed")))
+
+
 async def test_keys_that_no_policy_of_the_partition_reads_are_told_of(master: RpcMaster) -> None:
     told = "`value`: the policy first-fit does not read this key"
     jobs = JobsStub(master.channel_of("ada", Role.USER))
@@ -90,6 +95,9 @@ async def test_keys_that_no_policy_of_the_partition_reads_are_told_of(master: Rp
     cluster = ClusterStub(master.channel_of("ada", Role.USER))
     explained = await cluster.Explain(pb.ExplainRequest(subject=answer.job_id))
     assert explained.notes == answer.notes
+    await master.loop.change(lambda state: end(state, JobId(answer.job_id)))
+    again = await jobs.Retry(pb.RetryRequest(command_id="r", job=answer.job_id))
+    assert again.notes == answer.notes
     other = JOB.format("b", worth + "partition: quick\n")
     request = pb.SubmitRequest(job_yaml=other, file_name="f", command_id="d")
     assert (await jobs.Submit(request)).notes == []
