@@ -7,7 +7,7 @@ import pytest
 from benchmarks import owners
 from eva_master.control.planning.snapshot_builder import snapshot
 from eva_master.control.state.store import State
-from eva_master.learning.colocation import key
+from eva_master.learning.colocation import key, lookup
 from eva_master.learning.voices.lessons import Lessons
 from eva_master.learning.voices.names import marked
 from eva_master.learning.voices.resolution import is_news
@@ -80,16 +80,19 @@ def test_one_that_is_unlike_the_others_is_one_class_more() -> None:
     assert len({run.task.workload for run in seen(state).runs}) == 2
 
 
-def test_company_that_is_as_good_as_plans_assumed_asks_for_no_plan() -> None:
-    state = cluster_of(OWNERS)
-    lessons = state.learned.of("owner3")
-    stranger = key(W, [marked(W, "owner5"), marked(W, "owner6"), W])
-    for ppm, news in ((730_000, False), (500_000, True)):
-        known = state.resolve()
-        state.set_learned(
-            state.learned.taught("owner3", lessons.in_company([stranger], ppm, Millis(1)))
-        )
-        assert is_news(known, state.resolve(), W) is news
+@pytest.mark.parametrize(("less_ppm", "news"), [(40_000, False), (60_000, True)])
+def test_company_that_is_as_good_as_plans_assumed_asks_for_no_plan(
+    less_ppm: int, news: bool
+) -> None:
+    state = cluster_of(2)
+    lessons, others = state.learned.of("owner1"), [marked(W, "owner5"), marked(W, "owner6"), W]
+    known = state.resolve()
+    assert known.label("owner1", W) != W, "a label, and so rows, of its own"
+    observed = lookup(lessons.throughput, key(W, others)) - less_ppm
+    after = lessons.in_company([key(W, others)], observed, Millis(1))
+    state.set_learned(state.learned.taught("owner1", after))
+    assert state.resolve().throughput is not known.throughput, "plans reckon with it all the same"
+    assert is_news(known, state.resolve(), W) is news
 
 
 @pytest.mark.long
