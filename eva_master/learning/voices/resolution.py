@@ -30,12 +30,13 @@ _ALIKE_PART = 10
 _ALIKE_PPM = 50_000
 """Throughput in company is as good as equal if it differs by so much at most."""
 _COMPANY_STEP_PPM = 10_000
-_FILLED_IN = 65_536
-"""Pairs that are filled in for neighbours with labels of their own at most."""
+_LENT = 8_192
+"""So many rows of figures of others at most are shown for labels of single voices; pairs first."""
 
 _Rates = Mapping[Family, int]
 _Names = tuple[Workload, ...]
-_Company = Mapping[_Names, int]
+_Beside = Mapping[_Names, int]
+_Entry = tuple[Workload, _Names]
 _Known = Mapping[Voice, tuple[StandaloneRates, ThroughputTable]]
 _NOTHING = StandaloneRates(), ThroughputTable()
 _K = TypeVar("_K", bound=Hashable)
@@ -72,6 +73,10 @@ class Resolved:
     def profiled(self, voice: Voice, workload: Workload) -> bool:
         """Whether plans know a rate of a voice's workload, or that it reports no iterations."""
         return bool(rows_of(self.standalone.measured, self.label(voice, workload)))
+
+
+def _neighbours(row: tuple[_Entry, int]) -> int:
+    return len(row[0][1])
 
 
 def _workload(row: tuple[tuple[Workload, Any], int]) -> Workload:
@@ -179,7 +184,8 @@ def _assembled(found: Resolved, before: Resolved) -> Resolved:
     parts = [found.parts[name] for name in sorted(found.parts)]
     rates = sorted(row for part in parts for row in part.rates)
     company = [row for part in parts for row in part.company]
-    company += islice((row for part in parts for row in part.filled_in), _FILLED_IN)
+    lent = (row for part in parts for row in part.lent)
+    company += islice(sorted(lent, key=_neighbours), _LENT)
     measured = _reused(before.standalone.measured, rates)
     observed = _reused(before.throughput.observed, sorted(company))
     same_rates = measured is before.standalone.measured
@@ -213,11 +219,11 @@ def is_news(before: Resolved, after: Resolved, workload: Workload) -> bool:
         return True
     if set(old.rates) != set(new.rates):
         return True
-    assumed, known = dict(old.company), dict(new.company)
+    assumed, known = dict(old.company + old.lent), dict(new.company + new.lent)
     return any(
         abs(throughput_beside(assumed.get, entry) - throughput_beside(known.get, entry))
         > _ALIKE_PPM
-        for entry in {entry for entry, _ in set(old.company) ^ set(new.company)}
+        for entry in {entry for entry, _ in assumed.items() ^ known.items()}
     )
 
 
@@ -272,7 +278,7 @@ class _Told:
         self.company: dict[Voice, dict[_Names, int]] = {}
         self.common = False
         self.rates_heard: _Rates = {}
-        self.company_heard: _Company = {}
+        self.company_heard: _Beside = {}
 
     def settle(self) -> None:
         """Find the common figures once all voices have told theirs."""
@@ -335,16 +341,42 @@ class _Told:
             for family, rate in table.items():
                 yield (label, family), rate
 
-    def beside(self, found: Resolved) -> Iterator[tuple[tuple[Workload, _Names], int]]:
+    def beside(self, found: Resolved) -> _Company:
         """Throughput in company by labels; that of others where a voice tells nothing itself."""
         told = {voice: _by_labels(voice, rows, found) for voice, rows in self.company.items()}
         heard = {**self.company_heard, **_heard(told, _two_decimals)}
-        tables: dict[Workload, _Company] = {self.name: heard} if self.common else {}
-        for voice, own in told.items():
-            tables.setdefault(found.labels[voice, self.name], {**heard, **own})
-        for label, table in tables.items():
-            for others, ppm in table.items():
-                yield (label, others), ppm
+        own: dict[Workload, _Beside] = {self.name: heard} if self.common else {}
+        for voice, rows in told.items():
+            own.setdefault(found.labels[voice, self.name], rows)
+        return _Company(own, heard)
+
+
+@dataclass(frozen=True, slots=True)
+class _Company:
+    """Throughput of one workload in company.
+
+    Attributes:
+        own: By label: the common figures, or those of a voice with a label of its own.
+        heard: Figures that count for all labels where there are none of one's own.
+    """
+
+    own: Mapping[Workload, _Beside]
+    heard: _Beside
+
+    def rows(self) -> dict[_Entry, int]:
+        """Rows that voices tell."""
+        return {
+            (label, others): ppm
+            for label, table in self.own.items()
+            for others, ppm in table.items()
+        }
+
+    def lent(self) -> Iterator[tuple[_Entry, int]]:
+        """Rows of others for labels of single voices."""
+        for label, table in self.own.items():
+            for others, ppm in self.heard.items():
+                if others not in table:
+                    yield (label, others), ppm
 
 
 @dataclass(frozen=True, slots=True)
@@ -356,17 +388,17 @@ class _Part:
         labels: Its label for each of them.
         strangers: That for others, where it is not its plain name.
         rates: Its rows of rates.
-        company: Its rows of throughput in company.
-        filled_in: Such rows with neighbours that have a label of their own, by the common figures
-            of these.
+        company: Its rows of throughput in company that voices tell.
+        lent: Such rows for labels of single voices by the figures of others, and for neighbours
+            that have a label of their own by the common figures of these.
     """
 
     told: _Told
     labels: Mapping[Voice, Workload]
     strangers: Workload | None
     rates: tuple[tuple[tuple[Workload, Family], int], ...] = ()
-    company: tuple[tuple[tuple[Workload, _Names], int], ...] = ()
-    filled_in: tuple[tuple[tuple[Workload, _Names], int], ...] = ()
+    company: tuple[tuple[_Entry, int], ...] = ()
+    lent: tuple[tuple[_Entry, int], ...] = ()
 
     def worked_out(self, found: Resolved, parts: Mapping[Workload, _Part]) -> _Part:
         """With the rows that follow from the labels of all workloads.
@@ -375,12 +407,15 @@ class _Part:
             found: Knows these labels.
             parts: The workloads for which rows are filled in where they are neighbours.
         """
-        company = dict(self.told.beside(found))
+        company = self.told.beside(found)
+        own = company.rows()
+        lent = dict(islice(company.lent(), _LENT))
+        pairs = islice(self._filled_in({**own, **lent}, parts), _LENT)
         return replace(
             self,
             rates=tuple(self.told.rates(self.labels)),
-            company=tuple(company.items()),
-            filled_in=tuple(self._filled_in(company, parts)),
+            company=tuple(own.items()),
+            lent=(*lent.items(), *pairs),
         )
 
     @property
@@ -390,8 +425,8 @@ class _Part:
 
     @staticmethod
     def _filled_in(
-        company: Mapping[tuple[Workload, _Names], int], parts: Mapping[Workload, _Part]
-    ) -> Iterator[tuple[tuple[Workload, _Names], int]]:
+        company: Mapping[_Entry, int], parts: Mapping[Workload, _Part]
+    ) -> Iterator[tuple[_Entry, int]]:
         """Pairs with neighbours that have a label of their own, by the common figures of these."""
         pairs = [(key, ppm) for key, ppm in company.items() if len(key[1]) == 1]
         for (label, (name,)), ppm in pairs:

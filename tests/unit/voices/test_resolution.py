@@ -327,3 +327,24 @@ def test_news_of_one_workload_has_no_other_one_looked_at(
     after = resolved({**voices, "u3": more}, first)
     assert counted == [names[7]]
     assert len(after.throughput.observed) > len(first.throughput.observed)
+
+
+def test_figures_of_others_fill_no_more_rows_than_their_bound() -> None:
+    """Else each label has a copy of all common figures: owners times workloads times pairs."""
+    names = [Workload(f"w{number}") for number in range(12)]
+    voices: dict[str, Lessons] = {}
+    told = 0
+    for number in range(24):
+        rates = Lessons().standalone
+        rows = {}
+        for place, name in enumerate(names):
+            rates = rates.observe(name, P3, 10.0 if number < 12 else 1.5**number, Millis(0))
+            # Owners with a rate of their own tell of one neighbour; the others of all.
+            others = names if number < 12 else names[place : place + 1]
+            rows |= {key(name, [other]): 600_000 for other in others}
+        table = ThroughputTable(tuple(sorted(rows.items())))
+        told += len(rows)
+        voices[f"u{number:02}"] = Lessons(standalone=rates, throughput=table)
+    found = resolved(voices)
+    assert len(found.throughput.observed) <= told + 8_192
+    assert company(resolved({"a": beside((W, [V], 600_000))}), "a", ("a", V)) == 600_000
