@@ -15,13 +15,12 @@ from eva_master.control.measure.estimates import (
 )
 from eva_master.control.measure.sizes import size_speed
 from eva_master.control.measure.throughput import (
-    accompanied,
-    company_ppm,
     family_speed,
     measured_company_ppm,
     own_rate,
     placed_with,
     rate_so_far_ppm,
+    shared_company_ppm,
 )
 from eva_master.control.state.finished import Kind, kind_of
 from eva_master.control.state.records import PlanningRecords, Records, crew
@@ -289,7 +288,8 @@ def left_ms(state: Records, run: TaskRun, now: Millis, *, alone: bool = False) -
     """How long a task run goes on, in its present company or alone; `None` if that is not known."""
     job = state.jobs[run.job]
     group = list(crew(state, job.id)) if job.is_gang else [run]
-    told = _outlook(state, run, _measured(state, group, JobEstimates.of_job(state, job)), now)
+    measured = _measured(state, group, JobEstimates.of_job(state, job))
+    told = _outlook(state, run, placed_with(state, run), measured, now)
     return told.left_ms if alone or told.eta_ms is None else max(0, told.eta_ms - now)
 
 
@@ -344,10 +344,13 @@ def outlooks(
     }
     raised = _raised(state, job, telling, measured, now)
     told: dict[int, Outlook] = {}
+    gang = placed_with(state, telling[0]) if job.is_gang and telling else None
     for run in (*telling, *runs):
         if id(run) not in told:
             known = measured[id(run)]
-            told[id(run)] = _shown(_outlook(state, run, known and known.longer(raised), now))
+            placed = gang if gang is not None else placed_with(state, run)
+            known = known and known.longer(raised)
+            told[id(run)] = _shown(_outlook(state, run, placed, known, now))
     parts = [told[id(it)] for it in telling if it.state not in TERMINAL_RUN and not rests(job, it)]
     return _of_all(parts), [told[id(run)] for run in runs]
 
@@ -375,11 +378,13 @@ def _raised(
     return {told: told.raised(finished.get(told, 0), those) for told, those in ages.items()}
 
 
-def _outlook(state: Records, run: TaskRun, measured: _Measured | None, now: Millis) -> Outlook:
+def _outlook(
+    state: Records, run: TaskRun, placed: Sequence[TaskRun], measured: _Measured | None, now: Millis
+) -> Outlook:
     if run.state in TERMINAL_RUN or measured is None:
         return Outlook()
     if run.state is RunState.RUNNING and not measured.left.by_steps:
-        company = _company(state, run, placed_with(state, run))
+        company = shared_company_ppm(state, run, placed)
         measured = replace(measured, company_ppm=MILLION if company is None else company)
     running = run.state is RunState.RUNNING
     between = measured.eta_range_ms(now) if running else None
@@ -499,7 +504,7 @@ def _measured(
     speed = family_speed(state, placed) * size_speed(state, placed)
     company, rate = None, 0
     if total:
-        company = _company(state, teller, placed)
+        company = shared_company_ppm(state, teller, placed)
         known = _rate_ppm(state, spec, tasks, [state.reservation(run) for run in group])
         rate = standalone_rate_ppm(known, own_rate(state, teller), speed, company)
         if not rate and done and merging is None:
@@ -529,7 +534,7 @@ def _untold_ms(state: Records, teller: TaskRun) -> int:
     if before != RunState.RUNNING:
         return 0
     placed = placed_with(state, teller)
-    company = _company(state, teller, placed)
+    company = shared_company_ppm(state, teller, placed)
     pace = family_speed(state, placed) * size_speed(state, placed) * (company or MILLION) / MILLION
     return int(max(0, stops - max(began, teller.progress.at_ms or 0)) * pace)
 
@@ -550,13 +555,6 @@ def _estimate(estimates: JobEstimates, tasks: Sequence[TaskSpec], extent: Extent
     ms, estimated = whole
     found = estimates.of(tasks) if estimated else None
     return estimates.stated(ms) if found is None else found
-
-
-def _company(state: Records, run: TaskRun, placed: Sequence[TaskRun]) -> int | None:
-    """How fast task runs that progress together are in company; `None` if they run alone."""
-    if not any(accompanied(state, member) for member in placed):
-        return None
-    return company_ppm(state, run if run.instance is not None else placed[0], placed)
 
 
 def _steps(run: TaskRun, *, kept: bool) -> int:

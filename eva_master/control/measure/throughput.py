@@ -226,6 +226,13 @@ def company_ppm(state: Records, run: TaskRun, placed: Sequence[TaskRun]) -> int:
     return _company_ppm(state, run, placed, state.expected_ppm)
 
 
+def shared_company_ppm(state: Records, run: TaskRun, placed: Sequence[TaskRun]) -> int | None:
+    """Like `company_ppm` for task runs that progress together; `None` if they run alone."""
+    if not any_accompanied(state, run, placed):
+        return None
+    return company_ppm(state, run if run.instance is not None else placed[0], placed)
+
+
 def measured_company_ppm(state: Records, run: TaskRun, placed: Sequence[TaskRun]) -> int:
     """Like `company_ppm`, by measurements alone: neighbours never seen together cost nothing."""
     return _company_ppm(state, run, placed, state.observed_ppm)
@@ -234,16 +241,15 @@ def measured_company_ppm(state: Records, run: TaskRun, placed: Sequence[TaskRun]
 def _company_ppm(
     state: Records, run: TaskRun, placed: Sequence[TaskRun], look_up: Callable[[Voice, Key], int]
 ) -> int:
-    for member in placed:
-        if accompanied(state, member):
-            break
-    else:
+    if not any_accompanied(state, run, placed):
         return MILLION
     measured = _measured_ppm(state, run)
     if measured is not None:
         return measured
-    voice = voice_of(state.jobs[run.job].spec)
-    return min([look_up(voice, company(state, member)) for member in placed])
+    job = state.jobs[run.job]
+    voice = voice_of(job.spec)
+    keys = _parts(state, run).keys if job.is_gang else [company(state, member) for member in placed]
+    return min(look_up(voice, entry) for entry in keys)
 
 
 def _measured_ppm(state: Records, run: TaskRun) -> int | None:
@@ -358,6 +364,13 @@ def accompanied(state: Records, run: TaskRun) -> bool:
     assert run.instance is not None
     running = sum(count for _, count in state.groups(run.instance))
     return running > state.runs_on(run.id, run.instance)
+
+
+def any_accompanied(state: Records, run: TaskRun, placed: Sequence[TaskRun]) -> bool:
+    """Whether another task run runs where one of those runs that `placed_with` a task run."""
+    if state.jobs[run.job].is_gang:
+        return bool(placed) and _parts(state, run).accompanied
+    return any(accompanied(state, member) for member in placed)
 
 
 def company(state: Records, run: TaskRun) -> Key:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from eva_master.control.deadlines.queueing import behind_others
 from eva_master.control.lending import payments
@@ -208,6 +208,8 @@ class ClusterModel:
     """Why instances stay that are empty."""
     previews: Callable[[ClusterModel, JobSpec, Millis], JobPreview]
     """Follows the submission of a job."""
+    _parts: dict[JobId, GangParts] = field(init=False, default_factory=dict, compare=False)
+    """What was asked of gangs, which stays so as long as the model."""
 
     # -- records ---------------------------------------------------------------------------------
 
@@ -351,7 +353,10 @@ class ClusterModel:
 
     def gang_parts(self, job: JobId, key_of: KeyOf) -> GangParts:
         """Members of a gang that have an instance, in groups; see `GangPlaces.parts`."""
-        return parts_of(self, placed(self, job), key_of)
+        parts = self._parts.get(job)
+        if parts is None:
+            parts = self._parts[job] = parts_of(self, placed(self, job), key_of)
+        return parts
 
     def runs_on(self, run: RunId, instance: InstanceId) -> bool:
         """Whether a task run runs on an instance."""

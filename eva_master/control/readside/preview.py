@@ -348,7 +348,7 @@ def _submitted(model: ClusterModel, spec: JobSpec, now: Millis) -> Job:
 
 def _with(model: ClusterModel, job: Job) -> _Scratch:
     """A copy of a model that has a job, too."""
-    values = {each.name: getattr(model, each.name) for each in fields(ClusterModel)}
+    values = {each.name: getattr(model, each.name) for each in fields(ClusterModel) if each.init}
     put = {job.id: job}
     counters = model.counters
     values.update(
@@ -386,7 +386,7 @@ def _placed(scratch: _Scratch, places: Mapping[RunId, InstanceId], now: Millis) 
     touched = scratch.touched.updated(put, [])
     changed = dict.fromkeys(put)
     index = shown_tasks.followed(scratch.index, changed, scratch.touched, touched)
-    values = {each.name: getattr(scratch, each.name) for each in fields(ClusterModel)}
+    values = {each.name: getattr(scratch, each.name) for each in fields(ClusterModel) if each.init}
     there: dict[InstanceId, tuple[RunId, ...]] = {}
     for run, place in places.items():
         there[place] = (*there.get(place, scratch.residents.get(place, ())), run)
@@ -396,7 +396,7 @@ def _placed(scratch: _Scratch, places: Mapping[RunId, InstanceId], now: Millis) 
 
 def copied(model: ClusterModel) -> PlanningRecords:
     """A copy of a model of which snapshots can be made."""
-    values = {each.name: getattr(model, each.name) for each in fields(ClusterModel)}
+    values = {each.name: getattr(model, each.name) for each in fields(ClusterModel) if each.init}
     return _viewed(_Scratch(**values))
 
 
