@@ -288,7 +288,7 @@ def test_ending_the_cluster_ends_everything_and_jobs_go_on_later(cluster: Cluste
 
 def test_whoever_asks_twice_does_not_wait_for_tasks(cluster: Cluster) -> None:
     stubborn = 'trap "" TERM; touch "$RECORD/up"; while :; do sleep 0.1; done'
-    job = cluster.submit("stubborn", run=stubborn, grace_period="20m", throughput=None)
+    job = cluster.submit("stubborn", run=stubborn, grace_period="10m", throughput=None)
     until(lambda: cluster.task(job).state == "running", "it runs")
     until((cluster.home / "record" / "up").exists, "it has set its trap")
 

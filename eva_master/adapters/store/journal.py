@@ -7,7 +7,7 @@ import gc
 import os
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from operator import itemgetter
 from pathlib import Path
@@ -464,8 +464,9 @@ def _lock(url: URL) -> ProcessLock | None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         for file in path.parent.glob(f"{path.name}*"):  # Others may read none of them.
-            if file.stat().st_mode & 0o077:
-                file.chmod(0o600)
+            if (mode := file.stat().st_mode) & 0o077:
+                with suppress(PermissionError):  # Another user's: told below.
+                    file.chmod(mode & 0o700)
         return ProcessLock(path.with_name(f"{path.name}.lock"))
     except OSError as error:
         raise StorageError(f"{path}: {error.strerror}") from error

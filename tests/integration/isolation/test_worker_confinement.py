@@ -486,6 +486,7 @@ def test_tasks_of_older_kernels_cannot_be_traced_either(version: int) -> None:
     code = (
         "import os, sys; sys.path.insert(0, sys.argv[1]); import confinement;"
         f" confinement._landlock_version = lambda: {version};"
+        " confinement._libc.prctl(confinement.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);"
         " confinement._keep_within(apart=True); os.mkdir('a'); os.mkdir('b');"
         " open('a/x', 'w').close(); os.rename('a/x', 'b/x');"
         " print(os.path.exists(f'/proc/{os.getppid()}/cwd/.'))"

@@ -266,6 +266,9 @@ def test_a_fixed_node_stands_beside_launched_ones() -> None:
 
     assert cluster.run(lambda: len(targets()) == len(spec.tasks) == 2)
     assert targets() == ["i00001", "rack1"]
+    assert cluster.run(
+        lambda: {it.state for it in cluster.state.jobs.values()} == {JobState.SUCCEEDED}
+    )
     assert cluster.run(lambda: "i00001" not in cluster.state.live)
     assert list(cluster.state.live) == ["rack1"], "what was launched is given back, the node stays"
     (job,) = cluster.state.jobs.values()

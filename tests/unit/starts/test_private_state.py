@@ -65,7 +65,8 @@ def test_files_are_looked_through_once(state: Path) -> None:
 
 def test_neither_links_nor_disks_of_instances_are_followed(state: Path, tmp_path: Path) -> None:
     """A task's user needs the directory of its socket."""
-    (tmp_path / "elsewhere").mkdir(mode=0o755)
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere").chmod(0o755)
     (state / "link").symlink_to(tmp_path / "elsewhere")
     (state / "cloud" / "i-1" / "disk" / "run").mkdir(parents=True)
     (state / "cloud" / "i-1" / "disk" / "run").chmod(0o710)

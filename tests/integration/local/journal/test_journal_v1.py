@@ -137,7 +137,12 @@ def test_counters_memory_and_what_was_learned_are_there(journal: SqlJournal) -> 
     assert sorted(state.memory.data) == EXPECTED["memory"]["keys"]
     learned = state.learned.to_json()
     assert learned.pop("runtimes") == []  # not known then
-    assert learned == EXPECTED["learned"]
+    ((voice, tables),) = learned.pop("voices")
+    assert voice == "", "rows of those days are nobody's own"
+    delays = sorted(learned.pop("delays") + tables.pop("delays"))
+    expected = {**EXPECTED["learned"], "version": 4}
+    assert delays == sorted(expected.pop("delays"))
+    assert {**learned, **tables} == expected
     assert state.market.lives.to_json() == EXPECTED["interruptions"]
     until = {it.id: it.unavailable_until for it in state.catalog if it.unavailable_until}
     assert until == {name: told[0] for name, told in EXPECTED["unavailable"].items()}
