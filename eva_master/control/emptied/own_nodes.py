@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from eva_master.control.context import Context
 from eva_master.control.planning import tenants
 from eva_master.model.catalog import base_family
-from eva_master.model.ids import InstanceId
+from eva_master.model.ids import InstanceId, RunId
 from eva_master.model.records import Instance, TaskRun
 from eva_master.model.states import Buys, InstanceState, RunState
 
@@ -27,7 +27,12 @@ class _Unit:
     place: InstanceId
 
 
-def fill_own_nodes(context: Context, partition: str, closed: Collection[InstanceId]) -> None:
+def fill_own_nodes(
+    context: Context,
+    partition: str,
+    closed: Collection[InstanceId],
+    placed: frozenset[RunId],
+) -> None:
     """Give own nodes that a plan leaves empty to tasks that would have to wait for a boot.
 
     The most urgent comes first, then those that had a place beside it. A task goes only where it
@@ -37,11 +42,15 @@ def fill_own_nodes(context: Context, partition: str, closed: Collection[Instance
         context: The present one.
         partition: Whose plan was adopted.
         closed: Instances that are kept for others.
+        placed: Task runs whose places the plan chose just now, though it saw the nodes.
     """
     nodes = [it for it in _empty(context, partition) if it.id not in closed]
     if not nodes:
         return
-    waiting = sorted(_units(context, partition), key=lambda it: _urgency(context, it))
+    units = [
+        it for it in _units(context, partition) if placed.isdisjoint(run.id for run in it.runs)
+    ]
+    waiting = sorted(units, key=lambda it: _urgency(context, it))
     for node in nodes:
         first = next((it for it in waiting if _may_go(context, it.runs, it.place, node)), None)
         if first is None:

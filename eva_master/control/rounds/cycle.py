@@ -360,7 +360,8 @@ class Cycle:
         names = {**adopt(context, decision, self.partition.name), **answer.reused}
         redirect(context, self.partition.name, asked.closed)
         if not self._grid_ms:
-            fill_own_nodes(context, self.partition.name, asked.closed)
+            placed = frozenset(run for run, _ in decision.places)
+            fill_own_nodes(context, self.partition.name, asked.closed, placed)
         seen = not self._rounds_left
         keeping.adopted(context, self.partition.name, event.round, answer.yielding, whole=seen)
         context.emptied.await_too(answer.awaited, self._state.live)
