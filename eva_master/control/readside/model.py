@@ -209,7 +209,7 @@ class ClusterModel:
     previews: Callable[[ClusterModel, JobSpec, Millis], JobPreview]
     """Follows the submission of a job."""
     _parts: dict[JobId, GangParts] = field(init=False, default_factory=dict, compare=False)
-    """What was asked of gangs, which stays so as long as the model."""
+    """Answers about gangs, which stay so as long as the model."""
 
     # -- records ---------------------------------------------------------------------------------
 

@@ -52,7 +52,7 @@ class BestFit:
         return chosen
 
     def _worth_of(self, run: RunId, row: int) -> int:
-        """What a row is worth with one task run more."""
+        """Worth of a row with one task run more."""
         instances = self._instances
         key = instances.load(row), instances.kind(run)
         worth = self._worth.get(key)
