@@ -3,8 +3,8 @@
 Run as `python -m benchmarks.owners [--jobs N] [--owners N] [--workloads N] [--seeds N] [--policy
 NAME] [--json]`. Each owner learns by its own programs and hears of others by medians of three. The
 jobs of a trace belong to one owner, and in a second run, drawn at random, to many. `cost` is the
-ratio of what instances cost. `work` is that of the calls of functions that a whole run takes, the
-same on every machine. Both are of the sums over all seeds.
+ratio of what instances cost. `work` is that of the calls of functions that snapshots and plans
+take, the same on every machine. Both are of the sums over all seeds.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from benchmarks.harness import Figures, publish, surroundings
 from eva_master.adapters.catalog import load_catalog
 from eva_master.adapters.traces.recipes import ProductionRecipe
 from eva_master.app.simulate import Chosen, measured_interference, named_policy, prepared
+from eva_master.control.rounds import cycle
 from eva_master.model.ids import Workload
 from eva_master.model.trace import Trace
 from eva_master.simulation.run import Setup, Simulation
@@ -89,17 +90,36 @@ def measure(load: Load, owners: int) -> tuple[float, int]:
     """Run jobs of so many owners.
 
     Returns:
-        The price of all instances in dollars, and the calls of functions that the run took.
+        The price of all instances in dollars, and the calls of functions that snapshots and plans took.
     """
     catalog = load_catalog(None)
     drawn = ProductionRecipe(kind="production", jobs=load.jobs).trace(load.seed, catalog)
     trace = _owned(drawn, owners, load.workloads, load.seed)
     idle, _ = named_policy("no_packing")
     setup = Setup(trace, catalog, idle, truth=measured_interference())
-    simulation = Simulation(prepared(Chosen(load.policy, {}), setup))
-    counter = _Counter()
-    with counter.counting():
-        outcome = simulation.run()
+    setup, counter = prepared(Chosen(load.policy, {}), setup), _Counter()
+    plan, make = setup.policy.plan, cycle.snapshot
+
+    class Counted:
+        """The policy, whose work is counted."""
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(setup.policy, name)
+
+        def plan(self, *arguments: object) -> object:
+            """Plan, and count the calls."""
+            with counter.counting():
+                return plan(*arguments)  # type: ignore[arg-type]
+
+    def snapshot(*arguments: object) -> object:
+        with counter.counting():
+            return make(*arguments)  # type: ignore[arg-type]
+
+    cycle.snapshot = snapshot  # type: ignore[assignment]
+    try:
+        outcome = Simulation(replace(setup, policy=Counted())).run()  # type: ignore[arg-type]
+    finally:
+        cycle.snapshot = make
     return outcome.cost_usd, counter.calls
 
 

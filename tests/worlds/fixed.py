@@ -54,6 +54,7 @@ EXPECTED: Mapping[Case, frozenset[str]] = {
 
 EXPECTED_PAIRS: Mapping[str, frozenset[str]] = {
     "XN": frozenset({"unused"}),
+    "LT": frozenset({"idle"}),
 }
 """Oracles that object to a pair of features, by its letters: to be mended or named there too."""
 

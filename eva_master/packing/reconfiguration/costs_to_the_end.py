@@ -35,21 +35,14 @@ class Stay:
 def left_ms(problem: Problem, run: RunView) -> int | None:
     """Time for which a task run goes on, in milliseconds.
 
-    One of unknown length that runs is expected to go on for as long as its job has been there. So a
-    change pays that pays within the time for which there has been something to change.
-
     Args:
         problem: The snapshot's.
         run: Which.
 
     Returns:
-        `None` if nothing is known: of one that waits, or whose job came this moment.
+        `None` if nothing is known: there would be no later plan that sees a change pay.
     """
-    now = problem.snapshot.now_ms
-    if run.remaining is not None:
-        return run.remaining.left_ms(now)
-    age = now - problem.jobs[run.job].submitted_ms
-    return age if run.running and age > 0 else None
+    return None if run.remaining is None else run.remaining.left_ms(problem.snapshot.now_ms)
 
 
 def sold_as(problem: Problem, configuration: Configuration, host: Host) -> Offering:

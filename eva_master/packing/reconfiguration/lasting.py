@@ -6,7 +6,8 @@ cheap until one of them ends, and then the other one holds the instance alone or
 what a search has found is looked at again, part by part: each instance is paid for until the last
 of its tasks has ended, or the rest has moved on. A part is made of instances that exchange tasks.
 One that costs more than to leave its tasks where they would be without it is left out. A part with
-a task that outlasts the horizon is not looked at: others come to the room that is left beside it.
+a task that outlasts the horizon, or of unknown length, is not looked at: others come to the room
+that is left beside it, and no later plan is made only since time has passed.
 """
 
 from __future__ import annotations
