@@ -90,7 +90,7 @@ def measure(load: Load, owners: int) -> tuple[float, int]:
     """Run jobs of so many owners.
 
     Returns:
-        The price of all instances in dollars, and the calls of functions that snapshots and plans took.
+        The price of all instances in dollars, and the calls that snapshots and plans took.
     """
     catalog = load_catalog(None)
     drawn = ProductionRecipe(kind="production", jobs=load.jobs).trace(load.seed, catalog)

@@ -46,7 +46,7 @@ ROUNDS = frozenset({"eva_published", "stratus"})
 """Policies that decide in rounds of some minutes, and keep their published figures."""
 
 EXPECTED: Mapping[Case, frozenset[str]] = {
-    ("eva", "speeds", 0): frozenset({"cost"}),
+    ("eva", "speeds", 0): frozenset({"launches"}),
     ("slearn/eva", "short-priorities", 3): frozenset({"idle"}),
     ("slearn/eva", "short-priorities", 0): frozenset({"urgent"}),
     ("no_packing", "mixed", 0): frozenset({"preview"}),
