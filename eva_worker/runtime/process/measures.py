@@ -8,6 +8,7 @@ import sys
 import tempfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -140,8 +141,13 @@ def _others_short_names() -> list[str]:
 
 
 def _programs(hidden: Sequence[str]) -> list[str]:
-    """Directories of the interpreter that lie below hidden ones."""
-    return _below((sys.prefix, sys.base_prefix), hidden)
+    """Directories of the interpreter and of its modules that lie below hidden ones."""
+    return _below(_interpreter(), hidden)
+
+
+def _interpreter() -> list[str]:
+    """Directories of the interpreter and of its modules: those of an editable install lie apart."""
+    return [sys.prefix, sys.base_prefix, *sys.path]
 
 
 def _inherited(hidden: Sequence[str]) -> list[str]:
@@ -151,7 +157,7 @@ def _inherited(hidden: Sequence[str]) -> list[str]:
     """
     named = (os.environ.get(name, "").split(os.pathsep) for name in _PLACES)
     beside = map(os.path.dirname, hidden)
-    places = [sys.prefix, sys.base_prefix, *beside, *(one for some in named for one in some)]
+    places = [*_interpreter(), *beside, *chain.from_iterable(named)]
     secret = {*_below(places, hidden), *map(os.path.realpath, hidden)}
     tops = [confinement.TEMPORARY, confinement.MEMORY_FILES]
     return [place for place in _below(places, tops) if place not in secret]

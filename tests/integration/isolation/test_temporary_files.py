@@ -131,6 +131,22 @@ async def test_tmp_is_the_tasks_own_in_a_namespace(bench: Bench) -> None:
     assert not Path("/tmp/mine").exists()
 
 
+async def test_modules_of_an_editable_install_in_tmp_are_found(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A checkout that lies in /tmp has the SDK beside its virtual environment, not in it."""
+    if not works(confinement.NAMESPACES, bench):
+        pytest.skip("namespaces do not work here")
+    bench.confined = Measures(confinement.NAMESPACES, [str(bench.state), str(bench.disk)], None)
+    with tempfile.TemporaryDirectory(dir="/tmp") as checkout:
+        module = Path(checkout, "sdk", "module.py")
+        module.parent.mkdir()
+        module.write_text("NAME = 'found'")
+        monkeypatch.setattr(sys, "path", [*sys.path, str(module.parent)])
+        ended = await bench.run(f"cat {module}")
+    assert (ended.code, bench.log) == (0, "NAME = 'found'")
+
+
 async def test_what_the_agent_has_in_tmp_is_reached(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
