@@ -16,13 +16,13 @@ from eva_master.model.resources import Resources
 
 @dataclass(frozen=True, slots=True)
 class LaunchInstance:
-    """Launch an instance. The same (instance, attempt) never launches two.
+    """Launch an instance. A pair of instance and attempt never launches two.
 
     Attributes:
-        attempt: The number of the launch. A master launches every instance once, however often it
-            repeats the action; a higher number launches one again that was refused.
-        existed: Whether the cloud has said before that it runs. If the cloud does not know it now,
-            it is gone.
+        attempt: The number of the launch. The cloud launches an instance once per attempt, however
+            often the action is repeated; a higher number follows a refusal.
+        existed: Whether the cloud has reported it running before. A cloud that does not know it now
+            means that it is gone.
     """
 
     instance: InstanceId
@@ -65,15 +65,15 @@ class Gang:
 
 @dataclass(frozen=True, slots=True)
 class ForkOrder:
-    """What a fork must know of the others of its job.
+    """Instructions to a fork about the other forks of its job.
 
     Attributes:
         number: Its own number, from 0.
-        forks: How many there may be.
-        every_ms: From one merge to the next.
-        check: The program's own figure by which a merge is judged; empty if it is not.
+        forks: The most forks that may train at once.
+        every_ms: Time from one merge to the next.
+        check: The program's metric by which a merge is judged; empty to judge none.
         larger: Whether a larger `check` is better.
-        patience_ms: How long a merge is to be waited for.
+        patience_ms: How long to wait for a merge.
     """
 
     number: int
@@ -185,14 +185,14 @@ class SyncWorker:
 class ListCheckpoints:
     """Ask which checkpoints of a job are stored; answered by `CheckpointsListed`, once.
 
-    It is only asked while no task of the job runs, so that nothing is being stored.
+    The request is made only while no task of the job runs, so that nothing is being stored.
 
     Attributes:
         number: Identifies the request.
         runs: The task runs whose checkpoints are asked for.
-        give_up_after: Newer generations than this one are removed first.
-        discard: Those of them of whom all generations are removed first.
-        origins: Task runs of ended jobs whose checkpoints are asked for too; nothing of theirs is
+        give_up_after: Newer generations than this one are removed first; `None` to remove none.
+        discard: Task runs, out of `runs`, of which all generations are removed first.
+        origins: Task runs of ended jobs whose checkpoints are listed too; nothing of theirs is
             removed.
     """
 
@@ -206,9 +206,9 @@ class ListCheckpoints:
 
 @dataclass(frozen=True, slots=True)
 class PlaceOutputs:
-    """Put the outputs of an extra run that has succeeded in the place of its task's.
+    """Move the outputs of a successful extra run to the place of its task's outputs.
 
-    It is only asked once no other run of the task can write any more; answered by `OutputsPlaced`.
+    The request is made once no other run of the task can write; answered by `OutputsPlaced`.
 
     Attributes:
         run: The extra run.
@@ -225,7 +225,7 @@ class RequestPlan:
     """Ask the planner; answered by `PlanReady` or `PlanFailed` of the same round.
 
     Attributes:
-        partition: Whose policy is asked; empty if the cluster is not divided.
+        partition: The partition to plan; empty if the cluster is not divided.
     """
 
     round: int
@@ -239,7 +239,7 @@ class Reply:
     """The answer to a user's command: the job it concerns, if any, or why it was refused.
 
     Attributes:
-        owner: Whose command it was; other users may use the same ids.
+        owner: The user who gave the command; ids of different users may be equal.
     """
 
     command: str

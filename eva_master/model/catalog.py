@@ -46,16 +46,16 @@ class InstanceType:
     """A machine shape, the same in every zone.
 
     Attributes:
-        name: Such as ``c7i.2xlarge``.
-        family: What demands are stated for: the part of the name before the dot, or its
-            `spot_family`.
+        name: Name as EC2 writes it, such as ``c7i.2xlarge``.
+        family: The key of demands: the part of the name before the dot, or its `spot_family`.
         capacity: The resources that tasks may use.
         setup_ms: Expected time from running to the registration of its worker.
         acquisition_ms: Expected time from the request until it runs.
         architecture: Architecture of its CPUs, as EC2 names it.
         gpu_bandwidth: Memory bandwidth of one of its GPUs by the maker's data sheet, in GB/s; 0 if
             it is not known, or there is none.
-        gpu: What else the data sheet says of it, where the operator states its PCIe bus too.
+        gpu: Further figures of the GPU's data sheet, where the operator also states its PCIe bus;
+            else `None`.
     """
 
     name: str
@@ -117,12 +117,12 @@ _SPOT = "/spot"
 
 
 def spot_price(on_demand: Price, price: int | None, part_ppm: int) -> Price:
-    """What a spot instance costs per hour, at least a micro-dollar.
+    """Price of a spot instance per hour, at least a micro-dollar.
 
     Args:
         on_demand: The price of its type on demand.
-        price: Micro-dollars per hour; `None` where it is stated as a part of that.
-        part_ppm: That part, in millionths.
+        price: Micro-dollars per hour; `None` where it is stated as a part of `on_demand`.
+        part_ppm: That part, in millionths; used if `price` is `None`.
     """
     return Price(max(1, on_demand * part_ppm // MILLION if price is None else price))
 
@@ -159,21 +159,21 @@ Catalog = tuple[Offering, ...]
 
 
 def on_demand_price(catalog: Catalog, offering: Offering) -> Price | None:
-    """What a spot instance would cost on demand: the same type in its zone, else in the cheapest.
+    """Price on demand of a spot offering's type: in its zone, else in the cheapest zone.
 
     Args:
         catalog: All offerings.
-        offering: The spot instance's.
+        offering: The spot offering.
 
     Returns:
-        Micro-dollars per hour; `None` if the type is not on sale on demand, or it is no spot
-        instance.
+        Micro-dollars per hour; `None` if the type is not on sale on demand, or the offering is not
+        spot.
     """
     if offering.purchase is not Purchase.SPOT:
         return None
     prices = {
-        it.zone: it.price
-        for it in catalog
-        if it.purchase is Purchase.ON_DEMAND and it.type.name == offering.type.name
+        candidate.zone: candidate.price
+        for candidate in catalog
+        if candidate.purchase is Purchase.ON_DEMAND and candidate.type.name == offering.type.name
     }
     return prices.get(offering.zone, min(prices.values(), default=None))

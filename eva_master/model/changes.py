@@ -33,17 +33,17 @@ class Round:
 
 @dataclass(frozen=True, slots=True)
 class JobAccount:
-    """The account of a job: what it is charged.
+    """The account of a job: its charges, and what they are compared with.
 
     Attributes:
-        charged: Its share of the instances it ran on.
-        alone: What it would have cost on instances of its own; see the ledger.
+        charged: Its share of the instances that it ran on.
+        alone: Its cost on instances of its own; see the ledger.
         busy_ms: Task-milliseconds of running.
         replicas: The part of `charged` for extra runs of its tasks.
         spot: The part of `charged` for spot instances.
-        spot_ms: The part of `busy_ms` there.
-        listed: What `spot` would be at the prices on demand of the same instances.
-        interruptions: How often the cloud took an instance back on which it was.
+        spot_ms: The part of `busy_ms` on spot instances.
+        listed: The amount `spot` at the on-demand prices of the same instances.
+        interruptions: How often the cloud took back an instance that it was on.
     """
 
     job: JobId
@@ -75,10 +75,11 @@ class InstanceAccount:
     """The account of an instance: its cost up to `until_ms`, and how much of it no task used.
 
     Attributes:
-        until_ms: The time up to which it is booked; once closed, the time when it was gone.
+        until_ms: The time up to which the instance is booked; once closed, the time when it was
+            gone.
         charged: The amount booked: price times milliseconds, and the billing minimum.
-        idle: The part that no task used.
-        standing: What of both is for its time since it stood in a pool.
+        idle: The part of `charged` that no task used.
+        standing: Both amounts for the time since it stood in a pool, by pool.
     """
 
     instance: InstanceId
@@ -120,7 +121,7 @@ class Changes:
 
     def documents(self) -> dict[str, Json]:
         """The values as documents, with functions called."""
-        return {name: it() if callable(it) else it for name, it in self.values.items()}
+        return {name: entry() if callable(entry) else entry for name, entry in self.values.items()}
 
     def __bool__(self) -> bool:
         return bool(

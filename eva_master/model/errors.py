@@ -1,7 +1,7 @@
 """The errors of the system, as one tree below `EvaError`.
 
-Whoever may handle several alike catches their common class. `IllegalTransition` and `InvalidPlan`
-are bugs, of Eva and of a policy; all others tell a user what to do.
+A caller that handles several alike catches their common class. `IllegalTransition` and
+`InvalidPlan` are bugs, of Eva and of a policy; all others tell a user what to do.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ class Problem:
     """One mistake in a file that a user wrote.
 
     Attributes:
-        message: What is wrong.
+        message: The mistake, in words.
         key: Dotted path of the offending key, empty for the file as a whole.
         line: Line in the file from 1, 0 if unknown.
         column: Column in the line from 1, 0 if unknown.
-        hint: What to write instead, empty if there is nothing to suggest.
+        hint: Advice on what to write instead, empty if there is none.
     """
 
     message: str
@@ -49,7 +49,7 @@ _FILE_HINTS = {
 
 
 def of_file(error: OSError) -> EvaError:
-    """What the operating system says about a file, in words for the user."""
+    """An operating system's error about a file, in words for the user."""
     hint = _FILE_HINTS.get(error.errno or 0, "")
     return EvaError(f"{error.filename}: {error.strerror}", hint=hint)
 
@@ -151,7 +151,7 @@ class Untrusted(EvaError):
 
 
 class InvalidRequest(EvaError):
-    """What is asked for cannot be done as things are."""
+    """The request cannot be carried out in the present state."""
 
 
 class JobActive(InvalidRequest):
@@ -181,12 +181,12 @@ class Busy(EvaError):
 
     @classmethod
     def until(cls, what: str, wait_s: float, *, hint: str = "") -> Busy:
-        """Make one that says when to try again.
+        """Make an error that says when to try again.
 
         Args:
-            what: There is too much of, in words.
+            what: The excess, as in "too many requests".
             wait_s: When to try again, in seconds from now.
-            hint: What to do instead.
+            hint: Advice on what to do instead.
         """
         error = cls(f"{what}; try again in {max(wait_s, 0.1):.1f} s", hint=hint)
         error.retry_after_ms = round(1000 * max(wait_s, 0.1))
@@ -205,10 +205,10 @@ class IllegalTransition(EvaError):
     """A transition that a state table forbids.
 
     Args:
-        entity: What was to change, such as ``task run resnet-3/0``.
-        source: The state it is in.
-        target: The state it was to enter.
-        history: The states it went through, oldest first, each with its time in milliseconds.
+        entity: The thing to change, such as ``task run resnet-3/0``.
+        source: Its present state.
+        target: The state that was refused.
+        history: Its earlier states, oldest first, each with its time in milliseconds.
     """
 
     def __init__(

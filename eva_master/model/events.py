@@ -20,10 +20,10 @@ class JobSubmitted:
     """A user submits a validated job; answered by a `Reply` to `command`.
 
     Attributes:
-        command: Its id among the commands of the job's owner.
-        ended: Those of the jobs that it depends on that have ended, by what the caller knows. One
-            that ended long ago may be forgotten in the control loop.
-        operator: Whether an operator submits it, who may state any priority.
+        command: Id of the submission among the commands of the job's owner.
+        ended: Outcomes of dependencies that have ended, as the caller knows them. The control loop
+            may have forgotten a job that ended long ago.
+        operator: Whether an operator submits it; operators may state any priority.
     """
 
     command: str
@@ -37,7 +37,7 @@ class CancelRequested:
     """A user cancels a job; answered by a `Reply` to `command`.
 
     Attributes:
-        owner: Whose command it is.
+        owner: The user who gave the command.
         now: Whether its tasks are killed at once, without a grace period.
     """
 
@@ -52,8 +52,8 @@ class MoveRequested:
     """A user has a job run in another partition; answered by a `Reply` to `command`.
 
     Attributes:
-        owner: Whose command it is.
-        operator: Whether that is an operator, who may use every partition.
+        owner: The user who gave the command.
+        operator: Whether that user is an operator; operators may use every partition.
     """
 
     command: str
@@ -68,7 +68,7 @@ class SuspendRequested:
     """A user suspends a job; answered by a `Reply` to `command`.
 
     Attributes:
-        owner: Whose command it is.
+        owner: The user who gave the command.
     """
 
     command: str
@@ -90,7 +90,7 @@ class NodeRequested:
     """An operator asks something of an owned node; answered by a `Reply` to `command`.
 
     Attributes:
-        owner: Whose command it is.
+        owner: The user who gave the command.
     """
 
     command: str
@@ -105,7 +105,7 @@ class DrainRequested:
 
     Attributes:
         moves: Whether its tasks are to move elsewhere instead of finishing there.
-        owner: Whose command it is.
+        owner: The user who gave the command.
     """
 
     command: str
@@ -211,7 +211,7 @@ class Phase(StrEnum):
     STARTING = "starting"
     RUNNING = "running"
     EXITED = "exited"
-    """It is over: no process of it is left and none will be started."""
+    """Over: no process of the attempt is left and none will be started."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,14 +248,14 @@ class RunReport:
 
 @dataclass(frozen=True, slots=True)
 class WorkerRegistered:
-    """An agent opened a session; `reports` lists every attempt that it knows of.
+    """An agent opened a session; `reports` lists every attempt that the agent knows of.
 
     Attributes:
-        session: Grows with every session of the instance. Messages of an older session are stale.
+        session: Number of the session, which grows; messages of older sessions are stale.
         address: Address at which other instances reach this one.
-        measured_mib: Mebibytes that tasks may use by what the machine's kernel counts; 0 if nobody
-            asked it.
-        confinement: What keeps tasks from what is none of their business, for the user.
+        measured_mib: Mebibytes that tasks may use, as counted by the machine's kernel; 0 if
+            unknown.
+        confinement: Description of how tasks are confined, for the user.
     """
 
     instance: InstanceId
@@ -367,10 +367,10 @@ class PartsMerged:
 
     Attributes:
         session: Session of the worker that reported it.
-        kept: What became of each part; those that are not named were left out.
-        check_merged: The merge's figure; `None` if there is none.
-        check_best: That of the best part.
-        digest: Names the merge in the object store: of the list of its files.
+        kept: The fate of each part; parts that are not named were left out.
+        check_merged: The check metric of the merge; `None` if there is none.
+        check_best: The check metric of the best part.
+        digest: Name of the merge in the object store: the digest of the list of its files.
     """
 
     instance: InstanceId

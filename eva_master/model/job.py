@@ -1,4 +1,4 @@
-"""What a user asks for: a job and its tasks, with nothing left to interpret."""
+"""A validated request of a user: a job and its tasks, with nothing left to interpret."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ class Latency(StrEnum):
 
 
 class Stragglers(StrEnum):
-    """What is done about a task that runs for much longer than expected."""
+    """Treatment of a task that runs for much longer than expected."""
 
     KEEP = "keep"
-    """Nothing."""
+    """Do nothing."""
     DUPLICATE = "duplicate"
-    """A second run of it begins where there is room; the first of the two to succeed counts."""
+    """Start a second run where there is room; the first of the two to succeed counts."""
 
 
 class OnFailure(StrEnum):
@@ -92,15 +92,15 @@ class Build:
 
 @dataclass(frozen=True, slots=True)
 class JobOutputs:
-    """Outputs of an earlier job, which are an input of a task.
+    """Outputs of an earlier job, as an input of a task.
 
     Attributes:
-        name: Of the input, which is placed in ``$EVA_STORAGE/inputs/NAME``.
-        job: The job, of the same owner.
+        name: Name of the input, which is placed in ``$EVA_STORAGE/inputs/NAME``.
+        job: The earlier job, of the same owner.
         index: The task whose outputs they are, if it is one task's.
-        tasks: Of so many tasks, from the first one on, each in the directory of its index; 0 for
-            those of one task, without a directory.
-        path: Of a file or directory below the outputs; empty for all of them.
+        tasks: Number of tasks, from the first one on, whose outputs they are, each in the directory
+            of its index; 0 for those of one task, without a directory.
+        path: File or directory below the outputs; empty for all of them.
     """
 
     name: str
@@ -145,11 +145,11 @@ class TaskSpec:
 
     Attributes:
         workload: Tasks of one workload behave alike.
-        program: What to execute.
-        demand: What the task needs on each family that can host it; other families cannot. Sorted
-            by family.
-        throughput: Standalone iterations per second, in millionths, on each family for which they
-            are known. Families of spot instances are never listed. Sorted by family.
+        program: The program to execute.
+        demand: Demand on each family that can host the task; other families cannot. Sorted by
+            family.
+        throughput: Standalone iterations per second, in millionths, on each family where the user
+            states them. Spot families are never listed. Sorted by family.
         reports_steps: Whether the program may report iterations. If not, there is nothing to
             measure, so it need not run alone first.
     """
@@ -208,7 +208,7 @@ LARGEST_BATCH = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Training:
-    """What is trained.
+    """Size of a training, for policies that guess rates.
 
     Attributes:
         batch_size: Examples in a mini-batch, up to `LARGEST_BATCH`.
@@ -249,12 +249,12 @@ class Deadline:
 
 @dataclass(frozen=True, slots=True)
 class ParameterServers:
-    """How a job trains whose workers send gradients to parameter servers.
+    """Communication of a job whose workers send gradients to parameter servers.
 
     Attributes:
         minibatch_us: Time of a mini-batch on a worker, in microseconds.
-        update_us: Time of an update after it, likewise.
-        gradient_bytes: What a worker sends and receives for each mini-batch.
+        update_us: Time of an update after each mini-batch, in microseconds.
+        gradient_bytes: Bytes that a worker sends and receives for each mini-batch.
     """
 
     minibatch_us: int
@@ -291,7 +291,9 @@ class Retry:
 
     def origins_of(self, index: int) -> tuple[RunId, ...]:
         """The task runs whose checkpoints a task may begin from, the latest first."""
-        return tuple(run_id(it.job, index) for it in self.origins if _holds(it.tasks, index))
+        return tuple(
+            run_id(origin.job, index) for origin in self.origins if _holds(origin.tasks, index)
+        )
 
 
 def _holds(ascending: Sequence[int], index: int) -> bool:
@@ -304,14 +306,15 @@ class JobSpec:
     """A validated job.
 
     Attributes:
-        name: Active jobs of one owner may share it, unless one of them is to be unique.
-        owner: Who submitted it.
-        tenant: Whom it is accounted to: the owner's tenant when it was submitted.
-        partition: Where it runs unless it was moved since; empty for the default partition.
+        name: Name of the job; active jobs of one owner may share it, unless one of them is
+            `unique`.
+        owner: The user who submitted it.
+        tenant: The tenant that it is accounted to: that of its owner when it was submitted.
+        partition: The partition where it runs unless it was moved; empty for the default partition.
         kind: Gang or array.
-        tasks: At least one. A job that does some tasks of another again has the others here too.
+        tasks: At least one. A job that repeats some tasks of another has all of that job's tasks.
         depends_on: The owner's jobs that have to succeed before this one arrives.
-        only_ended: Those of them that only have to end, in whatever way.
+        only_ended: Those of `depends_on` that only have to end, in any way.
         total_steps: Iterations until each task is done, if the user states them.
         duration_ms: Standalone running time of each task, on the family that sets its reservation
             price, if the user states it.
@@ -326,29 +329,30 @@ class JobSpec:
             of a gang run. Its tasks are alike.
         scaling: Of an elastic gang: the user's iterations per second with so many members, in
             millionths, as (members, rate) in order.
-        scaling_apart: The same while its members are on several instances; empty if it is as fast.
-        stragglers: What is done about late tasks of an array.
-        retry: Which tasks of an ended job it does again, if it does.
-        retry_on: Exit codes that are followed by another attempt though it is certain to fail.
-        fail_on: Exit codes that are followed by none.
-        on_failure: What an array does about a task that failed for good.
-        latency: Whether it counts as short where a policy of its own serves short jobs.
-        pilots: How many tasks of an array are run first, so that they tell how long the others
-            take; `None` to leave it to the policy.
-        dag: What the DAGs of one kind are labelled, of one of which it is a stage; empty if it is
-            none. Jobs of one owner and label that wait for each other are one DAG.
-        forks: How many copies of it may train at once, whose weights are merged. A job with forks
-            is an array of one task, of which each fork is a run.
-        merge: How they are merged.
-        split_batch: Whether the members of a gang divide each batch by how fast they are, so that
-            each goes at its own pace.
-        training: What it trains, if the user says so.
-        worth: What it is worth that the job is done, if the user says so.
-        ps: How it trains with parameter servers, if the user says so.
-        deadline: When it is to be done, if the user says so.
-        spot_wait_ms: How long it waits for a spot instance when it could run on demand.
-        checkpoint_interval_ms: How often its program stores a checkpoint by itself; 0 if it does so
-            when it is stopped alone.
+        scaling_apart: The rates while its members are on several instances, as in `scaling`; empty
+            if they do not differ.
+        stragglers: Treatment of late tasks of an array.
+        retry: Tasks of an ended job that it repeats; `None` if it repeats none.
+        retry_on: Exit codes that are followed by another attempt though failure is certain.
+        fail_on: Exit codes that are followed by no further attempt.
+        on_failure: Response of an array to a task that failed for good.
+        latency: Whether it counts as short where short jobs have a policy of their own.
+        pilots: Number of an array's tasks that run first, to measure how long the others take;
+            `None` to leave it to the policy.
+        dag: Label of the DAGs to whose kind it belongs as a stage; empty if it is no stage. Jobs of
+            one owner and label that wait for each other are one DAG.
+        forks: The most copies of it that may train at once; their weights are merged. A job with
+            forks is an array of one task, of which each fork is a run.
+        merge: How the forks' weights are merged.
+        split_batch: Whether the members of a gang divide each batch by their speeds, so that each
+            keeps its own pace.
+        training: Size of the training, if the user states it.
+        worth: Worth of the job's completion, if the user states it.
+        ps: Communication with parameter servers, if the user states it.
+        deadline: When it is to be done, if the user states it.
+        spot_wait_ms: How long it waits for a spot instance although it could run on demand.
+        checkpoint_interval_ms: Interval at which its program stores checkpoints; 0 if it stores one
+            only when stopped.
         unique: Whether no other active job of the owner may have its name.
     """
 

@@ -41,7 +41,7 @@ class StopReason(StrEnum):
     MOVE = "move"
     SUSPEND = "suspend"
     GANG = "gang"
-    """Another member of its gang stopped, so this one restarts with it."""
+    """Another member of its gang stopped, so this one restarts too."""
     END = "end"
     REPLICA = "replica"
     """Another run of its task has succeeded, or a plan has retired this one."""
@@ -50,7 +50,7 @@ class StopReason(StrEnum):
     MERGE = "merge"
     """Another fork merges in its place, so it must not train on from a merge of its own."""
     LATE = "late"
-    """It had not begun to run for too long, which is a failure."""
+    """Start overdue: the attempt took too long to begin running, which is a failure."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,13 +59,13 @@ class Progress:
 
     Attributes:
         steps: Iterations done in all attempts, as far as checkpoints preserved them.
-        total_steps: What `steps` will be at the end, as the program reports it; 0 if unknown.
+        total_steps: Value of `steps` at the end, as the program reports it; 0 if unknown.
         metrics: The program's own metrics, such as loss and accuracy, by name; those of earlier
-            attempts while this one has reported none.
+            attempts until this one reports some.
         rate: Iterations per second over the last window, 0 before the first is complete.
-        at_ms: When the master heard of it, `None` if that is not on record.
-        first: When the master first heard of new iterations of the present attempt, and how many
-            there were in all by then; `None` if it did not.
+        at_ms: When the master received it, `None` if that is not on record.
+        first: When the master first received new iterations of the present attempt, and the total
+            by then; `None` before that.
     """
 
     steps: int = 0
@@ -77,28 +77,28 @@ class Progress:
 
     @property
     def rate_so_far(self) -> float:
-        """Iterations per second since the first of the present attempt; 0 before the second."""
+        """Iterations per second since the first report of this attempt; 0 before the second."""
         if self.first is None or self.at_ms is None or self.at_ms <= self.first[0]:
             return 0.0
         return self.new_steps * 1_000 / (self.at_ms - self.first[0])
 
     @property
     def new_steps(self) -> int:
-        """Iterations of the present attempt after the first that was heard of."""
+        """Iterations of the present attempt since its first report."""
         return 0 if self.first is None else max(0, self.steps - self.first[1])
 
     def at_rate(self, rate: float) -> Progress:
-        """The same progress with another rate."""
+        """This progress with another rate."""
         if rate == self.rate:
             return self
         return Progress(self.steps, self.total_steps, self.metrics, rate, self.at_ms, self.first)
 
     def resumed(self) -> Progress:
-        """This progress at the start of an attempt, of which nothing was measured yet."""
+        """This progress at the start of an attempt, before any measurement."""
         return Progress(self.steps, self.total_steps, self.metrics, at_ms=self.at_ms)
 
     def heard(self, at: Millis, earlier: Progress) -> Progress:
-        """The same, heard of at a certain time and after what was heard earlier."""
+        """This progress, received at a certain time and after earlier progress."""
         first = earlier.first
         if first is not None and self.steps < first[1]:
             first = None
@@ -107,7 +107,7 @@ class Progress:
         return Progress(self.steps, self.total_steps, self.metrics, self.rate, at, first)
 
     def after(self, earlier: Progress) -> Progress:
-        """The same with what it does not tell itself: the earlier rate, and metrics if it has none.
+        """This progress with the rate, and metrics if it has none, of earlier progress.
 
         A program that resumes from its last checkpoint may have nothing left to measure.
         """
@@ -123,11 +123,11 @@ NO_PROGRESS = Progress()
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """What a task run's newest checkpoint holds, as of when the master heard of it.
+    """Contents of a task run's newest checkpoint, as of when the master received word of it.
 
     Attributes:
-        steps: Iterations that were done by then.
-        work_ms: Standalone time for which it had run by then.
+        steps: Iterations done by then.
+        work_ms: Standalone time of running by then.
     """
 
     steps: int
@@ -157,10 +157,10 @@ class Failure:
 
     Attributes:
         exit_code: Exit code of its program; `None` if it never ran.
-        reason: What happened, for the user.
-        blameless: Whether its instance was to blame.
-        repeated: Whether the program had failed the same way before, soon after its start, and
-            would fail again for certain.
+        reason: Description of the failure, for the user.
+        blameless: Whether its instance was to blame, not the task.
+        repeated: Whether the program had failed alike before, soon after its start, and would
+            certainly fail again.
     """
 
     exit_code: int | None
@@ -188,9 +188,9 @@ class Ended:
 
     Attributes:
         job: The job.
-        outcome: What became of it.
-        origin: The job that failed or was cancelled by itself; another one if this job ended since
-            one that it depended on did not succeed.
+        outcome: Its final outcome.
+        origin: The job that failed or was cancelled by itself; a different job if this one ended
+            because a dependency did not succeed.
     """
 
     job: JobId
@@ -204,7 +204,7 @@ class Ended:
 
     @classmethod
     def known(cls, job: JobId, state: JobState, unmet: Ended | None) -> Ended:
-        """The same by those parts of a job's record that tell; `state` is its last one."""
+        """How a job ended, by the parts of its record that determine it."""
         return cls(job, Outcome(state.value), job if unmet is None else unmet.origin)
 
     @property
@@ -285,9 +285,9 @@ class Job:
     merging: Merging | None = None
     """How far its forks are; `None` before the first of them ran, and if it has none."""
     buys: Buys = Buys.ANY
-    """What may be bought for it at present, since it has a deadline or waits for spot instances."""
+    """Offerings that may be bought for it at present, by its deadline or its wait for spot."""
     buys_ms: Millis | None = None
-    """Since when that is so; `None` if it never changed."""
+    """Since when `buys` has that value; `None` if it never changed."""
     buys_until_ms: Millis | None = None
     """Until when it waits for spot instances at most; `None` if it does not."""
 
@@ -359,26 +359,28 @@ class TaskRun:
         generation: The newest checkpoint generation that is safely stored, 0 for none.
         resume: The generation that the attempt resumed from, 0 for none; `None` if its worker took
             the newest one that it found.
-        checkpoint_of: Whose generation that is, `None` for the task run's own.
-        stored: What the newest generation holds; `None` if that is not known.
-        work_ms: Standalone time for which it ran up to the last time that it stopped running, from
-            the checkpoint-less start of the attempt that all later ones go on from. What no
-            checkpoint holds does not count once the attempt is over.
-        took_ms: Standalone time that it took in all, without what company cost it; 0 until it has
+        checkpoint_of: The task run that stored the generation `resume`, `None` for this one.
+        stored: Contents of the newest generation; `None` if unknown.
+        work_ms: Standalone time for which it ran up to its last stop, since the last attempt that
+            began without a checkpoint. Work that no checkpoint holds does not count once the
+            attempt is over.
+        took_ms: Standalone time of all of its running, without interference; 0 until it has
             succeeded, and where that is not measured.
-        lost: The attempt that ended with its instance last, 0 if none ever did.
-        moves: Times it was stopped in order to run elsewhere.
+        lost: The last attempt that ended with its instance, 0 if none ever did.
+        moves: Times that it was stopped in order to run elsewhere.
         places: The last attempts, and the instance that each was started on.
         past: The last attempts that are over, oldest first.
         pool: The pool in which a line gave it its place; empty if a plan did, or if it has none.
-        gpu_ms: The time for which it had GPUs up to the last time that it stopped running, summed
-            over them; what was lost with an instance counts too.
-        replicas: How many extra runs its task was ever given; 0 on the record of an extra run.
-        outputs_of: Which of them has succeeded and has its outputs in the task's place; 0 if its
-            own outputs are there. 0 on the record of an extra run.
-        why: Of an extra run, why the task was given it; once it is over without success, why that.
-        batch_ppm: Of each batch of its gang, the part that the attempt does, in millionths; 0 if
-            its members do not divide batches by their speed.
+        gpu_ms: GPU time up to its last stop, summed over GPUs; work lost with an instance counts
+            too.
+        replicas: Number of extra runs that its task was ever given; 0 on the record of an extra
+            run.
+        outputs_of: Number of the extra run that has succeeded and has its outputs in the task's
+            place; 0 for the task's own outputs, and on the record of an extra run.
+        why: For an extra run, why the task was given it; once it is over without success, why it
+            ended.
+        batch_ppm: The attempt's part of each batch of its gang, in millionths; 0 if its members do
+            not divide batches by their speeds.
     """
 
     id: RunId
@@ -476,12 +478,12 @@ def untouched_state(job: Job) -> RunState:
 
 
 def untouched(job: Job, index: int, why: str = "") -> TaskRun:
-    """The task run of a task to which nothing has happened: what its job alone says of it.
+    """The task run of a task to which nothing has happened, derived from its job alone.
 
     No record of such a task is kept anywhere.
 
     Args:
-        job: Whose.
+        job: The job of the task.
         index: The task's number in the job, from 0.
         why: Why it waits, if it does.
     """
@@ -520,8 +522,8 @@ class Instance:
         offering: The offering at its present price, since a spot price changes.
         at_risk: Whether the cloud recommends to leave it, since it may soon be taken away.
         paid: Its earlier prices, each with the time until which it applied, in order.
-        fence_ms: Of an owned node, so long after the last word of a master its tasks have stopped;
-            the longest that its agent was told while it was here. 0 for launched instances.
+        fence_ms: For an owned node, the time after the last message of a master by which its tasks
+            have stopped; the longest that its agent was given. 0 for launched instances.
         up_ms: When the cloud began to bill it, as the cloud recorded.
         ready_ms: When its worker first registered.
         gone_ms: When the cloud stopped billing it, as the cloud recorded.
@@ -531,10 +533,10 @@ class Instance:
         pool: The pool that it stands in, or stood in before it was drained; empty if there is none.
         drain: Why it takes no new task; `None` if it does.
         partition: The partition that it was launched for; empty for the default one.
-        on_demand: Of a spot instance, what the same type cost on demand when it was launched;
-            `None` if that is not known.
-        confinement: What keeps its tasks from what is none of their business, for the user, as its
-            worker last said.
+        on_demand: For a spot instance, the on-demand price of its type at launch; `None` if
+            unknown.
+        confinement: Description of how its tasks are confined, for the user, as its worker last
+            said.
     """
 
     id: InstanceId
@@ -569,8 +571,8 @@ class Instance:
     @property
     def stands(self) -> bool:
         """Whether it stays though it is empty."""
-        there = self.leaving_ms is None and self.state in LIVE
-        return bool(self.pool) and self.takes_tasks and there
+        lives = self.leaving_ms is None and self.state in LIVE
+        return bool(self.pool) and self.takes_tasks and lives
 
     def to(self, state: InstanceState, at: Millis) -> Instance:
         """The instance after a transition to `state`; raises `IllegalTransition`."""

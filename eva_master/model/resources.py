@@ -57,7 +57,7 @@ class Resources:
             (self.milli_cpus, room.milli_cpus),
             (self.memory_mib, room.memory_mib),
         )
-        return min((there // each for each, there in parts if each), default=None)
+        return min((room_part // each for each, room_part in parts if each), default=None)
 
     def covering(self, other: Resources) -> Resources:
         """Of each resource as much as the one of both has that has more."""
@@ -78,8 +78,8 @@ NOTHING = Resources()
 def total(amounts: Iterable[Resources]) -> Resources:
     """The sum of some amounts."""
     gpus = milli_cpus = memory_mib = 0
-    for it in amounts:
-        gpus += it.gpus
-        milli_cpus += it.milli_cpus
-        memory_mib += it.memory_mib
+    for amount in amounts:
+        gpus += amount.gpus
+        milli_cpus += amount.milli_cpus
+        memory_mib += amount.memory_mib
     return Resources(gpus, milli_cpus, memory_mib)

@@ -51,7 +51,7 @@ class InstanceState(StrEnum):
     TERMINATING = "terminating"
     """No longer wanted; the cloud has been asked or is about to be."""
     GONE = "gone"
-    """It no longer exists in the cloud."""
+    """Gone from the cloud, and no longer billed."""
 
 
 _State = TypeVar("_State", JobState, RunState, InstanceState)
@@ -89,7 +89,8 @@ _INSTANCE = {
 
 def _words(table: Mapping[_State, Collection[_State]]) -> Mapping[str, frozenset[str]]:
     return {
-        source.value: frozenset(it.value for it in targets) for source, targets in table.items()
+        source.value: frozenset(target.value for target in targets)
+        for source, targets in table.items()
     }
 
 
@@ -112,7 +113,7 @@ def moved(
     """Extend a history by a transition.
 
     Args:
-        entity: What changes, for the error message.
+        entity: The thing that changes, for the error message.
         history: The states so far; the last one is the current state.
         target: The state to enter.
         at: Milliseconds since the epoch.
@@ -138,9 +139,9 @@ TERMINAL_RUN = frozenset({RunState.SUCCEEDED, RunState.FAILED, RunState.CANCELLE
 
 
 def of_task(runs: Sequence[RunState]) -> RunState:
-    """The state of a task by those of all of its runs, its own one first.
+    """The state of a task by the states of all of its runs, its own one first.
 
-    It has succeeded with the first of them, and has not failed while another goes on.
+    A task has succeeded with the first of them, and has not failed while another run is active.
     """
     going = [state for state in runs if state not in TERMINAL_RUN]
     for state in (RunState.SUCCEEDED, RunState.RUNNING):
@@ -171,15 +172,16 @@ def exit_text(code: int) -> str:
 
 
 class Buys(StrEnum):
-    """What may be bought for a job, of what it may run on.
+    """Restriction of the instances that may be bought for a job.
 
     Attributes:
-        ANY: All of it.
-        APART: All of it, and it shares no instance: in company it would be late.
-        SPOT: Spot instances alone: it waits for one while there is time to lose.
-        ON_DEMAND: None of them: there is no time to lose.
-        ALONE: Likewise, and it shares no instance: whoever is beside it goes, or it does.
-        STAYS: Likewise, but it does not go: nobody is beside it, or it would be late by moving.
+        ANY: No restriction.
+        APART: Any instance, not shared: interference would make the job late.
+        SPOT: Spot instances alone: the job waits for one while there is time to lose.
+        ON_DEMAND: On-demand instances alone: there is no time to lose.
+        ALONE: On-demand instances alone, not shared: its neighbours leave, or the job does.
+        STAYS: On-demand and not shared, like `ALONE`, but its neighbours leave: moving would make
+            the job late.
     """
 
     ANY = "any"
@@ -191,7 +193,7 @@ class Buys(StrEnum):
 
     @property
     def kept(self) -> bool:
-        """Whether it is kept off spot instances, and where it is."""
+        """Whether it is kept off spot instances, and stays off where it is."""
         return self in (Buys.ON_DEMAND, Buys.ALONE, Buys.STAYS)
 
     @property

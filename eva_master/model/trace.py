@@ -16,9 +16,9 @@ from eva_master.model.planning.tenancy import Quota
 from eva_master.model.resources import Resources
 
 SLOT = Resources(gpus=0, milli_cpus=1_000, memory_mib=1_024)
-"""What a task of a trace takes that says nothing of demands."""
+"""Demand of a task of a trace that states no demands."""
 GPU_SLOT = Resources(gpus=1, milli_cpus=1_000, memory_mib=1_024)
-"""What a task takes of which the trace says only that it trains on a GPU."""
+"""Demand of a task of which the trace says only that it trains on a GPU."""
 
 
 class SpotUse(StrEnum):
@@ -34,18 +34,18 @@ class TraceTask:
     """One task of a recorded job.
 
     Attributes:
-        demand: What it needs on a family without an entry of its own; `None` if only the families
-            in `demand_by_family` can host it.
-        demand_by_family: What it needs on certain families; `None` where it cannot run. Sorted.
+        demand: Demand on a family without an entry of its own; `None` if only the families in
+            `demand_by_family` can host it.
+        demand_by_family: Demand on certain families; `None` where it cannot run. Sorted.
         image: The image that must be on an instance before the task starts.
         fetch_ms: Time to download its files to an instance.
         build_ms: Time to build its image, the first time on each instance.
         kill_ms: Time to stop it.
         upload_ms: Time to upload its checkpoint after that.
-        speed_by_family: How fast it runs on certain families, in millionths of the speed at which
-            it takes its duration; a million on all others. Sorted.
-        duration_ms: Of a task of an array, its running time alone where its speed is a million;
-            `None` for that of its job.
+        speed_by_family: Speed on certain families, in millionths of the speed at which it takes its
+            duration; a million on all others. Sorted.
+        duration_ms: For a task of an array, its running time alone at a speed of a million; `None`
+            for that of its job.
     """
 
     demand: Resources | None
@@ -59,7 +59,7 @@ class TraceTask:
     duration_ms: int | None = None
 
     def speed_on(self, family: Family) -> int:
-        """How fast it runs on a family, in millionths; spot or not."""
+        """Speed on a family, in millionths; equal on spot and on demand."""
         machine = base_family(family)
         return next((speed for name, speed in self.speed_by_family if name == machine), MILLION)
 
@@ -69,20 +69,20 @@ class TraceTask:
         """The demand on each family that can host the task, sorted, as a `TaskSpec` has it.
 
         Args:
-            families: Those on sale.
+            families: Families on sale.
             spot: Whether it may run on spot instances, if its job says so: with the demand that it
                 has on the same family on demand, unless it has one of its own.
         """
         own = dict(self.demand_by_family)
-        found = []
+        demands = []
         for family in sorted(set(families)):
             need = own.get(family, self.demand)
             if spot is not None and is_spot(family):
                 need = own.get(family, own.get(base_family(family), self.demand))
             unwanted = {None: False, SpotUse.ALLOWED: False, SpotUse.ONLY: not is_spot(family)}
             if need is not None and not unwanted.get(spot, is_spot(family)):
-                found.append((family, need))
-        return tuple(found)
+                demands.append((family, need))
+        return tuple(demands)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,16 +102,16 @@ class TraceJob:
         total_steps: Whole iterations of the job, of an array those of each task without a duration
             of its own; 0 if it is shorter than one.
         tasks: At least one.
-        owner: Who submits it; empty for the same as all others of whom nothing is said.
-        tenant: Whom it is accounted to.
+        owner: The user who submits it; jobs with an empty owner all have the same one.
+        tenant: The tenant that it is accounted to.
         priority: Larger is more urgent.
         kind: Gang or array.
         concurrency: How many tasks of an array may have a place at a time; `None` for all.
-        dag: What the DAGs of its kind are labelled; empty if it is no stage of one.
+        dag: Label of the DAGs to whose kind it belongs; empty if it is no stage of one.
         after: Jobs before it in the trace, of the same owner, that have to succeed before it runs.
         split_batch: Whether the members of a gang divide each batch by how fast they are.
-        states_rates: Whether its user states how fast its tasks are on each family. Who does not
-            states the number of their iterations in place of how long they take.
+        states_rates: Whether its user states the speed of its tasks on each family. Other users
+            state the number of iterations in place of the run time.
         counts_iterations: Whether its programs count iterations at `steps_per_s`, and its user
             states rates in them; those of all others count milliseconds of work.
         least: Of an elastic gang: at least so many of its tasks run; `None` if all of a gang run.
@@ -119,15 +119,15 @@ class TraceJob:
             members does that number of times as much.
         apart_ppm: Of an elastic gang: how fast it is while its members are on several instances,
             against as many on one, in millionths.
-        worth: What it is worth that the job is done, if the trace says so.
-        ps: What it trains with, if the trace says so.
+        worth: Worth of its completion, if the trace states it.
+        ps: Communication with parameter servers, if the trace states it.
         spot: Whether it may run on spot instances; `None` where its demands say so: by the families
             of spot instances themselves, or by any family.
         within_ms: How long after its arrival it is to be done; `None` if it has no deadline.
-        checkpoint_interval_ms: How often its program stores a checkpoint by itself; 0 for as often
-            as programs do of which nothing is said.
-        told_ppm: How much longer its user says that it takes than it does, in millionths of the
-            truth; a million for who does not err or lie.
+        checkpoint_interval_ms: Interval at which its program stores checkpoints; 0 for the default
+            interval.
+        told_ppm: Run time stated by its user, in millionths of the true one; a million for a true
+            statement.
     """
 
     id: str
@@ -171,17 +171,17 @@ class TraceJob:
 
 @dataclass(frozen=True, slots=True)
 class EarlierJob:
-    """A job that ended before a trace begins; nobody runs it, but it has taught how long jobs take.
+    """A job that ended before a trace begins. Only its run time is used, for learning.
 
     Attributes:
-        owner: Who submitted it; as that of a `TraceJob`.
+        owner: The user who submitted it, as in `TraceJob`.
         name: Its name.
-        workload: Of its tasks.
-        demand: What each of them needed.
-        mean_ms: How long they took on average, at least 1. It counts as one finished task, since
-            nothing is known of how far they were apart.
-        dag: What the DAGs of its kind are labelled; empty if it was no stage of one.
-        dag_number: Which of these it belonged to. Jobs of one DAG stand side by side.
+        workload: Workload of its tasks.
+        demand: Demand of each task.
+        mean_ms: Mean run time of its tasks, at least 1. The job counts as one finished task, since
+            the spread of its run times is unknown.
+        dag: Label of the DAGs to whose kind it belonged; empty if it was no stage of one.
+        dag_number: Number of its DAG among these. Jobs of one DAG stand side by side.
     """
 
     owner: str
@@ -195,12 +195,12 @@ class EarlierJob:
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """What servers of a trace have for programs that train with parameter servers.
+    """Network of a trace's servers for training with parameter servers.
 
     Attributes:
         worker_kbps: Bandwidth of a worker, in kilobits per second.
-        ps_kbps: Bandwidth of a parameter server, likewise.
-        servers: How many parameter servers each node has room for; sorted.
+        ps_kbps: Bandwidth of a parameter server, in kilobits per second.
+        servers: Number of parameter servers that each node has room for; sorted.
     """
 
     worker_kbps: int
@@ -232,9 +232,9 @@ class Trace:
         jobs: Sorted by arrival, then by id.
         past: Jobs that ended before it begins, in the order in which they did.
         nodes: The fleet that it belongs to; empty if it says nothing of machines.
-        tenants: Who brought these nodes; empty if they are nobody's, sorted by name.
-        network: What the nodes have for parameter servers; `None` if nothing is known of it.
-        notes: How its source was read, for people: what was left out and what was assumed.
+        tenants: Tenants that brought these nodes, sorted by name; empty if they have no owner.
+        network: Network of the nodes for parameter servers; `None` if unknown.
+        notes: Notes on reading the source, for users: omissions and assumptions.
     """
 
     name: str
@@ -246,16 +246,16 @@ class Trace:
     notes: tuple[str, ...] = ()
 
     def using_spot(self, use: SpotUse) -> Trace:
-        """The same in which jobs that say nothing of spot instances use them so."""
+        """This trace, with spot use set for jobs that do not state it."""
         jobs = (replace(job, spot=use) if job.spot is None else job for job in self.jobs)
         return replace(self, jobs=tuple(jobs))
 
 
 def misplaced(jobs: Iterable[TraceJob]) -> Iterator[tuple[str, str]]:
-    """Jobs that are to run after what cannot be waited for, and why.
+    """Jobs that depend on a job that they cannot wait for, with the reason.
 
     Args:
-        jobs: Those of a trace, in its order.
+        jobs: Jobs of a trace, in its order.
     """
     owners: dict[str, str] = {}
     for job in jobs:
@@ -274,7 +274,7 @@ class Interference:
     Attributes:
         pairs: Normalised throughput of a workload beside one other, in millionths. Both are bases
             (see `eva_master.model.ids.base_of`).
-        default_ppm: The same for a pair that was not measured.
+        default_ppm: Normalised throughput of a pair that was not measured, in millionths.
     """
 
     pairs: Mapping[tuple[Workload, Workload], int] = field(default_factory=dict)

@@ -12,7 +12,7 @@ _OWNER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,62}")
 
 
 class Role(StrEnum):
-    """What a user may do; each role may do all that the one before it may."""
+    """Permissions of a user; each role includes those of the one before it."""
 
     VIEWER = "viewer"
     """Sees everything and changes nothing."""

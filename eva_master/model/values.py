@@ -59,8 +59,8 @@ else:
 def sameness(*values: object) -> tuple[int, ...]:
     """A key of some values by which objects are told apart, be they equal or not.
 
-    It is found at once, where the hash of a value of many fields is not. The objects must outlive
-    what it is the key of: within one call, as a rule.
+    The key is made at once, whereas the hash of a value of many fields is not. The objects must
+    outlive the key: it is for use within one call, as a rule.
     """
     return tuple(map(id, values))
 

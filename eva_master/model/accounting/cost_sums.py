@@ -14,11 +14,11 @@ class CostSums:
     """Costs of the whole cluster up to a moment.
 
     Attributes:
-        charged: What the cloud charges.
-        idle: The part of it that no task used.
-        alone: What one instance per task would have cost.
-        pools: What of `charged` and `idle` is for instances since they stood in a pool, by pool.
-        kept: The part of `idle` of instances that had emptied, and stayed for tasks that waited.
+        charged: The cloud's charges.
+        idle: The part of `charged` that no task used.
+        alone: The cost of the same work with one instance per task.
+        pools: The parts of `charged` and `idle` of instances since they stood in a pool, by pool.
+        kept: The part of `idle` of instances that had emptied and were kept for waiting tasks.
     """
 
     charged: Exact

@@ -9,14 +9,14 @@ from eva_master.model.ids import JobId
 
 @dataclass(frozen=True, slots=True)
 class EndedJob:
-    """A job that is over, for policies that settle what it came to.
+    """A job that is over, for policies that settle accounts between tenants.
 
     Attributes:
         job: Its id.
-        tenant: Whose.
+        tenant: The tenant that the job is accounted to.
         partition: Where it ran; empty for a cluster that is not divided.
         at_ms: When it ended, or was moved to another partition.
-        succeeded: Whether it did. Else it failed, was cancelled or was moved.
+        succeeded: Whether it succeeded. Else it failed, was cancelled or was moved.
         gpu_ms: The time for which it had GPUs, summed over them, in milliseconds.
         start_ms: How long the last start of one of its tasks took.
     """

@@ -1,4 +1,4 @@
-"""What the members of pools have cost, and what the same would have cost on demand."""
+"""Costs of pools' members, and the cost of the same instances on demand."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from eva_master.model.ids import Exact
 
 @dataclass(frozen=True, slots=True)
 class PoolCost:
-    """What instances have cost since they stood in a pool.
+    """Costs of instances since they stood in a pool.
 
     Attributes:
-        charged: All of it.
-        idle: The part that no task used.
+        charged: The cloud's charges.
+        idle: The part of `charged` that no task used.
         spot: The part of `charged` for spot members of whose type a price on demand is known.
-        on_demand: What the same instances would have cost on demand for the same time.
+        on_demand: The cost of those spot members on demand for the same time.
         unpriced: The part of `charged` for the other spot members.
     """
 
@@ -46,10 +46,10 @@ class PoolCost:
         )
 
     def lowered(self, less: int) -> PoolCost:
-        """What is left once a part of `charged` was not owed after all; idle time goes first.
+        """This cost less a part of `charged` that was not owed after all; idle time goes first.
 
         Args:
-            less: That part.
+            less: The amount that was not owed.
         """
         if not less:
             return self
@@ -66,29 +66,29 @@ class PoolCost:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """The amounts that are not nothing, as decimal strings."""
-        amounts = {it.name: getattr(self, it.name) for it in fields(self)}
+        """The amounts other than zero, as decimal strings."""
+        amounts = {column.name: getattr(self, column.name) for column in fields(self)}
         return {name: str(amount) for name, amount in amounts.items() if amount}
 
     @staticmethod
     def from_json(document: Mapping[str, Any]) -> PoolCost:
-        """Read the amounts from such a document."""
+        """Read the amounts from a document that `to_json` made."""
         return PoolCost(**{name: Exact(int(amount)) for name, amount in document.items()})
 
 
 FREE = PoolCost()
 Stood = tuple[tuple[str, PoolCost], ...]
-"""What one instance has cost since it stood in each of some pools, by their names; sorted."""
+"""Costs of one instance since it stood in each of some pools: sorted by pool name."""
 
 
 def added(costs: Mapping[str, PoolCost], more: Mapping[str, PoolCost]) -> dict[str, PoolCost]:
-    """The sums of what pools cost, by their names and sorted."""
+    """The sums of pools' costs, by pool name and sorted."""
     names = sorted({*costs, *more})
     return {name: costs.get(name, FREE) + more.get(name, FREE) for name in names}
 
 
 def written(costs: Mapping[str, PoolCost]) -> dict[str, Any]:
-    """What pools cost as a document; exact amounts are decimal strings, as in the tables."""
+    """Pools' costs as a document; exact amounts are decimal strings, as in the tables."""
     return {pool: cost.to_json() for pool, cost in costs.items()}
 
 

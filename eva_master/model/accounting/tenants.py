@@ -21,9 +21,9 @@ def is_tenant(text: str) -> bool:
 
 
 def can_match(entry: str) -> bool:
-    """Whether an entry, a name or a pattern with one ``*``, is that of any owner.
+    """Whether an entry, a name or a pattern with one ``*``, matches any possible owner.
 
-    What stands for the star may be empty.
+    The star may stand for nothing.
     """
     return any(is_owner(entry.replace(_ANY, some, 1)) for some in ("", "a"))
 
@@ -70,21 +70,21 @@ class OwnerPatterns:
     _patterns: tuple[_Pattern, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        patterns = tuple(_Pattern.of(it, "") for it in self.entries if _ANY in it)
+        patterns = tuple(_Pattern.of(entry, "") for entry in self.entries if _ANY in entry)
         object.__setattr__(self, "_patterns", patterns)
 
     def match(self, owner: str) -> bool:
-        """Whether an owner is one of them."""
-        return owner in self.entries or any(it.matches(owner) for it in self._patterns)
+        """Whether an owner has an entry here, by name or by pattern."""
+        return owner in self.entries or any(pattern.matches(owner) for pattern in self._patterns)
 
 
 @dataclass(frozen=True, slots=True)
 class TenantRules:
-    """Who belongs to which tenant.
+    """Assignment of owners to tenants.
 
     Attributes:
         owners: The entries of each tenant: names of owners, and patterns with one ``*``. No entry
-            is there twice.
+            occurs twice.
     """
 
     owners: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -106,8 +106,8 @@ class TenantRules:
         """The tenant of an owner: by name, else by the longest pattern, else the default one."""
         if (named := self._names.get(owner)) is not None:
             return named
-        found = (pattern.tenant for pattern in self._patterns if pattern.matches(owner))
-        return next(found, DEFAULT_TENANT)
+        tenants = (pattern.tenant for pattern in self._patterns if pattern.matches(owner))
+        return next(tenants, DEFAULT_TENANT)
 
 
 def claimed_twice(owners: Mapping[str, Iterable[str]]) -> list[tuple[str, int, str]]:
@@ -120,10 +120,10 @@ def claimed_twice(owners: Mapping[str, Iterable[str]]) -> list[tuple[str, int, s
         The tenant and the place of each such entry, and the tenant that has it already.
     """
     first: dict[str, str] = {}
-    found = []
+    repeats = []
     for tenant, entries in owners.items():
         for place, entry in enumerate(entries):
             if entry in first:
-                found.append((tenant, place, first[entry]))
+                repeats.append((tenant, place, first[entry]))
             first.setdefault(entry, tenant)
-    return found
+    return repeats

@@ -13,22 +13,23 @@ from eva_master.model.states import JobState, RunState
 
 @dataclass(frozen=True, slots=True)
 class TenantTotals:
-    """Sums over all jobs of one tenant, those that left memory included.
+    """Sums over all jobs of one tenant, also those that have left memory.
 
     Attributes:
-        charged: What is booked of these jobs: their shares of instances.
-        alone: What is booked of them as the cost without packing.
-        jobs: How many are in each state; a state without jobs may be missing.
+        charged: Booked charges of these jobs: their shares of instances.
+        alone: Booked cost of these jobs without packing.
+        jobs: Number of jobs in each state; a state without jobs may be missing.
         month_ms: The beginning of the calendar month of the last booking.
-        month_charged: What is booked of that month.
-        value: What jobs were worth in the moments in which they succeeded, in micro-dollars.
-        paid: For room of other tenants; beside what is charged, like all that follows.
-        earned: For room that others used.
-        received: What it was made whole with, in micro-dollars.
-        given: What it gave so that others were made whole, in micro-dollars.
-        gpu_ms: GPU time in which its jobs held room.
-        borrowed_ms: The part of it on GPUs of other tenants.
-        lent_thousandths: GPU time of its own that others held, in thousandths of milliseconds.
+        month_charged: Booked charges of that month.
+        value: Worth of jobs at the moments when they succeeded, in micro-dollars.
+        paid: Payments for room of other tenants. All sums from here on are no part of
+            `charged`.
+        earned: Payments received for room that other tenants used.
+        received: Compensation received from other tenants, in micro-dollars.
+        given: Compensation given to other tenants, in micro-dollars.
+        gpu_ms: GPU time for which its jobs held room, in milliseconds.
+        borrowed_ms: The part of `gpu_ms` on GPUs of other tenants.
+        lent_thousandths: Time for which others held its own GPUs, in thousandths of milliseconds.
     """
 
     charged: Exact = Exact(0)
@@ -46,7 +47,7 @@ class TenantTotals:
     lent_thousandths: int = 0
 
     def __add__(self, more: TenantTotals) -> TenantTotals:
-        # What is added is of no month.
+        # The sums added here belong to no month.
         jobs = dict(self.jobs)
         for state, count in more.jobs.items():
             jobs[state] = jobs.get(state, 0) + count
@@ -81,12 +82,12 @@ NO_TOTALS = TenantTotals()
 
 @dataclass(frozen=True, slots=True)
 class CostTotals:
-    """What instances of one type, or the jobs of one owner, have cost.
+    """Costs of the instances of one type, or of the jobs of one owner.
 
     Attributes:
-        charged: What is booked of them; of an owner the shares of instances.
-        idle: Of a type, the part of it that no task used; of an owner nothing.
-        alone: Of an owner, what is booked as the cost without packing; of a type nothing.
+        charged: Booked charges; of an owner, the shares of instances.
+        idle: Of a type, the part of `charged` that no task used; of an owner, zero.
+        alone: Of an owner, the booked cost without packing; of a type, zero.
     """
 
     charged: Exact = Exact(0)
@@ -103,18 +104,19 @@ class CostTotals:
 
 @dataclass(frozen=True, slots=True)
 class PartitionTotals:
-    """Sums over all that belongs or belonged to one partition.
+    """Sums over all jobs and instances that belong or belonged to one partition.
 
     Attributes:
-        charged: What is booked of its instances.
-        idle: The part of it that no task used.
-        arrivals: Jobs that have come into it: they arrived, or were moved there. Of the default
-            partition they are not counted: they are the rest of the cluster's.
-        completions: Jobs that have gone from it, likewise: they ended, or were moved elsewhere.
+        charged: Booked charges of its instances.
+        idle: The part of `charged` that no task used.
+        arrivals: Jobs that arrived in it or were moved there. Not counted for the default
+            partition, which has the rest of the cluster's.
+        completions: Jobs that ended in it or were moved elsewhere. Not counted for the default
+            partition.
         month_ms: The beginning of the calendar month of the last booking.
-        month_charged: What is booked of that month.
-        jobs: Its jobs that have not ended, at present.
-        tasks: The tasks of these.
+        month_charged: Booked charges of that month.
+        jobs: Its jobs that have not ended.
+        tasks: The number of tasks of these jobs.
     """
 
     charged: Exact = Exact(0)
@@ -129,28 +131,27 @@ class PartitionTotals:
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """Sums and counts over all records, those that left memory included.
+    """Sums and counts over all records, also those that have left memory.
 
     Attributes:
-        charged: What is booked of all instances, open and closed.
-        idle: The part of it that no task used.
-        alone: What is booked of all jobs as the cost without packing.
+        charged: Booked charges of all instances, open and closed.
+        idle: The part of `charged` that no task used.
+        alone: Booked cost of all jobs without packing.
         migrations: Times that task runs were stopped in order to run elsewhere.
-        jobs: How many jobs are in each state; a state without jobs may be missing.
-        runs: The same of task runs.
-        tenants: The sums of each tenant that ever had a job. What they were charged and `idle` add
-            up to `charged`.
-        pools: What of `charged` and `idle` is for instances since they stood in a pool, by pool.
-        partitions: The sums of each partition by the name on record. What they were charged adds up
-            to `charged`.
-        types: The costs of instances by the names of their types; those under the empty name are of
-            none that is kept apart. What they were charged adds up to `charged`.
-        owners: The costs of jobs by the names of their owners, likewise. What they were charged
-            and `idle` add up to `charged`.
-        suspended: How many of the pending jobs are suspended, by tenant. Follows from the records,
-            and is not written.
-        kept: The part of `idle` that instances cost which had emptied, and stayed for tasks that
-            waited.
+        jobs: Number of jobs in each state; a state without jobs may be missing.
+        runs: Number of task runs in each state; a state without task runs may be missing.
+        tenants: The sums of each tenant that ever had a job. Their `charged` and the cluster's
+            `idle` add up to `charged`.
+        pools: The parts of `charged` and `idle` of instances since they stood in a pool, by pool.
+        partitions: The sums of each partition by the name on record. Their `charged` adds up to
+            `charged`.
+        types: Costs of instances by type name; the empty name has types that are not kept apart.
+            Their `charged` adds up to `charged`.
+        owners: Costs of jobs by owner name; the empty name has owners that are not kept apart.
+            Their `charged` and the cluster's `idle` add up to `charged`.
+        suspended: How many of the pending jobs are suspended, by tenant. Derived from the records,
+            and not written.
+        kept: The part of `idle` of instances that had emptied and were kept for waiting tasks.
         ended: Jobs that ended where tenants lend to each other, since the last plan there.
     """
 

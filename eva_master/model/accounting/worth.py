@@ -1,4 +1,4 @@
-"""What it is worth to a user that a job is done, by when it is done."""
+"""Worth of a finished job to its user, as a function of when it is done."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ class Decay(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Worth:
-    """What a job is worth, which never grows and is never below zero.
+    """Worth of a job, which never grows and is never below zero.
 
     Attributes:
-        amount: Micro-dollars if it is done at once; with `Decay.POWER` if it is done after
+        amount: Micro-dollars if the job is done at once; with `Decay.POWER`, if it is done after
             `span_ms`.
-        decay: How it falls.
-        loses_per_hour: Of `Decay.LINEAR`: micro-dollars per hour.
-        span_ms: Of `Decay.HALVING`: the time in which it halves. Of `Decay.POWER`: the time after
-            which it is worth `amount`.
+        decay: How the worth falls.
+        loses_per_hour: Of `Decay.LINEAR`: loss in micro-dollars per hour.
+        span_ms: Of `Decay.HALVING`: the time in which the worth halves. Of `Decay.POWER`: the time
+            after which the job is worth `amount`.
         exponent_ppm: Of `Decay.POWER`: the power, in millionths.
-        since_ms: Of `Decay.POWER`: before that time it is worth as much as then.
+        since_ms: Of `Decay.POWER`: the worth is constant before this time.
     """
 
     amount: int
@@ -51,7 +51,7 @@ class Worth:
     since_ms: int = MILLIS_PER_HOUR
 
     def after(self, elapsed_ms: int) -> int:
-        """Micro-dollars if it is done so many milliseconds after its submission."""
+        """Worth in micro-dollars of a job done so many milliseconds after its submission."""
         elapsed_ms = max(0, elapsed_ms)
         if self.decay is Decay.LINEAR:
             return max(0, self.amount - self.loses_per_hour * elapsed_ms // MILLIS_PER_HOUR)
@@ -62,9 +62,9 @@ class Worth:
         return min(MOST_WORTH, self.amount * grown // _SCALED)
 
     def loss_per_hour(self, elapsed_ms: int) -> int:
-        """Micro-dollars that an hour of waiting loses so long after its submission.
+        """Micro-dollars lost by an hour of waiting, so many milliseconds after submission.
 
-        At most `MOST_WORTH`, so that no product of it leaves 64 bits.
+        The result is at most `MOST_WORTH`, so that no product with it leaves 64 bits.
         """
         now = self.after(elapsed_ms)
         if self.decay is Decay.LINEAR:

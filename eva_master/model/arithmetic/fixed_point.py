@@ -13,7 +13,7 @@ from eva_master.model.ids import MILLION
 _BITS = 60
 _ONE = 1 << _BITS
 _TERMS = 24
-"""Of a series whose terms shrink by a factor of at least nine."""
+"""Number of terms of a series whose terms shrink by a factor of at least nine."""
 _MOST_FREEDOM = 200
 """With more degrees of freedom the distribution is as good as the normal one."""
 _HALVINGS = 3

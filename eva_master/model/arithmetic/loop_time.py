@@ -18,9 +18,9 @@ class Clocks:
 
     Attributes:
         boot: Names the boot of the machine; no other boot of any machine has this name.
-        up_ms: CLOCK_BOOTTIME: since the boot. Nobody sets it, and it goes on in sleep.
-        awake_ms: CLOCK_MONOTONIC: the same, but it stands still in sleep.
-        wall_ms: CLOCK_REALTIME: since the epoch. Users and time servers set it.
+        up_ms: CLOCK_BOOTTIME: time since the boot, also while asleep. Nothing sets this clock.
+        awake_ms: CLOCK_MONOTONIC: time since the boot, except while asleep.
+        wall_ms: CLOCK_REALTIME: time since the epoch. Users and time servers set this clock.
     """
 
     boot: str
@@ -30,7 +30,7 @@ class Clocks:
 
     @property
     def slept_ms(self) -> int:
-        """For how long the machine has slept since its boot."""
+        """How long the machine has slept since its boot."""
         return self.up_ms - self.awake_ms
 
 
@@ -81,7 +81,7 @@ class LoopTime:
         return clocks.wall_ms - self.at(clocks)
 
     def noted(self, now: Millis) -> LoopTime:
-        """The same, once something is written down at a time."""
+        """This time, with `now` as the latest time written down if it is later."""
         return self if now <= self.latest_ms else replace(self, latest_ms=now)
 
     def to_json(self) -> dict[str, int | str]:

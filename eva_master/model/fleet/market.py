@@ -51,7 +51,7 @@ class Market:
     offset_ms: int = 0
 
     def began_at(self, offset_ms: int) -> Market:
-        """The same from another time on; past its end it begins anew."""
+        """This market as seen from a later start; past its end it begins anew."""
         return replace(self, offset_ms=offset_ms % self.length_ms)
 
     def spans(self, machine: str, zone: str) -> tuple[Span, ...] | None:
@@ -60,10 +60,10 @@ class Market:
 
     def ends(self, spans: tuple[Span, ...]) -> list[int]:
         """When each span of a pool ends."""
-        return [*(it.start_ms for it in spans[1:]), self.length_ms]
+        return [*(span.start_ms for span in spans[1:]), self.length_ms]
 
     def at(self, spans: tuple[Span, ...], now_ms: int) -> Span:
-        """What holds in a pool so long after the beginning of a simulation."""
+        """The span in force in a pool at a time since the beginning of a simulation."""
         place = (now_ms + self.offset_ms) % self.length_ms
         return spans[bisect_right(spans, place, key=_start) - 1]
 
@@ -76,33 +76,34 @@ class Market:
 
     @property
     def changes_prices(self) -> bool:
-        """Whether a pool ever changes its price."""
+        """Whether the price of any pool ever changes."""
         return any(
-            len({(it.price, it.part_ppm) for it in spans}) > 1 for spans in self.pools.values()
+            len({(span.price, span.part_ppm) for span in spans}) > 1
+            for spans in self.pools.values()
         )
 
     def offered(self, catalog: Catalog) -> Catalog:
-        """A catalog with what is on sale in the market beside it, at the first prices."""
+        """A catalog together with the market's spot offerings, at their first prices."""
         cheapest: dict[str, Offering] = {}
-        for one in catalog:
-            known = cheapest.get(one.type.name)
-            bought = one.purchase is Purchase.ON_DEMAND
-            if bought and (known is None or one.price < known.price):
-                cheapest[one.type.name] = one
-        there = {one.id for one in catalog}
-        more = (it for it in self._spot(cheapest) if it.id not in there)
+        for offering in catalog:
+            best = cheapest.get(offering.type.name)
+            bought = offering.purchase is Purchase.ON_DEMAND
+            if bought and (best is None or offering.price < best.price):
+                cheapest[offering.type.name] = offering
+        ids = {offering.id for offering in catalog}
+        more = (spot for spot in self._spot(cheapest) if spot.id not in ids)
         return (*catalog, *more)
 
     def _spot(self, on_demand: Mapping[str, Offering]) -> Iterator[Offering]:
         zones = sorted({zone for _, zone in self.pools})
-        for name, one in on_demand.items():
+        for name, offering in on_demand.items():
             for zone in zones:
                 spans = self.spans(name, zone)
                 if spans is not None:
                     yield replace(
-                        one,
-                        type=replace(one.type, family=spot_family(one.type.family)),
-                        price=self.at(spans, 0).price_of(one.price),
+                        offering,
+                        type=replace(offering.type, family=spot_family(offering.type.family)),
+                        price=self.at(spans, 0).price_of(offering.price),
                         zone=zone,
                         purchase=Purchase.SPOT,
                         limit=None,
@@ -110,15 +111,19 @@ class Market:
                     )
 
     def prices(self, catalog: Catalog, now_ms: int) -> tuple[tuple[OfferingId, Price], ...]:
-        """What the spot offerings of a catalog cost at a time."""
-        listed = {it.type.name: it.price for it in catalog if it.purchase is Purchase.ON_DEMAND}
-        found = []
-        for one in catalog:
-            spans = self.spans(one.type.name, one.zone)
-            if one.purchase is Purchase.SPOT and spans is not None:
-                on_demand = listed.get(one.type.name, one.price)
-                found.append((one.id, self.at(spans, now_ms).price_of(on_demand)))
-        return tuple(found)
+        """Prices of a catalog's spot offerings at a time."""
+        listed = {
+            offering.type.name: offering.price
+            for offering in catalog
+            if offering.purchase is Purchase.ON_DEMAND
+        }
+        prices = []
+        for offering in catalog:
+            spans = self.spans(offering.type.name, offering.zone)
+            if offering.purchase is Purchase.SPOT and spans is not None:
+                on_demand = listed.get(offering.type.name, offering.price)
+                prices.append((offering.id, self.at(spans, now_ms).price_of(on_demand)))
+        return tuple(prices)
 
 
 def _start(span: Span) -> int:

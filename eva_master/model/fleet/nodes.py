@@ -38,16 +38,16 @@ class OwnedNode:
 
 
 class NodeVerb(StrEnum):
-    """What an operator may ask of an owned node."""
+    """Requests that an operator may make about an owned node."""
 
     DRAIN = "drain"
-    """It gets no new tasks; those that it has finish there."""
+    """Give it no new tasks; tasks there finish."""
     RESUME = "resume"
-    """It gets tasks again."""
+    """Give it tasks again."""
     GONE = "gone"
-    """Nothing runs on it any more: the operator has seen to that, so nothing waits for it."""
+    """Count it as gone: the operator has made sure that nothing runs there any more."""
     REMOVE = "remove"
-    """It leaves the cluster, and returns with a new token only."""
+    """Remove it from the cluster; only a new token lets it return."""
 
 
 def taken_for_empty_ms(fence_ms: int) -> int:
@@ -60,7 +60,7 @@ def taken_for_empty_ms(fence_ms: int) -> int:
 
 
 def offerings(nodes: Iterable[OwnedNode]) -> Catalog:
-    """What the nodes stand for in the catalog, each type once, limited to as many as there are."""
+    """Offerings for the nodes, one per type, limited to the number of nodes of that type."""
     nodes = tuple(nodes)
     counts = Counter(node.offering.id for node in nodes)
     types = {node.offering.id: node.offering for node in nodes}

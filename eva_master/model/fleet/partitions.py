@@ -15,7 +15,7 @@ from eva_master.model.job import JobKind, JobSpec, Latency, different
 from eva_master.model.resources import Resources
 
 UNDIVIDED = "default"
-"""What users see as the name of the one partition of a cluster that is not divided."""
+"""Name shown to users for the one partition of a cluster that is not divided."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _DAY_MS = 86_400_000
@@ -70,13 +70,13 @@ class PartitionLimits:
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """What may be spent, in micro-dollars; `None` for as much as it takes.
+    """Spending limits in micro-dollars; `None` for no limit.
 
-    A budget that is used up stops launches. Nothing that runs is stopped for it.
+    A used-up budget stops launches. Nothing that runs is stopped for it.
 
     Attributes:
-        per_hour: The prices of all instances at a time, together.
-        per_month: In a calendar month, UTC.
+        per_hour: Limit of the sum of the prices of all instances at any time.
+        per_month: Limit of spending in a calendar month, UTC.
     """
 
     per_hour: int | None = None
@@ -85,16 +85,16 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """Which of the jobs that name no partition run in one; `None` for whatever it may be.
+    """Conditions on jobs that name no partition; a job that meets all of them runs here.
 
     Attributes:
-        owners: Who submits them.
-        tenants: Whom they are accounted to.
-        workloads: Names, or beginnings of names that end in ``*``; of every task.
-        most: What each task takes at most, on whatever family it may run.
-        spot: Whether they may run on spot instances.
-        below_ms: How long one task takes is known, and is less.
-        above_ms: How long one task takes is known, and is at least so much.
+        owners: Owners of the jobs; `None` for any.
+        tenants: Tenants that the jobs are accounted to; `None` for any.
+        workloads: Names, or beginnings of names that end in ``*``; of every task. `None` for any.
+        most: Upper limit of each task's demand, on every family where it may run; `None` for none.
+        spot: Whether the jobs may run on spot instances; `None` for either.
+        below_ms: The run time of a task is known and less than this; `None` for any.
+        above_ms: The run time of a task is known and at least this; `None` for any.
     """
 
     owners: OwnerPatterns | None = None
@@ -106,11 +106,11 @@ class Rule:
     above_ms: int | None = None
 
     def matches(self, spec: JobSpec, expected_ms: int | None) -> bool:
-        """Whether a job runs in the partition.
+        """Whether a job meets the conditions.
 
         Args:
             spec: The job.
-            expected_ms: How long its longest task takes, `None` if that is not known.
+            expected_ms: Run time of its longest task, `None` if unknown.
         """
         return (
             (self.owners is None or self.owners.match(spec.owner))
@@ -123,7 +123,8 @@ class Rule:
 
     def _workload(self, name: str) -> bool:
         return self.workloads is None or any(
-            name.startswith(it[:-1]) if it.endswith("*") else name == it for it in self.workloads
+            name.startswith(pattern[:-1]) if pattern.endswith("*") else name == pattern
+            for pattern in self.workloads
         )
 
     def _is_small(self, spec: JobSpec) -> bool:
@@ -152,11 +153,11 @@ _OUTLASTED = 2
 
 @dataclass(frozen=True, slots=True)
 class ShortJobs:
-    """Which jobs are short, where a policy of its own decides for these.
+    """Definition of a short job, where short jobs have a policy of their own.
 
     Attributes:
-        below_ms: Those whose tasks take less, unless their users say otherwise.
-        spot: Whether those that say nothing of spot instances may run on them.
+        below_ms: A job is short if its tasks take less, unless its user says otherwise.
+        spot: Whether short jobs that do not mention spot instances may run on them.
     """
 
     below_ms: int
@@ -166,20 +167,20 @@ class ShortJobs:
         """Whether a job is short.
 
         Args:
-            latency: What its user says.
-            task_ms: How long half of its tasks are expected to take at most, or as stated; of one
-                of which nothing is known (`None`) nothing is assumed.
+            latency: The user's statement.
+            task_ms: Median of its tasks' run times, as expected or stated. A job with `None` is not
+                short.
         """
         if latency is not Latency.AUTO:
             return latency is Latency.SHORT
         return task_ms is not None and task_ms < self.below_ms
 
     def outlasted(self, ran_ms: int) -> bool:
-        """Whether a task of a short job that has run for so long counts as long from then on."""
+        """Whether a task of a short job that has run so long that it now counts as long."""
         return ran_ms >= _OUTLASTED * self.below_ms
 
     def doubts(self, spec: JobSpec) -> tuple[str, ...]:
-        """What a user may not have meant who submits a job."""
+        """Remarks for a user whose job file may not say what was meant."""
         if spec.latency is not Latency.SHORT or (spec.duration_ms or 0) < self.below_ms:
             return ()
         return (self.told(spec.latency, spec.duration_ms),)
@@ -187,10 +188,10 @@ class ShortJobs:
     def told(self, latency: Latency, task_ms: int | None) -> str:
         """Whether a job is short, and why, in words."""
         what = "short" if self.has(latency, task_ms) else "long"
-        known = "it is not known how long its tasks take"
+        reason = "it is not known how long its tasks take"
         if task_ms is not None:
-            known = f"its tasks are expected to take {_seconds(task_ms)}"
-        why = f"{known}, and short ones take less than {_seconds(self.below_ms)} here"
+            reason = f"its tasks are expected to take {_seconds(task_ms)}"
+        why = f"{reason}, and short ones take less than {_seconds(self.below_ms)} here"
         if latency is not Latency.AUTO:
             return f"it counts as {what}, since its job file says so; {why}"
         return f"it counts as {what}: {why}"
@@ -207,22 +208,22 @@ class Partition:
     Attributes:
         name: Empty for the whole of a cluster that is not divided.
         policy: Name of its policy, for users.
-        offers: What is launched for it.
-        nodes: The owned nodes that are its own by name; the others are the default partition's.
+        offers: Offerings that may be launched for it.
+        nodes: Names of its owned nodes; all other nodes are the default partition's.
         owned: The offerings of all of its nodes, see `with_nodes`; `None` if no partition names
             nodes, and all are the default partition's.
-        limits: How much it may have.
-        budget: What it may spend.
-        submitters: Who may run jobs in it; `None` for everybody.
-        rule: Which jobs come here that name no partition; `None` for no job.
-        default: Whether jobs come here that no rule matches.
-        round_grid_ms: Plans are requested at multiples of this alone, 0 for at any time.
-        short: Which jobs are short here; `None` if that makes no difference.
-        forking: How its policy has jobs forked; `None` if that is left to their users.
-        keys: What its policies read of the keys that not all read; `None` if one does not say.
+        limits: Limits of its size.
+        budget: Limits of its spending.
+        submitters: Users who may run jobs in it; `None` for everybody.
+        rule: Condition for jobs that name no partition to run here; `None` for no job.
+        default: Whether jobs that match no rule run here.
+        round_grid_ms: Plans are requested at multiples of this only; 0 for at any time.
+        short: Definition of short jobs; `None` if they are treated like others.
+        forking: How its policy forks jobs; `None` if users decide that.
+        keys: Optional job-file keys that its policies read; `None` if a policy does not say.
         packs: Whether its policy may put several tasks on one instance.
-        own_order: Whether its policy orders jobs by itself, so that no deadline puts one before its
-            equals.
+        own_order: Whether its policy orders jobs by itself, so that no deadline puts a job before
+            others of equal priority.
     """
 
     name: str = ""
@@ -243,7 +244,7 @@ class Partition:
     own_order: bool = False
 
     def unread(self, spec: JobSpec) -> tuple[str, ...]:
-        """The keys that a job states and that no policy here reads, in words."""
+        """Keys that a job states and that no policy here reads, in words."""
         return () if self.keys is None else tuple(self.keys.notes(spec))
 
     def lends_spot(self, spec: JobSpec) -> bool:
@@ -269,14 +270,15 @@ class Partition:
 
 @dataclass(frozen=True, slots=True)
 class Partitions:
-    """How a cluster is divided.
+    """Division of a cluster into partitions.
 
     Attributes:
-        parts: In the order of their rules, exactly one of them the default; none if the cluster is
+        parts: In the order of their rules, exactly one of them the default; empty if the cluster is
             not divided.
-        short: As `Partition` has it, of a cluster that is not divided. forking, keys: Likewise.
-        packs: Likewise.
-        own_order: Likewise.
+        short: Definition of short jobs in a cluster that is not divided, as in `Partition`.
+            forking, keys: Values of such a cluster, as in `Partition`.
+        packs: Value of such a cluster, as in `Partition`.
+        own_order: Value of such a cluster, as in `Partition`.
     """
 
     parts: tuple[Partition, ...] = ()
@@ -303,7 +305,7 @@ class Partitions:
 
     @property
     def divided(self) -> bool:
-        """Whether there is more than the whole."""
+        """Whether the cluster has partitions."""
         return bool(self.parts)
 
     @property
@@ -343,16 +345,16 @@ class Partitions:
 
         Args:
             spec: The job.
-            expected_ms: How long its longest task takes, `None` if that is not known.
+            expected_ms: Run time of its longest task, `None` if unknown.
         """
-        found = (
+        names = (
             part.name
             for part in self.parts
             if part.rule is not None
             and part.admits(spec.owner)
             and part.rule.matches(spec, expected_ms)
         )
-        return next(found, self._default.name)
+        return next(names, self._default.name)
 
 
 def with_nodes(
@@ -365,23 +367,23 @@ def with_nodes(
     packs: bool = True,
     own_order: bool = False,
 ) -> Partitions:
-    """A division of the cluster in which each owned node is of one partition.
+    """Divide a cluster so that each owned node belongs to one partition.
 
     Args:
         parts: See `Partitions`.
         nodes: The offerings that the declared nodes stand for, by name.
         short: See `Partitions`.
-        forking: Likewise.
-        keys: Likewise.
-        packs: Likewise.
-        own_order: Likewise.
+        forking: See `Partitions`.
+        keys: See `Partitions`.
+        packs: See `Partitions`.
+        own_order: See `Partitions`.
     """
     divided = Partitions(tuple(parts), short, forking, keys, packs, own_order)
     owned: dict[str, set[OfferingId]] = {}
     for node, offering in nodes.items():
         owned.setdefault(divided.of_node(node).name, set()).add(offering)
     return Partitions(
-        tuple(replace(it, owned=frozenset(owned.get(it.name, ()))) for it in divided.parts),
+        tuple(replace(part, owned=frozenset(owned.get(part.name, ()))) for part in divided.parts),
         short,
         forking,
         keys,

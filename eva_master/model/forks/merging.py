@@ -58,11 +58,11 @@ class MergeRule:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What one fork may do in an epoch.
+    """Steps assigned to one fork in an epoch.
 
     Attributes:
-        attempt: The attempt that is to do it; a later one comes too late for this epoch.
-        steps: So many steps.
+        attempt: The attempt that is to do the steps; a later attempt is too late for this epoch.
+        steps: The number of steps.
     """
 
     fork: int
@@ -72,11 +72,11 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What one fork has given in an epoch.
+    """The weights that one fork has given to an epoch.
 
     Attributes:
-        attempt: The attempt that gave it.
-        digest: Of the list of its files in the object store.
+        attempt: The attempt that gave them.
+        digest: Digest of the list of its files in the object store.
     """
 
     fork: int
@@ -87,28 +87,29 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Merging:
-    """How far the forks of one job are. Epoch `merged` + 1 is under way if anybody trains in it.
+    """Progress of the forks of one job. Epoch `merged` + 1 is under way if any fork trains in it.
 
     Attributes:
         merged: The epoch that was merged last, 0 for none.
-        steps: Steps in the merges that were made: those of the job, each counted once.
+        steps: Steps of the job in the merges so far, each counted once.
         since_ms: When the epoch that is under way began, or its leader was named.
-        shares: Who trains in it and has not given a part yet.
-        parts: What was given in it.
-        leader: Who merges these, once nobody trains any more; `None` before.
-        leader_attempt: Which attempt of it.
-        told_to_give: Whether those who train are to give what they have.
-        worse: How many merges in a row were worse than the best of their parts.
-        missed: Forks that gave nothing in the last rounds that they were asked, with their number.
-        refused: Forks whose part of the epoch that is under way does not count, with the reason.
-        left_out: Forks whose part of the last merge does not count, with the reason.
+        shares: Work of the forks that train in it and have not given a part yet.
+        parts: Parts given so far.
+        leader: The fork that merges the parts, once no fork trains any more; `None` before.
+        leader_attempt: The attempt of the leader that merges.
+        told_to_give: Whether forks in training are to give their parts now.
+        worse: Number of merges in a row that were worse than the best of their parts.
+        missed: Forks that gave nothing in the last rounds that they were asked, with that number of
+            rounds.
+        refused: Forks whose part does not count in the present epoch, with the reason.
+        left_out: Forks whose part did not count in the last merge, with the reason.
         unforked: Why the job goes on without forks; empty while it is forked.
-        took_ms: How long the last merge took, from its last part on.
-        best: Whether it goes on from the best part of the last merge instead of that.
-        last: Whether the fastest forks do all that is left in the epoch that is under way, and the
+        took_ms: Duration of the last merge, from its last part on.
+        best: Whether training continues from the best part of the last merge instead of the merge.
+        last: Whether the fastest forks do all remaining steps in the epoch under way, and the
             others rest.
-        digest: Names the last merge in the object store: of the list of its files.
-        idle: How many rounds in a row have ended in which no fork made a step.
+        digest: Name of the last merge in the object store: the digest of the list of its files.
+        idle: Number of rounds in a row that ended without a step of any fork.
         own: Steps that the task's own run had reported when the last merge was made; `None` before
             the first, and where that is not on record.
     """
@@ -159,12 +160,12 @@ class Merging:
         return min(total, self.steps + (own if own < base else own - base))
 
     def share_of(self, fork: int) -> Share | None:
-        """What a fork may do; `None` if it does not train in this epoch, or has given its part."""
-        return next((it for it in self.shares if it.fork == fork), None)
+        """The share of a fork; `None` if it does not train in this epoch, or has given its part."""
+        return next((share for share in self.shares if share.fork == fork), None)
 
     def part_of(self, fork: int) -> Part | None:
-        """What a fork has given in this epoch."""
-        return next((it for it in self.parts if it.fork == fork), None)
+        """The part that a fork has given in this epoch; `None` if it has given none."""
+        return next((part for part in self.parts if part.fork == fork), None)
 
 
 NOT_BEGUN = Merging()
@@ -172,20 +173,20 @@ NOT_BEGUN = Merging()
 
 @dataclass(frozen=True, slots=True)
 class MergeRound:
-    """What a fork is told of the epoch that is under way; see `iterator.proto`.
+    """Instructions to a fork about the epoch that is under way; see `iterator.proto`.
 
     Attributes:
-        epoch: In which it is to train.
-        steps: Those of the whole job in the weights that the epoch starts from.
-        quota: How many it may do.
-        forks: How many train in it.
+        epoch: The epoch in which it is to train.
+        steps: Steps of the whole job in the weights that the epoch starts from.
+        quota: Steps that it may do.
+        forks: Number of forks that train in the epoch.
         average: Whether it is the leader and is to merge `parts`.
         give: Whether it is to give its part now.
-        finished: Whether all is done.
-        parts: Of the leader: what was given.
-        whole: Whether it goes on alone for good, so that its own checkpoints count.
-        best: Whether it is to go on from the best part of the epoch before, not from the merge.
-        merge: Names the merge of the epoch before in the object store.
+        finished: Whether the job is done.
+        parts: For the leader: the parts to merge.
+        whole: Whether it continues alone for good, so that its own checkpoints count.
+        best: Whether it is to continue from the best part of the epoch before, not from the merge.
+        merge: Name of the merge of the epoch before in the object store.
     """
 
     epoch: int
@@ -203,7 +204,7 @@ class MergeRound:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """What became of one part in a merge.
+    """The fate of one part in a merge.
 
     Attributes:
         reason: Why it was left out; empty if it was kept.

@@ -1,4 +1,4 @@
-"""What people are told of forks."""
+"""Explanations of forks for users."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from eva_master.model.forks.merging import Merging
 def told(
     forks: int, total: int | None, now: Merging | None, name: Callable[[int], str]
 ) -> tuple[str, ...]:
-    """How far the forks of a job are, and what went wrong with them; nothing if it has none.
+    """Progress and problems of the forks of a job, in lines; none if it has no forks.
 
     Args:
-        forks: How many it may have.
+        forks: The most forks that it may have.
         total: Its steps.
-        now: What there is of its merges.
+        now: The state of its merges, if there is any.
         name: The id of a fork's run.
     """
     if forks == 1 or now is None or total is None:

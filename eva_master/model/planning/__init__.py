@@ -1,1 +1,1 @@
-"""What a policy is given and what it returns: snapshots, plans and their reasons."""
+"""Input and output of a policy: snapshots, plans and their reasons."""

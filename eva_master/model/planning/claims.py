@@ -10,22 +10,22 @@ from eva_master.model.planning.suspension import Preemption
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """Room that is kept for task runs which wait; no other task run comes there meanwhile.
+    """Room that is kept for waiting task runs; no other task run gets it meanwhile.
 
-    A snapshot lists claims in their order: an earlier one has its room before a later one.
+    A snapshot lists claims in order: an earlier claim has its room before a later one.
 
     Attributes:
         job: The first of the jobs for which room is kept.
-        runs: The task runs of these jobs that wait, gangs whole, those first that come first.
-        priority: Of these jobs.
-        instances: Live instances of which the free room is kept, and what becomes free there.
-        slots: Offerings with how many more instances of each are kept, within its limit.
+        runs: The waiting task runs of these jobs, gangs whole, in the order of their turn.
+        priority: Priority of these jobs.
+        instances: Live instances of which the free room, and room that becomes free, is kept.
+        slots: Offerings, each with the number of further instances kept within its limit.
         why: Why the jobs come first, in words that follow "which".
-        equals: Whether room is also kept against jobs of the same priority; never against those
-            of a higher one.
-        complete_ms: When the room is complete at the soonest; `None` if that is not known. Task
-            runs that end before may use it.
-        preemption: What may be done to running jobs of lower priority so that the room is there.
+        equals: Whether room is also kept against jobs of the same priority; never against those of
+            a higher one.
+        complete_ms: When the room is complete at the earliest; `None` if unknown. Task runs that
+            end before may use it.
+        preemption: Treatment of running jobs of lower priority to make the room.
     """
 
     job: JobId
@@ -40,5 +40,5 @@ class Claim:
 
     @property
     def told(self) -> str:
-        """Reason that is given to task runs which may not use the room."""
+        """Reason given to task runs that may not use the room."""
         return f"room is kept for {self.job}, which {self.why}"

@@ -54,13 +54,13 @@ class Scaling:
 
 @dataclass(frozen=True, slots=True)
 class Elastic:
-    """What a policy may choose of an elastic gang.
+    """Sizes of an elastic gang that a policy may choose, and their speeds.
 
     Attributes:
         least: The fewest members that run.
-        most: The most.
-        together: How fast it is while all members are on one instance.
-        apart: How fast it is while they are on several.
+        most: The most members that run.
+        together: Speeds while all members are on one instance.
+        apart: Speeds while members are on several instances.
     """
 
     least: int
@@ -69,6 +69,6 @@ class Elastic:
     apart: Scaling = Scaling()
 
     def speed_ppm(self, members: int, *, apart: bool) -> int:
-        """How fast it is against one member, in millionths."""
+        """Speed of so many members against one member, in millionths."""
         scaling = self.apart if apart else self.together
         return scaling.speed_ppm(members)

@@ -11,9 +11,9 @@ from eva_master.model.arithmetic.fixed_point import exceeds_ppm, exp_of_ppm, log
 from eva_master.model.ids import MILLION
 
 LONGEST_MS = 3_660 * 86_400_000
-"""Ten years: no task is expected to take longer, whatever anybody says."""
+"""Ten years, the upper limit of all run-time estimates."""
 _NEWS_PART = 20
-"""What is off by less than one part in so many is no news."""
+"""A change of an estimate by less than one part in this many is ignored."""
 _OLDER_FROM = 5, 4
 """A task that is older than expected is expected to take this many times its age."""
 VAGUE_FROM_PPM = 693_147
@@ -23,7 +23,7 @@ _WIDEST_PPM = MILLION
 
 
 class Estimates(StrEnum):
-    """What run times are estimated from, where none is stated."""
+    """Sources of run-time estimates, where no run time is stated."""
 
     POSTERIOR = "posterior"
     """Earlier jobs and the job's own finished tasks together."""
@@ -32,18 +32,19 @@ class Estimates(StrEnum):
     HISTORY = "history"
     """The owner's earlier jobs alone."""
     THREE_SIGMA = "3sigma"
-    """The same by the rule of 3Sigma: what is useful to know of the values of one feature."""
+    """The owner's earlier jobs alone by the rule of 3Sigma: the best statistic of one feature."""
     POINT = "point"
-    """The same as the median of the values of one feature."""
+    """The owner's earlier jobs alone, as the median of one feature."""
     SLEARN_DAG = "slearn-dag"
-    """A job's own finished tasks; of later stages of a DAG 3Sigma's estimate, times as much as the
-    first stage took more than that of it."""
+    """A job's own finished tasks; for later stages of a DAG, 3Sigma's estimate scaled by how much
+    the first stage exceeded its own 3Sigma estimate.
+    """
     OFF = "off"
-    """None is estimated, and nothing is learned of run times."""
+    """No estimates, and no learning of run times."""
 
 
 class Source(StrEnum):
-    """What an estimate comes from."""
+    """Origin of a single run-time estimate."""
 
     STATED = "stated"
     """The job file, or the program's own steps."""
@@ -52,7 +53,7 @@ class Source(StrEnum):
     PILOTS = "pilots"
     """Finished tasks of the same job."""
     POSTERIOR = "posterior"
-    """Both."""
+    """The owner's earlier jobs and finished tasks of the same job."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,12 +63,12 @@ class Estimate:
     The logarithm of the run time has Student's distribution.
 
     Attributes:
-        mean_ms: What it takes on average, at least 1.
+        mean_ms: Mean of the run time, at least 1.
         log: Centre of the distribution: natural logarithm of milliseconds, in millionths.
         scale: Square of the distribution's scale, in millionths; 0 if the run time is stated.
         freedom: Degrees of freedom, at least 3.
-        source: What is behind it.
-        tasks: Finished tasks of the same job that it takes into account.
+        source: Origin of the estimate.
+        tasks: Number of finished tasks of the same job behind it.
     """
 
     mean_ms: int
@@ -79,9 +80,9 @@ class Estimate:
 
     @staticmethod
     def stated(duration_ms: int) -> Estimate:
-        """A run time that is not estimated."""
-        known = min(max(1, duration_ms), LONGEST_MS)
-        return Estimate(known, log_ppm(known), 0, 3, Source.STATED)
+        """An exact run time, which the user states."""
+        duration = min(max(1, duration_ms), LONGEST_MS)
+        return Estimate(duration, log_ppm(duration), 0, 3, Source.STATED)
 
     @property
     def spread_ppm(self) -> int:
@@ -90,7 +91,7 @@ class Estimate:
 
     @property
     def vague(self) -> bool:
-        """Whether this is a prior whose spread exceeds its mean, so that it is no figure to show.
+        """Whether this is a prior whose spread exceeds its mean, so that it should not be shown.
 
         Run times one standard deviation above the median then are more than twice the median.
         """
@@ -98,9 +99,9 @@ class Estimate:
 
     @property
     def usual_ms(self) -> int:
-        """The time that half of the tasks take less than, and half more; or what is stated.
+        """The median run time; for a stated run time, that.
 
-        Few tasks that take many times as long make the mean larger, and this hardly.
+        A few very long tasks make the mean larger and hardly change the median.
         """
         return self.mean_ms if self.source is Source.STATED else median_ms(self.log)
 
@@ -130,13 +131,13 @@ class Estimate:
         )
 
     def raised(self, finished: int, ages_ms: Sequence[int]) -> Estimate:
-        """What it becomes by tasks that run already for longer.
+        """This estimate, corrected for running tasks that have outlived it.
 
-        What is stated stands.
+        A stated run time stands.
 
         Args:
-            finished: How many tasks have finished.
-            ages_ms: For how long each of those that run has run.
+            finished: Number of finished tasks.
+            ages_ms: How long each running task has run.
         """
         if self.source is Source.STATED:
             return self
@@ -157,17 +158,18 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What an estimate has behind it, each source by itself.
+    """Evidence behind an estimate, by source.
 
     Attributes:
-        pilots: Finished tasks of the same job.
-        pilots_ms: What they took on average; 0 if there are none.
-        feature: What the job has in common with earlier ones of its owner, of all such things the
-            one that has told best; empty if there are no such jobs.
+        pilots: Number of finished tasks of the same job.
+        pilots_ms: Their mean run time; 0 if there are none.
+        feature: The feature that the job shares with earlier jobs of its owner and that has
+            predicted best; empty if there are no such jobs.
         value: Its value.
-        jobs: How many of these are remembered.
-        jobs_ms: The median of what a task of them took.
-        spread_ppm: How far off that is expected to be: the standard deviation of its logarithm.
+        jobs: Number of remembered jobs with that value.
+        jobs_ms: Median of the task run times of these jobs.
+        spread_ppm: Expected error of that median: the standard deviation of its logarithm, in
+            millionths.
     """
 
     pilots: int = 0
@@ -185,21 +187,21 @@ def near(told: int, fresh: int) -> bool:
 
 
 def raised_ms(mean_ms: int, finished: int, ages_ms: Sequence[int]) -> int:
-    """How long tasks take on average, given those that run and for how long they have.
+    """Mean run time, corrected for running tasks by their ages.
 
-    Who runs for longer than expected is expected to take a quarter longer than it has run, and
-    counts for one task.
+    A task that has run for longer than expected is expected to take a quarter longer than it has
+    run, and counts for one task.
 
     Args:
-        mean_ms: What was expected.
-        finished: How many have finished.
-        ages_ms: For how long each of those that run has run.
+        mean_ms: The expected mean.
+        finished: Number of finished tasks.
+        ages_ms: How long each running task has run.
     """
     if not ages_ms or max(ages_ms) <= mean_ms:
         return mean_ms
     up, down = _OLDER_FROM
-    there = sum(age * up // down if age > mean_ms else mean_ms for age in ages_ms)
-    return (mean_ms * finished + there) // (finished + len(ages_ms))
+    running = sum(age * up // down if age > mean_ms else mean_ms for age in ages_ms)
+    return (mean_ms * finished + running) // (finished + len(ages_ms))
 
 
 def median_ms(log: int) -> int:
@@ -212,7 +214,7 @@ def mean_ms(log: int, variance: int) -> int:
 
     Args:
         log: Mean of the logarithm, in millionths.
-        variance: Of the logarithm, in millionths. What is above 1 is left out: such a mean would
-            be made by run times that nobody has seen.
+        variance: Variance of the logarithm, in millionths. Only the first 1.0 of it counts, since a
+            larger mean would rest on run times that were never observed.
     """
     return max(1, min(LONGEST_MS, exp_of_ppm(log + min(variance, _WIDEST_PPM) // 2)))

@@ -1,4 +1,4 @@
-"""What a policy that shares a fleet says of the whole of it, as figures of a round."""
+"""Forecast for a whole fleet by a policy that shares it, as figures of a round."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ _TYPES, _NAME = 64, 64
 
 @dataclass(frozen=True, slots=True)
 class FleetOutlook:
-    """What is expected if nothing else arrives.
+    """Expected completion of all present jobs if no other job arrives.
 
     Attributes:
-        bound_ms: From the round on nobody is done with everything before.
-        end_ms: When everything is expected to be done, likewise; `None` if it is not said.
-        worth_ppm: What part of the fleet's worth each type has, in millionths; sorted by type.
+        bound_ms: Lower bound of the time from the round until all jobs are done.
+        end_ms: Expected time from the round until all jobs are done; `None` if the policy does not
+            say.
+        worth_ppm: Part of the fleet's worth in each type, in millionths; sorted by type.
     """
 
     bound_ms: int
@@ -28,16 +29,16 @@ class FleetOutlook:
 
     @classmethod
     def of(cls, figures: Mapping[str, int | float | str]) -> FleetOutlook | None:
-        """Read it from a round's figures, which any policy may have made.
+        """Read a forecast from a round's figures, which any policy may have made.
 
         Returns:
-            `None` if they say nothing of a fleet. What cannot be meant is left out.
+            The forecast; `None` if the figures hold none. Impossible values are left out.
         """
         bound_ms = _whole(figures.get(_BOUND))
         if bound_ms is None:
             return None
-        told = sorted(name for name in figures if name.startswith(_WORTH))
-        names = [(name, name.removeprefix(_WORTH)) for name in told]
+        keys = sorted(name for name in figures if name.startswith(_WORTH))
+        names = [(name, name.removeprefix(_WORTH)) for name in keys]
         parts = [
             (family, part)
             for name, family in names

@@ -12,9 +12,8 @@ class Handed:
     """A priority that a job has from another one.
 
     Attributes:
-        priority: It.
-        by: The job whose own priority that is, which waits for this one, be it for others between
-            the two.
+        priority: The priority.
+        by: The job of that priority which waits for this one, directly or through others.
     """
 
     priority: int

@@ -35,7 +35,7 @@ class NewInstance:
 
     Attributes:
         key: Its name in the plan, which assignments refer to.
-        reason: What users should know of why it is bought; empty if there is nothing unusual.
+        reason: An unusual reason for buying it, for users; empty if there is none.
     """
 
     key: int
@@ -151,15 +151,14 @@ class Plan:
         reasons: Why, per instance and per move. They do not count when plans are compared.
         pools: All pools there are to be: an instance that is in none of them stands in none.
         lines: All lines there are to be.
-        sizes: At most one per elastic gang; one that is not mentioned keeps its size.
-        again_ms: When there is to be another plan at the latest, though nothing may have happened;
-            `None` if that does not matter.
-        milestones: Jobs with how many of their tasks have ended when there is to be another
-            plan, though a line gives away the room that they leave.
-        pilots: Tasks by their indexes that tell how long the others of their jobs take, where no
-            line has them `chosen`. Plans are shown those of them that wait before all others.
+        sizes: At most one per elastic gang; a gang without an entry keeps its size.
+        again_ms: When to plan again at the latest, even if nothing has happened; `None` for never.
+        milestones: Jobs, each with the number of ended tasks at which to plan again, though a line
+            gives away the room that they leave.
+        pilots: Tasks by their indexes whose run times are to be measured for the others of their
+            jobs, where no line has them `chosen`. Plans see waiting pilots before all other tasks.
         forks: Forks that begin; no policy states any.
-        terms: On what terms jobs have the room of other tenants, sorted by job. Those of a job that
+        terms: Terms on which jobs use the room of other tenants, sorted by job. Terms of a job that
             is not mentioned end.
         transfers: Payments from tenant to tenant that are due now, once.
     """
@@ -181,7 +180,7 @@ class Plan:
 
 def pooled(plan: Plan) -> tuple[int, ...]:
     """Keys of the new instances that pools have, in order."""
-    keys = (it for pool in plan.pools for it in pool.members if isinstance(it, int))
+    keys = (member for pool in plan.pools for member in pool.members if isinstance(member, int))
     return tuple(dict.fromkeys(keys))
 
 
@@ -190,7 +189,7 @@ def left(plan: Plan, gone: Collection[int]) -> Plan:
     if not gone:
         return plan
     pools = tuple(
-        replace(pool, members=tuple(it for it in pool.members if it not in gone))
+        replace(pool, members=tuple(member for member in pool.members if member not in gone))
         for pool in plan.pools
     )
     launches = tuple(launch for launch in plan.launches if launch.key not in gone)

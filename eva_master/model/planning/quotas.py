@@ -15,15 +15,15 @@ Fleet = Mapping[Family, int | None]
 
 @dataclass(frozen=True, slots=True)
 class Tenancy:
-    """What tenants may have.
+    """Limits of tenants, as the operator states them.
 
     Attributes:
-        quotas: By tenant, as stated. A tenant that is not there has as much as it likes; one with
-            an empty quota has no GPUs of its own.
+        quotas: By tenant. A tenant without an entry has no limit; one with an empty quota has no
+            GPUs of its own.
         budgets: By tenant, micro-dollars in a calendar month, UTC.
-        lending: The partitions, by name, whose policies lend what tenants do not use, and see to
-            quotas themselves; the empty name stands for a cluster that is not divided.
-        names: Tenants that may have as much as they like.
+        lending: Names of the partitions whose policies lend unused room and enforce quotas
+            themselves; the empty name stands for a cluster that is not divided.
+        names: Further tenants, which have no limit.
     """
 
     quotas: Mapping[str, Quota] = field(default_factory=dict)
@@ -38,20 +38,21 @@ class Tenancy:
 
     @property
     def limited(self) -> bool:
-        """Whether any tenant may have only so much."""
+        """Whether any tenant has a limit."""
         return bool(self.quotas or self.budgets)
 
 
 @dataclass(frozen=True, slots=True)
 class TenantLimits:
-    """What a tenant may have, and has.
+    """Limits of one tenant, and its use of them.
 
     Attributes:
         quota: As stated; `None` for as many GPUs as there are.
-        quota_now: While there are fewer GPUs than all quotas together, scaled down.
-        use: The GPUs that its tasks have, by family.
+        quota_now: The quota in force: scaled down while there are fewer GPUs than all quotas
+            together.
+        use: The GPUs of its tasks, by family.
         budget: Micro-dollars in a calendar month, UTC; `None` for any amount.
-        month: Of a tenant with a budget: what its jobs were charged in this one.
+        month: For a tenant with a budget: charges of its jobs in this month.
     """
 
     quota: Quota | None = None
@@ -74,38 +75,38 @@ def fleet_of(catalog: Catalog) -> dict[Family, int | None]:
     """The GPUs that there may be of each family that has any.
 
     Args:
-        catalog: With the limits that count.
+        catalog: Offerings with the limits that apply.
     """
-    found: dict[Family, int | None] = {}
+    gpus_of: dict[Family, int | None] = {}
     for offering in catalog:
         gpus = offering.type.capacity.gpus
         if not gpus:
             continue
         family = base_family(offering.type.family)
-        before = found.get(family, 0)
+        before = gpus_of.get(family, 0)
         endless = before is None or offering.limit is None
-        found[family] = None if endless else (before or 0) + gpus * (offering.limit or 0)
-    return found
+        gpus_of[family] = None if endless else (before or 0) + gpus * (offering.limit or 0)
+    return gpus_of
 
 
 def overdrawn(quotas: Iterable[Quota], fleet: Fleet) -> Iterator[tuple[Family, int, int]]:
-    """Where quotas are more than a fleet has.
+    """Families whose quotas exceed the fleet.
 
     Args:
         quotas: Of all tenants.
-        fleet: All of it.
+        fleet: GPUs of each family.
 
     Yields:
-        A family, or `ANY_FAMILY` for all together, with the GPUs that quotas name and that there
-        are.
+        A family, or `ANY_FAMILY` for all together, with the GPUs that quotas name and the GPUs of
+        the fleet.
     """
     asked = _sums(quotas)
     excess = False
     for family, count in sorted(asked.items()):
-        there = fleet.get(family, 0)
-        if family != ANY_FAMILY and there is not None and count > there:
+        size = fleet.get(family, 0)
+        if family != ANY_FAMILY and size is not None and count > size:
             excess = True
-            yield family, count, there
+            yield family, count, size
     numbers = [count for count in fleet.values() if count is not None]
     if asked.get(ANY_FAMILY) and not excess and len(numbers) == len(fleet):
         together = sum(asked.values())
@@ -116,27 +117,27 @@ def overdrawn(quotas: Iterable[Quota], fleet: Fleet) -> Iterator[tuple[Family, i
 def scaled(quotas: Mapping[str, Quota], fleet: Fleet) -> Mapping[str, Quota]:
     """Quotas scaled down in proportion while there are fewer GPUs than all of them together.
 
-    What is left over by rounding goes to whom rounding took most from. Quotas of any family share
-    what those of named families leave.
+    Remainders of rounding go to the tenants that lost most by it. Quotas of any family share the
+    GPUs that quotas of named families leave.
 
     Args:
         quotas: By tenant, as stated.
-        fleet: What there is.
+        fleet: GPUs of each family.
     """
     asked = _sums(quotas.values())
-    there = {family: fleet.get(family, 0) for family in asked if family != ANY_FAMILY}
+    sizes = {family: fleet.get(family, 0) for family in asked if family != ANY_FAMILY}
     rest: int | None = 0
-    for family in fleet.keys() | there.keys():
+    for family in fleet.keys() | sizes.keys():
         count = fleet.get(family, 0)
         used = asked.get(family, 0)
         rest = None if rest is None or count is None else rest + max(0, count - used)
-    short = {family for family, count in there.items() if _is_short(asked[family], count)}
+    short = {family for family, count in sizes.items() if _is_short(asked[family], count)}
     if _is_short(asked.get(ANY_FAMILY, 0), rest):
         short.add(ANY_FAMILY)
     if not short:
         return quotas
-    there[ANY_FAMILY] = rest
-    parts = {family: _shares(quotas, family, there[family] or 0) for family in short}
+    sizes[ANY_FAMILY] = rest
+    parts = {family: _shares(quotas, family, sizes[family] or 0) for family in short}
     return {
         tenant: tuple((family, parts.get(family, {}).get(tenant, count)) for family, count in quota)
         for tenant, quota in quotas.items()
@@ -148,9 +149,12 @@ def _is_short(asked: int, there: int | None) -> bool:
 
 
 def _shares(quotas: Mapping[str, Quota], family: Family, there: int) -> dict[str, int]:
-    """The parts of tenants of the GPUs that there are, by largest remainders."""
+    """GPUs of a family divided among tenants, by largest remainders."""
     stated = {
-        tenant: count for tenant, quota in quotas.items() for it, count in quota if it == family
+        tenant: count
+        for tenant, quota in quotas.items()
+        for named, count in quota
+        if named == family
     }
     total = sum(stated.values())
     shares = {tenant: count * there // total for tenant, count in stated.items()}

@@ -13,7 +13,7 @@ Where = InstanceId | int
 
 @dataclass(frozen=True, slots=True)
 class Occupant:
-    """What a task run adds to the value of its instance.
+    """Contribution of a task run to the value of its instance.
 
     Attributes:
         reservation_micro_usd_per_hour: Price of the cheapest offering that hosts it alone; on a
@@ -54,7 +54,7 @@ class Hosting:
         """See `Reasons.adopted`."""
         if isinstance(self.on, str) and not dropped:
             return self
-        occupants = tuple(one for one in self.occupants if one.run not in dropped)
+        occupants = tuple(occupant for occupant in self.occupants if occupant.run not in dropped)
         return replace(self, on=_name(self.on, names), occupants=occupants)
 
 
@@ -165,19 +165,21 @@ class Reasons:
     weighing: Weighing | None = None
 
     def and_those(self, other: Reasons, keys: Mapping[int, int]) -> Reasons:
-        """These reasons and those of a plan for another part of the cluster.
+        """Merge these reasons with those of a plan for another part of the cluster.
 
         Args:
-            other: Those of the other plan; its weighing takes precedence.
+            other: Reasons of the other plan, whose weighing takes precedence.
             keys: New keys of the other plan's new instances.
         """
-        hostings = (replace(it, on=_rekeyed(it.on, keys)) for it in other.hostings)
+        hostings = (replace(hosting, on=_rekeyed(hosting.on, keys)) for hosting in other.hostings)
         exchanges = (
             replace(
-                it,
-                moves=tuple(replace(one, target=_rekeyed(one.target, keys)) for one in it.moves),
+                exchange,
+                moves=tuple(
+                    replace(move, target=_rekeyed(move.target, keys)) for move in exchange.moves
+                ),
             )
-            for it in other.exchanges
+            for exchange in other.exchanges
         )
         every = (*self.hostings, *hostings)
         return Reasons(
@@ -190,7 +192,7 @@ class Reasons:
         """The reasons for the adopted part of a plan. Its figures remain those of the plan.
 
         Args:
-            names: Ids of the new instances by key. Those without an id were not launched.
+            names: Ids of the new instances by key. Instances without an id were not launched.
             dropped: Task runs whose placement was not adopted.
         """
         hostings = tuple(

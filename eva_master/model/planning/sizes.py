@@ -10,13 +10,13 @@ from eva_master.model.planning.snapshot import JobView, RunView, Snapshot
 
 
 def with_sizes(snapshot: Snapshot, sizes: Mapping[JobId, int]) -> Snapshot:
-    """The cluster as it is once elastic gangs have some other numbers of members.
+    """The cluster after some elastic gangs have changed their numbers of members.
 
-    Who joins has no place yet; who leaves has none any more and is not there.
+    New members have no place yet; members that leave are no longer in the snapshot.
 
     Args:
         snapshot: The cluster.
-        sizes: Numbers of members of elastic gangs; one of a job that is not there is no error.
+        sizes: Numbers of members by elastic gang; jobs that are not in the snapshot are ignored.
 
     Returns:
         The snapshot itself if nothing changes.
@@ -28,24 +28,24 @@ def with_sizes(snapshot: Snapshot, sizes: Mapping[JobId, int]) -> Snapshot:
     }
     if not changed:
         return snapshot
-    left = {run for job in snapshot.jobs if job.id in changed for run in job.runs}
-    left -= {run for job in changed.values() for run in job.runs}
+    leaving = {run for job in snapshot.jobs if job.id in changed for run in job.runs}
+    leaving -= {run for job in changed.values() for run in job.runs}
     first = {run.job: run for run in snapshot.runs if run.id == run_id(run.job, 0)}
-    known = {run.id for run in snapshot.runs}
+    present = {run.id for run in snapshot.runs}
     joining = [
         _joining(first[job.id], name)
         for job in changed.values()
         for name in job.runs
-        if name not in known
+        if name not in present
     ]
-    staying = [run for run in snapshot.runs if run.id not in left]
+    staying = [run for run in snapshot.runs if run.id not in leaving]
     return replace(
         snapshot,
         jobs=tuple(changed.get(job.id, job) for job in snapshot.jobs),
         runs=tuple(sorted([*staying, *joining], key=lambda run: run.id)),
         instances=tuple(
-            replace(view, residents=tuple(run for run in view.residents if run not in left))
-            if left.intersection(view.residents)
+            replace(view, residents=tuple(run for run in view.residents if run not in leaving))
+            if leaving.intersection(view.residents)
             else view
             for view in snapshot.instances
         ),
@@ -60,7 +60,7 @@ def _joining(like: RunView, name: RunId) -> RunView:
 def resizable(snapshot: Snapshot) -> Iterator[JobView]:
     """Elastic gangs whose size may be changed now: no member is in transition or done."""
     pinned = {run.job for run in snapshot.runs if run.pinned}
-    there = {run.job for run in snapshot.runs}
+    present = {run.job for run in snapshot.runs}
     for job in snapshot.jobs:
-        if job.elastic is not None and job.id not in pinned and job.id in there:
+        if job.elastic is not None and job.id not in pinned and job.id in present:
             yield job

@@ -29,18 +29,18 @@ _ROUNDED_PART = 8
 
 @dataclass(frozen=True, slots=True)
 class RemainingWork:
-    """What a task still has to do, as the standalone time that it would take.
+    """Remaining work of a task, as standalone time.
 
-    That is the time for which one task would still run alone, without delays, on the family that
-    sets its reservation price.
+    The standalone time is that of one task alone, without delays, on the family that sets its
+    reservation price.
 
     Attributes:
-        at_since_ms: Milliseconds that were left at `since_ms`.
-        since_ms: From when on it has been running, so that less and less is left; `None` while it
-            does not run.
-        pace_ppm: How much of it is done in the time that passes, in millionths.
-        estimated: Whether all that is known is how long other tasks took.
-        ran_ms: Of an estimate: for how long it had run by then, as standalone time.
+        at_since_ms: Remaining milliseconds at `since_ms`.
+        since_ms: Since when it has been running, so that the work decreases; `None` while it does
+            not run.
+        pace_ppm: Work done per elapsed time, in millionths.
+        estimated: Whether the figure rests only on run times of other tasks.
+        ran_ms: For an estimate: how long it had run at `since_ms`, as standalone time.
     """
 
     at_since_ms: int
@@ -50,45 +50,45 @@ class RemainingWork:
     ran_ms: int = 0
 
     def since(self, began: Millis) -> RemainingWork:
-        """The same of a task that has been running since another time."""
+        """This remaining work for a task that has been running since another time."""
         return RemainingWork(self.at_since_ms, began, self.pace_ppm, self.estimated, self.ran_ms)
 
     def left_ms(self, now: Millis) -> int:
-        """Milliseconds that are left at `now`, not negative.
+        """Remaining milliseconds at `now`, not negative.
 
-        A task for which others only tell how long it takes is never said to be about to end: it
-        is expected to go on for a quarter of the time for which it has run, at least.
+        A task whose run time is only estimated is never about to end: the result is at least a
+        quarter of the time for which it has run.
         """
         done = self._done_ms(now)
         least = (self.ran_ms + done) // _OVERDUE_PART if self.estimated else 0
         return max(least, self.at_since_ms - done)
 
     def ends_in_ms(self, now: Millis) -> int | None:
-        """Milliseconds until it ends at its pace, as stated or measured.
+        """Milliseconds until it ends at its stated or measured pace.
 
-        `None` if it does not run, or if all that is known is how long other tasks took.
+        `None` if it does not run, or if its run time is only estimated.
         """
         if self.estimated or self.since_ms is None or self.pace_ppm <= 0:
             return None
         return self.left_ms(now) * MILLION // self.pace_ppm
 
     def ran_by_ms(self, now: Millis) -> int:
-        """Of an estimate: for how long it has run by `now`, as standalone time."""
+        """For an estimate: how long it has run by `now`, as standalone time."""
         return self.ran_ms + self._done_ms(now)
 
     def longer(self, mean_ms: int, raised_ms: int) -> RemainingWork:
-        """The same if tasks turn out to take longer.
+        """This remaining work, raised as tasks turn out to take longer.
 
         Args:
-            mean_ms: What they were expected to take.
-            raised_ms: What they are by now.
+            mean_ms: The run time expected before.
+            raised_ms: The run time expected now.
         """
-        # What is left tells of the whole only as long as something is, and to two digits.
+        # The remaining work determines the whole only while it is above zero, and to two digits.
         whole = self.at_since_ms + self.ran_ms if self.at_since_ms else mean_ms
         like = abs(whole - mean_ms) * _ROUNDED_PART <= mean_ms
         longer = raised_ms if like else whole * raised_ms // mean_ms
-        left = max(self.at_since_ms, longer - self.ran_ms)
-        return RemainingWork(left, self.since_ms, self.pace_ppm, self.estimated, self.ran_ms)
+        remaining = max(self.at_since_ms, longer - self.ran_ms)
+        return RemainingWork(remaining, self.since_ms, self.pace_ppm, self.estimated, self.ran_ms)
 
     def _done_ms(self, now: Millis) -> int:
         if self.since_ms is None:
@@ -123,12 +123,12 @@ class RunView:
     """A task run that is to be placed.
 
     Attributes:
-        instance: Where it is or is about to be, `None` if it has no place.
-        pinned: In the middle of a start, stop or move: not to be moved in this round, its room
-            on `instance` is taken.
-        running: Moving it would cost a checkpoint and a start.
-        held: The last plan found no room for it.
-        remaining: What it still has to do, `None` if that is unknown; one value for all of a gang.
+        instance: The instance where it is or is about to be, `None` if it has no place.
+        pinned: In the middle of a start, stop or move: this round must not move it, and its room on
+            `instance` is taken.
+        running: Whether moving it would cost a checkpoint and a start.
+        held: Whether the last plan found no room for it.
+        remaining: Its remaining work, `None` if unknown; equal for all members of a gang.
         since_ms: Since when it has been waiting for a place; `None` if it has one.
         replica: Its number among the extra runs of its task, 0 for the task's own run. While a task
             has several runs in hand all of them are pinned.
@@ -179,18 +179,18 @@ NO_GPU_TIME = GpuTime()
 
 @dataclass(frozen=True, slots=True)
 class DagView:
-    """What there is of the DAG of which a job is a stage, beside that job.
+    """The rest of a DAG, for a job that is one of its stages.
 
     Attributes:
-        label: What DAGs of its kind are labelled.
+        label: Label shared by the DAGs of its kind.
         first: The stage that was submitted first; all jobs of one DAG name the same.
         submitted_ms: When the first of those that have not ended was submitted.
-        waiting: How many stages wait for others. Snapshots have no job of them.
-        waiting_ms: The work of these that is expected, in milliseconds of one task; those of which
-            nothing is known count nothing.
-        likely_ms: The same where each stage takes its median, which heavy tails do not raise.
-        ended: How many stages have ended of which anything is remembered.
-        ended_ms: How long their tasks took together.
+        waiting: Number of stages that wait for others; snapshots do not contain their jobs.
+        waiting_ms: Expected work of these stages, in milliseconds of one task; stages without an
+            estimate count nothing.
+        likely_ms: The sum of these stages' medians, which heavy tails do not raise.
+        ended: Number of ended stages of which a run time is remembered.
+        ended_ms: Run time of their tasks, summed.
     """
 
     label: str
@@ -225,49 +225,49 @@ class JobView:
         runs: Its task runs that want a place.
         checkpoint_ms: Time to checkpoint and stop, from the user's hint or learned.
         launch_ms: Time from start to first progress, from the user's hint or learned.
-        owner: Who submitted it.
-        tenant: Whom it is accounted to.
-        estimate: How long one of its tasks runs, `None` if unknown; of several kinds the one that
-            takes longest.
-        elastic: How many members may run, if that is for the policy to choose. `runs` are those
-            that run at present, or would with what was decided last; see `sizes.with_sizes`.
+        owner: The user who submitted it.
+        tenant: The tenant that it is accounted to.
+        estimate: Run time of one of its tasks, `None` if unknown; of several kinds, that of the
+            longest.
+        elastic: Sizes that the policy may choose, for an elastic gang. `runs` are the members that
+            run at present, or would by the last decision; see `sizes.with_sizes`.
         steps_left: Iterations that a gang still has to do, as of its last change, to a hundredth of
             all of them; `None` if unknown, and for arrays.
-        attained: The time that it has had GPUs.
+        attained: GPU time that it has had.
         lease_ms: Since when it has been running where it is: since the last of a gang's members
-            began to run, or the first of an array's tasks that run; `None` if it does not.
-        partition: Where it runs; empty for the default partition.
-        replicas_left: How many more of its tasks may be given an extra run now; `None` if none ever
+            began to run, or the first of an array's running tasks; `None` if it does not run.
+        partition: Its partition; empty for the default one.
+        replicas_left: Number of its tasks that may be given an extra run now; `None` if none ever
             may.
-        forks: How many more forks of it may be given a place now; `None` if it has none. Policies
-            see none of the others, which get what they leave idle.
+        forks: Number of further forks that may be given a place now; `None` if it has none.
+            Policies see none of the others, which get the room that policies leave idle.
         latency: Whether it counts as short, if its user says so.
-        unseen: How many of its tasks wait and might be placed beside those in `runs`: of a large
-            array a plan is shown a part.
-        tasks: How many tasks it has in all.
-        succeeded: How many of them have.
-        failed: How many of an array's have failed for good.
-        pilots_left: How many have not ended of those that a line has or had `chosen`, or that a
-            plan has named as pilots; `None` if none has.
-        succeeded_ms: The standalone time that these took together; of an array alone.
-        pilots: How many of its tasks are to run first, to tell how long the others take, if its
-            user says so.
-        kinds: Of an array of several kinds of tasks: the indexes of those of each; else empty.
-        dag: What there is of its DAG besides; `None` if it is no stage of one.
-        split_batch: Whether the members of a gang divide each batch by how fast they are: its pace
-            is the mean of its members', not that of the slowest.
-        training: What it trains, if its user says so; for policies that guess rates from it.
-        worth: What it is worth that it is done, if its user says so.
-        ps: How it trains with parameter servers, if its user says so.
-        due: How it stands to its deadline; `None` without one that it may keep, and where it is not
-            known how long it takes.
+        unseen: Number of its tasks that wait and might be placed beside those in `runs`: a plan
+            sees only a part of a large array.
+        tasks: Number of all of its tasks.
+        succeeded: Number of its tasks that have succeeded.
+        failed: Number of an array's tasks that have failed for good.
+        pilots_left: Number of its pilots that have not ended: tasks that a line has or had
+            `chosen`, or that a plan has named; `None` if it has no pilots.
+        succeeded_ms: For an array, the summed standalone time of its tasks that have succeeded.
+        pilots: Number of its tasks that run first, to measure how long the others take, if its user
+            states it.
+        kinds: For an array of several kinds of tasks: the indexes of those of each; else empty.
+        dag: The rest of its DAG; `None` if it is no stage of one.
+        split_batch: Whether the members of a gang divide each batch by their speeds: its pace is
+            then their mean pace, not that of the slowest.
+        training: Size of the training, if its user states it; for policies that guess rates from
+            it.
+        worth: Worth of its completion, if its user states it.
+        ps: Communication with parameter servers, if its user states it.
+        due: Its standing against its deadline; `None` without a deadline that it may keep, and
+            where its run time is unknown.
         unlent: Why it is lent no room of other tenants; empty if it may borrow.
-        ahead: Its place among the jobs that go before others of their priority, the least first:
-            its slack if it would be late behind these, or minus the time for which it has waited if
-            it was passed for long; `None` for all others.
-        held_ms: For how long, by its own failures so far, it has to wait before it is tried again:
-            the sum of all such waits, the present one counted whole.
-        spoiled_ms: How long its attempts took that failed; of an array those of all tasks.
+        ahead: Its rank among the jobs that go before others of their priority, lowest first: its
+            slack if it would be late behind these, or minus its waiting time if others passed it
+            for long; `None` for all other jobs.
+        held_ms: The sum of its waits before retries after failures, the present one counted whole.
+        spoiled_ms: Duration of its failed attempts; for an array, of all tasks.
         waits_for_spot: Whether it waits for spot instances by its own choice, with no task placed.
     """
 
@@ -329,7 +329,7 @@ class InstanceView:
         ready: Whether its worker has registered; otherwise it is still booting.
         pool: Name of the pool that it stands in, or stood in before it was drained; empty if there
             is none.
-        partition: Whose it is; empty for the default partition.
+        partition: Its partition; empty for the default one.
     """
 
     id: InstanceId
@@ -369,8 +369,8 @@ class Lendable:
     """An instance of another policy, with its own tasks on it, that takes tasks now.
 
     Attributes:
-        free: What is free there.
-        own: What that policy's tasks take.
+        free: Its free room.
+        own: Room taken by that policy's own tasks.
     """
 
     id: InstanceId
@@ -381,12 +381,12 @@ class Lendable:
 
 @dataclass(frozen=True, slots=True)
 class Beside:
-    """What a policy that stands in front of another one may know of that one's part.
+    """The part of the policy behind, as seen by the policy in front of it.
 
     Attributes:
-        instances: Those that a pool that is lent may have as members.
-        waiting_ms: Since when one of the other policy's task runs has been waiting for a place, of
-            several the longest; `None` if none does.
+        instances: Instances that may be members of a lent pool.
+        waiting_ms: Since when a task run of the other policy has been waiting for a place, the
+            longest of several; `None` if none waits.
     """
 
     instances: tuple[Lendable, ...] = ()
@@ -414,33 +414,31 @@ UNLIMITED = Leeway()
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Everything that a policy may know. The control loop builds it; nothing changes it.
+    """All information for a policy. The control loop builds it; nothing changes it.
 
     Attributes:
         now_ms: The time of the snapshot.
         catalog: Every offering; a policy checks availability and limits.
         jobs: Sorted by id, as are task runs and instances.
-        arrivals: Number of jobs that have arrived since the cluster began, without those that came
-            to such a line and ended before any plan was about them; they are no completions either.
+        arrivals: Number of jobs that have arrived since the cluster began, except jobs that ended
+            in an open line before any plan saw them; `completions` does not count these either.
         completions: Number of jobs that have ended since the cluster began.
-        throughput: What was learned about co-location.
-        standalone: What was learned about tasks on their own.
+        throughput: Learned effects of co-location.
+        standalone: Learned rates of tasks alone.
         profile: Whether a task is kept alone until its standalone throughput is known; see
             `packing.problem`.
         draining: Instances that take no new task and go once they are empty. Their task runs are
             not in the snapshot, unless they are to move. A plan may state one again as a member of
             a pool, unless an operator has it drained.
-        beside: What the policy behind has; only for one in front that shares its instances.
-        joined: Jobs that no plan was about so far and that stand in a line that is open to them;
-            their tasks may run already.
-        leeway: What limits and budgets leave. What a plan launches beyond that is cut, so a policy
-            need not look at it unless it matters to it who goes first.
+        beside: The part of the policy behind; only for a policy in front that shares its instances.
+        joined: Jobs in an open line that no plan has seen so far; their tasks may run already.
+        leeway: Room left by limits and budgets. Launches beyond it are cut, so a policy need not
+            check it unless the order of jobs matters.
         tenants: The tenants with quotas, sorted by name; empty where there are none.
-        claims: Room that is kept for task runs which wait, those first that come first.
-            `packing.claims.asking` shows policies what is left; what a plan gives to others all the
-            same is cut.
-        unclaimed: Whether what is kept by these claims is left out of the snapshot already.
-        work: Work that the round may do at most; see `packing.round_work`.
+        claims: Room that is kept for waiting task runs, in order. `packing.claims.asking` shows
+            policies the rest; a plan's use of kept room by others is cut.
+        unclaimed: Whether the kept room of these claims is already left out of the snapshot.
+        work: Upper limit of the round's work; see `packing.round_work`.
     """
 
     now_ms: Millis

@@ -18,16 +18,17 @@ def full_name(partition: str, pool: str) -> str:
 class Pool:
     """Instances that stay though they are empty, until a plan no longer states them.
 
-    Those of a pool that is lent do not: their free room can be claimed by lines for as long as
-    others have them there, and that is all that is changed by being stated.
+    Members of a lent pool do not stay: lines may claim their free room for as long as others keep
+    them, and stating the pool changes nothing else.
 
     Attributes:
         name: Of the pool, as users see it.
         members: Live instances, and new ones by their keys in the plan.
         reason: Why they stay, for the user.
-        closed: Those of the members that take nobody from a line for now.
+        closed: Members that take no task from a line for now.
         lent: Whether it is lent. Its members are live, and in no other pool.
-        room_for: For how many tasks an operator has it keep room, whether these are there or not.
+        room_for: Number of tasks for which an operator has it keep room, whether these exist or
+            not.
     """
 
     name: str
@@ -40,16 +41,17 @@ class Pool:
 
 @dataclass(frozen=True, slots=True)
 class Newcomers:
-    """Which jobs a line takes in that arrive.
+    """Arriving jobs that a line takes in.
 
     Attributes:
-        short: Those that are short by this; `None` for all that can stand in a line.
+        short: Definition of short jobs, which are the ones taken in; `None` for all jobs that can
+            stand in a line.
     """
 
     short: ShortJobs | None = None
 
     def take(self, latency: Latency, task_ms: int | None) -> bool:
-        """Whether a job is one of them; see `ShortJobs.has`."""
+        """Whether the line takes in a job; see `ShortJobs.has`."""
         return self.short is None or self.short.has(latency, task_ms)
 
 
@@ -57,32 +59,31 @@ class Newcomers:
 class Line:
     """A claim of waiting tasks on room that becomes free in pools.
 
-    The head of a line is the first waiting task that fits. Tasks of gangs of several cannot stand
-    in a line, nor can those of elastic gangs, whatever their size. What a line holds is the number
-    of its jobs' tasks on the members that it claims, whoever gave them their places; `sizes` says
-    what each counts for.
+    The head of a line is the first waiting task that fits. Members of gangs of several tasks and of
+    elastic gangs of any size cannot stand in a line. A line holds the tasks of its jobs on the
+    members that it claims, however they got their places; `sizes` gives the weight of each.
 
     Attributes:
         pools: Names of the pools whose room it claims, the preferred ones first.
-        jobs: Whose waiting tasks stand in it: those of the first, by index, then of the next.
+        jobs: Jobs whose waiting tasks stand in it: those of the first, by index, then of the next.
         rank: Lines of a lower rank are offered room first.
-        weight_ppm: Of lines of one rank the one that holds least for its weight comes first; at
-            least 1.
-        sizes: Jobs with what one of their tasks counts for in what the line holds, at least 1; that
-            of a job that is not listed counts for 1.
+        weight_ppm: Among lines of one rank, the line that holds least for its weight comes first;
+            at least 1.
+        sizes: Jobs, each with the weight of one of its tasks in what the line holds, at least 1;
+            jobs that are not listed have weight 1.
         at_most: Jobs of which at most so many tasks may run or have succeeded, wherever they are;
             a job that is not listed has no such limit.
-        chosen: Jobs of which these tasks alone stand in it, by their indexes: their pilots, by
-            which estimates go first. All tasks of a job that is not listed stand in it.
+        chosen: Jobs, each with the indexes of the only tasks of it that stand in the line: its
+            pilots, whose run times give estimates for the rest. All tasks of a job that is not
+            listed stand in it.
         only: The members that it claims room on; all members of the pools if empty.
-        open_to: Which jobs that arrive stand in it at once, last, until a plan is about them;
-            `None` for none.
-        patience_ms: The head of a line of a higher rank that could have had room which this one
-            took, since so long ago, and has had none since, is offered room first; `None` for
-            never.
+        open_to: Arriving jobs that stand in it at once, last, until a plan sees them; `None` for no
+            job.
+        patience_ms: A higher-ranked line whose head was passed over by this line so long ago, and
+            has had no room since, is offered room first; `None` for never.
         by_arrival: Whether a job that comes later stands behind, unless it is more urgent.
-        reason: What the line is, for users. Like `notes` it does not count when lines are compared.
-        notes: Why jobs stand in it, for their users; some of the jobs, or none.
+        reason: Description of the line, for users. Like `notes` it does not count in comparisons.
+        notes: Why jobs stand in it, for their users; for some of the jobs, or none.
     """
 
     pools: tuple[str, ...]

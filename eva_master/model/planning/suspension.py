@@ -9,23 +9,23 @@ from eva_master.model.ids import JobId, Millis
 
 
 class Suspender(StrEnum):
-    """Who has suspended a job or a task run."""
+    """Cause of the suspension of a job or a task run."""
 
     USER = "user"
-    """It waits until a user has it go on."""
+    """Suspended by a user, until a user resumes it."""
     POLICY = "policy"
-    """It goes on when the policy gives it a place again."""
+    """Suspended by a plan, until the policy gives it a place again."""
     PRIORITY = "priority"
-    """It had to make room for a job of higher priority, and goes on when there is room."""
+    """Suspended to make room for a job of higher priority, until there is room."""
 
 
 class Preemption(StrEnum):
-    """What a job that waits may do to running jobs of lower priority."""
+    """Treatment of running jobs of lower priority by a job that waits."""
 
     NEVER = "never"
-    """Nothing: it is the first to get what becomes free."""
+    """Leave them alone: the job is the first to get room that becomes free."""
     SUSPEND = "suspend"
-    """Suspend as many as it needs."""
+    """Suspend as many as the job needs."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,14 +19,14 @@ Quota = tuple[tuple[Family, int], ...]
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """What a tenant has got out of the cluster so far; cumulative.
+    """Benefit of a tenant from the cluster so far; cumulative.
 
     Attributes:
-        value: What its jobs were worth in the moments in which they succeeded, in micro-dollars.
-        paid: For room of other tenants.
-        earned: For room that others used.
-        received: What it was made whole with, in micro-dollars.
-        given: What it gave so that others were made whole, in micro-dollars.
+        value: Worth of its jobs at the moments when they succeeded, in micro-dollars.
+        paid: Payments for room of other tenants.
+        earned: Payments received for room that others used.
+        received: Compensation received from other tenants, in micro-dollars.
+        given: Compensation given to other tenants, in micro-dollars.
     """
 
     value: int = 0
@@ -41,13 +41,13 @@ NOTHING_YET = Standing()
 
 @dataclass(frozen=True, slots=True)
 class TenantView:
-    """A tenant.
+    """A tenant, as a policy sees it.
 
     Attributes:
-        name: As jobs have it.
-        quota: The GPUs that it brought, as they are now: scaled down in proportion while the fleet
-            has fewer than all quotas together. A family that is not named is no quota of its own.
-        standing: What it has got so far.
+        name: Its name, as in `JobView.tenant`.
+        quota: The GPUs that it brought, scaled down in proportion while the fleet has fewer than
+            all quotas together. A family that is not named is no quota of its own.
+        standing: Its benefit so far.
         ended: Its jobs that ended since the last plan was carried out, oldest first.
     """
 
@@ -59,15 +59,16 @@ class TenantView:
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """On what terms a job has the room of others, from this plan on to the next.
+    """Terms on which a job uses the room of other tenants, until the next plan.
 
-    It owes that for the time in which its tasks hold room. What it owes is what the lenders earn.
+    The job owes for the time in which its tasks hold room. The amount that it owes is the amount
+    that lenders earn.
 
     Attributes:
-        gpus: How many of its GPUs are others'.
-        lenders: What each tenant gets of it, in micro-dollars per hour; sorted by tenant. A tenant
-            may pay itself. With a price of 0 lenders are named all the same.
-        lent: The GPUs that each of them lends, in thousandths; in the order of `lenders`.
+        gpus: Number of its GPUs that belong to others.
+        lenders: Earnings of each lending tenant in micro-dollars per hour; sorted by tenant. A
+            tenant may pay itself. Lenders are named even at a price of 0.
+        lent: GPUs that each lender lends, in thousandths; in the order of `lenders`.
     """
 
     job: JobId
@@ -77,7 +78,7 @@ class Terms:
 
     @property
     def per_hour(self) -> int:
-        """What the job owes, in micro-dollars per hour."""
+        """Amount that the job owes, in micro-dollars per hour."""
         return sum(amount for _, amount in self.lenders)
 
 
