@@ -53,10 +53,7 @@ EXPECTED: Mapping[Case, frozenset[str]] = {
 }
 """Oracles that object to a fixed world: to be mended, or named in docs/design/policies.md."""
 
-EXPECTED_PAIRS: Mapping[str, frozenset[str]] = {
-    "XN": frozenset({"unused"}),
-    "LT": frozenset({"idle"}),
-}
+EXPECTED_PAIRS: Mapping[str, frozenset[str]] = {}
 """Oracles that object to a pair of features, by its letters: to be mended or named there too."""
 
 

@@ -568,11 +568,12 @@ def _missing(spec: JobSpec, run: TaskRun, steps: int) -> int:
 
 
 def _since(teller: TaskRun, running: Sequence[TaskRun], *, by_steps: bool) -> Millis | None:
-    """From when on less is left than is known; `None` if it is no less by now."""
+    """From when on less is left than is known, in this attempt; `None` if it is no less by now."""
     if not running:
         return None
     if by_steps:
-        return teller.progress.at_ms if teller.state is RunState.RUNNING else None
+        told_ms = teller.progress.at_ms if teller.state is RunState.RUNNING else None
+        return None if told_ms is None else max(told_ms, Millis(teller.history[-1][1]))
     return Millis(sum(run.history[-1][1] for run in running) // len(running))
 
 

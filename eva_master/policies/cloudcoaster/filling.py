@@ -151,10 +151,12 @@ class Filling:
     def _steady(self, unit: TaskSpec) -> Offering | None:
         return self._market(unit).choose_steady(self._config.steady_slots)
 
-    def _market(self, task: TaskSpec, speeds: Speeds = ()) -> Market:
+    def _market(
+        self, task: TaskSpec, speeds: Speeds = (), on_sale: Sequence[Offering] | None = None
+    ) -> Market:
         members = [self._instances.offerings[row] for row in self._members()]
         there = (*members, *self._leaving)
-        on_sale = self._instances.on_sale()
+        on_sale = self._instances.on_sale() if on_sale is None else on_sale
         return Market(self._config, task, there, on_sale, speeds, listed=self._listed)
 
     # -- room that there is ----------------------------------------------------------------------
@@ -218,6 +220,7 @@ class Filling:
             if offering is None:
                 refused.add(shape)
                 continue
+            offering = self._emptied(run.id, wanted[shape], offering)
             wanted[shape] -= slots_of(offering, run.task)
             row = self._instances.open(offering)
             if row >= self._instances.live:
@@ -268,6 +271,24 @@ class Filling:
         if self._config.resize == "published" and not forced:
             return market.choose_steady(wanted)
         return market.choose(wanted, forced=forced)
+
+    def _emptied(self, head: RunId, wanted: int, bought: Offering) -> Offering:
+        """The offering of an empty instance that is no dearer than what would be bought, if any.
+
+        It may cost more for a slot, but the task has no boot to wait for.
+        """
+        instances = self._instances
+        vacant = {
+            instances.offerings[row].id: instances.offerings[row]
+            for row in range(instances.live)
+            if not (instances.residents[row] or row in self._stood)
+            and instances.offerings[row].price <= bought.price
+        }
+        if bought.id in vacant or not vacant or self._config.resize == "published":
+            return bought
+        task, speeds = instances.runs[head].task, instances.priced(head).shape.part.speeds
+        market = self._market(task, speeds, tuple(vacant.values()))
+        return market.choose(wanted, forced=False) or bought
 
     def can_ever_hold(self, run: RunId) -> bool:
         """Whether some member would hold the task run if nobody else were there.

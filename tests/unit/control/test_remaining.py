@@ -288,6 +288,20 @@ def test_an_attempt_that_goes_on_counts_its_own_steps_alone() -> None:
     assert cluster.outlook().eta_ms == pytest.approx(140_000 + 1_549 * 1_000)
 
 
+def test_time_between_two_attempts_is_no_work() -> None:
+    cluster = Cluster()
+    cluster.start(JOB + "duration: 1000s\ntotal_steps: 100\n")
+    run = RunId("job-1/0")
+    cluster.progress(50, at=500_000)
+    cluster.say(run, Phase.EXITED, at=500_000, exit_code=1, generation=1)
+    cluster.handle(at=900_000)
+    cluster.say(run, Phase.RUNNING, at=900_000)
+    assert cluster.left() == 500_000
+    assert cluster.eta() == 1_400_000
+    cluster.handle(at=1_000_000)  # nothing was told by the attempt itself
+    assert cluster.left() == 400_000
+
+
 def test_own_steps_beat_what_was_measured_of_the_workload_but_not_what_is_stated() -> None:
     cluster = Cluster()
     cluster.start(JOB + "workload: w\ntotal_steps: 100000\n", name="job")

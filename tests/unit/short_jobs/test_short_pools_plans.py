@@ -268,6 +268,21 @@ def test_a_larger_instance_is_sliced_where_a_slot_costs_less():
     assert len(plan.entries) == 8
 
 
+@pytest.mark.parametrize(
+    ("empty", "usd", "bought"),
+    [("t.2", 0.2, []), ("t.16", 1.6, ["t.big"]), ("t.1", 0.1, ["t.big"])],
+)
+def test_a_short_task_has_an_empty_instance_before_a_cheaper_slot(empty, usd, bought):
+    """Unless the empty one costs more than what would be bought, or is too small."""
+    there = offer(empty, (0, int(empty[2:]), 2 * int(empty[2:])), usd)
+    bargain, pair = offer("t.big", (0, 8, 16), 0.4), task("w", any=(0, 2, 2))
+    cluster = Cluster(there, bargain).instance("i1", empty).job("a", pair)
+    snapshot = lasting(cluster.snapshot(), a=20)
+    plan, _ = planned(snapshot, slots=16)
+    assert [it.offering.type.name for it in plan.launches] == bought
+    assert ("i1" in {it for pool in plan.pools for it in pool.members}) is not bool(bought)
+
+
 def test_a_task_that_no_member_holds_gets_one_beside_the_slots():
     whole = task("w", any=(0, 8, 16))
     cluster = Cluster(STEADY, LARGE).instance("i1", "t.2").instance("i2", "t.2")
