@@ -20,7 +20,8 @@ _OF_OTHERS = (
 FOUND = (
     ("mixed", 1000), ("mixed", 1005), ("mixed", 61_002), ("mixed", 71_028), ("nodes", 1030),
     ("nodes", 500_003), ("nodes", 500_005), ("arrays", 500_012),
-    ("node-priorities", 500_018), ("priorities", 1019), ("priorities", 1023),
+    ("node-priorities", 500_018), ("node-priorities", 1014), ("node-priorities", 1021),
+    ("node-priorities", 1029), ("priorities", 1019), ("priorities", 1023),
 )  # fmt: skip
 """Flavours and seeds of worlds to which oracles objected, until the fault was mended."""
 

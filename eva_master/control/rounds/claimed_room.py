@@ -20,7 +20,8 @@ def kept_off(plan: Plan, present: Snapshot, claims: Sequence[Claim]) -> Plan:
     """The part of a plan that leaves claimed room to the claimants.
 
     Claims whose task runs all get a place by the plan, or stand in a line, keep nothing. Task runs
-    that are known to end before the room of a claim is complete may use it.
+    that are known to end before the room of a claim is complete may use it, and so may those of a
+    higher priority.
 
     Args:
         plan: With all that is to begin.
@@ -98,6 +99,7 @@ class _Check:
         self._present = present
         self._plan = plan
         self._runs = {view.id: view for view in present.runs}
+        self._priorities = {view.id: view.priority for view in present.jobs}
         self._claim_of: dict[InstanceId | int, Claim] = {}
         self._slots: Counter[OfferingId] = Counter()
         self._rank: dict[RunId, int] = {}
@@ -106,6 +108,7 @@ class _Check:
         for number, claim in enumerate(claims):
             for run in claim.runs:
                 self._rank.setdefault(run, number)
+        self._pending = pending
         for claim in pending:
             for name in claim.instances:
                 self._claim_of.setdefault(name, claim)
@@ -143,9 +146,13 @@ class _Check:
         if claim is None or view.instance == where:
             return None
         number = self._number[claim.job, claim.runs]
-        if self._rank.get(run, number + 1) <= number:
+        if self._rank.get(run, number + 1) <= number or self._comes_first(run, claim):
             return None
         return None if ends_before(claim, self._present, [view]) else claim
+
+    def _comes_first(self, run: RunId, claim: Claim) -> bool:
+        """Whether a task run is more urgent than those for which room is kept."""
+        return self._priorities[self._runs[run].job] > claim.priority
 
     def take(self, unit: Unit) -> None:
         """Place a unit."""
@@ -170,8 +177,11 @@ class _Check:
         self._free.add(key)
 
     def _new(self, unit: Unit) -> list[int]:
-        """New instances that a unit is the first to use; none if it has a claim."""
-        if any(entry.run in self._rank for entry in unit.entries):
+        """New instances that a unit is the first to use; none if it has a claim or comes first."""
+        first = unit.entries[0].run
+        if any(entry.run in self._rank for entry in unit.entries) or all(
+            self._comes_first(first, claim) for claim in self._pending
+        ):
             return []
         keys = dict.fromkeys(entry.on for entry in unit.entries if isinstance(entry.on, int))
         return [key for key in keys if key not in self._free and key in self._offerings]

@@ -26,7 +26,7 @@ from eva_master.control.rounds.pipeline import Answer, Asked, Pipeline, Recent
 from eva_master.control.rounds.preempting_across import make_room
 from eva_master.control.rounds.quotas import TenantLimits
 from eva_master.control.rounds.shared_queue import current
-from eva_master.control.rounds.withheld import withheld
+from eva_master.control.rounds.withheld import Withheld, withheld
 from eva_master.control.state.queue_memory import NO_MEMORY, QueueMemory
 from eva_master.control.supply import availability
 from eva_master.model.actions import RequestPlan
@@ -88,8 +88,7 @@ class Cycle:
         """Question that the policy was asked last."""
         self._yielded_to: set[JobId] = set()
         """Jobs for which others gave their places up before these had begun there."""
-        self._withheld: dict[JobId, Millis] = {}
-        """Jobs that limits or their policy kept from starting, with the time: none is kept room."""
+        self._withheld = Withheld()
         self._tenants = TenantLimits(self._state, context.settings.tenancy, partition)
         self._prices: tuple[tuple[object, object], OnDemandPrices] | None = None
         """Worth of tasks on demand, and what that was made of."""
@@ -160,7 +159,7 @@ class Cycle:
         self._standing.taken.clear()
         self._in_flight = self._state.count(rounds=1).rounds
         since = context.now - period_ms
-        self._withheld = {job: at for job, at in self._withheld.items() if at > since}
+        self._withheld.forget(since)
         self._yielded_to &= self._state.jobs.keys()
         context.declined = {job: at for job, at in context.declined.items() if at > since}
         whole = snapshot(self._state, context.now, context.settings)
@@ -192,7 +191,8 @@ class Cycle:
         """State that the rounds so far leave to the next one."""
         context, admitted = self._context, None if self._asked is None else self._asked.admitted
         return Recent(
-            withheld=frozenset(self._withheld),
+            withheld=frozenset(self._withheld.limited),
+            lapsed=frozenset(self._withheld.lapsed),
             dear=self._dear,
             judged=self._judged,
             over_quota=frozenset() if admitted is None else frozenset(admitted.holds),
@@ -446,9 +446,10 @@ class Cycle:
             context.alarms.at(after, Alarm(Wake.AVAILABILITY))
         before, left = answer.before_limits, answer.after_limits
         jobs = withheld(context, self.partition, before, left, answer.whole)
-        if answer.lapsed - self._withheld.keys():  # what was kept for them is others' now
+        self._withheld.limited.update(dict.fromkeys(jobs, context.now))
+        held = {run.job for run in asked.shown.runs if run.held}
+        if self._withheld.note_unused(answer.lapsed, held, context.now):
             self.want(insists=True)
-        self._withheld.update(dict.fromkeys((*jobs, *answer.lapsed), context.now))
         if answer.dear - self._dear:  # the policy is to look for something cheaper
             self.want(insists=True)
         self._dear = self._dear | answer.dear if answer.dear else frozenset()

@@ -56,8 +56,8 @@ class Recent:
     """State that earlier rounds of a partition leave to the next one; a restart forgets it.
 
     Attributes:
-        withheld: Jobs that limits kept from starting, or that their policy placed nowhere though
-            room was kept for them: none is kept now.
+        withheld: Jobs that limits kept from starting: no room is kept for them now.
+        lapsed: Jobs that their policy placed nowhere though room was kept for them, likewise.
         dear: Offerings that the last plan chose and were too dear.
         judged: The task runs that plan was about.
         over_quota: Task runs that waited for their tenants' quotas in the last plan.
@@ -74,6 +74,7 @@ class Recent:
     """
 
     withheld: Collection[JobId] = ()
+    lapsed: Collection[JobId] = ()
     dear: frozenset[OfferingId] = frozenset()
     judged: frozenset[RunId] = frozenset()
     over_quota: Collection[RunId] = ()
@@ -226,6 +227,7 @@ class Pipeline:
             self._settings.preemption,
             self._settings.patience.get(self._partition.name),
             self._partition.short,
+            recent.lapsed,
         )
         part = self._part_in_turn(with_claims(forks.hidden(given_up.snapshot), rules), stage)
         return Asked(part.snapshot, masked, admitted, given_up, stage.queue, part)

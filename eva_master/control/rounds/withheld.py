@@ -1,19 +1,59 @@
-"""Jobs that limits keep from what a plan gives them, however much room is kept for them."""
+"""Jobs for which no room is kept for a while, since they could not use it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field, replace
 
 from eva_master.control import limits
 from eva_master.control.context import Context
 from eva_master.control.limits import units
 from eva_master.control.planning.allowance import allowance
 from eva_master.model.fleet.partitions import Partition
-from eva_master.model.ids import InstanceId, JobId
+from eva_master.model.ids import InstanceId, JobId, Millis
 from eva_master.model.planning.plan import Assign, Plan
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.records import Instance
+
+
+@dataclass(slots=True)
+class Withheld:
+    """Jobs for which a partition keeps no room for a while; a restart forgets them.
+
+    Attributes:
+        limited: Jobs that limits kept from starting, with the time.
+        lapsed: Jobs that their policy placed nowhere though room was kept for them, likewise.
+    """
+
+    limited: dict[JobId, Millis] = field(default_factory=dict)
+    lapsed: dict[JobId, Millis] = field(default_factory=dict)
+    _unused: frozenset[JobId] = frozenset()
+    """Jobs that the last plan placed nowhere though room was kept for them."""
+
+    def forget(self, before: int) -> None:
+        """Keep room again for those that were noted at a time or before, in milliseconds."""
+        self.limited = {job: at for job, at in self.limited.items() if at > before}
+        self.lapsed = {job: at for job, at in self.lapsed.items() if at > before}
+
+    def note_unused(self, unused: frozenset[JobId], held: Collection[JobId], now: Millis) -> bool:
+        """Note whose policy had no use for room that was kept for them.
+
+        A policy may look for an instance of its own for a task that waits for the first time, and
+        have it share one in the next round. So the job lapses only if it goes on to wait.
+
+        Args:
+            unused: Jobs that a plan placed nowhere though room was kept for them.
+            held: Jobs that waited before that plan.
+            now: The time.
+
+        Returns:
+            Whether room that was kept is others' from now on.
+        """
+        news = bool(unused - self.lapsed.keys())
+        again = unused & self._unused.union(held)
+        self._unused = unused
+        self.lapsed.update(dict.fromkeys(again, now))
+        return news
 
 
 def withheld(

@@ -47,12 +47,15 @@ class Rules:
             same priority; `None` for ever.
         short: Which jobs wait in an order of their own, in which patience plays no part; `None`
             for none.
+        unused: Jobs whose policy had no use for room that was kept for them. Their claims keep
+            none, and still come before those of a lower priority.
     """
 
     ignored: Collection[JobId] = ()
     preemption: Preemption = Preemption.NEVER
     patience_ms: int | None = None
     short: ShortJobs | None = None
+    unused: Collection[JobId] = ()
 
 
 def with_claims(snapshot: Snapshot, rules: Rules) -> Snapshot:
@@ -105,9 +108,12 @@ class _Maker:
 
     def keep_for(self, jobs: Sequence[JobView]) -> None:
         """Keep room for jobs of one priority, against those of a lower one."""
-        level = _first(_waiting(self.walk, jobs), self._left)
-        if level and self._left > 0:
-            self._add(level, replace(_claim(self.walk, level), preemption=self._rules.preemption))
+        unused = [job for job in jobs if job.id in self._rules.unused]
+        for some in [job for job in jobs if job.id not in self._rules.unused], unused:
+            level = _first(_waiting(self.walk, some), self._left)
+            if level and self._left > 0:
+                claim = replace(_claim(self.walk, level), preemption=self._rules.preemption)
+                self._add(level, claim)
 
     def keep_for_due(self, jobs: Sequence[JobView]) -> None:
         """Keep room for each job that goes before others of its priority, see `JobView.ahead`."""
@@ -140,6 +146,8 @@ class _Maker:
 
     def _add(self, level: Sequence[Unit], claim: Claim) -> None:
         self._left -= len(demands(level))
+        if claim.job in self._rules.unused:
+            claim = replace(claim, instances=(), slots=())
         self.walk.add(len(self.walk.steps), claim, level)
 
     def _waits_ms(self, unit: Unit) -> int:

@@ -145,7 +145,8 @@ class Walk:
                 self._take_slots(claim)
                 self.over = True
             case Way.OPEN:
-                self.rivals.update((run.id, claim) for unit in below for run in unit.runs)
+                if claim.instances or claim.slots:
+                    self.rivals.update((run.id, claim) for unit in below for run in unit.runs)
                 self._hide(level, claim)
                 self.instances.update(claim.instances)
                 self._take_slots(claim)

@@ -170,6 +170,30 @@ def test_what_fits_into_no_cluster_keeps_nothing():
     assert with_claims(snapshot, Rules([JobId("u")])) is snapshot
 
 
+def test_a_job_that_had_no_use_for_its_room_is_kept_none_and_comes_first_all_the_same():
+    cluster = Cluster(BOX).instance("i", "box").instance("k", "box")
+    cluster.job("a", FOUR, on=["k"]).job("first", ONE).job("urgent", FOUR).job("low", ONE)
+    snapshot = prioritised(cluster, first=9, urgent=5)
+    claimed = with_claims(snapshot, Rules(unused=[JobId("first")]))
+    kept = [(it.job, it.instances) for it in claimed.claims]
+    assert kept == [("first", ()), ("urgent", ("i", "k"))]
+    # It is planned for first: there may be use for the room by now.
+    seen = View.of(claimed)
+    assert ways(seen) == [Way.READY, Way.BEHIND]
+    assert "first" in shown(seen.shown)[0]
+    assert "i" in shown(seen.shown)[1]
+    # If there is none, nobody waits for it.
+    again = View.of(claimed, frozenset({(0, Way.READY)}))
+    assert ways(again) == [Way.OPEN, Way.READY]
+    assert shown(again.shown)[0] == {"a", "urgent"}
+
+
+def test_equals_of_a_job_that_had_no_use_for_its_room_are_kept_theirs():
+    snapshot = prioritised(full("u", "first"), u=5, first=5)
+    claimed = with_claims(snapshot, Rules(unused=[JobId("first")]))
+    assert [(it.job, it.instances) for it in claimed.claims] == [("u", ("i", "k"))]
+
+
 def test_a_gang_on_both_sides_stays_where_it_is():
     other = offer("other", (0, 1, 4), 0.1, limit=1)
     cluster = Cluster(BOX, other).instance("i", "box").instance("o", "other")

@@ -62,6 +62,19 @@ def test_a_claim_that_the_plan_serves_keeps_nothing():
     assert kept(gone, claim(ONE_BOX, job="x")) is gone
 
 
+def test_what_is_more_urgent_may_come_though_nothing_is_kept_for_it():
+    snapshot = cluster().snapshot()
+    urgent = tuple(replace(it, priority=9 if it.id == "v" else 0) for it in snapshot.jobs)
+    above = replace(snapshot, jobs=urgent)
+    plan = Plan(entries=(to("v/0", ONE_BOX),))
+    assert kept(plan, claim(ONE_BOX), snapshot=above) is plan
+    bought = Plan(new(0), (to("v/0", 0),))
+    assert kept(bought, claim(slots=1), snapshot=above) is bought
+    equal = tuple(replace(it, priority=5 if it.id == "v" else 0) for it in snapshot.jobs)
+    same = replace(snapshot, jobs=equal)
+    assert kept(plan, claim(ONE_BOX), snapshot=same).entries == (Hold(RunId("v/0"), TOLD),)
+
+
 def test_slots_that_are_kept_are_launched_by_no_other():
     plan = Plan(new(0), (to("v/0", 0),))
     held = kept(plan, claim(slots=1))
