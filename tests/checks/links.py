@@ -13,8 +13,7 @@ from functools import cache
 from pathlib import Path
 from urllib.parse import unquote
 
-SKIPPED = {"node_modules", "build", "dist", "results", "__pycache__"}
-"""Folders that are not looked into; nor are those whose names begin with a dot."""
+from tests.checks.sources import markdown_files
 
 _FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})")
 _CODE_SPAN = re.compile(r"(?<!`)(`+)(?!`)(.+?)(?<!`)\1(?!`)", re.DOTALL)
@@ -34,7 +33,7 @@ _ELSEWHERE = re.compile(r"^(?:[A-Za-z][A-Za-z0-9+.-]*:|//)")
 
 def faults(root: Path) -> Iterator[str]:
     """One line per broken link in the pages of a repository."""
-    for page in _pages(root):
+    for page in markdown_files(root):
         for line, message in problems(page, root):
             yield f"{_shown(page, root)}:{line}: {message}"
 
@@ -84,7 +83,7 @@ def slug(heading: str) -> str:
 
 def _headings(text: str) -> Iterator[str]:
     previous = ""
-    for line in _lines_outside_fences(text):
+    for line in lines_outside_fences(text):
         if match := _HEADING.match(line):
             yield match[1]
             previous = ""
@@ -95,7 +94,7 @@ def _headings(text: str) -> Iterator[str]:
             previous = line
 
 
-def _lines_outside_fences(text: str) -> Iterator[str]:
+def lines_outside_fences(text: str) -> Iterator[str]:
     """The lines of a page; those within fenced code, and the fences, are empty."""
     fence = ""
     for line in text.splitlines():
@@ -112,7 +111,7 @@ def _lines_outside_fences(text: str) -> Iterator[str]:
 
 def _without_code(text: str) -> str:
     """The text with code and comments blanked out, line for line."""
-    text = "\n".join(_lines_outside_fences(text))
+    text = "\n".join(lines_outside_fences(text))
     return _COMMENT.sub(_blank, _CODE_SPAN.sub(_blank, text))
 
 
@@ -169,19 +168,6 @@ def _exists(path: Path, root: Path) -> bool:
             return False
         path = path.parent
     return True
-
-
-def _pages(start: Path) -> Iterator[Path]:
-    if start.is_file():
-        yield start
-        return
-    for entry in sorted(start.iterdir()):
-        if entry.is_symlink() or entry.name.startswith(".") or entry.name in SKIPPED:
-            continue
-        if entry.is_dir():
-            yield from _pages(entry)
-        elif entry.suffix == ".md":
-            yield entry
 
 
 def _label(text: str) -> str:

@@ -1,12 +1,15 @@
-"""The Python files that the checks read."""
+"""The files that the checks read."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
 
-_SKIPPED = {"_proto", "__pycache__", "build", "dist", "results"}
-"""Generated folders."""
+PRODUCT = ("eva_master", "eva_worker", "iterator_sdk")
+"""Folders of the product, in which generated code is left out."""
+
+_SKIPPED = {"_proto", "__pycache__", "build", "dist", "node_modules", "results"}
+"""Folders of generated files."""
 
 
 def python_files(root: Path, folders: tuple[str, ...]) -> Iterator[Path]:
@@ -16,3 +19,14 @@ def python_files(root: Path, folders: tuple[str, ...]) -> Iterator[Path]:
             parts = path.relative_to(root).parts
             if not any(part in _SKIPPED or part.startswith(".") for part in parts):
                 yield path
+
+
+def markdown_files(root: Path) -> Iterator[Path]:
+    """Every page of a repository, in order; links to files and folders are not followed."""
+    for entry in sorted(root.iterdir()):
+        if entry.is_symlink() or entry.name.startswith(".") or entry.name in _SKIPPED:
+            continue
+        if entry.is_dir():
+            yield from markdown_files(entry)
+        elif entry.suffix == ".md":
+            yield entry
