@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tests.e2e.cluster import Cluster
 
-PAGE = Path(__file__).parents[2] / "docs" / "quickstart.md"
+PAGE = Path(__file__).parents[3] / "docs" / "quickstart.md"
 _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.M | re.S)
 _LONGEST_WORDS = 320
 
