@@ -7,7 +7,7 @@ a part is carried out.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
 from eva_master.control.settings import NO_LIMIT, Limits
@@ -104,27 +104,20 @@ def within(
     """
     if not plan.launches:
         return plan
-    check = _Check(now, limits, live, owner_of)
+    usage = Usage(now, limits, owner_of)
     held: dict[RunId, str] = {}
     for unit in units(plan, now):
-        if reason := check.refusal(unit):
+        if reason := usage.excess(unit, live):
             held.update((entry.run, reason) for entry in unit.entries)
         else:
-            check.take(unit)
-    plan = left(plan, check.too_many(plan))
+            usage.take(unit)
+    plan = left(plan, usage.too_many(plan, live))
     if not held:
         return plan
     entries = tuple(held_back(plan.entries, held, {view.id: view for view in now.runs}))
-    kept = check.new | set(pooled(plan))
+    kept = usage.new | set(pooled(plan))
     launches = tuple(launch for launch in plan.launches if launch.key in kept)
     return replace(plan, launches=launches, entries=entries)
-
-
-def excess(
-    unit: Unit, now: Snapshot, limits: Limits, live: int, owner_of: Callable[[JobId], str]
-) -> str:
-    """Why a unit takes too many instances if there are only so many live ones; empty if not."""
-    return _Check(now, limits, live, owner_of).refusal(unit)
 
 
 def units(plan: Plan, now: Snapshot) -> list[Unit]:
@@ -153,19 +146,23 @@ def held_back(
         # Else it stays where it is.
 
 
-class _Check:
-    """Counts instances while units are placed one after the other.
+class Usage:
+    """Counts the instances of jobs and users while units are placed one after the other.
+
+    Making one takes time in proportion to the cluster, an answer in proportion to its unit alone.
+
+    Args:
+        now: The cluster as it is.
+        limits: How many instances there may be.
+        owner_of: Owner of a job.
 
     Attributes:
         new: Keys of the instances that are launched.
     """
 
-    def __init__(
-        self, now: Snapshot, limits: Limits, live: int, owner_of: Callable[[JobId], str]
-    ) -> None:
+    def __init__(self, now: Snapshot, limits: Limits, owner_of: Callable[[JobId], str]) -> None:
         self.new: set[int] = set()
         self._limits = limits
-        self._live = live
         self._owner_of = owner_of
         self._of_job: defaultdict[JobId, set[Where]] = defaultdict(set)
         self._of_user: defaultdict[str, set[Where]] = defaultdict(set)
@@ -174,36 +171,46 @@ class _Check:
                 self._of_job[view.job].add(view.instance)
                 self._of_user[owner_of(view.job)].add(view.instance)
 
-    def refusal(self, unit: Unit) -> str:
-        """Why a unit would take too many instances; empty if it would not."""
+    def excess(self, unit: Unit, live: int) -> str:
+        """Why a unit takes too many instances; empty if it does not.
+
+        Args:
+            unit: The unit.
+            live: How many instances there are, those that are going included.
+        """
         limits, owner = self._limits, self._owner_of(unit.job.id)
         places: set[Where] = {entry.on for entry in unit.entries}
         new = {where for where in places if isinstance(where, int)}
         if not new:
             return ""
-        if self._live + len(self.new | new) > limits.instances:
+        if live + len(self.new) + len(new - self.new) > limits.instances:
             return f"the cluster may have {limits.instances:,} instances (limits.instances)"
-        if len(self._of_user[owner] | places) > limits.instances_per_user:
+        if _together(self._of_user[owner], places) > limits.instances_per_user:
             return (
                 f"tasks of {owner} may be on {limits.instances_per_user:,} instances"
                 " (limits.instances_per_user)"
             )
-        if len(self._of_job[unit.job.id] | places) > limits.instances_per_job:
+        if _together(self._of_job[unit.job.id], places) > limits.instances_per_job:
             return (
                 f"tasks of a job may be on {limits.instances_per_job:,} instances"
                 " (limits.instances_per_job)"
             )
         return ""
 
-    def too_many(self, plan: Plan) -> set[int]:
+    def too_many(self, plan: Plan, live: int) -> set[int]:
         """New members of pools that would be beyond the limit, once all units are placed."""
         extra = [key for key in pooled(plan) if key not in self.new]
-        room = max(0, self._limits.instances - self._live - len(self.new))
+        room = max(0, self._limits.instances - live - len(self.new))
         return set(extra[room:])
 
     def take(self, unit: Unit) -> None:
-        """Place a unit."""
+        """Place a unit, which counts for the next ones."""
         places: set[Where] = {entry.on for entry in unit.entries}
         self.new |= {where for where in places if isinstance(where, int)}
         self._of_user[self._owner_of(unit.job.id)] |= places
         self._of_job[unit.job.id] |= places
+
+
+def _together(there: Set[Where], more: Set[Where]) -> int:
+    """How many places two sets have together; takes time in proportion to the second one."""
+    return len(there) + len(more - there)

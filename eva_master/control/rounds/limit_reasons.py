@@ -10,7 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-from eva_master.control.limits import Unit, excess
+from eva_master.control.limits import Unit, Usage
 from eva_master.control.planning.allowance import Allowance
 from eva_master.control.settings import Limits
 from eva_master.model.catalog import Offering
@@ -86,6 +86,7 @@ class _Seen:
     _left: Mapping[OfferingId, int] = field(init=False)
     _free: list[tuple[Offering, Resources]] = field(init=False)
     _allowance: Allowance | None = field(init=False)
+    _usage: Usage = field(init=False)
 
     def __post_init__(self) -> None:
         now, plan = self.present, self.plan
@@ -94,6 +95,7 @@ class _Seen:
         there.update(launch.offering.id for launch in plan.launches)
         self._left = {it.id: it.limit - there[it.id] for it in now.catalog if it.limit is not None}
         self._free = list(_free(now, plan))
+        self._usage = Usage(now, self.of.limits, self.of.owner_of)
         self._allowance = None if self.of.allowance is None else self.of.allowance()
 
     def why(self, run: RunView) -> str:
@@ -121,7 +123,7 @@ class _Seen:
             if why := self._allowance.refusal(count + 1, price + least):
                 return why
         unit = Unit(self._jobs[run.job], (Assign(run.id, _NEW),))
-        return excess(unit, now, self.of.limits, self.of.live + count, self.of.owner_of)
+        return self._usage.excess(unit, self.of.live + count)
 
     def _has_room(self, run: RunView) -> bool:
         """Whether a task, and all of its gang, fits what is free already, one after the other."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cache, partial
 
 from eva_master.control import limits
 from eva_master.control.deadlines.hurry import hurry
@@ -425,10 +426,12 @@ class Pipeline:
         state, partition = self._state, self._partition
         prices = {launch.key: launch.offering.price for launch in before.launches}
         bought = {launch.key for launch in after.launches}
+        # Most plans are not cut, so that nobody asks.
+        usage = cache(partial(limits.Usage, whole, self._settings.limits, self._owner))
 
         def allows(unit: Unit, gone: Collection[InstanceView]) -> bool:
             live = len(state.live) - len(gone) + len(bought)
-            if limits.excess(unit, whole, self._settings.limits, live, self._owner):
+            if usage().excess(unit, live):
                 return False
             if not self._settings.partitions.divided:
                 return True

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field, replace
 
-from eva_master.control import limits
 from eva_master.control.context import Context
-from eva_master.control.limits import units
+from eva_master.control.limits import Usage, units
 from eva_master.control.planning.allowance import allowance
 from eva_master.model.fleet.partitions import Partition
 from eva_master.model.ids import InstanceId, JobId, Millis
@@ -92,16 +91,14 @@ def withheld(
     def owner_of(job: JobId) -> str:
         return context.state.jobs[job].spec.owner
 
-    found = set()
+    usage, found = Usage(whole, context.settings.limits, owner_of), set()
     for unit in units(plan, whole):
         if all(entry.run in kept for entry in unit.entries):
             continue
         places = {entry.on for entry in unit.entries} - stays.keys()
         price = sum(prices.get(place, 0) for place in places)
         live = len(stays) + sum(not isinstance(place, int) for place in places)
-        if allowed.refusal(len(places), price) or limits.excess(
-            unit, whole, context.settings.limits, live, owner_of
-        ):
+        if allowed.refusal(len(places), price) or usage.excess(unit, live):
             found.add(unit.job.id)
     return found
 

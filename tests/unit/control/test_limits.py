@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
 from eva_master.control.limits import within
@@ -161,3 +163,33 @@ def test_a_plan_within_the_limits_is_carried_out_as_it_is() -> None:
     cut = within(plan, cluster.seen, cluster.limits, 1, lambda _: "ann")
     assert [it.key for it in cut.launches] == [0, 1]
     assert [type(it) for it in cut.entries] == [Assign, Assign, Hold]
+
+
+def _calls_of_a_cut(tasks: int) -> float:
+    """Calls of Python functions for each task that a limit keeps from what a plan gives it."""
+    cluster = Cluster(instances=tasks)
+    cluster.submit("there", tasks)
+    cluster.carry_out(cluster.one_each())
+    later = Millis(NOW + 300_000)
+    spec = JobSpec("more", "ann", (TASK,) * tasks, kind=JobKind.ARRAY)
+    cluster.machine.handle([JobSubmitted("more", spec)], later)
+    runs = [run for run in cluster.machine.state.runs if run.startswith("more")]
+    launches = (NewInstance(key, OFFERING) for key in range(tasks))
+    plan = Plan(tuple(launches), tuple(Assign(run, key) for key, run in enumerate(runs)))
+    count = 0
+
+    def called(_frame: object, kind: str, _argument: object) -> None:
+        nonlocal count
+        count += kind == "call"
+
+    sys.setprofile(called)
+    try:
+        cluster.machine.handle([PlanReady(2, plan, None)], later)
+    finally:
+        sys.setprofile(None)
+    assert len(cluster.placed()) == tasks
+    return count / tasks
+
+
+def test_a_plan_that_limits_cut_takes_as_long_for_each_task_however_many_there_are() -> None:
+    assert _calls_of_a_cut(400) < 1.5 * _calls_of_a_cut(100)
