@@ -21,7 +21,8 @@ FOUND = (
     ("mixed", 1000), ("mixed", 1005), ("mixed", 61_002), ("mixed", 71_028), ("nodes", 1030),
     ("nodes", 500_003), ("nodes", 500_005), ("arrays", 500_012),
     ("node-priorities", 500_018), ("node-priorities", 1014), ("node-priorities", 1021),
-    ("node-priorities", 1029), ("priorities", 1019), ("priorities", 1023),
+    ("node-priorities", 1029), ("preemption", 500_013), ("preemption", 52_007),
+    ("partitions", 500_009), ("plain", 700_007), ("priorities", 1019), ("priorities", 1023),
 )  # fmt: skip
 """Flavours and seeds of worlds to which oracles objected, until the fault was mended."""
 
@@ -49,8 +50,6 @@ ROUNDS = frozenset({"eva_published", "stratus"})
 EXPECTED: Mapping[Case, frozenset[str]] = {
     ("eva", "speeds", 0): frozenset({"launches"}),
     ("slearn/eva", "short-priorities", 3): frozenset({"idle"}),
-    ("slearn/eva", "short-priorities", 0): frozenset({"urgent"}),
-    ("no_packing", "mixed", 0): frozenset({"preview"}),
 }
 """Oracles that object to a fixed world: to be mended, or named in docs/design/policies.md."""
 

@@ -73,15 +73,13 @@ class Life(SimulatedCluster):
         self._sold_out_until = 0
         self._seen: set[tuple[str, str]] = set()
         self._events = 0
-        self._foreseen: list[tuple[Preview, JobId, int]] = []
+        self._foreseen: list[tuple[Preview, JobId, int, object]] = []
         self._headed: dict[RunId, Headed] = {}
-        self._asked: dict[JobId, int] = {}
-        """When the policy was first asked about a job."""
+        self._asked: dict[JobId, tuple[int, object]] = {}
+        """When a plan was first asked for that is about a job, and what was known then."""
         super().__init__(
             catalog,
-            {name: Asked(it, self._note_asked) for name, it in policy.items()}
-            if isinstance(policy, Mapping)
-            else Asked(policy, self._note_asked),
+            policy,
             settings=settings,
             delays=Delays(FETCH_MS, START_MS, STOP_MS, _REPORT_MS),
             truth=lambda _workload, others: world.shared ** len(others),
@@ -265,7 +263,7 @@ class Life(SimulatedCluster):
             journal=self.journal,
             cloud=Watched(self.cloud, self._clouded),
             workers=self.workers,
-            planner=self._planner,
+            planner=Asked(self._planner, self._note_asked),
             checkpoints=self.checkpoints,
             replies=Heard(self.answers, self._answered),
         )
@@ -309,26 +307,32 @@ class Life(SimulatedCluster):
         made = Preview(spec.name, self.timeline.now(), dict(places))
         self._story.previews.append(made)
         # The submission itself is the next event.
-        self._foreseen.append((made, preview.job, self._events + 1))
+        self._foreseen.append((made, preview.job, self._events + 1, self._known()))
         self._tell(f"{spec.name} is foreseen: {made.places}")
 
     def _note_asked(self, snapshot: Snapshot) -> None:
         for job in snapshot.jobs:
-            self._asked.setdefault(job.id, self.timeline.now())
+            self._asked.setdefault(job.id, (self.timeline.now(), self._known()))
+
+    def _known(self) -> object:
+        """Instances that are there, and what was measured: no preview foresees more of either."""
+        state = self.state
+        there = frozenset((name, state.instances[name].state) for name in state.live)
+        return there, state.resolved.throughput, state.resolved.standalone
 
     def _compare_previews(self) -> None:
         """Note what became of jobs once the first plan about them is adopted."""
         for entry in list(self._foreseen):
-            made, name, events = entry
+            made, name, events, known = entry
             if self._events != events:
                 self._foreseen.remove(entry)
                 continue
             asked = self._asked.get(name)
-            if asked is None or self.timeline.now() < asked + _PLANNING_MS:
+            if asked is None or self.timeline.now() < asked[0] + _PLANNING_MS:
                 continue
             self._foreseen.remove(entry)
             runs = [it for it in self.state.members(name) if not it.extra]
-            for run in runs:
+            for run in runs if known == asked[1] else ():
                 made.became[run.id] = "waits" if run.target is None else self._place(run.target)
 
     def _place(self, name: InstanceId) -> str:

@@ -5,25 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from eva_master.model.actions import CloudAction
-from eva_master.model.planning.plan import Plan, PolicyMemory
+from eva_master.model.actions import CloudAction, RequestPlan
 from eva_master.model.planning.snapshot import Snapshot
-from eva_master.ports import Policy
+from eva_master.ports import Planner
 from eva_master.simulation.cluster.cloud import SimulatedCloud
 
 
 class Asked:
-    """A policy, with a listener that is told what it is asked."""
+    """The planner, with a listener that is told what it is asked."""
 
-    def __init__(self, policy: Policy, told: Callable[[Snapshot], None]) -> None:
-        self.name, self._policy, self._told = policy.name, policy, told
+    def __init__(self, planner: Planner, told: Callable[[Snapshot], None]) -> None:
+        self._planner, self._told = planner, told
 
-    def plan(
-        self, snapshot: Snapshot, memory: PolicyMemory | None
-    ) -> tuple[Plan, PolicyMemory | None]:
-        """See `eva_master.ports.Policy.plan`."""
-        self._told(snapshot)
-        return self._policy.plan(snapshot, memory)
+    def request(self, request: RequestPlan) -> None:
+        """See `eva_master.ports.Planner.request`."""
+        self._told(request.snapshot)
+        self._planner.request(request)
 
 
 class Watched:
