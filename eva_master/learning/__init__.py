@@ -1,1 +1,1 @@
-"""What the cluster learns, as pure values: co-location, standalone rates, delays, event rates."""
+"""Learned tables as pure values: co-location, standalone rates, delays, event rates."""

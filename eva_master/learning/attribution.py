@@ -26,26 +26,26 @@ def attribute(
     Equal candidates are told apart by their keys, the lower one is taken.
 
     Args:
-        table: What is recorded.
+        table: The recorded throughputs.
         members: The entry of each task of the job that runs, see `colocation.key`.
         observed_ppm: The job's normalised throughput, in millionths.
 
     Returns:
-        The entry and its new value, `None` if there is nothing to learn: nobody shares, or a
-        recorded entry explains the observation exactly.
+        The entry and its new value, `None` if there is nothing to learn: no member shares its
+        instance, or a recorded entry explains the observation exactly.
     """
     sharing = sorted({entry for entry in members if entry[1]})
     if not sharing:
         return None
     if len(members) == 1:
         return sharing[0], observed_ppm
-    known = [(ppm, entry) for entry in sharing if (ppm := recorded(table, entry)) is not None]
-    if known and min(known)[0] <= observed_ppm:
-        lowest_ppm, lowest = min(known)
+    entries = [(ppm, entry) for entry in sharing if (ppm := recorded(table, entry)) is not None]
+    if entries and min(entries)[0] <= observed_ppm:
+        lowest_ppm, lowest = min(entries)
         return None if lowest_ppm == observed_ppm else (lowest, observed_ppm)
-    seen = {entry for _, entry in known}
+    seen = {entry for _, entry in entries}
     unseen = [entry for entry in sharing if entry not in seen]
     if unseen:
         return min(unseen, key=lambda entry: (-len(entry[1]), entry)), observed_ppm
-    lowest_ppm, lowest = min(known)
+    lowest_ppm, lowest = min(entries)
     return lowest, (lowest_ppm + observed_ppm) // 2

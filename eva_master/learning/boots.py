@@ -19,14 +19,15 @@ from eva_master.model.ids import JobId, Millis
 from eva_master.model.planning.plan import Json
 
 Scope = str
-"""What a streak is about: ``offering ID``, ``family NAME``, ``image KIND``, ``job ID`` or, of
-instances that ended as soon as a task of the job ran, ``lost ID``."""
+"""Scope of a streak: ``offering ID``, ``family NAME``, ``image KIND``, ``job ID`` or, for instances
+that ended as soon as a task of the job ran, ``lost ID``.
+"""
 _LOST = "lost "
 _LONGEST_PAUSE_FACTOR = 12
 """The longest pause as a multiple of the first."""
 _MEMBERS_KEPT = 8
 _LOST_BY_CHANCE = 2
-"""So many instances in a row that end as soon as a task runs are no chance any more."""
+"""This many instances in a row that end as soon as a task runs are not a coincidence."""
 
 
 def scopes(offering: Offering) -> tuple[Scope, Scope, Scope]:
@@ -52,13 +53,14 @@ def lost_scope(job: JobId) -> Scope:
 
 @dataclass(frozen=True, slots=True)
 class Streak:
-    """Failed boots in a row, without one after which a task ran.
+    """Failed boots in a row, since the last one after which a task ran.
 
     Attributes:
-        failures: How many; those of instances that were bought together count once.
+        failures: Number of failures; those of instances that were bought together count once.
         last_ms: When the last one was counted.
-        until_ms: Nothing of the scope is bought before; 0 while there is no reason to hold back.
-        members: What failed: offerings, or families where the scope is an image.
+        until_ms: Nothing of the scope is bought before this time; 0 while there is no reason to
+            wait.
+        members: Offerings that failed; families if the scope is an image.
         why: Why the last one failed.
         registered: Whether a worker of the scope has registered since.
     """
@@ -73,8 +75,8 @@ class Streak:
     def conclusive(self, scope: Scope) -> bool:
         """Whether nothing of the scope should be bought for a while.
 
-        One offering says something about itself; about anything wider it takes two. The end of one
-        instance on which a task ran is bad luck.
+        One offering is evidence about itself; a wider scope needs two. A single instance that ended
+        once a task ran may be bad luck.
         """
         if scope.startswith(_LOST):
             return self.failures >= _LOST_BY_CHANCE
@@ -104,12 +106,13 @@ class Boots:
         """Count a failed boot.
 
         Args:
-            offering: What was bought.
-            jobs: For whom.
-            requested_ms: When. If that was before the last failure, it is no further evidence.
+            offering: The offering that was bought.
+            jobs: Jobs for which it was bought.
+            requested_ms: When it was requested. A request before the last failure is no further
+                evidence.
             now: When it failed.
             pause_ms: The first pause; each further one is twice as long.
-            why: Why, in words for the user.
+            why: Reason of the failure, in words for the user.
         """
         narrow, family, image = scopes(offering)
         counted = {narrow: offering.id, family: offering.id, image: family}
@@ -175,7 +178,7 @@ class Boots:
         return self._without(set(map(lost_scope, jobs)))
 
     def of_jobs(self, active: Collection[JobId]) -> Boots:
-        """The same without jobs that have ended."""
+        """All streaks except those of jobs that have ended."""
         kept = {scope(job) for scope in (job_scope, lost_scope) for job in active}
         of_jobs = {s for s in self.streaks if s.startswith(("job ", _LOST))}
         return self._without(of_jobs - kept)
@@ -203,9 +206,9 @@ class Boots:
         return max(paused, key=lambda streak: streak.until_ms, default=None)
 
     def suspect_jobs(self) -> set[JobId]:
-        """Jobs whose tasks seem to bring instances down: one of each tries for all."""
+        """Jobs whose tasks seem to bring instances down; one task of each runs as a test."""
         scopes_of = {job: lost_scope(job) for job in self.doubted_jobs()}
-        return {job for job, it in scopes_of.items() if self.streaks[it].conclusive(it)}
+        return {job for job, scope in scopes_of.items() if self.streaks[scope].conclusive(scope)}
 
     def doubted_jobs(self) -> tuple[JobId, ...]:
         """Jobs with a task whose instance ended as it ran there, one at least."""
@@ -216,14 +219,14 @@ class Boots:
         """The form in which the journal keeps it."""
         return {
             scope: {
-                "failures": it.failures,
-                "last_ms": it.last_ms,
-                "until_ms": it.until_ms,
-                "members": list(it.members),
-                "why": it.why,
-                "registered": it.registered,
+                "failures": streak.failures,
+                "last_ms": streak.last_ms,
+                "until_ms": streak.until_ms,
+                "members": list(streak.members),
+                "why": streak.why,
+                "registered": streak.registered,
             }
-            for scope, it in sorted(self.streaks.items())
+            for scope, streak in sorted(self.streaks.items())
         }
 
     @classmethod

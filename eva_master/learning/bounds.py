@@ -14,9 +14,9 @@ K = TypeVar("K")
 
 
 def bounded(entries: Mapping[K, Estimate], limit: int = ENTRIES_KEPT) -> Mapping[K, Estimate]:
-    """The same entries without the one that was measured longest ago, if they are too many.
+    """The entries without the one measured longest ago, if there are more than the limit.
 
-    To be called for every entry that is added, so that one is enough.
+    Callers add one entry at a time, so removing one is enough.
     """
     if len(entries) <= limit:
         return entries

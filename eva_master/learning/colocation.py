@@ -28,7 +28,7 @@ def key(workload: Workload, others: Iterable[Workload]) -> Key:
 
 
 def recorded(table: ThroughputTable, entry: Key) -> int | None:
-    """What was observed for this very multiset, in millionths; `None` if nothing was."""
+    """Throughput observed for exactly this multiset, in millionths; `None` if none was."""
     index = _place(table, entry)
     if index < len(table.observed) and table.observed[index][0] == entry:
         return table.observed[index][1]
@@ -45,7 +45,7 @@ def times(value: V, ppm: V) -> V:
 
     Args:
         value: A throughput in millionths, or an array of them.
-        ppm: What is left of it, likewise.
+        ppm: The part of it that remains, in millionths, or an array of such parts.
     """
     slowed: V = value * ppm // MILLION
     return slowed

@@ -14,12 +14,13 @@ from eva_master.model.planning.plan import Json
 _NEVER_DOUBTED_MS = 1_000
 """Delays that differ by less are never doubted, however small they are."""
 _FADES = 400
-"""The slowest that was seen lately fades by one part in so many with each measurement: so about one
-in a hundred is slower."""
+"""The recent maximum fades by one part in this many with each measurement, so that about one
+measurement in a hundred is slower.
+"""
 _AT_MOST_TIMES = 3
-"""What was slower than so many times what is expected was an accident."""
+"""A measurement above this many times the expectation counts as an accident."""
 _MEASUREMENTS_BEFORE_HINT = 3
-"""As many measurements count for more than what a user said."""
+"""With this many measurements a user's hint no longer counts."""
 
 
 class Delay(StrEnum):
@@ -41,11 +42,11 @@ OF_TYPES = frozenset({Delay.ACQUISITION, Delay.SETUP})
 
 @dataclass(frozen=True, slots=True)
 class Delays:
-    """What was measured.
+    """Measured delays, as estimates and recent maxima.
 
     Attributes:
-        known: Milliseconds, by kind and name of the workload or the instance type.
-        slow: The slowest lately, likewise.
+        known: Estimates in milliseconds, by kind and by name of the workload or the instance type.
+        slow: The recent maxima in milliseconds, by the same keys.
     """
 
     known: Mapping[tuple[Delay, str], Estimate] = field(default_factory=dict)
@@ -54,15 +55,15 @@ class Delays:
     def lookup(self, kind: Delay, name: str, *, hint: int | None, default: int) -> int:
         """The delay to reckon with, in milliseconds.
 
-        What was measured three times goes before a hint, a hint before fewer measurements, and
-        both before the default. A measured delay has two significant digits, so that noise is
-        no news.
+        Three measurements take precedence over a hint, a hint over fewer measurements, and both
+        over the default. A measured delay has two significant digits, so that noise causes no new
+        plans.
 
         Args:
-            kind: Of the delay.
-            name: Of the workload or the instance type.
+            kind: Kind of the delay.
+            name: Name of the workload or the instance type.
             hint: The user's, `None` if they gave none.
-            default: Where nothing is known.
+            default: The delay where nothing is known.
         """
         estimate = self.known.get((kind, name))
         if estimate is not None and (hint is None or estimate.samples >= _MEASUREMENTS_BEFORE_HINT):
@@ -79,8 +80,8 @@ class Delays:
         """Take in a measurement.
 
         Args:
-            kind: Of the delay.
-            name: Of the workload or the instance type.
+            kind: Kind of the delay.
+            name: Name of the workload or the instance type.
             delay_ms: Not negative.
             at: When it was over.
         """
@@ -88,12 +89,12 @@ class Delays:
         estimate = taken(self.known.get(key), delay_ms, at, _NEVER_DOUBTED_MS)
         slow = self.slow.get(key, 0)
         slow = max(delay_ms, slow - max(0, slow - estimate.value) // _FADES)
-        known = bounded({**self.known, key: estimate})
+        estimates = bounded({**self.known, key: estimate})
         every = {**self.slow, key: slow}
-        return Delays(known, {it: every.get(it, 0) for it in known})
+        return Delays(estimates, {entry: every.get(entry, 0) for entry in estimates})
 
     def relied_on(self, kind: Delay, name: str) -> tuple[int, bool] | None:
-        """What a look-up depends on; as long as it is equal, so are all look-ups."""
+        """The part of the estimate that a look-up depends on: equal values give equal look-ups."""
         estimate = self.known.get((kind, name))
         if estimate is None:
             return None
@@ -110,15 +111,20 @@ class Delays:
 
     def parted(self, kinds: Collection[Delay]) -> tuple[Delays, Delays]:
         """The delays of some kinds, and all others."""
-        chosen = {key: known for key, known in self.known.items() if key[0] in kinds}
-        others = {key: known for key, known in self.known.items() if key[0] not in kinds}
+        chosen = {key: estimate for key, estimate in self.known.items() if key[0] in kinds}
+        others = {key: estimate for key, estimate in self.known.items() if key[0] not in kinds}
         return self.restricted(chosen), self.restricted(others)
 
     def to_json(self) -> Json:
         """The journal's form: a list of [kind, name, estimate, slowest]; 0 is left out."""
         return [
-            [kind.value, name, it.to_json(), *([slow] if (slow := self.slow.get(key)) else [])]
-            for key, it in sorted(self.known.items())
+            [
+                kind.value,
+                name,
+                estimate.to_json(),
+                *([slow] if (slow := self.slow.get(key)) else []),
+            ]
+            for key, estimate in sorted(self.known.items())
             for kind, name in [key]
         ]
 
@@ -131,18 +137,18 @@ class Delays:
         """
         if not isinstance(data, list):
             raise ValueError("learned delays are a list")
-        known: dict[tuple[Delay, str], Estimate] = {}
+        estimates: dict[tuple[Delay, str], Estimate] = {}
         slow: dict[tuple[Delay, str], int] = {}
         for row in data:
             match row:
                 case [str(kind), str(name), list(estimate), *rest]:
                     key = Delay(kind), name
-                    known[key] = Estimate.from_json(estimate)
+                    estimates[key] = Estimate.from_json(estimate)
                     # Journals of earlier releases have none.
                     slow[key] = rest[0] if rest and isinstance(rest[0], int) else 0
                 case _:
                     raise ValueError(f"not a learned delay: {row!r}")
-        return Delays(known, slow)
+        return Delays(estimates, slow)
 
 
 def two_digits(value: int) -> int:

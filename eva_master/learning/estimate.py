@@ -18,13 +18,13 @@ _DOUBTS_TO_REPLACE = 3
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """What was measured so far, as one integer.
+    """An estimate of one integer from its measurements.
 
     Attributes:
         value: The estimate, in the unit of the measurements.
-        samples: How many measurements stand behind it, doubted ones apart.
-        at_ms: When the last of these was made.
-        doubted: Measurements since then that were too far off to be believed.
+        samples: Number of measurements behind it, without doubted ones.
+        at_ms: When the last of these measurements was made.
+        doubted: Later measurements that were too far off to be believed.
     """
 
     value: int
@@ -35,8 +35,8 @@ class Estimate:
     def taking(self, sample: int, at: Millis, slack: int = 0) -> Estimate:
         """The estimate after one more measurement.
 
-        The first eight are averaged, later ones count an eighth. One that is far off is only
-        remembered; the third of these in a row replaces the estimate by the median of the three.
+        The first eight are averaged, later ones count an eighth. A measurement that is far off is
+        only remembered; the third in a row replaces the estimate by the median of the three.
 
         Args:
             sample: Not negative.
@@ -69,9 +69,11 @@ class Estimate:
         """
         match data:
             case [int(value), int(at), int(samples), list(doubted)] if all(
-                isinstance(one, int) for one in doubted
+                isinstance(sample, int) for sample in doubted
             ):
-                return Estimate(value, Millis(at), samples, tuple(int(str(one)) for one in doubted))
+                return Estimate(
+                    value, Millis(at), samples, tuple(int(str(sample)) for sample in doubted)
+                )
             case _:
                 raise ValueError(f"not an estimate: {data!r}")
 

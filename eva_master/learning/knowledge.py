@@ -28,13 +28,13 @@ ROWS_KEPT = 32_768
 
 @dataclass(frozen=True, slots=True)
 class Knowledge:
-    """What was learned.
+    """All that was learned, by voice and owner.
 
     Attributes:
-        voices: What the jobs of each voice have taught; those first that taught longest ago.
+        voices: Lessons from the jobs of each voice; the voices that taught longest ago come first.
         delays: How long launches of instance types take.
         run_times: How long the tasks of each owner's jobs take.
-        dags: How the run times of the stages of each owner's DAGs hang together.
+        dags: How the run times of the stages of each owner's DAGs depend on each other.
     """
 
     voices: Mapping[Voice, Lessons] = field(default_factory=dict)
@@ -47,21 +47,21 @@ class Knowledge:
         return self.voices.get(voice, NOTHING)
 
     def taught(self, voice: Voice, lessons: Lessons) -> Knowledge:
-        """After a voice has taught something.
+        """Record the lessons of a voice.
 
         Args:
-            voice: Whose jobs did.
-            lessons: All that is known of its workloads now.
+            voice: The voice whose jobs taught them.
+            lessons: All lessons about its workloads now.
 
         Returns:
-            No more than `VOICES_KEPT` voices and `ROWS_KEPT` entries.
+            The knowledge, with at most `VOICES_KEPT` voices and `ROWS_KEPT` entries.
         """
         voices = dict(self.voices)
-        voices.pop(voice, None)  # it becomes the last one
+        voices.pop(voice, None)  # makes it the last one
         voices[voice] = lessons
         while len(voices) > VOICES_KEPT:
             del voices[next(iter(voices))]
-        sizes = {name: known.size for name, known in voices.items()}
+        sizes = {name: lessons_of.size for name, lessons_of in voices.items()}
         for _ in range(sum(sizes.values()) - ROWS_KEPT):
             largest = max(sizes, key=lambda name: sizes[name])
             voices[largest] = voices[largest].without_oldest()
@@ -72,7 +72,7 @@ class Knowledge:
         """The journal's form, with its version."""
         return {
             "version": _VERSION,
-            "voices": [[voice, known.to_json()] for voice, known in self.voices.items()],
+            "voices": [[voice, lessons.to_json()] for voice, lessons in self.voices.items()],
             "delays": self.delays.to_json(),
             "runtimes": self.run_times.to_json(),
             **({"dags": self.dags.to_json()} if self.dags.owners else {}),

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field, replace
 from eva_master.model.catalog import Catalog
 
 _LEAST_PERCENT, _MOST_PERCENT = 80, 111
-"""What is measured counts as far as it is between these shares of what is listed."""
+"""A measured size counts within these percentages of the listed one."""
 _NEWS_PERCENT = 1
-"""Machines differ by a few pages. Only what is so much more than before is another size."""
+"""Machines differ by a few pages. Only a difference above this is a new size."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,16 +28,16 @@ class MemorySizes:
     @classmethod
     def of(cls, catalog: Catalog) -> MemorySizes:
         """Sizes of which only the catalog is known."""
-        return cls({it.type.name: it.type.capacity.memory_mib for it in catalog})
+        return cls({offering.type.name: offering.type.capacity.memory_mib for offering in catalog})
 
     def restored(self, measured: object) -> MemorySizes:
-        """The same sizes with what was measured, as the journal has it."""
+        """Sizes of the catalog, with the measured ones read from the journal."""
         if not isinstance(measured, dict):
             return self
-        return replace(self, measured={name: int(str(it)) for name, it in measured.items()})
+        return replace(self, measured={name: int(str(size)) for name, size in measured.items()})
 
     def wanted(self, machine: str) -> int | None:
-        """What instances of a type are to have; `None` if it is not in the catalog."""
+        """Memory that instances of a type should have; `None` if the catalog has no such type."""
         listed = self.listed.get(machine)
         if listed is None or machine not in self.measured:
             return listed
@@ -45,9 +45,9 @@ class MemorySizes:
         return max(within, listed * _LEAST_PERCENT // 100)
 
     def heard(self, machine: str, mib: int) -> MemorySizes | None:
-        """The sizes after a worker has registered with so much; `None` if that is no news."""
-        known = self.measured.get(machine)
-        before = self.listed.get(machine) if known is None else known
+        """The sizes after a worker has registered; `None` if they do not change."""
+        reported = self.measured.get(machine)
+        before = self.listed.get(machine) if reported is None else reported
         if before is None or mib <= 0 or before <= mib <= before * (100 + _NEWS_PERCENT) // 100:
             return None
         return replace(self, measured={**self.measured, machine: mib})

@@ -34,7 +34,7 @@ class EventRates:
     exposure_ms: float = 0.0
 
     def aged(self, now: Millis, half_life_ms: int) -> EventRates:
-        """The same evidence seen from `now`; a time before `at_ms` changes nothing."""
+        """This evidence as of `now`; a time before `at_ms` changes nothing."""
         elapsed = max(0, now - self.at_ms)
         kept = 0.5 ** (elapsed / half_life_ms)
         gained = half_life_ms / math.log(2) * (1 - kept)
@@ -104,13 +104,13 @@ class EventRates:
 def horizon_ms(rates: EventRates, min_horizon_ms: int) -> int:
     """D̂ of section 4.5: the expected time until the next full reconfiguration, in milliseconds.
 
-    D̂ = -1 / (λ ln(1 - p)). It is zero where every event leads to one (p = 1). While there was
-    none yet (p = 0) it would be unbounded, and the time since the first event is taken instead,
-    but at least the floor.
+    D̂ = -1 / (λ ln(1 - p)). The horizon is zero if every event leads to a full reconfiguration
+    (p = 1). Before the first one (p = 0) the formula is unbounded, so the time since the first
+    event is taken instead, but at least `min_horizon_ms`.
 
     Args:
-        rates: Aged to the present.
-        min_horizon_ms: That floor; also the least time over which λ is measured, see
+        rates: Rates aged to the present.
+        min_horizon_ms: The least horizon; also the least time over which λ is measured, see
             `EventRates.rate_per_hour`.
     """
     share = rates.full_share

@@ -25,14 +25,15 @@ OWNERS_KEPT = 1_024
 WORKLOADS_DOUBTED = 64
 """Workloads of one owner whose stated durations were contradicted last."""
 CONTRADICTIONS = 3
-"""As many tasks in a row that contradict what is stated, and it is not believed."""
+"""After this many contradicting tasks in a row a stated run time is not believed."""
 _CONTRADICTED_FROM_FACTOR = 2
-"""A task contradicts a stated duration if it took more than so many times as long, or less than
-that part of it."""
+"""A task contradicts a stated duration if it took more than this many times as long, or less than
+the inverse part of it.
+"""
 _NEVER_CONTRADICTED_MS = 5_000
-"""Nor does it if it was off by less."""
+"""A smaller difference is no contradiction."""
 _ENOUGH = 3
-"""With fewer finished tasks nobody can say what is usual."""
+"""With fewer finished tasks the usual run time is unknown."""
 _ALIKE = 250_000
 """Assumed variance over jobs of one workload or name: a spread of a factor of 1.65."""
 _UNLIKE = MILLION
@@ -40,28 +41,28 @@ _UNLIKE = MILLION
 ASSUMED_WITHIN = 62_500
 """Assumed variance within a job: a spread of a quarter."""
 _ASSUMED_TASKS = 4
-"""That assumption counts as so many tasks."""
+"""Number of tasks that the assumed variance within jobs counts for."""
 _JOBS_AVERAGED = 16
-"""A new job counts at least one part in so many, so old ones fade."""
+"""A new job counts at least one part in this many, so that old ones fade."""
 _JOBS_COUNTED = 64
-"""More earlier jobs make nothing surer."""
+"""Upper limit of the earlier jobs that count."""
 _TASKS_COUNTED = 64
-"""Nor do more tasks make the spread within jobs surer."""
+"""Upper limit of the tasks that count for the spread within jobs."""
 _TASKS_KEPT = 1_000_000
 _LEAST = 100
 """No variance is less: a spread of one per cent."""
 _FIELDS = 8
 _WEIGHT_UNIT = 10**24
 UNKNOWN = Prior(log_ppm(MILLIS_PER_HOUR), 9 * MILLION, ASSUMED_WITHIN, _ASSUMED_TASKS)
-"""What is believed of a job of which nothing is known: an hour, give or take a factor of twenty."""
+"""Prior of a job without any history: an hour, give or take a factor of twenty."""
 
 
 class Feature(StrEnum):
-    """What jobs may have in common; those that say most stand first."""
+    """Properties that jobs may have in common, the most informative first."""
 
     WORKLOAD = "workload"
     NAME = "name"
-    """The job's name without what is counted at its end."""
+    """The job's name without a counter at its end."""
     OWNER = "owner"
     """All jobs of the owner."""
     HOUR = "hour"
@@ -77,13 +78,13 @@ Value = tuple[Feature, str]
 
 @dataclass(frozen=True, slots=True)
 class Traits:
-    """What is known of tasks before they run.
+    """Properties of tasks that are known before they run.
 
     Attributes:
-        workload: Theirs.
-        name: The job's.
-        submitted_ms: When the job was submitted; `None` if nobody knows.
-        demand: What one of them needs, a gang all together.
+        workload: The tasks' workload.
+        name: The job's name.
+        submitted_ms: When the job was submitted; `None` if unknown.
+        demand: Demand of one task; for a gang, of all its members together.
     """
 
     workload: str
@@ -92,7 +93,7 @@ class Traits:
     demand: Resources
 
     def values(self) -> tuple[Value, ...]:
-        """Their values of all features that are known."""
+        """Values of all features that are known."""
         hour: tuple[Value, ...] = ()
         if self.submitted_ms is not None:
             hour = ((Feature.HOUR, str(self.submitted_ms // MILLIS_PER_HOUR % 24)),)
@@ -136,7 +137,7 @@ class Spread:
 
     @staticmethod
     def of(finished: Finished, at: Millis, kept: int = 0) -> Spread:
-        """What one job tells, of which at least one task has finished."""
+        """The spread after one job of which at least one task has finished."""
         return Spread(0, 0, 0, 0, 0, 0, 0, at).plus(finished, at, kept)
 
     def plus(self, finished: Finished, at: Millis, kept: int = 0) -> Spread:
@@ -174,10 +175,11 @@ class Spread:
         )
 
     def variance(self, assumed: int) -> int:
-        """How far off `log` is expected to be as a prediction, squared, in millionths.
+        """Expected squared error of `log` as a prediction, in millionths.
 
         Args:
-            assumed: The same before there is a second job; it counts as one job ever after.
+            assumed: The squared error assumed before there is a second job; it always counts as one
+                job.
         """
         seen = max(self.between, self.error) * (self.jobs - 1)
         return max(_LEAST, (seen + assumed) // self.jobs)
@@ -200,7 +202,7 @@ class Spread:
         if not isinstance(data, list) or not _FIELDS <= len(data) <= _FIELDS + 1:
             raise ValueError(f"not a spread of run times: {data!r}")
         last = PastValues.from_json(data[_FIELDS]) if len(data) > _FIELDS else NO_VALUES
-        figures = [it for it in data[:_FIELDS] if type(it) is int and it >= 0]
+        figures = [figure for figure in data[:_FIELDS] if type(figure) is int and figure >= 0]
         if len(figures) != _FIELDS or not all(figures[5:7]):
             raise ValueError(f"not a spread of run times: {data!r}")
         log, between, within, freedom, error, jobs, tasks, at = figures
@@ -209,49 +211,51 @@ class Spread:
 
 @dataclass(frozen=True, slots=True)
 class OwnerTimes:
-    """What was learned of one owner's jobs.
+    """Learned run times of one owner's jobs.
 
     Attributes:
-        spreads: By feature value; those seen longest ago stand first.
-        doubted: By workload: the last tasks in a row that contradicted what was stated of them,
-            with the milliseconds that each took; those that were contradicted longest ago first.
+        spreads: By feature value; values seen longest ago come first.
+        doubted: By workload: run times in milliseconds of the last tasks in a row that contradicted
+            their stated run time; workloads contradicted longest ago come first.
     """
 
     spreads: Mapping[Value, Spread] = field(default_factory=dict)
     doubted: Mapping[Workload, tuple[int, ...]] = field(default_factory=dict)
 
     def prior(self, traits: Traits) -> Prior | None:
-        """What is believed of a job, `None` if nothing is known of its like.
+        """The prior of a job, `None` if no similar job is known.
 
-        Each feature predicts what its value took so far; those that were off least count most.
+        Each feature predicts from its value's history; features that were least wrong count most.
         """
-        known = self._known(traits)
-        if not known:
+        spreads = self._known(traits)
+        if not spreads:
             return None
-        variances = [_variance(name, it) for name, it in known]
+        variances = [_variance(name, spread) for name, spread in spreads]
         weights = [max(1, _WEIGHT_UNIT // variance**2) for variance in variances]
         whole = sum(weights)
-        logs = [spread.log for _, spread in known]
-        log = sum(weight * it for weight, it in zip(weights, logs, strict=True)) // whole
+        logs = [spread.log for _, spread in spreads]
+        log = (
+            sum(weight * spread_log for weight, spread_log in zip(weights, logs, strict=True))
+            // whole
+        )
         between = sum(
-            weight * (variance + (it - log) ** 2 // MILLION)
-            for weight, variance, it in zip(weights, variances, logs, strict=True)
+            weight * (variance + (spread_log - log) ** 2 // MILLION)
+            for weight, variance, spread_log in zip(weights, variances, logs, strict=True)
         )
         between //= whole
-        inner = next((it for _, it in known if it.freedom), None)
-        if inner is None:  # what jobs of one task are apart is what their tasks are
+        inner = next((spread for _, spread in spreads if spread.freedom), None)
+        if inner is None:  # the spread over jobs of one task includes that of tasks
             within = min(ASSUMED_WITHIN, between // 2)
-            return Prior(log, between - within, within, known[0][1].jobs + _ASSUMED_TASKS)
+            return Prior(log, between - within, within, spreads[0][1].jobs + _ASSUMED_TASKS)
         freedom = inner.freedom + _ASSUMED_TASKS
         within = (inner.within * inner.freedom + ASSUMED_WITHIN * _ASSUMED_TASKS) // freedom
         return Prior(log, between, within, freedom)
 
     def most_telling(self, traits: Traits) -> tuple[Spread, int] | None:
-        """Of the features of a job the one whose value is expected to be off least.
+        """The value, among those of a job's features, that is expected to predict best.
 
         Returns:
-            What is known of its value, and how far off that is expected to be, squared; `None` if
-            nothing is known of any.
+            Its spread and its expected squared error; `None` if no value has a history.
         """
         feature = self.telling_feature(traits)
         if feature is None:
@@ -260,24 +264,24 @@ class OwnerTimes:
         return spread, _variance(feature, spread)
 
     def telling_feature(self, traits: Traits) -> Feature | None:
-        """Which feature `most_telling` goes by; `None` if nothing is known."""
-        found = [(_variance(name, it), name) for name, it in self._known(traits)]
-        return min(found, key=itemgetter(0))[1] if found else None
+        """The feature used by `most_telling`; `None` if no value has a history."""
+        errors = [(_variance(name, spread), name) for name, spread in self._known(traits)]
+        return min(errors, key=itemgetter(0))[1] if errors else None
 
     def usual_ms(self, traits: Traits, mode: Estimates) -> int | None:
-        """What to expect of a task by the last values of the most telling feature alone.
+        """Expected run time of a task by the last values of the best feature alone.
 
         Args:
-            traits: The task's.
+            traits: Properties of the task.
             mode: See `PastValues.usual_ms`.
 
         Returns:
             Milliseconds; `None` if no values are known.
         """
-        found = self.most_telling(traits)
-        if found is None or not found[0].last.packed:
+        telling = self.most_telling(traits)
+        if telling is None or not telling[0].last.packed:
             return None
-        return min(LONGEST_MS, max(1, found[0].last.usual_ms(mode)))
+        return min(LONGEST_MS, max(1, telling[0].last.usual_ms(mode)))
 
     def _known(self, traits: Traits) -> list[tuple[Feature, Spread]]:
         return [
@@ -308,27 +312,29 @@ class OwnerTimes:
         return replace(self, spreads=spreads)
 
     def told(self, workload: Workload, stated_ms: int, took_ms: int) -> OwnerTimes:
-        """After a task of which it was stated how long it takes."""
+        """Record a task that has finished and whose run time was stated."""
         before = self.doubted.get(workload)
         if not contradicts(stated_ms, took_ms):
             if before is None:
                 return self
-            kept = {name: it for name, it in self.doubted.items() if name != workload}
+            kept = {name: times for name, times in self.doubted.items() if name != workload}
             return replace(self, doubted=kept)
-        doubted = {name: it for name, it in self.doubted.items() if name != workload}
+        doubted = {name: times for name, times in self.doubted.items() if name != workload}
         doubted[workload] = (*(before or ()), took_ms)[-CONTRADICTIONS:]
         if len(doubted) > WORKLOADS_DOUBTED:
             del doubted[next(iter(doubted))]
         return replace(self, doubted=doubted)
 
     def disbelieved(self, workload: Workload, stated_ms: int) -> tuple[int, ...]:
-        """How long the tasks of a workload took that contradict what is stated.
+        """Run times of a workload's tasks that contradict the stated one.
 
         Returns:
-            Three run times in milliseconds, the last one last; none if what is stated is believed.
+            Three run times in milliseconds, the latest last; empty if the statement is believed.
         """
         took = self.doubted.get(workload, ())
-        enough = len(took) >= CONTRADICTIONS and all(contradicts(stated_ms, it) for it in took)
+        enough = len(took) >= CONTRADICTIONS and all(
+            contradicts(stated_ms, time_ms) for time_ms in took
+        )
         return took if enough else ()
 
 
@@ -348,45 +354,45 @@ _NOTHING = OwnerTimes()
 
 @dataclass(frozen=True, slots=True)
 class RunTimes:
-    """What was learned, per owner: nobody's jobs say anything of those of others.
+    """Learned run times by owner: no owner's jobs affect another's.
 
     Attributes:
-        owners: By name; those of whom something was learned longest ago stand first.
+        owners: By name; owners whose last lesson is oldest come first.
     """
 
     owners: Mapping[str, OwnerTimes] = field(default_factory=dict)
 
     def of(self, owner: str) -> OwnerTimes:
-        """What is known of an owner's jobs; the same object until there is news."""
+        """Knowledge about an owner's jobs; the same object until it changes."""
         return self.owners.get(owner, _NOTHING)
 
     def observe(
         self, owner: str, traits: Traits, finished: Finished, at: Millis, kept: int = 0
     ) -> RunTimes:
-        """Take in a job that has ended.
+        """Record a job that has ended.
 
         Args:
-            owner: The job's.
-            traits: Its tasks'.
-            finished: Those that have finished, at least one.
+            owner: The job's owner.
+            traits: Properties of its tasks.
+            finished: Its finished tasks, at least one.
             at: When it ended.
-            kept: Of how many jobs of each feature value the run times themselves are kept.
+            kept: Number of jobs per feature value of which the run times themselves are kept.
         """
         return self._with(owner, self.of(owner).plus(traits, finished, at, kept))
 
     def told(self, owner: str, workload: Workload, stated_ms: int, took_ms: int) -> RunTimes:
-        """Take in a finished task whose job states how long it takes."""
+        """Record a finished task whose job states a run time."""
         before = self.of(owner)
         after = before.told(workload, stated_ms, took_ms)
         return self if after is before else self._with(owner, after)
 
     def _with(self, owner: str, known: OwnerTimes) -> RunTimes:
-        owners = {name: it for name, it in self.owners.items() if name != owner}
+        owners = {name: times for name, times in self.owners.items() if name != owner}
         owners[owner] = known
         while len(owners) > OWNERS_KEPT:
             del owners[next(iter(owners))]
-        excess = sum(len(it.spreads) for it in owners.values()) - VALUES_KEPT
-        for _ in range(excess):  # a flood goes at the cost of whoever has most
+        excess = sum(len(times.spreads) for times in owners.values()) - VALUES_KEPT
+        for _ in range(excess):  # too many are removed from the owner that has most
             largest = max(owners, key=lambda name: len(owners[name].spreads))
             owners[largest] = owners[largest].without_oldest()
         return RunTimes(owners)
@@ -396,11 +402,12 @@ class RunTimes:
         return [
             [
                 owner,
-                [[feature.value, value, *it.to_json()] for (feature, value), it in known],
+                [[feature.value, value, *spread.to_json()] for (feature, value), spread in spreads],
                 [[workload, list(took)] for workload, took in doubted],
             ]
-            for owner, known, doubted in (
-                (owner, it.spreads.items(), it.doubted.items()) for owner, it in self.owners.items()
+            for owner, spreads, doubted in (
+                (owner, times.spreads.items(), times.doubted.items())
+                for owner, times in self.owners.items()
             )
         ]
 

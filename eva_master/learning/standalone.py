@@ -21,12 +21,12 @@ _SIGNIFICANT_DIGITS = 3
 
 @dataclass(frozen=True, slots=True)
 class StandaloneTable:
-    """What tasks achieve when they share their instance with nobody.
+    """Rates of tasks that shared their instance with no other task.
 
     Attributes:
-        rates: Iterations per second in millionths, by workload and family; 0 for one that ran
+        rates: Iterations per second in millionths, by workload and family; 0 for a task that ran
             for long and reported none.
-        known: What the policies know of it.
+        known: The rates that policies use.
     """
 
     rates: Mapping[Key, Estimate] = field(default_factory=dict)
@@ -40,13 +40,13 @@ class StandaloneTable:
     def observe(
         self, workload: Workload, family: Family, rate: float, at: Millis
     ) -> StandaloneTable:
-        """Take in one window of a task that shared its instance with nobody.
+        """Record one window of a task that shared its instance with no other task.
 
         Args:
-            workload: The task's.
+            workload: The task's workload.
             family: The family it ran on.
-            rate: Iterations per second over the window, finite; nothing is learned from less
-                than one in a million seconds.
+            rate: Iterations per second over the window, finite; rates below one in a million
+                seconds teach nothing.
             at: When the window ended.
 
         Returns:
@@ -61,19 +61,19 @@ class StandaloneTable:
         return self._with((workload, family), taken(before, sample, at))
 
     def silent(self, workload: Workload, family: Family, at: Millis) -> StandaloneTable:
-        """Note that a task ran for long and reported no iteration; whatever is known stands."""
+        """Record that a task ran for long and reported no iteration; known rates stand."""
         if (workload, family) in self.rates:
             return self
         return self._with((workload, family), Estimate(0, at))
 
     def _with(self, entry: Key, estimate: Estimate) -> StandaloneTable:
         rates = bounded({**self.rates, entry: estimate})
-        known = dict(self.known.measured)
-        told = known.get(entry)
-        if told is not None and abs(estimate.value - told) * _NEWS_FROM_PART < max(told, 1):
+        used_rates = dict(self.known.measured)
+        used = used_rates.get(entry)
+        if used is not None and abs(estimate.value - used) * _NEWS_FROM_PART < max(used, 1):
             return replace(self, rates=rates)
-        known[entry] = _rounded(estimate.value)
-        kept = sorted((key, rate) for key, rate in known.items() if key in rates)
+        used_rates[entry] = _rounded(estimate.value)
+        kept = sorted((key, rate) for key, rate in used_rates.items() if key in rates)
         return StandaloneTable(rates, StandaloneRates(tuple(kept)))
 
     def restricted(self, rates: Mapping[Key, Estimate]) -> StandaloneTable:
@@ -86,10 +86,15 @@ class StandaloneTable:
 
         Rates are in millionths per second.
         """
-        known = dict(self.known.measured)
+        used_rates = dict(self.known.measured)
         return [
-            [workload, family, it.to_json(), known.get((workload, family), _rounded(it.value))]
-            for (workload, family), it in sorted(self.rates.items())
+            [
+                workload,
+                family,
+                estimate.to_json(),
+                used_rates.get((workload, family), _rounded(estimate.value)),
+            ]
+            for (workload, family), estimate in sorted(self.rates.items())
         ]
 
     @staticmethod

@@ -29,11 +29,12 @@ class Interruptions:
     def rate_ppm(self, machine: str, assumed_ppm: int) -> int:
         """How often an instance of a type is interrupted, in millionths of a time per hour.
 
-        What is assumed weighs as much as one interruption that came when it was expected.
+        The assumption weighs as much as one interruption at the expected time.
 
         Args:
             machine: Name of the type.
-            assumed_ppm: The rate before any was seen; 0 for one that is never interrupted.
+            assumed_ppm: The rate assumed before any interruption was seen; 0 for a type that is
+                never interrupted.
         """
         count, lived_ms = self.known.get(machine, (0, 0))
         if assumed_ppm == 0:
@@ -47,12 +48,12 @@ class Interruptions:
 
     @classmethod
     def from_json(cls, document: Mapping[str, Json]) -> Interruptions:
-        """The inverse of `to_json`; what is not of its form is left out."""
-        known = {}
+        """The inverse of `to_json`; entries of another form are left out."""
+        lives = {}
         for machine, life in document.items():
             match life:
                 case [int(count), int(lived_ms)]:
-                    known[machine] = (count, lived_ms)
+                    lives[machine] = (count, lived_ms)
                 case _:
                     pass
-        return cls(known)
+        return cls(lives)

@@ -1,8 +1,7 @@
-"""How long pools of spot instances are there, and how long away, as the cluster has seen it.
+"""Durations for which pools of spot instances were available and sold out, as observed.
 
-A pool is what the cloud sells of one type in one zone on the spot market. It runs dry and comes
-back, for all of its instances at once, and age says more of it than the mean: who has just come
-back is soon gone.
+A pool is the spot market for one type in one zone. Its instances run out and come back all at once,
+and its age predicts more than its mean: a pool that has just come back is soon sold out.
 """
 
 from __future__ import annotations
@@ -20,13 +19,13 @@ FIRST_PAUSE_MS = 60_000
 LONGEST_PAUSE_MS = 600_000
 _MOST_DOUBLINGS = 8
 _WATCHED_MS = 2 * LONGEST_PAUSE_MS
-"""What was seen so long ago may have changed twice since."""
+"""An observation from this long ago may have changed twice since."""
 _STEPS = 12
-"""An hour is looked ahead in so many."""
+"""The forecast for an hour is computed in this many steps."""
 _SHOCK_MS = 600_000
 """Pools of a region that run dry so soon after each other do so for one reason."""
 _YOUNG_MS = MILLIS_PER_HOUR
-"""Before anything was seen, half of what is this much old is taken to last as long again."""
+"""Before any observation, half of the pools this old are assumed to last as long again."""
 
 
 class Pool(NamedTuple):
@@ -45,7 +44,7 @@ class Pool(NamedTuple):
 
     @property
     def scopes(self) -> tuple[str, str, str, str]:
-        """What it has in common with ever fewer pools; the last is itself."""
+        """Scopes of the pool, from all pools to itself alone."""
         return "", self.region, self.type, str(self)
 
 
@@ -70,19 +69,19 @@ class Spell:
     retry_ms: Millis = Millis(0)
 
     def age_ms(self, now: Millis) -> int | None:
-        """How long it has lasted; `None` if that is not known."""
-        known = self.began and now - self.seen_ms <= _WATCHED_MS
-        return max(0, now - self.since_ms) if known else None
+        """How long it has lasted; `None` if unknown."""
+        recent = self.began and now - self.seen_ms <= _WATCHED_MS
+        return max(0, now - self.since_ms) if recent else None
 
 
 @dataclass(frozen=True, slots=True)
 class SpotPools:
-    """What was seen of pools.
+    """Observations of pools.
 
     Attributes:
-        spells: How each pool was when it was last seen.
-        up: How long pools were there, by scope: see `Pool.scopes`.
-        away: How long they were away.
+        spells: State of each pool when it was last seen.
+        up: Durations for which pools were available, by scope: see `Pool.scopes`.
+        away: Durations for which they were sold out.
         dropped: When a pool of each region last ran dry.
     """
 
@@ -92,30 +91,30 @@ class SpotPools:
     dropped: Mapping[str, Millis] = field(default_factory=dict)
 
     def sold(self, pool: Pool, now: Millis, *, held: bool = False) -> SpotPools:
-        """A launch has made an instance.
+        """Record a launch that made an instance.
 
         Args:
-            pool: Of what.
+            pool: Pool of the instance.
             now: The time.
-            held: Whether another instance of it was there until now.
+            held: Whether another instance of the pool was there until now.
         """
         old = self.spells.get(str(pool))
         if old is not None and old.there:
             if not held and now - old.seen_ms > _WATCHED_MS:
-                # Nobody knows how often it was away meanwhile.
+                # The pool may have been away any number of times meanwhile.
                 return self._with(pool, Spell(there=True, since_ms=now, began=False, seen_ms=now))
             return self._with(pool, replace(old, seen_ms=max(now, old.seen_ms)))
         return self._turned(pool, old, now, there=True)
 
     def refused(self, pool: Pool, now: Millis, *, held: bool = False) -> SpotPools:
-        """A launch was refused.
+        """Record a launch that was refused.
 
-        Several at once are one try.
+        Several refusals at once count as one try.
 
         Args:
-            pool: Of what.
+            pool: Pool of the launch.
             now: The time.
-            held: Whether an instance of it was there until now.
+            held: Whether an instance of the pool was there until now.
         """
         old = self.spells.get(str(pool))
         if old is None or old.there:
@@ -160,28 +159,28 @@ class SpotPools:
         """How often per hour a pool of its age runs dry; `None` if it was not seen yet.
 
         Args:
-            pool: Which.
+            pool: The pool.
             now: The time.
             held: Whether an instance of it is there.
-            assumed: How often, as far as is known without having watched any.
+            assumed: The rate assumed without any observation.
         """
         spell = self.spells.get(str(pool))
         if spell is None or (spell.there and not self.up):
             return None
         if not spell.there:
-            return self.loss_at(pool, 0)  # What is bought when it comes back has just come back.
+            return self.loss_at(pool, 0)  # An instance bought when the pool comes back has age 0.
         age_ms = self.age_ms(pool, now, held=held)
         if age_ms is not None:
             return self.loss_at(pool, age_ms)
         return self.mean_loss(pool, assumed)
 
     def mean_loss(self, pool: Pool, assumed: float) -> float | None:
-        """The same of any age; `None` if no pool was seen to run dry."""
+        """The mean of `loss_per_hour` over all ages; `None` if no pool was seen to run dry."""
         return _mean_rate(self.up, pool, assumed) if self.up else None
 
     def as_old_until(self, now: Millis) -> float:
-        """Until when all pools that are there are of the class of age that they are of now."""
-        since = (it.since_ms for it in self.spells.values() if it.there and it.began)
+        """The time until which every available pool stays in its present class of age."""
+        since = (spell.since_ms for spell in self.spells.values() if spell.there and spell.began)
         ends = (begin + age_ms for begin in since for age_ms in AGES_MS)
         return min((end for end in ends if end > now), default=math.inf)
 
@@ -214,12 +213,12 @@ class SpotPools:
         return back / (back + lost)
 
     def _turned(self, pool: Pool, old: Spell | None, now: Millis, *, there: bool) -> SpotPools:
-        """It has changed since it was last seen, or was not seen before."""
+        """The pools after a change of one of them, or its first observation."""
         name = str(pool)
         if old is None:
             return self._with(pool, Spell(there, now, began=False, seen_ms=now))
-        known = now - old.seen_ms <= _WATCHED_MS
-        turned = Millis((old.seen_ms + now) // 2) if known else None
+        recent = now - old.seen_ms <= _WATCHED_MS
+        turned = Millis((old.seen_ms + now) // 2) if recent else None
         until = old.seen_ms if turned is None else turned
         shock = not there and turned is not None and self._shaken(pool, turned)
         curves = dict(self.up if old.there else self.away)
@@ -247,8 +246,15 @@ class SpotPools:
         """The form in which the journal keeps it."""
         return {
             "spells": {
-                name: [it.there, it.since_ms, it.began, it.seen_ms, it.tries, it.retry_ms]
-                for name, it in sorted(self.spells.items())
+                name: [
+                    spell.there,
+                    spell.since_ms,
+                    spell.began,
+                    spell.seen_ms,
+                    spell.tries,
+                    spell.retry_ms,
+                ]
+                for name, spell in sorted(self.spells.items())
             },
             "up": {scope: curve.to_json() for scope, curve in sorted(self.up.items())},
             "away": {scope: curve.to_json() for scope, curve in sorted(self.away.items())},
@@ -276,7 +282,7 @@ def _rate(curves: Mapping[str, Survival], pool: Pool, age_ms: int) -> float:
 
 
 def _mean_rate(curves: Mapping[str, Survival], pool: Pool, rate: float) -> float:
-    """The same of any age, leaning on what is assumed first."""
+    """The mean rate over all ages, starting from the assumed `rate`."""
     for scope in pool.scopes:
         rate = curves.get(scope, UNSEEN).mean_rate(rate)
     return rate

@@ -1,4 +1,4 @@
-"""What the cluster has seen of the spot market."""
+"""Observations of the spot market."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ from eva_master.model.ids import MILLION, Millis
 
 @dataclass(frozen=True, slots=True)
 class SpotMarket:
-    """What became of instances, and how long pools are there and away.
+    """Fates of instances, and durations of pools' availability.
 
     Attributes:
-        lives: Of instances.
-        pools: What was seen of them.
+        lives: Lives of instances, and their interruptions.
+        pools: Observations of the pools.
     """
 
     lives: Interruptions = field(default_factory=Interruptions)
     pools: SpotPools = field(default_factory=SpotPools)
 
     def sold(self, offering: Offering, now: Millis, *, held: bool = False) -> SpotMarket:
-        """A launch has made an instance: see `SpotPools.sold`."""
+        """Record a launch that made an instance: see `SpotPools.sold`."""
         return replace(self, pools=self.pools.sold(pool_of(offering), now, held=held))
 
     def refused(self, offering: Offering, now: Millis, *, held: bool) -> SpotMarket:
-        """A launch was refused: see `SpotPools.refused`."""
+        """Record a launch that was refused: see `SpotPools.refused`."""
         return replace(self, pools=self.pools.refused(pool_of(offering), now, held=held))
 
     def ended(
         self, offering: Offering, now: Millis, lived_ms: int, *, interrupted: bool
     ) -> SpotMarket:
-        """An instance is gone: see `Interruptions.seen`."""
+        """Record the end of an instance: see `Interruptions.seen`."""
         lives = self.lives.seen(offering.type.name, lived_ms, interrupted=interrupted)
         return SpotMarket(lives, self.pools.ended(pool_of(offering), now))
 
@@ -50,11 +50,11 @@ class SpotMarket:
         if not self.pools.spells:
             return assumed
         rate = max(1, assumed) / MILLION
-        known = self.pools.loss_per_hour(pool_of(offering), now, held=held, assumed=rate)
-        return assumed if known is None else round(known * MILLION)
+        rate_seen = self.pools.loss_per_hour(pool_of(offering), now, held=held, assumed=rate)
+        return assumed if rate_seen is None else round(rate_seen * MILLION)
 
     def mean_rate_ppm(self, offering: Offering) -> int:
-        """The same for an instance of unknown age."""
+        """The mean of `rate_ppm` over all ages of an instance."""
         assumed = self.lives.rate_ppm(offering.type.name, offering.interruptions_ppm)
         mean = self.pools.mean_loss(pool_of(offering), max(1, assumed) / MILLION)
         return assumed if mean is None else round(mean * MILLION)

@@ -17,23 +17,24 @@ _CLASSES = len(AGES_MS) + 1
 
 @dataclass(frozen=True, slots=True)
 class Survival:
-    """What was watched, and how often it ended, by class of age.
+    """Watched time and number of ends, by class of age.
 
     Attributes:
-        watched_ms: How long, in all, for each class; the last is for what began unseen.
-        ends: How often it ended at such an age.
+        watched_ms: Watched time of each class; the last class is for spells with an unseen
+            beginning.
+        ends: Number of ends in each class.
     """
 
     watched_ms: tuple[int, ...] = (0,) * (_CLASSES + 1)
     ends: tuple[int, ...] = (0,) * (_CLASSES + 1)
 
     def watched(self, lasted_ms: int, *, began: bool, ended: bool) -> Survival:
-        """Take in one time.
+        """Add one spell.
 
         Args:
-            lasted_ms: For how long it was watched.
-            began: Whether it had begun then, rather than earlier.
-            ended: Whether it ended then, rather than being lost from sight.
+            lasted_ms: How long it was watched.
+            began: Whether its beginning was seen.
+            ended: Whether its end was seen; otherwise it was lost from sight.
         """
         watched, ends = list(self.watched_ms), list(self.ends)
         number = bisect_right(AGES_MS, lasted_ms) if began else _CLASSES
@@ -45,19 +46,19 @@ class Survival:
         return Survival(tuple(watched), tuple(ends))
 
     def rate(self, age_ms: int, assumed: float) -> float:
-        """How often per hour what has lasted for a time ends.
+        """Ends per hour of a spell of some age.
 
-        What is assumed weighs as much as one end that came when it was expected.
+        The assumption weighs as much as one end at the expected time.
 
         Args:
-            age_ms: The time.
-            assumed: The rate before any was seen; above zero.
+            age_ms: The age.
+            assumed: The rate assumed before any end was seen; above zero.
         """
         number = bisect_right(AGES_MS, age_ms)
         return self._leaning(self.ends[number], self.watched_ms[number], assumed)
 
     def mean_rate(self, assumed: float) -> float:
-        """How often per hour it ends, if nobody knows for how long it has lasted."""
+        """Ends per hour of a spell of unknown age."""
         return self._leaning(sum(self.ends), sum(self.watched_ms), assumed)
 
     @staticmethod
@@ -70,17 +71,17 @@ class Survival:
 
     @classmethod
     def from_json(cls, document: Json) -> Survival | None:
-        """The inverse of `to_json`; `None` for what is not of its form."""
+        """The inverse of `to_json`; `None` for a document of another form."""
         match document:
             case [[*watched], [*ends]]:
-                known = tuple(tuple(_counts(it)) for it in (watched, ends))
-                if all(len(it) == _CLASSES + 1 for it in known):
-                    return cls(*known)
+                columns = tuple(tuple(_counts(column)) for column in (watched, ends))
+                if all(len(column) == _CLASSES + 1 for column in columns):
+                    return cls(*columns)
         return None
 
 
 def _counts(told: Iterable[Json]) -> Iterator[int]:
-    return (it for it in told if isinstance(it, int) and it >= 0)
+    return (number for number in told if isinstance(number, int) and number >= 0)
 
 
 UNSEEN = Survival()

@@ -1,1 +1,1 @@
-"""What is known of how long tasks run: by the past, by finished tasks, and by both together."""
+"""Run times of tasks, predicted from the past, from finished tasks, and from both together."""

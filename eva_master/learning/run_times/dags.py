@@ -1,9 +1,9 @@
 """How long the stages of DAGs take: one Gaussian for all DAGs of one owner and label.
 
-A stage is a job of a DAG. Its value is the logarithm of the mean run time of its tasks. Of a label
-the means and the covariances of its stages are known, so that a stage that is done, or of which
-some tasks have finished, tells how long the others will take. Logarithms, variances and covariances
-are integers, in millionths, so that every machine comes to the same.
+A stage is a job of a DAG. Its value is the logarithm of the mean run time of its tasks. A label has
+the means and covariances of its stages, so that a finished or partly finished stage predicts the
+others. Logarithms, variances and covariances are integers, in millionths, so that all machines
+compute equal results.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ _DAGS_COUNTED = 64
 _ASSUMED = 250_000
 """Assumed variance of one stage over DAGs: it counts as one DAG."""
 _DOUBTED = 2
-"""Stages are held to hang together less than they seem to, as if so many DAGs had shown nothing."""
+"""Stages are assumed to be less correlated than observed, as if this many DAGs had shown none."""
 _LEAST = 100
 """No variance is less: a spread of one per cent."""
 _LARGEST = log_ppm(LONGEST_MS)
 PREDECESSORS_KEPT = 16
-"""Of a stage: others of its DAG that it waited for are found by the first ones."""
+"""Number of predecessors kept for a stage; they identify the DAG that it belongs to."""
 _TIMES = 2
 OF_DAGS = (Estimates.POSTERIOR, Estimates.HISTORY)
-"""Where estimates are of another kind, nobody asks how stages hang together."""
+"""Other kinds of estimates do not use the dependence between stages."""
 
 
 def base_of(name: str) -> str:
@@ -50,13 +50,13 @@ def base_of(name: str) -> str:
 
 
 def stage_keys(names: Mapping[JobId, str]) -> dict[JobId, str]:
-    """What the stages of a DAG are known by from one DAG of a label to the next.
+    """Keys of a DAG's stages that are stable from one DAG of a label to the next.
 
-    That is their names, without what is counted at the end. Stages that then have one name are
-    numbered in the order of their submission.
+    The keys are the stages' names. Stages of equal name are numbered in the order of their
+    submission.
 
     Args:
-        names: Those of the stages, without what is counted at their end.
+        names: Names of the stages, without a counter at their end.
     """
     seen = Counter[str]()
     keys = {}
@@ -69,11 +69,11 @@ def stage_keys(names: Mapping[JobId, str]) -> dict[JobId, str]:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What is known of a stage from its own tasks.
+    """Observation of a stage from its own tasks.
 
     Attributes:
         log: Logarithm of their mean run time.
-        variance: How far off that may be as the value of the stage; 0 of one that is done.
+        variance: Its variance as an observation of the stage's value; 0 for a finished stage.
     """
 
     log: int
@@ -82,7 +82,7 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """What is expected of a stage: a Gaussian.
+    """Prediction for a stage: a Gaussian.
 
     Attributes:
         log: Its mean.
@@ -94,41 +94,44 @@ class Value:
 
     @property
     def mean_ms(self) -> int:
-        """The mean run time of its tasks that is expected."""
+        """Expected mean run time of its tasks."""
         return mean_ms(self.log, self.variance)
 
     @property
     def median_ms(self) -> int:
-        """Half of all DAGs take less."""
+        """Median run time: half of all DAGs take less."""
         return median_ms(self.log)
 
 
 def conditioned(
     logs: Sequence[int], covariances: Sequence[Sequence[int]], seen: Mapping[int, Seen]
 ) -> tuple[list[int], list[list[int]]]:
-    """A Gaussian, given what some of its variables were seen to be.
+    """A Gaussian, given observations of some of its variables.
 
-    It is conditioned on one after the other, which comes to the same as on all at once.
+    Conditioning on the observations one by one gives the same result as on all at once.
 
     Args:
-        logs: Its means.
-        covariances: All of them, row by row.
-        seen: By place.
+        logs: The means.
+        covariances: The covariance matrix, row by row.
+        seen: The observations, by place.
 
     Returns:
-        The means and the covariances of all variables, those that were seen among them.
+        The means and the covariances of all variables, observed ones included.
     """
     means, matrix = list(logs), [list(row) for row in covariances]
-    for place, told in seen.items():
+    for place, observation in seen.items():
         column = [row[place] for row in matrix]
-        if column[place] <= 0:  # others have told all there is to know
+        if column[place] <= 0:  # fully determined by the others
             continue
-        whole = max(_LEAST, column[place]) + told.variance
-        off = told.log - means[place]
-        means = [mean + it * off // whole for mean, it in zip(means, column, strict=True)]
+        whole = max(_LEAST, column[place]) + observation.variance
+        off = observation.log - means[place]
+        means = [mean + entry * off // whole for mean, entry in zip(means, column, strict=True)]
         matrix = [
-            [known - one * other // whole for known, other in zip(row, column, strict=True)]
-            for row, one in zip(matrix, column, strict=True)
+            [
+                covariance - gain * other // whole
+                for covariance, other in zip(row, column, strict=True)
+            ]
+            for row, gain in zip(matrix, column, strict=True)
         ]
     return means, matrix
 
@@ -138,10 +141,10 @@ class StageTimes:
     """The Gaussian of the DAGs of one label.
 
     Attributes:
-        stages: What the stages are known by.
-        dags: Of each, how many DAGs had it; at most 64.
-        logs: Their means.
-        covariances: Of each stage with those before it and with itself, one stage after the other.
+        stages: Keys of the stages, see `stage_keys`.
+        dags: For each stage, how many DAGs had it; at most 64.
+        logs: The stages' means.
+        covariances: For each stage, covariances with those before it and with itself.
     """
 
     stages: tuple[str, ...] = ()
@@ -150,43 +153,46 @@ class StageTimes:
     covariances: tuple[int, ...] = ()
 
     def plus(self, seen: Mapping[str, int]) -> StageTimes:
-        """After one more DAG.
+        """Add one more DAG.
 
         Args:
-            seen: The values of its stages. Of others nothing is learned; if there are too many of
-                them they are forgotten. Stages beyond `STAGES_KEPT` are left out.
+            seen: The values of its stages. Other stages are unaffected, but are forgotten if there
+                are too many. Stages beyond `STAGES_KEPT` are left out.
         """
         if len({*self.stages, *seen}) > STAGES_KEPT and not seen.keys() >= set(self.stages):
-            return self._without([it for it in self.stages if it not in seen]).plus(seen)
-        fresh = [it for it in seen if it not in self.stages][: STAGES_KEPT - len(self.stages)]
+            return self._without([name for name in self.stages if name not in seen]).plus(seen)
+        fresh = [name for name in seen if name not in self.stages][: STAGES_KEPT - len(self.stages)]
         stages = (*self.stages, *fresh)
         dags = [*self.dags, *(0 for _ in fresh)]
-        logs = [*self.logs, *(seen[it] for it in fresh)]
-        parts = [min(it + 1, _DAGS_AVERAGED) for it in dags]
-        off = [seen[it] - log if it in seen else None for it, log in zip(stages, logs, strict=True)]
+        logs = [*self.logs, *(seen[name] for name in fresh)]
+        parts = [min(count + 1, _DAGS_AVERAGED) for count in dags]
+        off = [
+            seen[name] - log if name in seen else None
+            for name, log in zip(stages, logs, strict=True)
+        ]
         rows = [[*row, *(0 for _ in range(at + 1 - len(row)))] for at, row in self._rows(stages)]
-        for at, one in enumerate(off):
+        for at, change in enumerate(off):
             for before, other in enumerate(off[: at + 1]):
-                if one is not None and other is not None:
+                if change is not None and other is not None:
                     part = min(parts[at], parts[before])
-                    more = one * other // (part * MILLION)
+                    more = change * other // (part * MILLION)
                     rows[at][before] = (rows[at][before] + more) * (part - 1) // part
         return StageTimes(
             stages,
             tuple(
-                it if one is None else min(it + 1, _DAGS_COUNTED)
-                for it, one in zip(dags, off, strict=True)
+                count if change is None else min(count + 1, _DAGS_COUNTED)
+                for count, change in zip(dags, off, strict=True)
             ),
             tuple(
-                log if one is None else log + one // part
-                for log, one, part in zip(logs, off, parts, strict=True)
+                log if change is None else log + change // part
+                for log, change, part in zip(logs, off, parts, strict=True)
             ),
-            tuple(it for row in rows for it in row),
+            tuple(covariance for row in rows for covariance in row),
         )
 
     def _without(self, stages: Collection[str]) -> StageTimes:
         rows = self._rows(self.stages)
-        kept = [at for at, it in enumerate(self.stages) if it not in stages]
+        kept = [at for at, name in enumerate(self.stages) if name not in stages]
         return StageTimes(
             tuple(self.stages[at] for at in kept),
             tuple(self.dags[at] for at in kept),
@@ -195,12 +201,12 @@ class StageTimes:
         )
 
     def given(self, seen: Mapping[str, Seen]) -> dict[str, Value]:
-        """What is expected of all stages, those that were seen among them.
+        """Predictions for all stages, observed ones included.
 
         Args:
-            seen: What is known of some stages.
+            seen: Observations of some stages.
         """
-        places = ((at, seen[it]) for at, it in enumerate(self.stages) if it in seen)
+        places = ((at, seen[name]) for at, name in enumerate(self.stages) if name in seen)
         logs, matrix = conditioned(self.logs, self._matrix(), dict(places))
         return {
             stage: Value(min(_LARGEST, max(0, logs[at])), max(_LEAST, matrix[at][at]))
@@ -255,12 +261,12 @@ class StageTimes:
             case _:
                 raise ValueError(f"not run times of stages: {data!r}")
         count = len(stages)
-        names = tuple(it for it in stages if isinstance(it, str))
+        names = tuple(name for name in stages if isinstance(name, str))
         right = len(set(names)) == count == len(dags) == len(logs) and count <= STAGES_KEPT
         right = right and len(covariances) == count * (count + 1) // 2
         counts, means = _integers(dags), _integers(logs)
-        right = right and all(1 <= it <= _DAGS_COUNTED for it in counts)
-        if not right or not all(0 <= it <= _LARGEST for it in means):
+        right = right and all(1 <= count <= _DAGS_COUNTED for count in counts)
+        if not right or not all(0 <= mean <= _LARGEST for mean in means):
             raise ValueError(f"not run times of stages: {data!r}")
         return StageTimes(names, counts, means, _integers(covariances))
 
@@ -270,12 +276,12 @@ class EndedStage:
     """A stage that has ended while others of its DAG have not.
 
     Attributes:
-        label: Of its DAG.
-        name: What it is known by: the job's name without what is counted at its end.
+        label: Label of its DAG.
+        name: The job's name without a counter at its end.
         log: The logarithm of the mean run time of its tasks; `None` if it did not succeed.
-        had_ms: How long they took together.
-        expected_ms: What 3Sigma expected of one of them; 0 if that was not asked.
-        after: Jobs that it waited for, the first ones.
+        had_ms: The summed run time of its tasks.
+        expected_ms: Run time of one of its tasks as 3Sigma expected it; 0 if it was not computed.
+        after: The first of the jobs that it waited for.
     """
 
     label: str
@@ -311,11 +317,11 @@ class EndedStage:
 
 @dataclass(frozen=True, slots=True)
 class OwnerDags:
-    """What is known of the DAGs of one owner.
+    """Knowledge about the DAGs of one owner.
 
     Attributes:
-        labels: What was learned of the DAGs of each label; those learned of longest ago first.
-        ended: Stages of DAGs that have not ended, in the order in which these stages did.
+        labels: Learned run times by label; labels whose last lesson is oldest come first.
+        ended: Ended stages of DAGs that are not over, in the order of their ends.
     """
 
     labels: Mapping[str, StageTimes] = field(default_factory=dict)
@@ -328,40 +334,40 @@ _NO_TIMES = StageTimes()
 
 @dataclass(frozen=True, slots=True)
 class DagTimes:
-    """What was learned of DAGs, per owner: nobody's say anything of those of others.
+    """Learned run times of DAGs, by owner: no owner's DAGs affect another's.
 
     Attributes:
-        owners: By name; those of whom something was learned longest ago stand first.
+        owners: By name; owners whose last lesson is oldest come first.
     """
 
     owners: Mapping[str, OwnerDags] = field(default_factory=dict)
 
     def of(self, owner: str) -> OwnerDags:
-        """What is known of an owner's DAGs; the same object until there is news."""
+        """Knowledge about an owner's DAGs; the same object until it changes."""
         return self.owners.get(owner, _NOTHING)
 
     def ended(self, owner: str, job: JobId, stage: EndedStage) -> DagTimes:
-        """After the end of a stage; others of its DAG have not ended."""
-        known = self.of(owner)
-        ended = {**known.ended, job: stage}
+        """Record the end of a stage of a DAG that has other stages to come."""
+        dags = self.of(owner)
+        ended = {**dags.ended, job: stage}
         if len(ended) > ENDED_PER_OWNER:
             del ended[next(iter(ended))]
-        return self._with(owner, replace(known, ended=ended))
+        return self._with(owner, replace(dags, ended=ended))
 
     def over(
         self, owner: str, stages: Mapping[JobId, EndedStage], *, learns: bool = True
     ) -> DagTimes:
-        """After the end of a DAG.
+        """Record the end of a DAG.
 
         Args:
-            owner: Whose.
+            owner: Its owner.
             stages: All of its stages; nothing is learned unless all of them succeeded.
-            learns: Whether anything is learned at all.
+            learns: Whether to learn anything at all.
         """
-        known = self.of(owner)
-        ended = {job: it for job, it in known.ended.items() if job not in stages}
-        labels = dict(known.labels)
-        keys = stage_keys({job: it.name for job, it in stages.items()})
+        dags = self.of(owner)
+        ended = {job: stage for job, stage in dags.ended.items() if job not in stages}
+        labels = dict(dags.labels)
+        keys = stage_keys({job: stage.name for job, stage in stages.items()})
         logs = ((key, stages[job].log) for job, key in keys.items())
         values = {key: log for key, log in logs if log is not None}
         if learns and values and len(values) == len(stages):
@@ -373,39 +379,39 @@ class DagTimes:
 
     def without(self, jobs: Iterable[tuple[str, JobId]]) -> DagTimes:
         """Without some stages that have ended, each given with its owner."""
-        found = self
+        times = self
         for owner, job in jobs:
-            known = found.of(owner)
-            ended = {name: it for name, it in known.ended.items() if name != job}
-            found = found._with(owner, replace(known, ended=ended))
-        return found
+            dags = times.of(owner)
+            ended = {name: stage for name, stage in dags.ended.items() if name != job}
+            times = times._with(owner, replace(dags, ended=ended))
+        return times
 
     def _with(self, owner: str, known: OwnerDags) -> DagTimes:
-        owners = {name: it for name, it in self.owners.items() if name != owner}
+        owners = {name: dags for name, dags in self.owners.items() if name != owner}
         if known.labels or known.ended:
             owners[owner] = known
-        # A flood goes at the cost of whoever has most.
-        for _ in range(sum(len(it.labels) for it in owners.values()) - LABELS_KEPT):
+        # Too many entries are removed from the owner that has most.
+        for _ in range(sum(len(dags.labels) for dags in owners.values()) - LABELS_KEPT):
             most = max(owners, key=lambda name: len(owners[name].labels))
             labels = dict(owners[most].labels)
             del labels[next(iter(labels))]
             owners[most] = replace(owners[most], labels=labels)
-        for _ in range(sum(len(it.ended) for it in owners.values()) - ENDED_KEPT):
+        for _ in range(sum(len(dags.ended) for dags in owners.values()) - ENDED_KEPT):
             most = max(owners, key=lambda name: len(owners[name].ended))
             ended = dict(owners[most].ended)
             del ended[next(iter(ended))]
             owners[most] = replace(owners[most], ended=ended)
-        return DagTimes({name: it for name, it in owners.items() if it.labels or it.ended})
+        return DagTimes({name: dags for name, dags in owners.items() if dags.labels or dags.ended})
 
     def to_json(self) -> Json:
         """The journal's form: a list of [owner, labels, stages that have ended], in order."""
         return [
             [
                 owner,
-                [[label, *it.to_json()] for label, it in known.labels.items()],
-                [[job, *it.to_json()] for job, it in known.ended.items()],
+                [[label, *times.to_json()] for label, times in dags.labels.items()],
+                [[job, *stage.to_json()] for job, stage in dags.ended.items()],
             ]
-            for owner, known in self.owners.items()
+            for owner, dags in self.owners.items()
         ]
 
     @staticmethod
@@ -431,18 +437,18 @@ class DagTimes:
 
 
 def _named(rows: Sequence[Json]) -> list[tuple[str, Json]]:
-    found: list[tuple[str, Json]] = []
+    entries: list[tuple[str, Json]] = []
     for row in rows:
         match row:
             case [str(name), *rest]:
-                found.append((name, rest))
+                entries.append((name, rest))
             case _:
                 raise ValueError(f"not learned run times of a DAG: {row!r}")
-    return found
+    return entries
 
 
 def _integers(data: Sequence[Json]) -> tuple[int, ...]:
-    found = tuple(it for it in data if type(it) is int)
-    if len(found) != len(data):
+    numbers = tuple(number for number in data if type(number) is int)
+    if len(numbers) != len(data):
         raise ValueError(f"not integers: {data!r}")
-    return found
+    return numbers

@@ -16,10 +16,10 @@ from eva_master.model.planning.estimate import LONGEST_MS, Estimates
 from eva_master.model.planning.plan import Json
 
 KEPT = 400
-"""Values of a feature, where anybody asks for them: 4.7 MiB if all features have as many."""
+"""Values kept per feature value, if any estimate needs them: 4.7 MiB if all are full."""
 _BYTES = 3
 _PPM = 2
-"""What a value's logarithm is rounded to, in millionths, so that it takes three bytes."""
+"""Rounding of a value's logarithm, in millionths, so that it takes three bytes."""
 _LARGEST = log_ppm(LONGEST_MS)
 _RULES_REMEMBERED = 1_024
 _UNIT = 10**30
@@ -58,11 +58,11 @@ class PastValues:
         return PastValues((self.packed + _packed(log))[-_BYTES * kept :])
 
     def usual_ms(self, mode: Estimates) -> int:
-        """What to expect of the next one, in milliseconds; there is at least one.
+        """Expected run time of the next task, in milliseconds; there is at least one value.
 
         Args:
-            mode: `Estimates.POINT` for the median, or `Estimates.THREE_SIGMA` for what the utility
-                of 3Sigma, which falls with the square of the run time, comes to on average.
+            mode: `Estimates.POINT` for the median, or `Estimates.THREE_SIGMA` for the run time at
+                which 3Sigma's mean utility, which falls with the square of the run time, arrives.
         """
         return (_median_ms if mode is Estimates.POINT else _useful_ms)(self.packed)
 
@@ -75,7 +75,7 @@ class PastValues:
         """
         if not isinstance(data, list) or len(data) > KEPT:
             raise ValueError("past run times are a list of logarithms")
-        logs = [it for it in data if type(it) is int and 0 <= it <= _LARGEST]
+        logs = [log for log in data if type(log) is int and 0 <= log <= _LARGEST]
         if len(logs) != len(data):
             raise ValueError("past run times are logarithms")
         return PastValues.of(logs)

@@ -1,9 +1,8 @@
-"""What is known of a job's run time: earlier jobs and its own finished tasks together.
+"""A job's run time, estimated from earlier jobs and its own finished tasks together.
 
-The logarithms of the run times of a job's tasks are taken to be normal, with a mean and a variance
-of the job. What is believed of these two before a task has finished is a normal-inverse-gamma
-distribution, and so is what is believed after each. All numbers are integers, in millionths, so
-that every machine comes to the same.
+Logarithms of the run times of a job's tasks are modelled as normal, with a mean and a variance of
+the job. The belief about these two is a normal-inverse-gamma distribution, before and after each
+finished task. All numbers are integers, in millionths, so that all machines compute equal results.
 """
 
 from __future__ import annotations
@@ -67,13 +66,13 @@ NONE_FINISHED = Finished()
 
 @dataclass(frozen=True, slots=True)
 class Prior:
-    """What is believed of a job before any of its tasks has finished.
+    """Belief about a job before any of its tasks has finished.
 
     Attributes:
         log: Expected mean of the logarithms.
         between: Variance of that mean over jobs.
         within: Expected variance of the tasks of one job around it.
-        freedom: How many tasks that variance is known from.
+        freedom: Number of tasks behind that variance.
     """
 
     log: int
@@ -82,10 +81,10 @@ class Prior:
     freedom: int
 
     def after(self, finished: Finished) -> Belief:
-        """What is believed once tasks of the job have finished.
+        """The belief after tasks of the job have finished.
 
-        If they are further from what was expected than its variance allows, that is raised by the
-        excess: then the job is unlike earlier ones, and its own tasks count for more.
+        If they are further from the expectation than `between` allows, it is raised by the excess:
+        the job then is unlike earlier ones, and its own tasks count for more.
         """
         between, within = max(_LEAST, self.between), max(_LEAST, self.within)
         freedom = max(_FREEDOM_LEAST, self.freedom)

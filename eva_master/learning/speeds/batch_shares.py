@@ -9,27 +9,27 @@ from eva_master.model.ids import MILLION
 
 
 def batch_shares(rates: Sequence[int]) -> tuple[int, ...]:
-    """The part of each batch that members do who divide it by how fast they are.
+    """Parts of each batch for members that divide it by their speeds.
 
     Args:
-        rates: Iterations per second of each where it is, in any unit; 0 for one of unknown rate,
-            which counts as fast as the mean of the others.
+        rates: Iterations per second of each member where it is, in any unit; 0 for a member of
+            unknown rate, which counts as fast as the mean of the others.
 
     Returns:
-        Millionths, at least 1 for each; together a million.
+        Millionths, at least 1 for each member; the sum is a million.
     """
-    known = [rate for rate in rates if rate > 0]
-    usual = Fraction(sum(known), len(known)) if known else Fraction(1)
+    positive = [rate for rate in rates if rate > 0]
+    usual = Fraction(sum(positive), len(positive)) if positive else Fraction(1)
     weights = [Fraction(rate) if rate > 0 else usual for rate in rates]
-    total, left = sum(weights), MILLION - len(rates)
-    exact = [weight * left / total for weight in weights]
-    found = [int(part) for part in exact]
-    # What rounding down has left over goes to those who lost most by it, of equals to the first.
-    missing = left - sum(found)
-    by_loss = sorted(range(len(exact)), key=lambda number: (found[number] - exact[number], number))
+    total, divided = sum(weights), MILLION - len(rates)
+    exact = [weight * divided / total for weight in weights]
+    parts = [int(part) for part in exact]
+    # Remainders of rounding down go to the members that lost most, of equal losses to the first.
+    missing = divided - sum(parts)
+    by_loss = sorted(range(len(exact)), key=lambda number: (parts[number] - exact[number], number))
     for number in by_loss[:missing]:
-        found[number] += 1
-    return tuple(part + 1 for part in found)
+        parts[number] += 1
+    return tuple(part + 1 for part in parts)
 
 
 def at_share(rate: Fraction, batch_ppm: int, members: int) -> Fraction:

@@ -56,27 +56,28 @@ _Place = TypeVar("_Place", bound=Hashable)
 def expected_rates(
     known: Mapping[_Place, float], gpus: Mapping[_Place, Gpu | None], training: Training | None
 ) -> dict[_Place, float]:
-    """How fast a job is on some GPUs of which only a part is known.
+    """Rates of a job on some GPUs, of which only a part was measured.
 
-    Where nothing is known of the GPUs either it counts as fast as where it is known, on average.
+    Without figures of its GPUs, a place gets the mean of the measured rates.
 
     Args:
-        known: Its rates where they are known, above 0.
-        gpus: All places in question.
-        training: What it trains; `None` if its user does not say.
+        known: Measured rates, above 0.
+        gpus: All places in question, with their GPUs.
+        training: Size of the training; `None` if the user does not state it.
 
     Returns:
-        By place, in the unit of those that are known; the formula's own if there are none, and 1
-        if that says nothing.
+        By place, in the unit of `known`; if that is empty, in the formula's own unit, or 1 where
+        the formula does not apply.
     """
     what = training or Training()
-    firsts = {it: first_rate_ppm(gpu, what) for it, gpu in gpus.items() if gpu is not None}
+    firsts = {place: first_rate_ppm(gpu, what) for place, gpu in gpus.items() if gpu is not None}
     if not known and len(firsts) == len(gpus):
-        return {it: first / MILLION for it, first in firsts.items()}
+        return {place: first / MILLION for place, first in firsts.items()}
     usual = fmean(known.values()) if known else 1.0
-    units = [rate / firsts[it] for it, rate in known.items() if it in firsts]
+    units = [rate / firsts[place] for place, rate in known.items() if place in firsts]
     unit = fmean(units) if units else None
     return {
-        it: known.get(it) or (usual if unit is None or it not in firsts else unit * firsts[it])
-        for it in gpus
+        place: known.get(place)
+        or (usual if unit is None or place not in firsts else unit * firsts[place])
+        for place in gpus
     }

@@ -1,8 +1,8 @@
 """How fast elastic gangs are by their number of members: stated, measured or inferred.
 
-This is the one place that says so. What the user states of a number of members goes before what was
-measured, and that before what is inferred: the speed grows with a power of the number of members.
-The power is fitted to what is known, and drawn to what is usual.
+This module is the only source of these speeds. Stated rates take precedence over measured ones, and
+these over inferred ones: the speed grows with a power of the number of members. The power is fitted
+to the known rates, and drawn to the usual one.
 """
 
 from __future__ import annotations
@@ -33,22 +33,23 @@ _SIGNIFICANT_DIGITS = 3
 
 
 def scaling(stated: Points, measured: Points, *, apart: bool) -> Scaling:
-    """What is known and inferred of a gang.
+    """Known and inferred speeds of a gang.
 
     Args:
-        stated: By the user; holds on every family and however the members are placed.
-        measured: Of its workload on one family.
+        stated: Rates stated by the user; valid on every family and for every placement of the
+            members.
+        measured: Rates of its workload on one family.
         apart: Whether members are on several instances.
     """
-    known = tuple(sorted({**dict(measured), **dict(stated)}.items()))
-    return Scaling(known, _exponent_ppm(known, _APART_PPM if apart else _TOGETHER_PPM))
+    rates = tuple(sorted({**dict(measured), **dict(stated)}.items()))
+    return Scaling(rates, _exponent_ppm(rates, _APART_PPM if apart else _TOGETHER_PPM))
 
 
 def speed_ppm(stated: Points, measured: Points, members: int, *, apart: bool) -> int:
-    """How fast so many members are against one, in millionths, as `scaling` says."""
-    known = {**dict(measured), **dict(stated)}
-    if members in known and 1 in known:
-        return max(1, known[members] * MILLION // known[1])
+    """Speed of so many members against one, in millionths, by `scaling`."""
+    rates = {**dict(measured), **dict(stated)}
+    if members in rates and 1 in rates:
+        return max(1, rates[members] * MILLION // rates[1])
     return scaling(stated, measured, apart=apart).speed_ppm(members)
 
 
@@ -67,18 +68,18 @@ def _exponent_ppm(known: Points, usual: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class ScalingTable:
-    """What was measured of elastic gangs that shared their instances with nobody.
+    """Measured rates of elastic gangs that shared their instances with no other job.
 
     Attributes:
         rates: Iterations per second, in millionths.
-        known: What policies know of it, rounded.
+        known: The rates that policies use, rounded.
     """
 
     rates: Mapping[Key, Estimate] = field(default_factory=dict)
     known: Mapping[Key, int] = field(default_factory=dict)
 
     def points(self, workload: Workload, family: Family, *, apart: bool) -> Points:
-        """What is known of a workload on a family."""
+        """Rates of a workload on a family that policies use."""
         return tuple(
             sorted(
                 (key[2], rate)
@@ -88,27 +89,29 @@ class ScalingTable:
         )
 
     def observe(self, key: Key, rate: float, at: Millis) -> ScalingTable:
-        """Take in one window of a gang that shared its instances with nobody.
+        """Record one window of a gang that shared its instances with no other job.
 
         Args:
-            key: Which.
-            rate: Iterations per second over the window, finite; nothing is learned from less
-                than one in a million seconds.
+            key: Its workload, family, number of members, and whether they are apart.
+            rate: Iterations per second over the window, finite; rates below one in a million
+                seconds teach nothing.
             at: When the window ended.
 
         Returns:
-            The table; its `known` is the same value unless this is news.
+            The table; its `known` is the same object unless it changes.
         """
         sample = round(rate * MILLION)
         if sample <= 0:
             return self
         estimate = taken(self.rates.get(key), sample, at)
         rates = bounded({**self.rates, key: estimate})
-        told = self.known.get(key)
-        if told is not None and abs(estimate.value - told) * _NEWS_FROM_PART < told:
+        used = self.known.get(key)
+        if used is not None and abs(estimate.value - used) * _NEWS_FROM_PART < used:
             return ScalingTable(rates, self.known)
-        known = {**self.known, key: _rounded(estimate.value)}
-        return ScalingTable(rates, {it: known[it] for it in sorted(known) if it in rates})
+        used_rates = {**self.known, key: _rounded(estimate.value)}
+        return ScalingTable(
+            rates, {entry: used_rates[entry] for entry in sorted(used_rates) if entry in rates}
+        )
 
     def restricted(self, rates: Mapping[Key, Estimate]) -> ScalingTable:
         """The table with some of its entries alone."""
@@ -117,8 +120,8 @@ class ScalingTable:
     def to_json(self) -> Json:
         """The journal's form: a list of [workload, family, members, apart, estimate, known]."""
         return [
-            [*key, it.to_json(), self.known.get(key, it.value)]
-            for key, it in sorted(self.rates.items())
+            [*key, estimate.to_json(), self.known.get(key, estimate.value)]
+            for key, estimate in sorted(self.rates.items())
         ]
 
     @staticmethod

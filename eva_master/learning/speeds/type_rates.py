@@ -20,34 +20,35 @@ from eva_master.model.arithmetic.fixed_point import exp_of_ppm, log_ppm
 from eva_master.model.ids import Family, Workload
 
 Sheets = Mapping[Family, int]
-"""What is expected of the GPUs of a family: by data sheets their memory bandwidth in GB/s. Families
-of which nothing is known, or that have no GPUs, are left out."""
+"""Expected speed of a family's GPUs: by data sheets, their memory bandwidth in GB/s. Families
+without GPUs, or without figures, are left out.
+"""
 Row = tuple[tuple[Workload, Family], int]
 """A measured rate, as in `StandaloneRates`; sorted by workload."""
 _Ints = npt.NDArray[np.int64]
 
 _PULL = 4
-"""The data sheet counts as so many workloads that behave as it says."""
+"""The data sheet counts as this many workloads that behave as it says."""
 _BOUND_PPM = 300_000
-"""A workload that is off by more, a factor of 1.35, counts as if it were off by this."""
+"""A larger deviation of a workload counts as this much, a factor of 1.35."""
 _MOST_PPM = 693_147
-"""A family is never more than twice as fast as its data sheet says, nor less than half as fast."""
+"""A family is at most twice and at least half as fast as its data sheet says."""
 _STEP_PPM = 20_000
-"""What is inferred is told in steps of 2 %, so that noise values no task anew."""
+"""Inferred speeds have steps of 2 %, so that noise does not change the value of tasks."""
 _SWEEPS = 64
 _VERSIONS_KEPT = 4
-"""More than one: what a user asks about may be of another cluster than what is planned."""
+"""More than one, since a user's question may be about another cluster than the plan's."""
 
 
 @dataclass(frozen=True, slots=True)
 class TypeSpeeds:
-    """What is expected of the families, in the unit of data sheets; only ratios matter.
+    """Expected speeds of families, in the unit of data sheets; only ratios matter.
 
     Attributes:
-        on_sheets: What data sheets say.
-        inferred: What the workloads say that were measured, drawn to it.
-        single: The only workload that says anything. To itself it says nothing new: of it the
-            data sheets are asked.
+        on_sheets: Speeds by data sheets.
+        inferred: Speeds fitted to measured workloads, drawn to the data sheets.
+        single: The only workload with measurements. For itself it is no independent evidence, so
+            its own speeds are those of the data sheets.
     """
 
     on_sheets: Sheets
@@ -55,7 +56,7 @@ class TypeSpeeds:
     single: Workload | None = None
 
     def of(self, workload: Workload) -> Sheets:
-        """What is expected of the families for a workload."""
+        """Expected speeds of the families for a workload."""
         return self.on_sheets if workload == self.single else self.inferred
 
 
@@ -63,11 +64,11 @@ def type_speeds(on_sheets: Sheets, measured: Sequence[Row]) -> TypeSpeeds:
     """Fit the families' speeds to what was measured.
 
     Args:
-        on_sheets: What data sheets say. Nothing is inferred of families that they leave out.
+        on_sheets: Speeds by data sheets. Nothing is inferred of families that they leave out.
         measured: Standalone rates, sorted by workload; those of 0 are unknown.
 
     Returns:
-        What the data sheets say as long as no workload was measured on two of their families.
+        The speeds by data sheets as long as no workload was measured on two of their families.
     """
     if not on_sheets:
         return TypeSpeeds(on_sheets, on_sheets)
@@ -75,13 +76,13 @@ def type_speeds(on_sheets: Sheets, measured: Sequence[Row]) -> TypeSpeeds:
     telling: list[list[tuple[Family, int]]] = []
     single: Workload | None = None
     for workload, rows in groupby(measured, key=_workload):
-        found = [
+        deviations = [
             (family, log_ppm(rate) - priors[family])
             for (_, family), rate in rows
             if rate > 0 and family in priors
         ]
-        if len(found) > 1:
-            telling.append(found)
+        if len(deviations) > 1:
+            telling.append(deviations)
             single = workload
     if not telling:
         return TypeSpeeds(on_sheets, on_sheets)
@@ -94,14 +95,14 @@ def type_speeds(on_sheets: Sheets, measured: Sequence[Row]) -> TypeSpeeds:
 
 
 def _fitted(telling: Sequence[Sequence[tuple[Family, int]]]) -> dict[Family, int]:
-    """By how much families are off their data sheets, in millionths of a logarithm.
+    """Deviations of families from their data sheets, in millionths of a logarithm.
 
-    Workloads and families are fitted in turn. Residuals are cut, so what is minimised is Huber's
-    loss, and the pull of the data sheets.
+    Workloads and families are fitted in turn. Residuals are cut, so the fit minimises Huber's loss
+    plus the pull of the data sheets.
 
     Args:
-        telling: Per workload, by how much it was off the data sheets on each family, and by its
-            own speed.
+        telling: Per workload, its deviation from the data sheet on each family, its own speed
+            included.
     """
     families = sorted({family for rows in telling for family, _ in rows})
     numbers = {family: number for number, family in enumerate(families)}
@@ -114,9 +115,9 @@ def _fitted(telling: Sequence[Sequence[tuple[Family, int]]]) -> dict[Family, int
     family_starts = np.concatenate(([0], np.cumsum(counts)[:-1]))
     fitted = np.zeros(len(families), dtype=np.int64)
     for _ in range(_SWEEPS):
-        known = fitted[family_of]
-        own = _rounded(np.add.reduceat(off - known, starts), sizes)
-        residuals = off - known - np.repeat(own, sizes)
+        by_entry = fitted[family_of]
+        own = _rounded(np.add.reduceat(off - by_entry, starts), sizes)
+        residuals = off - by_entry - np.repeat(own, sizes)
         cut = np.clip(residuals, -_BOUND_PPM, _BOUND_PPM)
         sums = np.add.reduceat(cut[by_family], family_starts)
         before = fitted
@@ -129,19 +130,19 @@ def _fitted(telling: Sequence[Sequence[tuple[Family, int]]]) -> dict[Family, int
 
 def _rounded(numerators: _Ints, denominators: _Ints) -> _Ints:
     """Quotients to the nearest integer, alike on both sides of zero."""
-    found: _Ints = (2 * np.abs(numerators) + denominators) // (2 * denominators)
-    signed: _Ints = np.sign(numerators) * found
+    rounded: _Ints = (2 * np.abs(numerators) + denominators) // (2 * denominators)
+    signed: _Ints = np.sign(numerators) * rounded
     return signed
 
 
 class TypeSpeedsView:
-    """Remembers what followed from the last versions of what was measured.
+    """Memory of the speeds inferred from the last versions of the measurements.
 
-    A version is a tuple that is replaced when something is learned, and never changed. So nothing
-    is worked out anew before that.
+    A version is a tuple that is replaced when something is learned, and never changed. The speeds
+    of a version are computed once.
 
     Args:
-        on_sheets: What data sheets say.
+        on_sheets: Speeds by data sheets.
     """
 
     def __init__(self, on_sheets: Sheets) -> None:
@@ -149,15 +150,15 @@ class TypeSpeedsView:
         self._last: tuple[tuple[tuple[Row, ...], TypeSpeeds], ...] = ()
 
     def of(self, measured: tuple[Row, ...]) -> TypeSpeeds:
-        """What is expected of the families by a version."""
+        """Expected speeds of the families by a version of the measurements."""
         last = self._last
-        for rows, known in last:
+        for rows, speeds in last:
             if rows is measured:
-                return known
-        found = type_speeds(self._on_sheets, measured)
+                return speeds
+        fresh = type_speeds(self._on_sheets, measured)
         # One assignment, so that threads may share this.
-        self._last = ((measured, found), *last[: _VERSIONS_KEPT - 1])
-        return found
+        self._last = ((measured, fresh), *last[: _VERSIONS_KEPT - 1])
+        return fresh
 
 
 def _workload(row: Row) -> Workload:

@@ -29,12 +29,12 @@ class Lessons:
     """Figures of one voice's workloads.
 
     Attributes:
-        throughput: How much neighbours slow its workloads down, as the policies know it.
-        evidence: The estimates behind it, in millionths, with the same keys; those first that
-            were measured longest ago.
-        standalone: What its workloads achieve alone.
-        scaling: How fast its elastic gangs are with some number of members.
-        delays: How long starts and stops of its workloads take.
+        throughput: Slowdowns of its workloads by neighbours, as policies use them.
+        evidence: The estimates behind `throughput`, in millionths, with the same keys; those
+            measured longest ago come first.
+        standalone: Rates of its workloads alone.
+        scaling: Rates of its elastic gangs by number of members.
+        delays: Delays of starts and stops of its workloads.
     """
 
     throughput: ThroughputTable = field(default_factory=ThroughputTable)
@@ -45,16 +45,16 @@ class Lessons:
 
     @property
     def size(self) -> int:
-        """How many entries all tables have together."""
+        """Number of entries of all tables together."""
         measured = len(self.evidence) + len(self.standalone.rates)
         return measured + len(self.scaling.rates) + len(self.delays.known)
 
     def in_company(self, members: Sequence[Key], observed_ppm: int, at: Millis) -> Lessons:
-        """After a window of a job of which at least one task shared its instance.
+        """Record a window of a job of which at least one task shared its instance.
 
-        The only task of a job is measured again and again: its windows make an estimate. What a
-        gang's window says of one of its members is a bound (see `attribution.attribute`), which
-        stands as it is.
+        The only task of a job is measured again and again: its windows make an estimate. A gang's
+        window gives only a bound for one of its members (see `attribution.attribute`), which stands
+        as it is.
 
         Args:
             members: The entry of each task of the job that runs, see `colocation.key`.
@@ -70,12 +70,12 @@ class Lessons:
             after = taken(before, value, at)
         else:
             after = Estimate(value, at, before.samples + 1)
-        known = recorded(self.throughput, entry)
-        news = known is None or abs(known - after.value) >= _NOISE_PPM
+        before_ppm = recorded(self.throughput, entry)
+        news = before_ppm is None or abs(before_ppm - after.value) >= _NOISE_PPM
         table = observe(self.throughput, entry, after.value) if news else self.throughput
         evidence = dict(self.evidence)
         if before is None or after.at_ms > before.at_ms:
-            evidence.pop(entry, None)  # it becomes the last one
+            evidence.pop(entry, None)  # makes it the last one
         evidence[entry] = after
         return replace(self, throughput=table, evidence=evidence)._bounded()
 
@@ -95,7 +95,7 @@ class Lessons:
         return replace(self, throughput=forget(self.throughput, oldest), evidence=evidence)
 
     def without_oldest(self) -> Lessons:
-        """Without the oldest entry of the table that has most; one table has any."""
+        """Lessons without the oldest entry of the largest table, which is not empty."""
         sizes = {
             "evidence": len(self.evidence),
             "standalone": len(self.standalone.rates),
@@ -111,8 +111,8 @@ class Lessons:
         if largest == "scaling":
             sizes_known = without_oldest(self.scaling.rates)
             return replace(self, scaling=self.scaling.restricted(sizes_known))
-        known = without_oldest(self.delays.known)
-        return replace(self, delays=self.delays.restricted(known))
+        estimates = without_oldest(self.delays.known)
+        return replace(self, delays=self.delays.restricted(estimates))
 
     def to_json(self) -> dict[str, Json]:
         """The journal's form; tables without entries are left out."""

@@ -45,16 +45,16 @@ _R = TypeVar("_R", bound=tuple[tuple[Workload, Any], int])
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
-    """Figures by which plans are made, and the labels that they are kept under.
+    """Figures for plans, and the labels under which plans see workloads.
 
     Attributes:
-        standalone: What was measured alone, by label.
-        throughput: What was measured in company, by labels.
-        labels: Of each workload of a voice of which something was learned.
-        strangers: Label of a workload for voices that taught nothing of it, where that is not its
+        standalone: Rates alone, by label.
+        throughput: Throughput beside neighbours, by labels.
+        labels: For each workload of a voice that has lessons about it.
+        strangers: Label of a workload for voices without lessons about it, where that is not its
             plain name.
-        known: Tables of the voices from which the parts follow.
-        parts: Labels and rows of each workload, so that they are not worked out again.
+        known: Tables of the voices that the parts were computed from.
+        parts: Labels and rows of each workload, kept so that unchanged ones are not computed again.
     """
 
     standalone: StandaloneRates = field(default_factory=StandaloneRates)
@@ -84,19 +84,19 @@ def _workload(row: tuple[tuple[Workload, Any], int]) -> Workload:
 
 
 def known_of(voices: Mapping[Voice, Lessons]) -> _Known:
-    """Tables that a resolution depends on; they are replaced only when there is news."""
+    """Tables that a resolution depends on; they are replaced only when they change."""
     return {
-        voice: (known.standalone.known, known.throughput)
-        for voice, known in voices.items()
-        if known.standalone.known.measured or known.throughput.observed
+        voice: (lessons.standalone.known, lessons.throughput)
+        for voice, lessons in voices.items()
+        if lessons.standalone.known.measured or lessons.throughput.observed
     }
 
 
 def resolve(known: _Known, before: Resolved) -> Resolved:
-    """Work out by which figures plans are made.
+    """Compute the figures for plans.
 
-    Only workloads of which a voice has other rows than before are looked at, and those beside
-    which one of them has another label.
+    Only workloads with changed rows, and neighbours of workloads with changed labels, are computed
+    anew.
 
     Args:
         known: See `known_of`.
@@ -107,7 +107,7 @@ def resolve(known: _Known, before: Resolved) -> Resolved:
         if not _has_marks(throughput):
             return _of_one(voice, standalone, throughput)
     changed = _changed(before.known, known, before.parts)
-    labelled = {name: _labelled(told) for name, told in changed.items()}
+    labelled = {name: _labelled(lessons_of) for name, lessons_of in changed.items()}
     named = _named(before, labelled)
     parts = {**before.parts, **labelled}
     moved = {
@@ -121,8 +121,8 @@ def resolve(known: _Known, before: Resolved) -> Resolved:
             del parts[name]
         elif name in changed or not moved.isdisjoint(part.told.neighbours):
             parts[name] = part.worked_out(named, parts)
-    found = replace(named, parts=parts, known=known)
-    return _assembled(found, before)
+    resolved = replace(named, parts=parts, known=known)
+    return _assembled(resolved, before)
 
 
 def _of_one(voice: Voice, standalone: StandaloneRates, throughput: ThroughputTable) -> Resolved:
@@ -198,14 +198,14 @@ def _assembled(found: Resolved, before: Resolved) -> Resolved:
 
 
 def is_news(before: Resolved, after: Resolved, workload: Workload) -> bool:
-    """Whether plans reckon with other figures of a workload after a voice has taught some of it.
+    """Whether plans use other figures of a workload after a lesson of a voice.
 
-    Throughput in company that is as good as what plans assumed already asks for no plan: with many
-    voices each learns for itself what the others know, and most of it is no surprise.
+    A throughput beside neighbours that is close to the assumed one calls for no plan: many voices
+    each learn what others know already, and most of it is no surprise.
 
     Args:
-        before: Figures before that.
-        after: Figures after it.
+        before: Figures before the lesson.
+        after: Figures after the lesson.
         workload: Its plain name.
     """
     if before is after:
@@ -219,11 +219,11 @@ def is_news(before: Resolved, after: Resolved, workload: Workload) -> bool:
         return True
     if set(old.rates) != set(new.rates):
         return True
-    assumed, known = dict(old.company + old.lent), dict(new.company + new.lent)
+    assumed, current = dict(old.company + old.lent), dict(new.company + new.lent)
     return any(
-        abs(throughput_beside(assumed.get, entry) - throughput_beside(known.get, entry))
+        abs(throughput_beside(assumed.get, entry) - throughput_beside(current.get, entry))
         > _ALIKE_PPM
-        for entry in {entry for entry, _ in assumed.items() ^ known.items()}
+        for entry in {entry for entry, _ in assumed.items() ^ current.items()}
     )
 
 
@@ -234,26 +234,26 @@ def rows_of(rows: tuple[_R, ...], name: Workload) -> tuple[_R, ...]:
 
 
 def by_name(voices: Mapping[Voice, Lessons]) -> ThroughputTable:
-    """Throughput in company by plain names: the median of the voices, for replays and reports."""
-    told: dict[tuple[Workload, _Names], list[int]] = {}
-    for known in voices.values():
-        for (workload, others), ppm in known.throughput.observed:
-            told.setdefault((workload, tuple(sorted(split(it)[0] for it in others))), []).append(
-                ppm
-            )
-    return ThroughputTable(tuple(sorted((key, median_low(ppm)) for key, ppm in told.items())))
+    """Throughput beside neighbours by plain names: the voices' median, for replays and reports."""
+    pooled: dict[tuple[Workload, _Names], list[int]] = {}
+    for lessons in voices.values():
+        for (workload, others), ppm in lessons.throughput.observed:
+            pooled.setdefault(
+                (workload, tuple(sorted(split(other)[0] for other in others))), []
+            ).append(ppm)
+    return ThroughputTable(tuple(sorted((key, median_low(ppm)) for key, ppm in pooled.items())))
 
 
 def delay_of_others(voices: Mapping[Voice, Lessons], kind: Delay, workload: Workload) -> int | None:
-    """Time that starts or stops of a workload take others, in ms; `None` if too few tell."""
+    """Delay of a workload's starts or stops for other voices, in ms; `None` if too few know it."""
     pooled = voices.get(OTHERS)
-    told = [
+    delays = [
         delay
-        for voice, known in voices.items()
-        if voice != OTHERS and (delay := known.delays.measured(kind, workload)) is not None
+        for voice, lessons in voices.items()
+        if voice != OTHERS and (delay := lessons.delays.measured(kind, workload)) is not None
     ]
-    if len(told) >= VOICES_HEARD:
-        return median_low(told)
+    if len(delays) >= VOICES_HEARD:
+        return median_low(delays)
     return None if pooled is None else pooled.delays.measured(kind, workload)
 
 
@@ -309,7 +309,12 @@ class _Told:
     def neighbours(self) -> set[Workload]:
         """Plain names of all neighbours."""
         rows = self.company.values()
-        return {split(other)[0] for told in rows for others in told for other in others}
+        return {
+            split(other)[0]
+            for rows_of_voice in rows
+            for others in rows_of_voice
+            for other in others
+        }
 
     @property
     def voices(self) -> list[Voice]:
@@ -342,11 +347,11 @@ class _Told:
                 yield (label, family), rate
 
     def beside(self, found: Resolved) -> _Company:
-        """Throughput in company by labels; that of others where a voice tells nothing itself."""
-        told = {voice: _by_labels(voice, rows, found) for voice, rows in self.company.items()}
-        heard = {**self.company_heard, **_heard(told, _two_decimals)}
+        """Throughput beside neighbours by labels; the figures of others where a voice has none."""
+        labelled = {voice: _by_labels(voice, rows, found) for voice, rows in self.company.items()}
+        heard = {**self.company_heard, **_heard(labelled, _two_decimals)}
         own: dict[Workload, _Beside] = {self.name: heard} if self.common else {}
-        for voice, rows in told.items():
+        for voice, rows in labelled.items():
             own.setdefault(found.labels[voice, self.name], rows)
         return _Company(own, heard)
 
@@ -386,11 +391,11 @@ class _Part:
     Attributes:
         told: Lessons of the voices about it.
         labels: Its label for each of them.
-        strangers: That for others, where it is not its plain name.
+        strangers: Label for other voices, where it is not its plain name.
         rates: Its rows of rates.
-        company: Its rows of throughput in company that voices tell.
-        lent: Such rows for labels of single voices by the figures of others, and for neighbours
-            that have a label of their own by the common figures of these.
+        company: Its rows of throughput beside neighbours from the voices' own lessons.
+        lent: Further rows: for labels of single voices, by the figures of others; and for
+            neighbours with a label of their own, by the common figures of these.
     """
 
     told: _Told
@@ -401,11 +406,11 @@ class _Part:
     lent: tuple[tuple[_Entry, int], ...] = ()
 
     def worked_out(self, found: Resolved, parts: Mapping[Workload, _Part]) -> _Part:
-        """With the rows that follow from the labels of all workloads.
+        """This part with the rows that follow from the labels of all workloads.
 
         Args:
-            found: Knows these labels.
-            parts: The workloads for which rows are filled in where they are neighbours.
+            found: The resolution with these labels.
+            parts: Workloads for which rows are filled in where they are neighbours.
         """
         company = self.told.beside(found)
         own = company.rows()
@@ -420,7 +425,7 @@ class _Part:
 
     @property
     def apart(self) -> list[Workload]:
-        """Labels of voices that have one of their own where there are common figures."""
+        """Labels of single voices, where there are common figures too."""
         return sorted({*self.labels.values()} - {self.told.name}) if self.told.common else []
 
     @staticmethod
@@ -485,17 +490,17 @@ def _by_plain_names(rows: Mapping[_Names, int]) -> dict[_Names, int]:
 
 
 def _renamed(rows: Mapping[_Names, int], name: Callable[[Workload], Workload]) -> dict[_Names, int]:
-    told: dict[_Names, list[int]] = {}
+    grouped: dict[_Names, list[int]] = {}
     for others, ppm in rows.items():
-        told.setdefault(tuple(sorted(map(name, others))), []).append(ppm)
-    return {others: median_low(those) for others, those in told.items()}
+        grouped.setdefault(tuple(sorted(map(name, others))), []).append(ppm)
+    return {others: median_low(those) for others, those in grouped.items()}
 
 
 def _reused(before: tuple[_R, ...], rows: Iterable[_R]) -> tuple[_R, ...]:
-    """Rows, with equal ones of before in place of new ones: changes are found by identity."""
+    """Rows, with equal earlier ones reused, since changes are detected by identity."""
     same = {row: row for row in before}
-    found = tuple(same.get(row, row) for row in rows)
-    return before if found == before else found
+    kept = tuple(same.get(row, row) for row in rows)
+    return before if kept == before else kept
 
 
 def _has_marks(table: ThroughputTable) -> bool:
