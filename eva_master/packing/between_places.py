@@ -13,7 +13,7 @@ def between_places(snapshot: Snapshot, live: Container[InstanceId | None]) -> se
     """Gangs with a pinned member that has no place on a live instance: no plan gives it one.
 
     Args:
-        snapshot: What a policy sees.
+        snapshot: The snapshot that a policy sees.
         live: The instances of the snapshot.
     """
     jobs = {run.job for run in snapshot.runs if run.pinned and run.instance not in live}

@@ -1,11 +1,11 @@
-"""Forks beside the policies: no policy sees any, and every one of them leaves room for some.
+"""Forks beside the policies: policies see no forks, and forks use the room that plans leave.
 
-A forked job trains on as many instances as its user allows and nobody else needs. Policies are
-shown its own run alone, fork 0, as if the room of the others were free. What their plans leave idle
-is given to forks: the job with the fewest runs comes first, and gets the instance where it is
-fastest. Only machines that stay whatever becomes of the fork are taken: the operator's own, and
-those in pools. No fork begins where somebody who waits would fit, and one in whose room a plan
-places somebody gives it up at once.
+A forked job trains on as many instances as its user allows and no other job needs. Policies see
+only its own run, fork 0, as if the room of the others were free. Room that their plans leave idle
+goes to forks: the job with the fewest runs comes first, and gets the instance where it is fastest.
+Only instances that stay without the fork are used: the operator's own, and those in pools. No fork
+begins where a waiting task run would fit, and a fork gives up its room at once when a plan places
+another run there.
 """
 
 from __future__ import annotations
@@ -35,7 +35,10 @@ def hidden(now: Snapshot) -> Snapshot:
         jobs=tuple(_job_without(job, gone) if job.id in jobs else job for job in now.jobs),
         runs=tuple(run for run in now.runs if run.id not in gone),
         instances=tuple(
-            replace(view, residents=tuple(it for it in view.residents if it not in gone))
+            replace(
+                view,
+                residents=tuple(resident for resident in view.residents if resident not in gone),
+            )
             if not gone.isdisjoint(view.residents)
             else view
             for view in now.instances
@@ -44,7 +47,7 @@ def hidden(now: Snapshot) -> Snapshot:
 
 
 def _job_without(job: JobView, gone: set[RunId]) -> JobView:
-    return replace(job, runs=tuple(it for it in job.runs if it not in gone))
+    return replace(job, runs=tuple(run for run in job.runs if run not in gone))
 
 
 def completed(now: Snapshot, plan: Plan) -> Plan:
@@ -67,13 +70,13 @@ def completed(now: Snapshot, plan: Plan) -> Plan:
 
 @dataclass(slots=True)
 class _Room:
-    """What is on an instance once a plan is carried out.
+    """An instance once a plan is carried out.
 
     Attributes:
-        free: What the runs that policies see, and forks that stay, leave.
-        forks: The forks there.
-        jobs: Of whom there is any run.
-        fits: Whether forks may begin there.
+        free: Free room beside the runs that policies see, and forks that stay.
+        forks: The forks on it.
+        jobs: Jobs with any run on it.
+        fits: Whether forks may begin on it.
     """
 
     offering: Offering
@@ -83,12 +86,12 @@ class _Room:
     fits: bool
 
     def holds(self, run: RunView) -> bool:
-        """Whether somebody who waits fits into what is free."""
+        """Whether a waiting run fits into the free room."""
         need = run.task.demand_on(self.offering.type.family)
         return need is not None and need.fits(self.free)
 
     def in_the_way_of(self, run: RunView, lost: set[RunId]) -> list[RunView]:
-        """The forks without which somebody would fit who does not; none if that is not enough."""
+        """Forks to retire so that this run fits; empty if retiring all of them is not enough."""
         need = run.task.demand_on(self.offering.type.family)
         leaving: list[RunView] = []
         free = self.free
@@ -110,94 +113,94 @@ class _Rooms:
         self._own = {run.job: run for run in now.runs if run.job in jobs and not run.replica}
         self._forks = [run for run in now.runs if run.job in jobs and run.replica]
         self._places = _places(now, plan)
-        there: defaultdict[InstanceId | int, list[RunView]] = defaultdict(list)
+        by_place: defaultdict[InstanceId | int, list[RunView]] = defaultdict(list)
         forks = {run.id for run in self._forks}
         for run in now.runs:
             if (place := self._places[run.id]) is not None:
-                there[place].append(run)
+                by_place[place].append(run)
         self._waiting = [
             run
             for run in now.runs
             if self._places[run.id] is None and not run.pinned and run.id not in forks
         ]
-        pooled = {it for pool in plan.pools if not pool.lent for it in pool.members}
+        pooled = {member for pool in plan.pools if not pool.lent for member in pool.members}
         self._rooms: dict[InstanceId, _Room] = {}
         for view in now.instances:
             stays = view.id in pooled or view.offering.purchase is Purchase.OWNED
             free = view.offering.type.capacity
-            for run in there[view.id]:
+            for run in by_place[view.id]:
                 if run.id not in forks:
                     free = free - _need(run, view.offering)
             self._rooms[view.id] = _Room(
                 view.offering,
                 free,
-                [run for run in there[view.id] if run.id in forks],
-                {run.job for run in there[view.id]},
+                [run for run in by_place[view.id] if run.id in forks],
+                {run.job for run in by_place[view.id]},
                 stays and view.ready,
             )
 
     def retired(self) -> tuple[Retire, ...]:
-        """The forks that end: in others' way, without fork 0, or on what is given up."""
-        found: list[Retire] = []
+        """Forks to retire: in the way of others, without fork 0, or on an instance given up."""
+        retired: list[Retire] = []
         for fork in self._forks:
             own, place = self._own.get(fork.job), fork.instance
             if place is None or place not in self._rooms:
-                found.append(Retire(fork.id, _LEAVES))
+                retired.append(Retire(fork.id, _LEAVES))
             elif own is None or self._places[own.id] is None:
-                found.append(Retire(fork.id, _ALONE))
-        lost = {entry.run for entry in found}
+                retired.append(Retire(fork.id, _ALONE))
+        lost = {entry.run for entry in retired}
         for name, room in self._rooms.items():
             for fork in room.forks:
                 if fork.id in lost:
                     continue
                 need, own = _need(fork, room.offering), self._own[fork.job]
                 if self._places[own.id] == name:
-                    found.append(Retire(fork.id, "fork 0 comes to its instance"))
+                    retired.append(Retire(fork.id, "fork 0 comes to its instance"))
                 elif not need.fits(room.free):
-                    found.append(Retire(fork.id, "its room is needed"))
+                    retired.append(Retire(fork.id, "its room is needed"))
                 else:
                     room.free = room.free - need
-        lost = {entry.run for entry in found}
-        return (*found, *self._making_way(lost))
+        lost = {entry.run for entry in retired}
+        return (*retired, *self._making_way(lost))
 
     def _making_way(self, lost: set[RunId]) -> list[Retire]:
-        """The forks that end for those who wait, and whom a plan places in no room of theirs."""
-        found: list[Retire] = []
+        """Forks to retire for waiting runs that a plan places in no such room."""
+        retired: list[Retire] = []
         for run in self._waiting:
             if any(room.holds(run) for room in self._rooms.values()):
-                continue  # whatever it waits for, room it is not
+                continue  # it waits for something other than room
             for room in self._rooms.values():
                 leaving = room.in_the_way_of(run, lost)
                 if not leaving:
                     continue
                 why = f"it makes room for {run.id}, which waits"
-                found += [Retire(fork.id, why) for fork in leaving]
+                retired += [Retire(fork.id, why) for fork in leaving]
                 lost.update(fork.id for fork in leaving)
                 freed = sum((_need(fork, room.offering) for fork in leaving), NOTHING)
                 room.free = room.free + freed - _need(run, room.offering)
                 break
-        return found
+        return retired
 
     def begun(self) -> tuple[Fork, ...]:
-        """The forks that begin, wherever there is room left."""
-        left = {
+        """Forks that begin, wherever room remains."""
+        more_forks = {
             name: job.forks or 0
             for name, job in self._jobs.items()
             if (own := self._own.get(name)) is not None and self._places[own.id] is not None
         }
-        count = {name: sum(it.job == name for it in self._forks) for name in left}
-        found: list[Fork] = []
+        count = {name: sum(fork.job == name for fork in self._forks) for name in more_forks}
+        forks: list[Fork] = []
         while True:
             wanted = sorted(
                 (count[name], self._jobs[name].submitted_ms, name)
-                for name, more in left.items()
+                for name, more in more_forks.items()
                 if more > 0
             )
-            begun = next((it for *_, name in wanted if (it := self._fork_of(name))), None)
+            begun = next((fork for *_, name in wanted if (fork := self._fork_of(name))), None)
             if begun is None:
-                return tuple(found)
-            found.append(begun)
-            left[begun.job] -= 1
+                return tuple(forks)
+            forks.append(begun)
+            more_forks[begun.job] -= 1
             count[begun.job] += 1
 
     def _fork_of(self, name: JobId) -> Fork | None:
@@ -244,10 +247,10 @@ def _need(run: RunView, offering: Offering) -> Resources:
 
 
 def _rates(run: RunView, measured: Mapping[tuple[Workload, Family], int]) -> dict[Family, int]:
-    """Its rates by family, in millionths: as stated, else as measured."""
-    known = {
+    """A run's rates by family, in millionths: stated ones, else measured ones."""
+    measured_rates = {
         family: rate
         for (workload, family), rate in measured.items()
         if workload == run.task.workload
     }
-    return {**known, **dict(run.task.throughput)}
+    return {**measured_rates, **dict(run.task.throughput)}

@@ -34,8 +34,8 @@ def together(task: TaskSpec, wanted: int, stocks: Sequence[Stock], caps: Caps) -
 
     Args:
         task: One of them.
-        wanted: How many are enough.
-        stocks: What there is.
+        wanted: The number of tasks that is enough.
+        stocks: Instances that exist or may be launched.
         caps: The limits.
     """
     rows = []
@@ -44,10 +44,10 @@ def together(task: TaskSpec, wanted: int, stocks: Sequence[Stock], caps: Caps) -
         room = wanted if most is None else min(most, wanted)
         if room:
             rows.append((index, room, stock.idle, stock.most, stock.offering.price))
-    idle = [(index, room, there, 0) for index, room, there, _, _ in rows if there]
+    idle = [(index, room, idle_count, 0) for index, room, idle_count, _, _ in rows if idle_count]
     kept = _filled(idle, wanted)
     launched = [(i, room, wanted if most is None else most, p) for i, room, _, most, p in rows]
-    search = _Search(wanted, idle, [it for it in launched if it[2] > 0], caps)
+    search = _Search(wanted, idle, [launch for launch in launched if launch[2] > 0], caps)
     return max(kept, search.best(), key=lambda it: (it.tasks, it.proven))
 
 
@@ -58,10 +58,10 @@ _Row = tuple[int, int, int, int]
 def _filled(rows: Sequence[_Row], wanted: int, places: int | None = None) -> Together:
     """Fill instances up, the largest first."""
     tasks, used = 0, list[tuple[int, int]]()
-    for index, room, there, _ in sorted(rows, key=lambda row: -row[1]):
-        count = min(there, -(-(wanted - tasks) // room))
+    for index, room, instances, _ in sorted(rows, key=lambda row: -row[1]):
+        count = min(instances, -(-(wanted - tasks) // room))
         if places is not None:
-            count = min(count, places - sum(it for _, it in used))
+            count = min(count, places - sum(number for _, number in used))
         if count > 0:
             tasks += count * room
             used.append((index, count))
@@ -99,7 +99,7 @@ class _Search:
         budget: int | None,
         used: tuple[tuple[int, int], ...],
     ) -> None:
-        """Try numbers of instances of the stocks from one on."""
+        """Try numbers of instances of the stocks, from a certain stock on."""
         self._left -= 1
         if used:
             spare = self._places - sum(count for _, count in used)
@@ -110,11 +110,12 @@ class _Search:
             return
         if tasks + self._bound(row, launches, budget) <= self._best.tasks:
             return
-        index, room, there, price = self._rows[row]
-        most = min(there, launches, -(-(self._wanted - tasks) // room))
+        index, room, available, price = self._rows[row]
+        most = min(available, launches, -(-(self._wanted - tasks) // room))
         if budget is not None and price:
             most = min(most, budget // price)
-        # If neither prices nor idle instances count, the largest are best, as many as there may be.
+        # If neither prices nor idle instances count, the most instances of the largest size are
+        # best.
         fewer = budget is not None or bool(self._idle)
         for count in range(most, -1 if fewer else most - 1, -1):
             more = ((index, count),) if count else ()
@@ -123,15 +124,15 @@ class _Search:
             self._go(row + 1, filled, launches - count, rest, (*used, *more))
 
     def _bound(self, row: int, launches: int, budget: int | None) -> int:
-        """No more tasks than this are on further instances, idle ones included."""
-        idle = sum(room * there for _, room, there, _ in self._idle)
+        """Upper bound of the tasks on further instances, idle ones included."""
+        idle = sum(room * count for _, room, count, _ in self._idle)
         rest = self._rows[row:]
         most = launches * max(room for _, room, _, _ in rest)
         if budget is not None:
-            _, room, _, price = rest[0]  # which costs least for a task
+            _, room, _, price = rest[0]  # the cheapest per task
             if price:
                 most = min(most, budget * room // price)
-        return idle + min(most, sum(room * there for _, room, there, _ in rest))
+        return idle + min(most, sum(room * count for _, room, count, _ in rest))
 
 
 def _summed(

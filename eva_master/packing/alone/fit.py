@@ -49,7 +49,7 @@ def fit(tasks: Sequence[TaskSpec], stocks: Sequence[Stock], caps: Caps = NO_CAPS
 
     Args:
         tasks: The tasks, at least one.
-        stocks: What there is.
+        stocks: Instances that exist or may be launched.
         caps: The limits.
     """
     counted = together(tasks[0], len(tasks), stocks, caps) if alike(tasks) else None
@@ -57,9 +57,9 @@ def fit(tasks: Sequence[TaskSpec], stocks: Sequence[Stock], caps: Caps = NO_CAPS
         return Fit(None, counted.proven)
     if len(tasks) <= _MOST_TASKS:
         cheap = sorted(range(len(stocks)), key=lambda it: _by_price(stocks[it]))
-        found = _Search(tasks, stocks, caps, cheap, _STEPS_BY_PRICE).outcome()
-        if found.seats is not None or found.proven:
-            return found
+        result = _Search(tasks, stocks, caps, cheap, _STEPS_BY_PRICE).outcome()
+        if result.seats is not None or result.proven:
+            return result
     if counted is not None:
         given = tuple(seats(counted, tasks[0], stocks, caps))
         if allowed(given, tasks, stocks, caps):
@@ -86,7 +86,7 @@ def allowed(
         account.use(stock.offering.type.family, need)
         if caps.worth is not None:
             opened[seat].worth += caps.worth(index, stock.offering)
-    dear = caps.worth is not None and any(it.too_dear for it in opened.values())
+    dear = caps.worth is not None and any(instance.too_dear for instance in opened.values())
     return not dear and within(caps, account, len(opened))
 
 
@@ -132,7 +132,7 @@ class _Search:
         """Of the tasks that have a place, in their sequence, the number of the instance."""
 
     def outcome(self) -> Fit:
-        """Search until all tasks have a place, nothing is left to try, or too much was tried."""
+        """Search until all tasks have a place, no option remains, or the steps are used up."""
         options = [self._options()]
         while options:
             self._steps -= 1
@@ -149,25 +149,27 @@ class _Search:
                 self._take()
             elif len(self._places) < len(self._tasks):
                 options.append(self._options())
-            elif self._caps.worth is None or not any(it.too_dear for it in self._opened):
+            elif self._caps.worth is None or not any(
+                instance.too_dear for instance in self._opened
+            ):
                 return Fit(self._seats())
             else:
                 self._take()
         return Fit(None)
 
     def _options(self) -> Iterator[int | Seat]:
-        """Where the next task may be put: on what is opened, by its number, or on one more."""
+        """Options for the next task: an opened instance, by its number, or one more instance."""
         task = self._sequence[len(self._places)]
         first, kind = 0, self._kinds[task]
         if self._places and self._kinds[self._sequence[len(self._places) - 1]] == kind:
             first = self._places[-1]
         met = set[object]()
         choices: list[int | Seat] = []
-        for number, there in enumerate(self._opened[first:], first):
-            need = self._stocks[there.seat.stock].need(self._tasks[task])
-            state = there.seat.stock, there.launched, there.free, there.worth
-            full = self._caps.apart and there.tasks
-            if need is None or full or not need.fits(there.free) or state in met:
+        for number, instance in enumerate(self._opened[first:], first):
+            need = self._stocks[instance.seat.stock].need(self._tasks[task])
+            state = instance.seat.stock, instance.launched, instance.free, instance.worth
+            full = self._caps.apart and instance.tasks
+            if need is None or full or not need.fits(instance.free) or state in met:
                 continue
             met.add(state)
             choices.append(number)
@@ -186,9 +188,9 @@ class _Search:
         """One more instance of each stock that holds a task."""
         for index in self._order:
             stock = self._stocks[index]
-            number = sum(it.seat.stock == index for it in self._opened)
-            there = stock.most is None or number < stock.idle + stock.most
-            if there and stock.holds(self._tasks[task]):
+            number = sum(instance.seat.stock == index for instance in self._opened)
+            available = stock.most is None or number < stock.idle + stock.most
+            if available and stock.holds(self._tasks[task]):
                 yield Seat(index, number)
 
     def _put(self, where: int | Seat) -> None:

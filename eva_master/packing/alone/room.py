@@ -32,8 +32,8 @@ class Stock:
     def holds(self, task: TaskSpec) -> bool:
         """Whether an empty instance holds a task, and there is or may be one."""
         need = self.need(task)
-        there = self.idle > 0 or self.most != 0
-        return there and need is not None and need.fits(self.capacity)
+        available = self.idle > 0 or self.most != 0
+        return available and need is not None and need.fits(self.capacity)
 
     def need(self, task: TaskSpec) -> Resources | None:
         """Resources that a task takes here; `None` if it cannot run on the family."""
@@ -47,14 +47,14 @@ class Stock:
 
 @dataclass(frozen=True, slots=True)
 class Caps:
-    """Limits that hold for all that a unit gets; `None` for no limit.
+    """Limits of everything that a unit gets; `None` for no limit.
 
     Attributes:
         launches: Instances that may be launched.
         places: Instances on which its tasks may be, where one of them is launched.
         per_hour: Prices of the launched instances together, in micro-dollars per hour.
-        quota: Whether its tenant may have so many GPUs more, by base family.
-        worth: What may be paid for its tasks.
+        quota: Whether its tenant may have so many more GPUs, by base family.
+        worth: The most that may be paid for each of its tasks.
         apart: Whether each task has an instance of its own.
     """
 
@@ -87,12 +87,12 @@ class Opened:
     """An instance that tasks are put on.
 
     Attributes:
-        seat: Which.
+        seat: The place in its stock.
         offering: Its offering.
         launched: Whether it has to be launched.
-        free: Room that is left.
-        worth: What may be paid for the tasks on it.
-        tasks: How many these are.
+        free: Room that remains.
+        worth: The most that may be paid for the tasks on it.
+        tasks: Number of tasks on it.
         kind: The kind of task that it was opened for.
     """
 
@@ -132,12 +132,12 @@ class Account:
 
 
 def within(caps: Caps, account: Account, places: int) -> bool:
-    """Whether what a unit has so far is within the limits that only get tighter.
+    """Whether a unit's account is within the limits that only get tighter.
 
     Args:
         caps: The limits.
-        account: What it has.
-        places: On how many instances its tasks are.
+        account: The instances and GPUs of the unit so far.
+        places: Number of instances that its tasks are on.
     """
     if account.launched:
         if caps.launches is not None and account.launched > caps.launches:

@@ -1,1 +1,1 @@
-"""What policies share that fill instances one by one: open instances, groups, plans."""
+"""Toolkit of policies that fill instances one by one: open instances, groups, plans."""

@@ -24,23 +24,23 @@ Mask = npt.NDArray[np.bool_]
 
 
 class OpenInstances:
-    """Live and new instances with what is free on them, while a plan fills them.
+    """Live and new instances with their free room, while a plan fills them.
 
-    Every instance is a row: live ones first, by id, then new ones as they are bought. What was
-    done can be taken back to a mark.
+    Every instance is a row: live ones first, by id, then new ones as they are bought. Changes can
+    be undone back to a mark.
 
     Args:
         snapshot: The cluster.
-        shapes: Of its tasks.
+        shapes: Shapes of its tasks.
 
     Attributes:
         runs: Every task run by id.
         jobs: Every job by id.
-        offerings: Of each row.
+        offerings: The offering of each row.
         residents: The task runs on each row.
-        row_of: Of every task run that has a place.
+        row_of: The row of every task run that has a place.
         live: How many rows are live instances.
-        prices: What is on sale, and what shapes of tasks are worth at that.
+        prices: Offerings on sale, and the prices of task shapes at these.
     """
 
     row_arrays: Mapping[str, int] = {"_free": 0, "_capacity": 0, "_family": 0}
@@ -63,10 +63,10 @@ class OpenInstances:
         self._capacity = np.zeros((size, 3), dtype=np.int64)
         self._family = np.zeros(size, dtype=np.int64)
         self._used: Counter[OfferingId] = Counter()
-        self._owned = any(it.purchase is Purchase.OWNED for it in self.prices.on_sale)
+        self._owned = any(offering.purchase is Purchase.OWNED for offering in self.prices.on_sale)
         self._vacant: defaultdict[OfferingId, list[tuple[bool, int]]] = defaultdict(list)
         self._kept: set[int] = set()
-        """Rows that are nobody's to take though they are empty."""
+        """Empty rows that must not be taken."""
         self._done: list[tuple[RunId | None, int]] = []
         rows: dict[InstanceId, int] = {}
         for view in snapshot.instances:
@@ -110,11 +110,11 @@ class OpenInstances:
         return self._gang_prices[job.id] - self.priced(run).price
 
     def free(self) -> Ints:
-        """What is free on each row (rows): GPUs, milli-CPUs, MiB (columns)."""
+        """Free room of each row (rows): GPUs, milli-CPUs, MiB (columns)."""
         return self._free[: len(self)]
 
     def capacity(self) -> Ints:
-        """What each empty row has, likewise."""
+        """Capacity of each row, with the same columns as `free`."""
         return self._capacity[: len(self)]
 
     def fitting(self, priced: PricedShape) -> Mask:
@@ -126,7 +126,7 @@ class OpenInstances:
         return fits
 
     def needed(self, priced: PricedShape) -> Ints:
-        """What a task of this shape needs on each row, likewise."""
+        """Demand of a task of this shape on each row, with the same columns as `free`."""
         need: Ints = priced.need[self._family[: len(self)]]
         return need
 
@@ -139,17 +139,17 @@ class OpenInstances:
         return np.fromiter(map(bool, self.residents), dtype=np.bool_, count=len(self))
 
     def on_sale(self) -> tuple[Offering, ...]:
-        """What one more instance may be taken of, be it bought or vacant; cheapest first."""
+        """Offerings of which one more instance can be bought or is vacant; cheapest first."""
         bought = [
             offering
             for offering in self.prices.on_sale
             if offering.limit is None or self._used[offering.id] < offering.limit
         ]
-        known = {offering.id for offering in bought}
+        ids = {offering.id for offering in bought}
         spare = {
             self.offerings[row].id: self.offerings[row]
             for offering in list(self._vacant)
-            if offering not in known and (row := self._vacancy(offering)) is not None
+            if offering not in ids and (row := self._vacancy(offering)) is not None
         }
         return cheapest_first((*bought, *spare.values())) if spare else tuple(bought)
 
@@ -164,7 +164,8 @@ class OpenInstances:
 
     def cheapest(self, priced: PricedShape) -> Offering | None:
         """The offering that hosts one more task alone for the least price for an iteration."""
-        if self._owned:  # What says what a task is worth need not be the cheapest that is free.
+        # The offering that sets a task's price need not be the cheapest that is free.
+        if self._owned:
             return reservation(priced.shape.demand, self.on_sale(), priced.shape.part.speeds)
         if priced.own is not None and priced.sold and self.obtainable(priced.own):
             return priced.own
@@ -220,11 +221,11 @@ class OpenInstances:
     # -- the result ------------------------------------------------------------------------------
 
     def placements(self) -> tuple[tuple[NewInstance, ...], list[Assign], Sequence[Where | None]]:
-        """What has to be bought and who has to go where, by task run.
+        """Launches and moves that lead to the present rows.
 
         Returns:
-            The new instances that hold a task, the places that differ from the present ones, and
-            what each row is called in them; `None` for a row that nobody needs.
+            The new instances that hold a task, the places that differ from the snapshot's, and the
+            name of each row in these; `None` for an empty new row.
         """
         names: list[Where | None] = [view.id for view in self._snapshot.instances]
         launches: list[NewInstance] = []

@@ -21,22 +21,22 @@ NODES = "nodes"
 
 
 class OwnNodes:
-    """Those of a snapshot.
+    """The operator's own nodes in a snapshot.
 
     Args:
         snapshot: The cluster.
 
     Attributes:
-        views: Those instances that are the operator's own.
+        views: The instances that are owned nodes.
     """
 
     def __init__(self, snapshot: Snapshot) -> None:
-        there = snapshot.instances
-        self.views = tuple(it for it in there if it.offering.purchase is Purchase.OWNED)
+        instances = snapshot.instances
+        self.views = tuple(view for view in instances if view.offering.purchase is Purchase.OWNED)
         self._known: dict[tuple[int, ...], bool] = {}
         self._members: dict[JobId, list[RunView]] = {}
-        """Of gangs of several: their task runs that have a place."""
-        gangs = {it.id for it in snapshot.jobs if it.kind is JobKind.GANG and len(it.runs) > 1}
+        """For gangs of several tasks: their task runs that have a place."""
+        gangs = {job.id for job in snapshot.jobs if job.kind is JobKind.GANG and len(job.runs) > 1}
         for run in snapshot.runs if gangs else ():
             if run.job in gangs and run.instance is not None:
                 self._members.setdefault(run.job, []).append(run)
@@ -46,26 +46,26 @@ class OwnNodes:
         return Pool(NODES, tuple(view.id for view in self.views), reason)
 
     def hold(self, runs: Sequence[RunView]) -> bool:
-        """Whether they would hold all of some task runs at once if nobody else were there.
+        """Whether the nodes, otherwise empty, would hold all of some task runs at once.
 
-        Members of the same gang that have a place are: they will not leave it before the others
-        have one.
+        Members of the same gang that have a place count too: they keep it until the others have
+        one.
 
         Args:
-            runs: Of one job.
+            runs: Task runs of one job.
         """
         members = self._members.get(runs[0].job, ()) if runs else ()
         if members:
             asked = {run.id for run in runs}
-            return self._hold(runs, [it for it in members if it.id not in asked])
+            return self._hold(runs, [member for member in members if member.id not in asked])
         needs = sameness(*[run.task for run in runs])
-        known = self._known.get(needs)
-        if known is None:
-            known = self._known[needs] = self._hold(runs)
-        return known
+        holds = self._known.get(needs)
+        if holds is None:
+            holds = self._known[needs] = self._hold(runs)
+        return holds
 
     def _taken(self, runs: Iterable[RunView]) -> dict[InstanceId, Resources]:
-        """What task runs take of the nodes that they are on."""
+        """Room that task runs take on their nodes, by node."""
         taken: dict[InstanceId, Resources] = {}
         places = {view.id: view.offering.type.family for view in self.views}
         for run in runs:
@@ -98,13 +98,13 @@ class FirstRoom:
         self._nodes = nodes
 
     def put(self, groups: Sequence[PlacementGroup]) -> None:
-        """Place as many as there is room for, or can be bought for."""
+        """Place as many groups as existing and purchasable instances hold."""
         instances = self._instances
         for group in groups:
             for run in group.runs:
                 shape = instances.priced(run.id)
                 rows = np.flatnonzero(instances.fitting(shape)).tolist()
-                row = next((it for it in rows if self._is_used(it)), None)
+                row = next((candidate for candidate in rows if self._is_used(candidate)), None)
                 if row is None and not self._nodes.hold(group.runs):
                     offering = instances.cheapest(shape)
                     row = None if offering is None else instances.open(offering)

@@ -1,4 +1,4 @@
-"""What has to be placed together, and placing it so that no gang is split."""
+"""Task runs that get places together, placed so that no gang is split."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class PlacementGroup:
 
 
 def waiting(snapshot: Snapshot) -> list[PlacementGroup]:
-    """What has no place on a live instance and may be given one; the most urgent first."""
+    """Groups without a place on a live instance that may be given one, the most urgent first."""
     live = {view.id for view in snapshot.instances}
     without: dict[str, list[RunView]] = {}
     for run in snapshot.runs:
@@ -56,7 +56,7 @@ class UnplacedGroup:
     """A group that has no place, and the task run that found none.
 
     Attributes:
-        why: What a user is told where nothing else is known to be in its way.
+        why: Reason shown to a user unless another obstacle is known.
     """
 
     group: PlacementGroup
@@ -70,16 +70,16 @@ def place(
     """Place groups, each of them whole.
 
     A group of which only some task runs find room is taken out, and the others are placed anew.
-    Those that were taken out are then tried one by one, in order. So are all that found no room
-    before others were placed: what these were given may have room to spare.
+    Groups taken out are then tried one by one, in order. Groups that found no room before others
+    were placed are tried again too, since instances bought for those may have room to spare.
 
     Args:
-        instances: Where to.
+        instances: The instances to place them on.
         groups: The most urgent first.
-        placing: How.
+        placing: Function that places groups.
 
     Returns:
-        What has no place, in the order of the groups.
+        The groups without a place, in their order.
     """
     mark, tried, split = instances.mark(), list(enumerate(groups)), set[int]()
     while tried:
@@ -94,13 +94,13 @@ def place(
         instances.back(mark)
         split |= parted
         tried = [item for item in tried if item[0] not in parted]
-    left = {number: group for number, group in enumerate(groups) if _missing(instances, group)}
-    last = max((number for number, _ in tried if number not in left), default=-1)
-    again = [number for number in left if number in split or number < last]
+    unplaced = {number: group for number, group in enumerate(groups) if _missing(instances, group)}
+    last = max((number for number, _ in tried if number not in unplaced), default=-1)
+    again = [number for number in unplaced if number in split or number < last]
     while placed := _placed_alone(instances, groups, again, placing):
-        left = {number: group for number, group in left.items() if number not in placed}
-        again = [number for number in left if number < max(placed)]
-    return [UnplacedGroup(group, _missing(instances, group)[0]) for group in left.values()]
+        unplaced = {number: group for number, group in unplaced.items() if number not in placed}
+        again = [number for number in unplaced if number < max(placed)]
+    return [UnplacedGroup(group, _missing(instances, group)[0]) for group in unplaced.values()]
 
 
 def _placed_alone(
@@ -126,12 +126,14 @@ def _missing(instances: OpenInstances, group: PlacementGroup) -> list[RunView]:
 
 
 def holds(snapshot: Snapshot, unplaced: Sequence[UnplacedGroup]) -> list[Hold]:
-    """Say why groups wait: what their tasks could run on is not to be had."""
-    told: list[Hold] = []
-    for one in unplaced:
-        why = why_unplaced(one.run.task.demand, snapshot.catalog, snapshot.now_ms)
-        why = why or one.why
-        for run in one.group.runs:
-            alone = run.id == one.run.id
-            told.append(Hold(run.id, why if alone else f"its gang waits for {one.run.id}: {why}"))
-    return told
+    """Reasons why groups wait: no offering that could host their tasks is available."""
+    entries: list[Hold] = []
+    for group in unplaced:
+        why = why_unplaced(group.run.task.demand, snapshot.catalog, snapshot.now_ms)
+        why = why or group.why
+        for run in group.group.runs:
+            alone = run.id == group.run.id
+            entries.append(
+                Hold(run.id, why if alone else f"its gang waits for {group.run.id}: {why}")
+            )
+    return entries

@@ -14,7 +14,7 @@ from eva_master.packing.bins.placement_groups import UnplacedGroup, holds
 from eva_master.packing.valuation.migration_cost import expected_migration_cost, launch_cost
 
 OccupantsOf = Callable[[OpenInstances, int], tuple[Occupant, ...]]
-"""What the task runs on a row are worth, by id."""
+"""Function that gives the worth of each task run on a row, by id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,11 +22,11 @@ class JointMove:
     """Task runs that leave their instances together.
 
     Attributes:
-        runs: Which.
-        saved: In micro-dollars per hour.
-        costs: Of each task run, in micro-dollars.
-        besides: What the rest of their gangs costs meanwhile, and new instances until they can
-            run tasks, in micro-dollars.
+        runs: The task runs.
+        saved: Saving in micro-dollars per hour.
+        costs: Cost of each task run's move, in micro-dollars.
+        besides: Cost of the rest of their gangs meanwhile, and of new instances until these can run
+            tasks, in micro-dollars.
     """
 
     runs: tuple[RunId, ...]
@@ -43,17 +43,17 @@ class JointMove:
 def joint_move(
     instances: OpenInstances, runs: Sequence[RunId], saved: int, bought: Iterable[int]
 ) -> JointMove:
-    """What it costs if task runs leave.
+    """The cost of moving task runs together, against the saving.
 
-    A running task run holds as much as its reservation price idle at both ends while it is
-    checkpointed and started, and so does, where it is, everyone of its gang. One that does not
-    run yet costs nothing.
+    A running task run leaves as much as its reservation price idle at both ends while it is
+    checkpointed and started, and so do the other members of its gang where they are. A task run
+    that does not run yet costs nothing.
 
     Args:
-        instances: Where they are.
-        runs: Those that leave.
-        saved: In micro-dollars per hour.
-        bought: The rows of new instances that this takes.
+        instances: The instances with their places.
+        runs: The task runs that move.
+        saved: Saving in micro-dollars per hour.
+        bought: The rows of new instances that the move needs.
     """
     leaving = set(runs)
     mates: dict[RunId, None] = {}
@@ -91,14 +91,14 @@ def build_plan(
     *,
     profiled: Collection[RunId] = (),
 ) -> Plan:
-    """Make the plan.
+    """Make the plan from the rows as they are now.
 
     Args:
         snapshot: The cluster.
-        instances: Where everything is to be.
-        unplaced: What waits.
-        occupants: What task runs are worth; `None` for a plan without reasons.
-        joint_moves: Every task run that leaves a live instance is in one of them at least.
+        instances: The rows with the places to plan.
+        unplaced: The groups that wait.
+        occupants: Function that gives the worth of task runs; `None` for a plan without reasons.
+        joint_moves: Moves of which at least one contains each task run that leaves a live instance.
         profiled: Task runs that are kept alone, see `profiling.unprofiled`.
     """
     launches, places, names = instances.placements()
@@ -124,39 +124,39 @@ def _hostings(
     occupants: OccupantsOf,
     profiled: Collection[RunId],
 ) -> tuple[Hosting, ...]:
-    told = []
+    hostings = []
     for row, where in enumerate(names):
         if where is not None and instances.residents[row]:
             offering, each = instances.offerings[row], occupants(instances, row)
             if len(each) == 1 and each[0].run in profiled:
                 each = (replace(each[0], profiled=True),)
-            worth = sum(one.value_micro_usd_per_hour for one in each)
-            told.append(Hosting(where, offering.type.name, offering.price, worth, each))
-    return tuple(told)
+            worth = sum(occupant.value_micro_usd_per_hour for occupant in each)
+            hostings.append(Hosting(where, offering.type.name, offering.price, worth, each))
+    return tuple(hostings)
 
 
 def _exchanges(
     instances: OpenInstances, names: Sequence[Where | None], joint_moves: Sequence[JointMove]
 ) -> tuple[Exchange, ...]:
-    """Shifts that have a task run in common are one exchange."""
+    """Joint moves that share a task run are merged into one exchange."""
     merged: list[tuple[set[RunId], int, dict[RunId, int], int]] = []
-    for one in joint_moves:
-        runs, saved, besides = set(one.runs), one.saved, one.besides
-        costs = dict(zip(one.runs, one.costs, strict=True))
+    for joint in joint_moves:
+        runs, saved, besides = set(joint.runs), joint.saved, joint.besides
+        costs = dict(zip(joint.runs, joint.costs, strict=True))
         for other in [group for group in merged if group[0] & runs]:
             merged.remove(other)
             runs |= other[0]
             saved, besides = saved + other[1], besides + other[3]
             costs |= other[2]
         merged.append((runs, saved, costs, besides))
-    told = []
+    exchanges = []
     for _, saved, costs, besides in merged:
         moves = _moves(instances, names, costs)
         if moves:
-            told.append(
+            exchanges.append(
                 Exchange(moves, saved, sum(move.cost_micro_usd for move in moves) + besides)
             )
-    return tuple(told)
+    return tuple(exchanges)
 
 
 def _moves(

@@ -11,25 +11,29 @@ _VERSION = 1
 def replan_due(
     policy: str, snapshot: Snapshot, memory: PolicyMemory | None
 ) -> tuple[bool, PolicyMemory]:
-    """Whether anything has happened since the last answer that moves could answer.
+    """Whether an event since the last answer may make moves worth while.
 
-    That is an arrival or an end of a job, or that no task run on an instance is between places any
-    longer that was so then. So if nothing happens nothing moves, whatever the clock says.
+    Events are an arrival or an end of a job, and the end of a transition of a task run on an
+    instance. Time alone is no event.
 
     Args:
-        policy: Whose memory it is.
+        policy: The policy that the memory belongs to.
         snapshot: The cluster now.
-        memory: What was returned last time.
+        memory: The memory returned last time.
 
     Returns:
-        Whether moves are due, and what to remember.
+        Whether moves are due, and the next memory.
     """
     seen, pinned_before = _read(policy, memory)
     total = snapshot.arrivals + snapshot.completions
     pinned = {run.instance for run in snapshot.runs if run.pinned and run.instance}
     live = {view.id for view in snapshot.instances}
-    due = total != seen or any(one in live and one not in pinned for one in pinned_before)
-    kept: list[Json] = [str(one) for one in sorted(pinned)] if due else list(pinned_before)
+    due = total != seen or any(
+        instance in live and instance not in pinned for instance in pinned_before
+    )
+    kept: list[Json] = (
+        [str(instance) for instance in sorted(pinned)] if due else list(pinned_before)
+    )
     return due, PolicyMemory(policy, _VERSION, {"events": total, "hindered": kept})
 
 
@@ -38,6 +42,6 @@ def _read(policy: str, memory: PolicyMemory | None) -> tuple[int, list[str]]:
         return -1, []
     match memory.data:
         case {"events": int(events), "hindered": list(pinned_before)}:
-            return events, [str(one) for one in pinned_before]
+            return events, [str(instance) for instance in pinned_before]
         case _:
             return -1, []

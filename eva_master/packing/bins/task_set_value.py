@@ -11,13 +11,13 @@ from eva_master.packing.interference.throughput import ExactThroughput, multiset
 
 
 class Tnrp:
-    """What task runs are worth together, section 4.3 and 4.4 of the Eva paper.
+    """Worth of task runs together, by sections 4.3 and 4.4 of the Eva paper.
 
     The slowdown of one member is charged for its whole gang.
 
     Args:
-        instances: The task runs.
-        throughput: How fast they run together.
+        instances: The rows with the task runs.
+        throughput: Speeds of tasks together.
     """
 
     def __init__(self, instances: OpenInstances, throughput: ExactThroughput) -> None:
@@ -28,13 +28,13 @@ class Tnrp:
         """TNRP of task runs on one instance, in millionths of micro-dollars per hour.
 
         Args:
-            runs: Everyone on it.
+            runs: All task runs on it.
             family: The number of its family.
         """
         return sum(value for _, _, _, value in self._each(list(runs), family))
 
     def occupants(self, instances: OpenInstances, row: int) -> tuple[Occupant, ...]:
-        """What the task runs on a row are worth, by id; a `plan_builder.OccupantsOf`."""
+        """Worth of the task runs on a row, by id; a `plan_builder.OccupantsOf`."""
         each = self._each(sorted(instances.residents[row]), instances.family(row))
         return tuple(
             Occupant(run, worth, ppm, (value + MILLION // 2) // MILLION)
@@ -42,11 +42,11 @@ class Tnrp:
         )
 
     def charge(self, run: RunId, family: int) -> int:
-        """The reservation price of all that slows down with a run, in micro-dollars per hour."""
+        """Reservation price of all that slow down with a run, in micro-dollars per hour."""
         return self._instances.priced(run).prices[family] + self._instances.others_price(run)
 
     def _each(self, runs: Sequence[RunId], family: int) -> list[tuple[RunId, int, int, int]]:
-        """Of every task run what it is worth alone, how fast it is, and its TNRP in millionths."""
+        """Each task run's worth alone, its speed in millionths, and its TNRP in millionths."""
         instances = self._instances
         if len(runs) == 1:
             worth = instances.priced(runs[0]).prices[family]
@@ -54,10 +54,10 @@ class Tnrp:
         model = self._throughput
         workloads = [model.number(instances.runs[run].task.workload) for run in runs]
         throughputs = model.by_workload(multiset(workloads))
-        found = []
+        values = []
         for run, workload in zip(runs, workloads, strict=True):
             ppm = throughputs[workload]
             worth = instances.priced(run).prices[family]
             value = worth * MILLION - (MILLION - ppm) * self.charge(run, family)
-            found.append((run, worth, ppm, value))
-        return found
+            values.append((run, worth, ppm, value))
+        return values

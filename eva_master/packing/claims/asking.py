@@ -33,14 +33,14 @@ def ask(
 ) -> tuple[Plan, PolicyMemory | None]:
     """Decide on one round's plan, for a snapshot with claims or without.
 
-    All claims for which there is room are planned for at once, with those that come after them and
-    find room besides. If the policy places one of them nowhere, it is asked again without those
-    that come after, and then as for a claim for which there is no room.
+    All claims for which there is room are planned at once, together with later task runs that find
+    room besides. If the policy does not place a claim, it is asked again without the later ones,
+    and then as for a claim without room.
 
     Args:
-        policy: Knows nothing of claims.
+        policy: A policy, which knows nothing of claims.
         snapshot: The cluster.
-        memory: The policy's.
+        memory: The policy's memory.
     """
     if not snapshot.claims or snapshot.unclaimed:
         return policy.plan(snapshot, memory)
@@ -58,7 +58,7 @@ def ask(
             refused, alone = refused | {(step.number, step.way)}, -1
         if asked == _MOST_ASKED - 1:
             every = range(len(snapshot.claims))
-            refused, alone = frozenset((it, way) for it in every for way in Way), -1
+            refused, alone = frozenset((number, way) for number in every for way in Way), -1
     return view.completed(plan), after
 
 

@@ -59,17 +59,17 @@ class Rules:
 
 
 def with_claims(snapshot: Snapshot, rules: Rules) -> Snapshot:
-    """A snapshot that shows for whom room is kept.
+    """A snapshot with the claims for its waiting task runs.
 
-    Task runs of equal priority share a claim, but for jobs that would be late behind others and for
-    one of each owner that has waited for long, in this order. At most `_MOST_DEMANDS` demands are
-    looked at.
+    Task runs of equal priority share a claim. Exceptions, which come first, are jobs that would be
+    late behind others and, for each owner, a job that has waited for long. At most `_MOST_DEMANDS`
+    demands are considered.
 
     Args:
         snapshot: The cluster.
-        rules: How claims are made.
+        rules: Rules for making claims.
     """
-    if all(endless(it, snapshot.now_ms) for it in snapshot.catalog):
+    if all(endless(offering, snapshot.now_ms) for offering in snapshot.catalog):
         return snapshot
     priorities = {job.priority for job in snapshot.jobs}
     patient = _patient(snapshot, rules)
@@ -202,12 +202,12 @@ def _claim(walk: Walk, level: Sequence[Unit]) -> Claim:
 
 
 def _first(units: Sequence[Unit], most: int) -> list[Unit]:
-    """Units that come first, of so many demands; the first unit in any case."""
-    known: set[Demand] = set()
+    """First units, up to a number of distinct demands; the very first unit in any case."""
+    counted: set[Demand] = set()
     first: list[Unit] = []
     for unit in units:
-        new = {run.task.demand for run in unit.runs} - known
-        if not first or len(known) + len(new) <= most:
-            known |= new
+        new = {run.task.demand for run in unit.runs} - counted
+        if not first or len(counted) + len(new) <= most:
+            counted |= new
             first.append(unit)
     return first

@@ -93,11 +93,11 @@ class Rooms:
     # -- waiting task runs -----------------------------------------------------------------------
 
     def waiting(self, job: JobView) -> list[Unit]:
-        """Task runs of a job that wait for a place, gangs together; none of one not there."""
-        there = self._jobs.get(job.id)
+        """Task runs of a job that wait for a place, gangs together; none for an absent job."""
+        view = self._jobs.get(job.id)
         runs = [
             run
-            for name in (() if there is None else there.runs)
+            for name in (() if view is None else view.runs)
             if (run := self._runs[name]).instance not in self._live and not run.pinned
         ]
         if not runs:
@@ -291,7 +291,9 @@ class Rooms:
             assert run.instance is not None
             demand = run.task.demand
             if demand not in prices:
-                could = (it.price for it in self._snapshot.catalog if hosts(it, demand))
+                could = (
+                    offering.price for offering in self._snapshot.catalog if hosts(offering, demand)
+                )
                 prices[demand] = min(could, default=self._live[run.instance].offering.price)
             cost += prices[demand] * (job.checkpoint_ms + job.launch_ms)
         names = tuple(run.id for run in group)
@@ -339,23 +341,23 @@ class Rooms:
         return Kept(frozenset(kept), slots, after_ms)
 
     def _drained(self, view: InstanceView, wanted: Demand) -> tuple[int, int] | None:
-        """How long it takes until there is room for a task run if nobody comes, at least and most.
+        """Time until there is room for a task run if no other comes, at least and at most.
 
-        In milliseconds; `None` if there never is.
+        Both are in milliseconds; `None` if there never is room.
         """
         family = view.offering.type.family
         need = dict(wanted).get(family)
         if need is None or not need.fits(view.offering.type.capacity):
             return None
-        known: list[tuple[int, Resources]] = []
+        predicted: list[tuple[int, Resources]] = []
         unknown: list[tuple[int, Resources]] = []
         for run in self._residents[view.id]:
             took = run.task.demand_on(family) or NOTHING
-            left = left_ms(run, self._snapshot.now_ms)
-            (known if left is not None else unknown).append((left or 0, took))
+            rest_ms = left_ms(run, self._snapshot.now_ms)
+            (predicted if rest_ms is not None else unknown).append((rest_ms or 0, took))
         free = self._free(view)
-        soonest = _freed(need, free, [*unknown, *known])
-        return soonest, _freed(need, free, known)
+        soonest = _freed(need, free, [*unknown, *predicted])
+        return soonest, _freed(need, free, predicted)
 
 
 def demands(units: Iterable[Unit]) -> list[Demand]:
@@ -369,12 +371,12 @@ def endless(offering: Offering, now: Millis) -> bool:
 
 
 def left_ms(run: RunView, now: Millis) -> int | None:
-    """How long a running task run still takes, `None` if that is not known."""
+    """Remaining running time of a task run, `None` if unknown or not running."""
     work = run.remaining
     if work is None or work.estimated or not run.running:
         return None
-    left = work.left_ms(now)
-    return left * MILLION // max(1, work.pace_ppm) if left else None
+    rest_ms = work.left_ms(now)
+    return rest_ms * MILLION // max(1, work.pace_ppm) if rest_ms else None
 
 
 def _freed(need: Resources, free: Resources, ends: Iterable[tuple[int, Resources]]) -> int:
@@ -399,8 +401,8 @@ def without(
     Args:
         seen: The snapshot.
         runs: Task runs that wait.
-        instances: Instances; they count no more towards the limits, which are lower by as many.
-        slots: By how much limits are lower besides.
+        instances: Instances to remove; limits are reduced by their number.
+        slots: Further reductions of limits.
     """
     if not runs and not instances and not slots:
         return seen
@@ -411,9 +413,9 @@ def without(
     jobs = []
     for job in seen.jobs:
         if job.id in held:
-            left = tuple(name for name in job.runs if name not in gone)
-            if left:
-                jobs.append(replace(job, runs=left))
+            remaining = tuple(name for name in job.runs if name not in gone)
+            if remaining:
+                jobs.append(replace(job, runs=remaining))
         else:
             jobs.append(job)
     gangs = {job.id for job in jobs if job.id in held and job.kind is JobKind.GANG}
@@ -421,16 +423,16 @@ def without(
         seen,
         jobs=tuple(jobs),
         runs=tuple(
-            # The rest of a gang stays where it is.
+            # The other members of a gang stay where they are.
             replace(run, pinned=True) if run.job in gangs else run
             for run in seen.runs
             if run.id not in gone
         ),
         instances=tuple(view for view in seen.instances if view.id not in instances),
         catalog=tuple(
-            replace(it, limit=max(0, it.limit - lower[it.id]))
-            if it.limit is not None and lower[it.id]
-            else it
-            for it in seen.catalog
+            replace(offering, limit=max(0, offering.limit - lower[offering.id]))
+            if offering.limit is not None and lower[offering.id]
+            else offering
+            for offering in seen.catalog
         ),
     )

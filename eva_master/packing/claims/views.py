@@ -31,8 +31,8 @@ class View:
 
     Attributes:
         whole: The snapshot.
-        shown: What the policy sees.
-        walk: What became of the claims.
+        shown: The part that the policy sees.
+        walk: The progress of the claims.
         contended: Whether task runs that come later are seen beside claims that have room.
     """
 
@@ -43,12 +43,12 @@ class View:
 
     @classmethod
     def of(cls, snapshot: Snapshot, refused: Refused = frozenset(), alone: int = -1) -> View:
-        """Look at a snapshot.
+        """Make the view of a snapshot.
 
         Args:
-            snapshot: With claims.
-            refused: Claims with the ways by which the policy has found no place for them.
-            alone: The claim after which none comes in this plan; -1 for none.
+            snapshot: A snapshot with claims.
+            refused: Claims that the policy has not placed, each with the way that failed.
+            alone: The last claim to plan, without later task runs; -1 for none.
         """
         walk = Walk(snapshot, refused)
         for number, claim in enumerate(snapshot.claims):
@@ -67,10 +67,10 @@ class View:
         return cls(snapshot, shown, walk, ready > 1 or bool(walk.comers))
 
     def missed(self, plan: Plan) -> Step | None:
-        """The first claim for which there is room, and for which a plan has found no place.
+        """The first claim with room that a plan has not placed.
 
-        Where nothing has to make room, it may have found one for others of the claim's task runs
-        than those that fit by a first fit.
+        If no victims are involved, placing other task runs of the claim than the first fit chose is
+        enough.
         """
         return next(self._missed(plan), None)
 
@@ -92,7 +92,7 @@ class View:
                 yield step
 
     def completed(self, plan: Plan) -> Plan:
-        """A plan for the whole snapshot, with why those task runs wait that were not seen."""
+        """A plan for the whole snapshot, with reasons for waiting task runs that were not seen."""
         walk = self.walk
         if not walk.hidden and not walk.rivals and not walk.victims and not walk.instances:
             return plan
@@ -111,7 +111,8 @@ class View:
         pools = with_hidden(plan.pools, hidden_members(self.whole, self.shown))
         sold = {offering.id: offering for offering in self.whole.catalog}
         launches = tuple(
-            replace(it, offering=sold.get(it.offering.id, it.offering)) for it in plan.launches
+            replace(launch, offering=sold.get(launch.offering.id, launch.offering))
+            for launch in plan.launches
         )
         return replace(plan, entries=tuple(entries), pools=pools, launches=launches)
 
@@ -130,7 +131,7 @@ class View:
             yield Hold(run, (why or NO_ROOM) + about)
 
     def _bound(self) -> Iterator[Hold]:
-        """Waiting members of gangs of which another member is on an instance that is kept."""
+        """Holds for waiting members of gangs that have another member on a kept instance."""
         waiting = {run.id for run in self.whole.runs if run.instance is None and not run.pinned}
         bound = {run.id for run in self.shown.runs if run.pinned and run.id in waiting}
         places = {run.id: run.instance for run in self.whole.runs}
@@ -139,8 +140,8 @@ class View:
             kept = (claim for claim in self.whole.claims if mates.intersection(claim.instances))
             first = next(kept, None)
             if first is not None:
-                told = f"another task of its gang is where {first.told}"
-                yield from (Hold(run, told) for run in job.runs if run in bound)
+                why = f"another task of its gang is where {first.told}"
+                yield from (Hold(run, why) for run in job.runs if run in bound)
 
     def _suspends(self, plan: Plan) -> Iterator[Suspend]:
         """The victims without which there is no room, those first that can be spared least."""

@@ -93,12 +93,13 @@ def configure(
 
 @dataclass(frozen=True, slots=True)
 class Sums:
-    """What a configuration comes to, over all instances that hold a task.
+    """Totals of a configuration, over all instances that hold a task.
 
     Attributes:
         savings: S (Eva, section 4.5): TNRP less price, in millionths of micro-dollars per hour.
-        lost: The value of the throughput lost to neighbours and slow families, likewise.
-        price: Of the instances, in micro-dollars per hour.
+        lost: The value of the throughput lost to neighbours and slow families, in the unit of
+            `savings`.
+        price: Prices of the instances, in micro-dollars per hour.
     """
 
     savings: int
@@ -125,7 +126,7 @@ def sums(problem: Problem, configuration: Configuration) -> Sums:
 
 
 def _urgency(problem: Problem, run: RunView) -> tuple[object, ...]:
-    """Who comes first among tasks of one class: those that have a place, then the most urgent."""
+    """Sort key among tasks of one class: those that have a place first, then the most urgent."""
     job = problem.jobs[run.job]
     placed = run.instance in problem.instances
     return not run.running, not placed, precedence(job), run.id
@@ -147,8 +148,8 @@ def _place(problem: Problem, runs: list[RunView], buy: Packer) -> Configuration:
             if not left_there:
                 del staying[instance]
     cost = move_costs(problem, runs)
-    joined, left = backfill(problem, staying, problem.counts(run.id for run in runs))
-    sets, _ = buy(left, supply(problem, staying))
+    joined, rest = backfill(problem, staying, problem.counts(run.id for run in runs))
+    sets, _ = buy(rest, supply(problem, staying))
     slots: dict[Host, TaskSet] = {}
     slots.update(joined.items())
     launches: list[NewInstance] = []
@@ -255,10 +256,10 @@ def _incomplete(
     """Gangs of which some members found a place and others did not.
 
     Args:
-        problem: The snapshot's.
-        runs: What was to be placed.
-        configuration: Where it was placed.
-        whole: Also gangs of which no member found one.
+        problem: The packing problem of the snapshot.
+        runs: The task runs that were to be placed.
+        configuration: The places found.
+        whole: Whether to include gangs of which no member found a place.
     """
     without = {run.job for run in runs if run.id not in configuration.places}
     placed = {run.job for run in runs if run.id in configuration.places}

@@ -39,20 +39,20 @@ def completed(problem: Problem, configuration: Configuration) -> Configuration:
 
 
 def squeezed(problem: Problem, configuration: Configuration) -> Configuration:
-    """Add gangs that find room if their members share instances, whatever that may cost them.
+    """Add gangs that find room if their members share instances, at whatever loss of speed.
 
-    Where instances are limited a gang could otherwise wait for ever for more of them than there
-    are, though all of them are empty.
+    With limited instances a gang could otherwise wait for ever for more of them than exist, though
+    all of them are empty.
 
     Args:
-        problem: The snapshot's.
-        configuration: Where everything else is to be.
+        problem: The packing problem of the snapshot.
+        configuration: The places of all other task runs.
 
     Returns:
         The configuration itself if it leaves no gang waiting, or none finds room.
     """
-    left = {problem.runs[run].job for run in configuration.unplaced}
-    gangs = {job for job in left if problem.jobs[job].kind is JobKind.GANG}
+    unplaced = {problem.runs[run].job for run in configuration.unplaced}
+    gangs = {job for job in unplaced if problem.jobs[job].kind is JobKind.GANG}
     if not gangs or not problem.valuation.interference:
         return configuration
     freed = [each for each in problem.snapshot.instances if each.id not in configuration.task_sets]
@@ -66,15 +66,16 @@ def squeezed(problem: Problem, configuration: Configuration) -> Configuration:
 
 
 def _changes_something(problem: Problem, configuration: Configuration) -> bool:
-    # What changes nothing was packed with all the room that there will be.
+    # An unchanged configuration was packed with all the room that there will be.
     runs = problem.runs
     return any(host != runs[run].instance for run, host in configuration.places.items())
 
 
 def _with_more(problem: Problem, configuration: Configuration) -> Configuration:
-    """The configuration with at least one task run more, or itself if there is room for none."""
+    """The configuration with at least one more task run, or itself if there is room for none."""
     freed = [each for each in problem.snapshot.instances if each.id not in configuration.task_sets]
-    # What is freed may be used again even if no other can be had. In the next round it is gone.
+    # Freed instances may be used again even if no others can be bought. They are gone in the next
+    # round.
     for kept in (freed, []) if freed else ([],):
         after = Problem(_after(problem, configuration, kept), problem.valuation, problem.cache)
         more = configure(after, waiting(after))
@@ -116,7 +117,7 @@ def _after(problem: Problem, configuration: Configuration, freed: list[InstanceV
 
 
 def _joined(problem: Problem, configuration: Configuration, more: Configuration) -> Configuration:
-    """A configuration and what is placed once it has come about, as one."""
+    """A configuration merged with the placements made on top of it."""
     hosts: dict[Host, Host] = {_name(host): host for host in configuration.task_sets}
     launches = list(configuration.launches)
     free: dict[OfferingId, list[InstanceId]] = defaultdict(list)
@@ -125,11 +126,12 @@ def _joined(problem: Problem, configuration: Configuration, more: Configuration)
         if instance.id not in used:
             free[instance.offering.id].append(instance.id)
     for launch in more.launches:
-        # An instance is launched before another one is freed: that one counts, and may as well do.
+        # A launch precedes the release of another instance of its offering, so that instance is
+        # reused.
         if spare := free[launch.offering.id]:
             hosts[launch.key] = spare.pop(0)
         else:
-            key = max((one.key for one in launches), default=-1) + 1
+            key = max((launch.key for launch in launches), default=-1) + 1
             launches.append(NewInstance(key, launch.offering))
             hosts[launch.key] = key
     places = {run: hosts.get(host, host) for run, host in more.places.items()}

@@ -25,7 +25,7 @@ class Reusable:
     """A live instance that may be filled anew.
 
     Attributes:
-        residents: What is on it now and may stay: what each one's move would cost, by class.
+        residents: Task runs on it that may stay: the costs of their moves, by class.
     """
 
     id: InstanceId
@@ -39,27 +39,26 @@ def match(
 ) -> list[tuple[TaskSet, InstanceId | PackedSet]]:
     """Assign packed sets to live instances of their offering.
 
-    The assignment keeps the most dollars of migration from being spent; of equals it moves the
-    fewest tasks, then it uses instances that are ready. Every live instance that can be used is
-    used, since that saves a launch.
+    The assignment saves the most dollars of migration; of equals it moves the fewest tasks, then it
+    uses instances that are ready. Every usable live instance is used, since that saves a launch.
 
     Args:
-        sets: What is wanted.
-        live: What is there, none of it needed otherwise.
+        sets: The packed sets.
+        live: The live instances, all of them free for use.
 
     Returns:
-        Every wanted instance: its contents, and the live instance that becomes it or else the
-        set that it is one of, to be launched.
+        Every instance of the sets: its contents, and the live instance that becomes it, or else its
+        set, to be launched.
     """
-    left = [packed.times for packed in sets]
+    missing = [packed.times for packed in sets]
     matched: list[tuple[TaskSet, InstanceId | PackedSet]] = []
     for offering in sorted({instance.offering for instance in live}):
         here = sorted((i for i in live if i.offering == offering), key=lambda i: i.id)
         numbers = [n for n, packed in enumerate(sets) if packed.offering.id == offering]
-        for number, instance in _assigned(sets, {n: left[n] for n in numbers}, here):
+        for number, instance in _assigned(sets, {n: missing[n] for n in numbers}, here):
             matched.append((sets[number].task_set, instance.id))
-            left[number] -= 1
-    for packed, times in zip(sets, left, strict=True):
+            missing[number] -= 1
+    for packed, times in zip(sets, missing, strict=True):
         matched.extend((packed.task_set, packed) for _ in range(times))
     return matched
 
@@ -89,16 +88,16 @@ def _assigned(
 def _unchanged(
     sets: Sequence[PackedSet], wanted: Mapping[int, int], live: list[Reusable]
 ) -> tuple[list[tuple[int, Reusable]], list[Reusable]]:
-    """Leave instances alone that hold a wanted set already; returns these and the others."""
-    left = dict(wanted)
+    """Pair live instances with sets that they hold already; return also the other instances."""
+    missing = dict(wanted)
     by_contents = {tuple(sorted(sets[number].task_set.items())): number for number in wanted}
     pairs: list[tuple[int, Reusable]] = []
     others: list[Reusable] = []
     for instance in live:
         held = tuple(sorted((c, len(each)) for c, each in instance.residents.items()))
         number = by_contents.get(held)
-        if number is not None and left[number]:
-            left[number] -= 1
+        if number is not None and missing[number]:
+            missing[number] -= 1
             pairs.append((number, instance))
         else:
             others.append(instance)
@@ -106,11 +105,11 @@ def _unchanged(
 
 
 def _gains(sets: Sequence[PackedSet], rows: Sequence[int], live: Sequence[Reusable]) -> Ints:
-    """What is saved if a set (row) is put on an instance (column); exact in 53 bits.
+    """Savings of putting a set (row) on an instance (column); exact in 53 bits.
 
     Equal sets and equal residents are compared once.
     """
-    # One task more or less is worth less than a micro-dollar, and so is an instance's readiness.
+    # A difference of one task, or of readiness, counts less than a micro-dollar.
     tasks = 1 + sum(len(each) for instance in live for each in instance.residents.values())
     alike: dict[tuple[tuple[int, tuple[int, ...]], ...], int] = {}
     alike_of = [

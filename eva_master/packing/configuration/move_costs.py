@@ -1,4 +1,4 @@
-"""What the move of each running task run would cost, wherever it went."""
+"""Cost of moving each running task run, independent of its target."""
 
 from __future__ import annotations
 

@@ -10,12 +10,13 @@ from eva_master.packing.problem import Problem
 
 
 def restated(problem: Problem, configuration: Configuration) -> Configuration:
-    """The same places; tasks fall into the problem's classes, and launches have its prices."""
+    """The configuration with equal places, in the problem's task classes and at its prices."""
     task_sets: dict[Host, Counter[int]] = {host: Counter() for host in configuration.task_sets}
     for run, host in configuration.places.items():
         task_sets[host][problem.class_of[run]] += 1
     launches = tuple(
-        replace(it, offering=problem.by_id[it.offering.id]) for it in configuration.launches
+        replace(launch, offering=problem.by_id[launch.offering.id])
+        for launch in configuration.launches
     )
     return replace(
         configuration,

@@ -14,9 +14,9 @@ def why_unplaced(demand: Demand, catalog: Catalog, now: Millis) -> str:
     """Explain why no instance can be launched for a task.
 
     Args:
-        demand: The task's, per family.
+        demand: The task's demand per family.
         catalog: Every offering.
-        now: When.
+        now: The time.
 
     Returns:
         The reason; empty if an offering without limit could be launched.
@@ -27,8 +27,8 @@ def why_unplaced(demand: Demand, catalog: Catalog, now: Millis) -> str:
         return f"no offering can host {' or '.join(needs) or 'the task on any family'}"
     on_sale = [offering for offering in suitable if offering.available(now)]
     if not on_sale:
-        told = sorted({offering.why_unavailable for offering in suitable} - {""})
-        why = f" ({'; '.join(told[:_REASONS_TOLD])})" if told else ""
+        causes = sorted({offering.why_unavailable for offering in suitable} - {""})
+        why = f" ({'; '.join(causes[:_REASONS_TOLD])})" if causes else ""
         return f"out of stock at present: {_names([offering.id for offering in suitable])}{why}"
     if any(offering.limit is None for offering in on_sale):
         return ""

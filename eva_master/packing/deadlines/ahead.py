@@ -96,7 +96,9 @@ class _Queue:
         self._waiting = waiting
         self._now = now
         endless = () if seen.leeway != UNLIMITED else seen.catalog
-        self._endless = [it for it in endless if it.limit is None and it.available(now)]
+        self._endless = [
+            offering for offering in endless if offering.limit is None and offering.available(now)
+        ]
         self._tenants = {tenant.name for tenant in seen.tenants}
         self._offerings: dict[OfferingId, Offering] = {}
         self._number: defaultdict[OfferingId, int] = defaultdict(int)
@@ -126,10 +128,10 @@ class _Queue:
         self._known: dict[tuple[int, Demand], _Work] = {}
 
     def wait_ms(self, job: JobView) -> int:
-        """How long a job would wait behind all others of its priority or a higher one.
+        """Waiting time of a job behind all others of its priority or a higher one.
 
         Returns:
-            -1 if it waits for no other job.
+            Milliseconds; -1 if it waits for no other job.
         """
         own: defaultdict[Demand, _Work] = defaultdict(_Work)
         for run in self._waiting[job.id]:
@@ -137,32 +139,33 @@ class _Queue:
         limited = (
             (demand, work)
             for demand, work in own.items()
-            if job.tenant in self._tenants or not any(hosts(it, demand) for it in self._endless)
+            if job.tenant in self._tenants
+            or not any(hosts(offering, demand) for offering in self._endless)
         )
         waits = (self._behind_ms(job.priority, demand, work) for demand, work in limited)
         return max(waits, default=-1)
 
     def _behind_ms(self, priority: int, demand: Demand, own: _Work) -> int:
-        offerings = [it for it in self._offerings.values() if hosts(it, demand)]
-        number = sum(self._number[it.id] for it in offerings)
+        offerings = [offering for offering in self._offerings.values() if hosts(offering, demand)]
+        number = sum(self._number[offering.id] for offering in offerings)
         all_ = self._all(priority, demand, offerings)
         if not number or all_.runs <= own.runs:
             return -1
         if all_.unknown:
             return _ENDLESS_MS
-        share = min(_share(demand, it) for it in offerings)
+        share = min(_share(demand, offering) for offering in offerings)
         work_ms = all_.ms - own.ms * share // _THOUSAND
-        return (work_ms + sum(self._placed_ms[it.id] for it in offerings)) // number
+        return (work_ms + sum(self._placed_ms[offering.id] for offering in offerings)) // number
 
     def _all(self, priority: int, demand: Demand, offerings: Iterable[Offering]) -> _Work:
-        """Work of a priority or a higher one that wants room on some offerings, in instances."""
+        """Work of this or a higher priority that wants some offerings, in instance-milliseconds."""
         if (priority, demand) in self._known:
             return self._known[priority, demand]
         total = _Work()
         if len(self._known) >= _MOST_DEMANDS:
             return total
         for (level, other), work in self._works.items():
-            shares = [_share(other, it) for it in offerings if hosts(it, other)]
+            shares = [_share(other, offering) for offering in offerings if hosts(offering, other)]
             if level >= priority and shares:
                 total.runs += work.runs
                 total.unknown = total.unknown or work.unknown
@@ -185,4 +188,4 @@ def _part(need: Resources, capacity: Resources) -> int:
         (need.milli_cpus, capacity.milli_cpus),
         (need.memory_mib, capacity.memory_mib),
     )
-    return max(_THOUSAND * one // there for one, there in pairs if there)
+    return max(_THOUSAND * amount // room for amount, room in pairs if room)

@@ -46,28 +46,28 @@ class Chooser:
         self._tables: dict[tuple[Outlook, int, int], tuple[Choices, ...]] = {}
 
     def choose(self, rule: SpotChoice, outlook: Outlook, now: Situation) -> Choice:
-        """What a job does next.
+        """The next step of a job: to run on spot, to run on demand, or to wait.
 
-        It is on demand whenever it has no time to lose, and comes to no spot instance without the
-        time that this takes, since the time kept for a change is for the one after that.
+        A job without time to lose runs on demand. A move to a spot instance needs enough slack for
+        a change, since the time kept for a change is for the change back.
         """
         if now.slack_ms <= 0 or rule is SpotChoice.ON_DEMAND:
             return Choice.ON_DEMAND
         match rule:
             case SpotChoice.UNTIL_SAFETY_NET:
-                found = _until_safety_net(now)
+                chosen = _until_safety_net(now)
             case SpotChoice.UNIFORM_PROGRESS:
-                found = _uniform(now)
+                chosen = _uniform(now)
             case SpotChoice.LEARNED:
-                found = self._cheapest(outlook, now)
-        comes = found is Choice.SPOT and now.place is not Choice.SPOT
-        return Choice.ON_DEMAND if comes and now.slack_ms < now.change_ms else found
+                chosen = self._cheapest(outlook, now)
+        comes = chosen is Choice.SPOT and now.place is not Choice.SPOT
+        return Choice.ON_DEMAND if comes and now.slack_ms < now.change_ms else chosen
 
     def _cheapest(self, outlook: Outlook, now: Situation) -> Choice:
         step_ms = _step_ms(now.left_ms + now.slack_ms)
         work, slack = max(1, round(now.left_ms / step_ms)), now.slack_ms // step_ms
         if slack == 0:
-            # Whoever runs may go on for what is left of a step; nobody may wait for longer.
+            # A running job may use the rest of a step; no job may wait for longer.
             return Choice.ON_DEMAND if now.place is Choice.WAIT else now.place
         change = _of_few(now.change_ms / step_ms)
         choices = self._table(outlook, step_ms, change)
@@ -77,15 +77,15 @@ class Chooser:
 
     def _table(self, outlook: Outlook, step_ms: int, change: int) -> tuple[Choices, ...]:
         wanted = outlook, step_ms, change
-        found = self._tables.pop(wanted, None)
-        if found is None:
-            # A step more than either is rounded up to.
+        choices = self._tables.pop(wanted, None)
+        if choices is None:
+            # One step more than the number that either is rounded up to.
             made = table(outlook, step_ms, change, _STEPS + 1)
-            found = tuple(choices for _, choices in made)
+            choices = tuple(choices for _, choices in made)
             while len(self._tables) >= _TABLES:
-                del self._tables[next(iter(self._tables))]  # The one that was asked longest ago.
-        self._tables[wanted] = found
-        return found
+                del self._tables[next(iter(self._tables))]  # The least recently used table.
+        self._tables[wanted] = choices
+        return choices
 
 
 def _until_safety_net(now: Situation) -> Choice:
@@ -95,7 +95,7 @@ def _until_safety_net(now: Situation) -> Choice:
 
 
 def _uniform(now: Situation) -> Choice:
-    """Whoever is behind catches up on demand, and stays until it is two changes ahead."""
+    """Catch up on demand when behind, and stay there until two changes ahead."""
     if now.place is Choice.SPOT:
         return Choice.SPOT
     if now.place is Choice.ON_DEMAND and now.ahead_ms < 2 * now.change_ms:
@@ -108,7 +108,7 @@ def _uniform(now: Situation) -> Choice:
 def _of_few(steps: float) -> int:
     """The nearest of few lengths of a change: 1, 2, 3, 4, 6, 8, 12 and so on.
 
-    It is what a user says of a job; a table for each of their lengths would keep the loop busy.
+    Users state this length; a table for each of their values would keep the loop busy.
     """
     length = before = 1
     while length < min(steps, _STEPS):

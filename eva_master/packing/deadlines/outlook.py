@@ -1,4 +1,4 @@
-"""What is expected of the spot instances that a job may run on, from what was learned of pools."""
+"""Forecast for the spot instances that a job may run on, from observations of pools."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ _SMALLEST, _LARGEST = 1e-4, 1e4
 
 
 def outlook(known: SpotPools, pools: Sequence[Pool], price_ppm: int) -> Outlook:
-    """What is expected of pools, any of which will do.
+    """Forecast for a set of pools, any of which will do.
 
     Args:
-        known: What was learned of them.
+        known: Observations of the pools.
         pools: At least one.
-        price_ppm: What they cost, in millionths of what is paid on demand.
+        price_ppm: Spot price, in millionths of the on-demand price.
     """
-    loss = (sum(known.loss_at(it, age) for it in pools) / len(pools) for age in _AGES_MS)
-    back = (sum(known.return_at(it, age) for it in pools) for age in _AGES_MS)
-    shares = [known.there_share(it) for it in pools]
-    # One of them runs dry, and it is none of the others that are there.
+    loss = (sum(known.loss_at(pool, age) for pool in pools) / len(pools) for age in _AGES_MS)
+    back = (sum(known.return_at(pool, age) for pool in pools) for age in _AGES_MS)
+    shares = [known.there_share(pool) for pool in pools]
+    # When a pool runs dry, the alternatives are the other pools.
     rest = (shares[:place] + shares[place + 1 :] for place in range(len(shares)))
-    others = [1 - math.prod(1 - it for it in share) for share in rest]
+    others = [1 - math.prod(1 - part for part in share) for share in rest]
     return Outlook(
         _rounded(price_ppm),
         tuple(map(_rounded_rate, loss)),

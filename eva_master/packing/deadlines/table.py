@@ -1,9 +1,9 @@
-"""What a job with a deadline is expected to cost, and what is the cheapest that it can do next.
+"""Expected cost of a job with a deadline, and its cheapest next choice.
 
-A table over the work that is left, the time that may be lost, how long spot instances have been
-there or away, and where the job runs, by dynamic programming. Costs are parts of what an hour on
-demand costs. Time advances in equal steps; a change of instance takes some of them, which are paid
-and get nothing done.
+The table is over the remaining work, the time that may be lost, the age of spot instances' presence
+or absence, and the job's place, by dynamic programming. Costs are parts of the price of an hour on
+demand. Time advances in equal steps; a change of instance takes some of them, which are paid and
+get nothing done.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Rows = npt.NDArray[np.int_]
 
 
 class Choice(IntEnum):
-    """What a job does next, or where it is: when it waits, nowhere."""
+    """Next choice of a job, or its present place; a job that waits has none."""
 
     SPOT = 0
     ON_DEMAND = 1
@@ -40,13 +40,13 @@ class Choice(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """What is expected of the spot instances that a job may run on.
+    """Forecast for the spot instances that a job may run on.
 
     Attributes:
-        price_ppm: What one costs, in millionths of what is paid on demand.
+        price_ppm: Spot price, in millionths of the on-demand price.
         loss: How often per hour a pool runs dry, by class of age (`survival.AGES_MS`).
-        back: How often per hour one of them comes back when all are away, likewise.
-        other_ppm: How often another is there when one runs dry, in millionths.
+        back: How often per hour a pool comes back when all are away, by class of age.
+        other_ppm: How often another pool is available when one runs dry, in millionths.
     """
 
     price_ppm: int
@@ -62,22 +62,23 @@ UNKNOWN = Outlook(MILLION, (1.0,) * CLASSES, (1.0,) * CLASSES)
 def table(
     outlook: Outlook, step_ms: int, change: int, steps: int
 ) -> Iterator[tuple[Costs, Choices]]:
-    """Compute the table, for ever more steps in all.
+    """Compute the table, for a growing total of steps.
 
     Args:
-        outlook: What is expected.
+        outlook: The forecast.
         step_ms: The length of a step.
         change: How many steps a change takes, at least one.
-        steps: The most steps of work, and of what may be lost beyond the time of a change to an
-            instance on demand, together.
+        steps: The most steps, both of work and of time to lose beyond the time of a change to on
+            demand.
 
     Yields:
-        For each number of steps: what it costs, and what is cheapest, by steps of work among them,
-        by pools (classes of age of one that is there, then of their absence), and by where it is.
+        For each number of steps: the least cost and the cheapest choice, by steps of work among
+        them, by pools (classes of age of an available pool, then of the pools' absence), and by
+        place.
     """
     back = _Steps(outlook, step_ms, change)
-    for left in range(steps + 1):
-        costs = back.of(left)
+    for rest in range(steps + 1):
+        costs = back.of(rest)
         yield costs.min(axis=0), costs.argmin(axis=0).astype(np.int8)
 
 
@@ -94,14 +95,14 @@ class _Steps:
         self._stays_long = np.linalg.matrix_power(self._stays, change)
         self._moves_long = np.linalg.matrix_power(moves, change)
         self._best: deque[Costs] = deque(maxlen=change)
-        """What is cheapest with fewer steps left, as far back as a change takes."""
+        """Least costs with fewer steps left, as far back as a change takes."""
 
     def of(self, left: int) -> Costs:
-        """What each choice costs: by work, by pools, by place; infinite where it cannot be made."""
+        """Cost of each choice: by work, by pools, by place; infinite where it is not possible."""
         costs = np.full((len(Choice), left + 1, 2 * CLASSES, len(Choice)), np.inf)
         work = np.arange(left + 1)
         costs[:, 0] = 0
-        # Who has no time to lose goes on, on demand; a change takes the time kept for it.
+        # Without time to lose the job continues on demand; a change takes the time kept for it.
         nowhere = work + self._change
         none = work >= max(left, 1)
         for place in Choice:
@@ -115,7 +116,7 @@ class _Steps:
         return costs
 
     def _go_on(self, costs: Costs, work: Rows) -> None:
-        """Who runs may go on where it is, and everybody may wait for a step."""
+        """Costs of running on in the present place, and of waiting for a step."""
         then, hours = self._best[-1], self._hours
         costs[Choice.ON_DEMAND, work, :, Choice.ON_DEMAND] = (
             hours + then[work - 1][..., Choice.ON_DEMAND] @ self._moves.T
@@ -127,7 +128,7 @@ class _Steps:
         costs[Choice.WAIT, work] = waits[..., None]
 
     def _change_over(self, costs: Costs, left: int, work: Rows) -> None:
-        """Who changes to a spot instance must still have the time to change back."""
+        """Costs of changes; a change to spot requires the time to change back."""
         hours = self._hours * self._change
         late, able = work[left - work < self._change], work[left - work >= self._change]
         for place in (Choice.SPOT, Choice.WAIT):

@@ -21,12 +21,12 @@ class ThinWork:
         self._total = 0
 
     def put(self, job: JobId, pools: Collection[Pool], work: int) -> None:
-        """Note where a job is.
+        """Record the place of a job.
 
         Args:
-            job: Which.
+            job: The job.
             pools: The spot pools in which its tasks are; none if they are elsewhere.
-            work: What is left of it, in any unit that is the same for all.
+            work: Its remaining work, in any unit that is equal for all jobs.
         """
         self.drop(job)
         self._jobs[job] = frozenset(pools), work

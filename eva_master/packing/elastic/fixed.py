@@ -19,8 +19,8 @@ _REASON = "so many do most in this cluster, and the policy keeps gangs as they a
 class FixedSizes:
     """Shows a policy elastic gangs as gangs of a fixed size.
 
-    That is the one with which it would do most if nobody else were there. It is chosen while no
-    member has a place.
+    The size, chosen while no member has a place, is the one with the most throughput in an empty
+    cluster.
 
     Args:
         inner: The policy.
@@ -45,19 +45,19 @@ class FixedSizes:
 
 
 def fixed_sizes(snapshot: Snapshot) -> tuple[Resize, ...]:
-    """The sizes of the gangs that have no place and another size now."""
+    """New sizes of the gangs that have no place and are not of their best size."""
     if all(job.elastic is None for job in snapshot.jobs):
         return ()
     placed = {run.job for run in snapshot.runs if run.instance is not None}
     valuation = JobValuation(snapshot.catalog, snapshot.standalone)
-    found = []
+    sizes = []
     for job in resizable(snapshot):
         if job.id not in placed:
             rates = valuation.rates(member_of(snapshot, job).task)
             members = most_useful(snapshot, job, rates)
             if members != len(job.runs):
-                found.append(Resize(job.id, members, _REASON))
-    return tuple(found)
+                sizes.append(Resize(job.id, members, _REASON))
+    return tuple(sizes)
 
 
 def built(kind: PolicyKind, config: Any) -> Policy:

@@ -30,30 +30,30 @@ def most_ever(snapshot: Snapshot, job: JobView) -> int:
 
 
 def most_useful(snapshot: Snapshot, job: JobView, rates: Rates) -> int:
-    """How many members do most together, on the types that are there if nobody else is.
+    """Number of members with the most throughput together, in the cluster if it were empty.
 
-    All wait for the slowest of them unless they divide batches, so that more members on a slow type
-    as well may do less. Of numbers that do equally much it is the least.
+    All members wait for the slowest of them unless they divide batches, so that more members on a
+    slow type may reduce throughput. Of equally good numbers it is the least.
 
     Args:
         snapshot: The cluster.
         job: An elastic gang.
-        rates: Iterations per second of a member by type; types are alike if there are none.
+        rates: Iterations per second of a member by type; empty if types are alike.
     """
     assert job.elastic is not None
-    task, known = member_of(snapshot, job).task, dict(rates)
+    task, rate_on = member_of(snapshot, job).task, dict(rates)
     held: Counter[Family] = Counter()
     for offering in snapshot.catalog:
         held[offering.type.family] += _of(offering, task, offering.limit)
     best, most = most_ever(snapshot, job), 0
-    there: list[int] = []
-    for family in sorted(filter(held.get, held), key=lambda it: (-known.get(it, 1), it)):
-        more = min(held[family], job.elastic.most - len(there))
-        there += [known.get(family, 1)] * more
-        if more and len(there) >= job.elastic.least:
-            pace = pace_of(there, split=job.split_batch)
-            does = pace * job.elastic.speed_ppm(len(there), apart=True)
-            best, most = (len(there), does) if does > most else (best, most)
+    paces: list[int] = []
+    for family in sorted(filter(held.get, held), key=lambda it: (-rate_on.get(it, 1), it)):
+        more = min(held[family], job.elastic.most - len(paces))
+        paces += [rate_on.get(family, 1)] * more
+        if more and len(paces) >= job.elastic.least:
+            pace = pace_of(paces, split=job.split_batch)
+            does = pace * job.elastic.speed_ppm(len(paces), apart=True)
+            best, most = (len(paces), does) if does > most else (best, most)
     return best
 
 
@@ -76,7 +76,7 @@ def most_now(snapshot: Snapshot, job: JobView) -> int:
 
 
 def rooms(snapshot: Snapshot) -> Iterator[tuple[InstanceId, Offering, Resources]]:
-    """What is free on each live instance."""
+    """Free room on each live instance."""
     used: dict[InstanceId, Resources] = {view.id: NOTHING for view in snapshot.instances}
     families = {view.id: view.offering.type.family for view in snapshot.instances}
     for run in snapshot.runs:
@@ -88,7 +88,7 @@ def rooms(snapshot: Snapshot) -> Iterator[tuple[InstanceId, Offering, Resources]
 
 
 def fitting(task: TaskSpec, offering: Offering, free: Resources) -> int:
-    """How many tasks of a kind fit into what is free on an instance."""
+    """Number of tasks of a kind that fit into free room of an instance."""
     need = task.demand_on(offering.type.family)
     if need is None:
         return 0
@@ -97,7 +97,9 @@ def fitting(task: TaskSpec, offering: Offering, free: Resources) -> int:
         (need.milli_cpus, free.milli_cpus),
         (need.memory_mib, free.memory_mib),
     )
-    return max(0, min((there // one for one, there in parts if one), default=_MANY))
+    return max(
+        0, min((room_part // amount for amount, room_part in parts if amount), default=_MANY)
+    )
 
 
 def _held(catalog: tuple[Offering, ...], task: TaskSpec) -> int:

@@ -29,14 +29,14 @@ _ENDS_MS = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What is the same for all sizes.
+    """Inputs common to the trials of all sizes.
 
     Attributes:
         snapshot: The cluster, with the sizes as they are.
-        terms: What counts how much.
-        latest: When task runs were moved last.
-        worth: What a unit of each gang's work costs at least, see `worth.cheapest`.
-        problem: Makes the packing problem of a snapshot.
+        terms: Weights of the costs.
+        latest: Time of each task run's last move.
+        worth: Least cost of a unit of each gang's work, see `worth.cheapest`.
+        problem: Function that makes the packing problem of a snapshot.
     """
 
     snapshot: Snapshot
@@ -51,10 +51,10 @@ class Trial:
     """A plan with certain sizes.
 
     Attributes:
-        question: What is the same for all.
-        sizes: The numbers of members that are not as they are.
-        plan: For the cluster with these.
-        memory: The policy's after it.
+        question: The common inputs.
+        sizes: Numbers of members of the gangs that change.
+        plan: The plan for the cluster with these sizes.
+        memory: The policy's memory after it.
     """
 
     question: Question
@@ -69,19 +69,21 @@ class Trial:
 
     @cached_property
     def places(self) -> dict[RunId, Host]:
-        """Where every task run is to be that has a place."""
+        """Places of all task runs that have one after the plan."""
         live = {view.id for view in self.seen.instances}
         places: dict[RunId, Host] = {
             run.id: run.instance
             for run in self.seen.runs
             if run.instance is not None and run.instance in live
         }
-        places.update((it.run, it.on) for it in self.plan.entries if isinstance(it, Assign))
+        places.update(
+            (entry.run, entry.on) for entry in self.plan.entries if isinstance(entry, Assign)
+        )
         return places
 
     @cached_property
     def unplaced(self) -> frozenset[str]:
-        """What waits on: gangs, and tasks of arrays."""
+        """Gangs and tasks of arrays that still wait."""
         gangs = {job.id for job in self.seen.jobs if job.kind is JobKind.GANG}
         return frozenset(
             run.job if run.job in gangs else run.id
@@ -97,24 +99,24 @@ class Trial:
 
     @cached_property
     def changes(self) -> int:
-        """What the changes of size cost, in millionths of micro-dollars per hour."""
+        """Cost of the changes of size, in millionths of micro-dollars per hour."""
         before = self.question.problem(self.question.snapshot)
-        terms = replace(self.question.terms, horizon_left=False)  # `_change` sees to it
+        terms = replace(self.question.terms, horizon_left=False)  # `_change` accounts for it
         costs = MoveCosts(before, terms, self.question.latest).cost
         return sum(self._change(job, costs) for job in self.seen.jobs if job.id in self.sizes)
 
     def _change(self, job: JobView, costs: Mapping[str, int]) -> int:
         cost = costs.get(job.id) or costs.get(job.runs[0], 0)
-        left = member_of(self.seen, job).remaining
-        if not cost or left is None:
+        work = member_of(self.seen, job).remaining
+        if not cost or work is None:
             return cost
-        ends = left.left_ms(self.question.snapshot.now_ms) * MILLION // self._speed(job)
+        ends = work.left_ms(self.question.snapshot.now_ms) * MILLION // self._speed(job)
         horizon = self.question.terms.horizon_ms
         return cost * horizon // min(horizon, max(_ENDS_MS, ends))
 
     @cached_property
     def cost(self) -> int:
-        """What it costs, less what the work of elastic gangs is worth, likewise."""
+        """Cost less the worth of elastic gangs' work, in millionths of micro-dollars per hour."""
         question = self.question
         problem = question.problem(self.seen)
         sets: defaultdict[Host, Counter[int]] = defaultdict(Counter)
@@ -126,11 +128,11 @@ class Trial:
             for job in self.seen.jobs
             if job.id in question.worth and job.id not in self.unplaced
         ]
-        # What members take from each other is part of how fast so many are.
+        # Interference between members is part of the gang's speed.
         apart = {job.id for job in gangs}
         total = evaluate(problem, question.terms, configuration, question.latest, apart)
         used = self.staying.keys() & sets.keys()
-        total -= sum(self.staying[host].price for host in used) * MILLION  # It is paid anyway.
+        total -= sum(self.staying[host].price for host in used) * MILLION  # Paid in any case.
         for job in gangs:
             slowest = beside_others(problem, question.terms, configuration, job.runs)
             done = question.worth[job.id] * self._speed(job) * slowest / MILLION
@@ -143,12 +145,12 @@ class Trial:
         return max(1, speed_ppm(job.elastic, len(hosts), len(job.runs)))
 
     def better(self, than: Trial) -> bool:
-        """Whether it is to be preferred: places more, or costs less."""
+        """Whether the trial is preferable: it places more, or costs less."""
         if not self.whole or self.unplaced - than.unplaced:
             return False
         if more := than.unplaced - self.unplaced:
             prices = self._prices()
-            return sum(prices[one] for one in more) > self.changes - than.changes
+            return sum(prices[unit] for unit in more) > self.changes - than.changes
         return self.cost < than.cost
 
     def _prices(self) -> Counter[str]:
@@ -181,49 +183,49 @@ class Trial:
         }
 
     def seats(self, job: JobView) -> list[Host]:
-        """Free room for further members on instances that hold tasks or stay without.
+        """Free room for further members on instances that hold tasks or stay empty.
 
-        Instances with members come first, empty ones last. An empty instance that is slower than
-        where the members are is left out.
+        Instances with members come first, empty ones last. Empty instances that are slower than
+        those of the members are left out.
         """
         task = member_of(self.seen, job).task
         live = {view.id: view.offering for view in self.seen.instances}
         offerings = dict(self.staying)
         used: dict[Host, Resources] = dict.fromkeys(offerings, NOTHING)
         own = {self.places[run] for run in job.runs if run in self.places}
-        known = {launch.key: launch.offering for launch in self.plan.launches}
+        bought = {launch.key: launch.offering for launch in self.plan.launches}
         runs = {run.id: run for run in self.seen.runs}
         for name, host in self.places.items():
-            offering = known[host] if isinstance(host, int) else live[host]
+            offering = bought[host] if isinstance(host, int) else live[host]
             offerings[host] = offering
             took = runs[name].task.demand_on(offering.type.family) or NOTHING
             used[host] = used.get(host, NOTHING) + took
         slower = self._slower(job, [offerings[host] for host in own])
         held = set(self.places.values())
-        found: list[Host] = []
+        seats: list[Host] = []
         for host in sorted(used, key=lambda it: (it not in own, it not in held, str(it))):
             offering = offerings[host]
             if host not in held and offering.type.family in slower:
                 continue
             free = offering.type.capacity - used[host]
-            found += [host] * min(fitting(task, offering, free), _most(job))
-        return found
+            seats += [host] * min(fitting(task, offering, free), _most(job))
+        return seats
 
     def _slower(self, job: JobView, there: Collection[Offering]) -> frozenset[Family]:
-        """Families on which a member would hold up those on some instances."""
+        """Families on which a member would slow down the members on some instances."""
         snapshot = self.question.snapshot
-        if job.split_batch or len({it.type.family for it in snapshot.catalog}) <= 1:
+        if job.split_batch or len({offering.type.family for offering in snapshot.catalog}) <= 1:
             return frozenset()
         task = member_of(self.seen, job).task
         rates = dict(JobValuation(snapshot.catalog, snapshot.standalone).rates(task))
-        pace = min((rates.get(it.type.family, 1) for it in there), default=0)
+        pace = min((rates.get(offering.type.family, 1) for offering in there), default=0)
         return frozenset(family for family, rate in rates.items() if rate < pace)
 
     def grown(self, job: JobView, seats: list[Host]) -> Trial:
-        """The same with further members on some seats."""
+        """This trial with further members on some seats."""
         sizes = {**self.sizes, job.id: len(job.runs) + len(seats)}
         larger = next(
-            it for it in with_sizes(self.question.snapshot, sizes).jobs if it.id == job.id
+            view for view in with_sizes(self.question.snapshot, sizes).jobs if view.id == job.id
         )
         new = zip(larger.runs[len(job.runs) :], seats, strict=True)
         joining = tuple(Assign(run, host) for run, host in new)

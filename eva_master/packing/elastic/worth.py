@@ -1,4 +1,4 @@
-"""What members of an elastic gang are worth: the least that a unit of its work costs."""
+"""Worth of an elastic gang's members: the least cost of a unit of its work."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ _TRIED_ALL = 64
 def cheapest(snapshot: Snapshot, job: JobView, most: int) -> tuple[int, Fraction]:
     """The number of members with which a gang's work costs least, on instances of its own.
 
-    Of equal ones the largest, which is done first. What is out of stock for a while counts.
+    Of equal ones it is the largest, which finishes first. Offerings out of stock for a while count
+    too.
 
     Args:
         snapshot: The cluster.
@@ -25,8 +26,8 @@ def cheapest(snapshot: Snapshot, job: JobView, most: int) -> tuple[int, Fraction
         most: No larger number is looked at; at least the least one.
 
     Returns:
-        It, and what its work costs: micro-dollars per hour over the speed of one member. The least
-        number of members and 0 if nothing hosts them.
+        The number, and the cost of its work: micro-dollars per hour over the speed of one member.
+        The least number of members and 0 if no offering hosts them.
     """
     elastic = job.elastic
     assert elastic is not None
@@ -40,7 +41,7 @@ def cheapest(snapshot: Snapshot, job: JobView, most: int) -> tuple[int, Fraction
 
 
 def _prices(snapshot: Snapshot, job: JobView, members: int) -> Iterator[tuple[int, bool]]:
-    """What instances of one offering for so many members cost, and whether these are several."""
+    """Price of instances of one offering for so many members, and whether these are several."""
     task = member_of(snapshot, job).task
     for offering in snapshot.catalog:
         each = fitting(task, offering, offering.type.capacity)
@@ -52,12 +53,12 @@ def _prices(snapshot: Snapshot, job: JobView, members: int) -> Iterator[tuple[in
 def _numbers(least: int, most: int) -> list[int]:
     if most - least < _TRIED_ALL:
         return list(range(least, most + 1))
-    found = {least, most}
+    sizes = {least, most}
     number = 1
     while number < most:
-        found |= {it for it in (number, number * 3 // 2) if least <= it <= most}
+        sizes |= {size for size in (number, number * 3 // 2) if least <= size <= most}
         number *= 2
-    return sorted(found)
+    return sorted(sizes)
 
 
 def speed_ppm(elastic: Elastic, hosts: int, members: int) -> int:

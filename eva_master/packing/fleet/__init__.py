@@ -1,1 +1,1 @@
-"""What policies are built of that share a fixed fleet of several GPU types between many jobs."""
+"""Toolkit of policies that share a fixed fleet of several GPU types between many jobs."""

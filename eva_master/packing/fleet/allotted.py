@@ -23,14 +23,14 @@ _TRIES = 4
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What a contender may have.
+    """Range of sizes for a contender.
 
     Attributes:
-        one: At the size that it has, or at its least.
-        least: Fewest members. most: Most; a gang of a fixed size, or a task, counts as one.
-        gpus: Of a member, where it takes most of them.
+        one: The contender at its present size, or at its least.
+        least: Fewest members. most: Most members; a gang of a fixed size, or a task, counts as one.
+        gpus: GPUs of a member, on the type where it takes most.
         elastic: Whether the number of its members may be chosen now.
-        keeps: Whether it keeps what it has in this round.
+        keeps: Whether it keeps its present places in this round.
     """
 
     one: Contender
@@ -47,19 +47,19 @@ class Claim:
 
     @property
     def tenant(self) -> str:
-        """Whom it is accounted to."""
+        """The tenant that it is accounted to."""
         return self.one.job.tenant
 
     @property
     def now(self) -> int:
-        """How many members have a place."""
+        """Number of members that have a place."""
         if not self.one.seated:
             return 0
         return len(self.one.runs) if self.one.job.elastic is not None else 1
 
     @property
     def came(self) -> tuple[int, int, str]:
-        """Its place by priority and arrival."""
+        """Sort key by priority and arrival."""
         return -self.one.job.priority, self.one.job.submitted_ms, self.id
 
 
@@ -85,14 +85,15 @@ class Allotted:
 
         Args:
             snapshot: The cluster.
-            allot: Says how many members run. What contenders keep it is told as well.
-            why: Why those wait that get nothing.
-            explained: Whether reasons are given that decide nothing.
+            allot: Function that gives the number of members to run. Claims that keep their places
+                are passed to it too.
+            why: Reason for the contenders that get nothing.
+            explained: Whether to give reasons that decide nothing.
         """
         small = _smallest(snapshot)
         fleet, contenders = self._contenders.of(small, 1000 * self._lease_s)
         open_jobs = {job.id for job in resizable(snapshot)}
-        claims = [_claim(one, fleet, open_jobs) for one in contenders]
+        claims = [_claim(contender, fleet, open_jobs) for contender in contenders]
         members = dict(allot(fleet, claims))
         by_id = {claim.id: claim for claim in claims}
         for _ in range(_TRIES):
@@ -102,12 +103,14 @@ class Allotted:
             for name in seated.failed:
                 half = members[name] // 2
                 members[name] = half if half >= by_id[name].least else 0
-        told = dict.fromkeys((it.id for it in unplaced(seated.contenders, seated.instances)), why)
+        whys = dict.fromkeys(
+            (contender.id for contender in unplaced(seated.contenders, seated.instances)), why
+        )
         plan = turn_plan(
             seated.snapshot,
             seated.instances,
             seated.contenders,
-            told,
+            whys,
             explained=explained,
             lease_s=self._lease_s,
         )
@@ -131,15 +134,17 @@ class Allotted:
             runs.setdefault(run.job, []).append(run)
         jobs = {job.id: job for job in resized.jobs}
         contenders = {
-            name: replace(it.one, job=jobs[it.one.job.id], runs=tuple(runs[it.one.job.id]))
-            if it.one.job.elastic is not None
-            else it.one
-            for name, it in claims.items()
+            name: replace(claim.one, job=jobs[claim.one.job.id], runs=tuple(runs[claim.one.job.id]))
+            if claim.one.job.elastic is not None
+            else claim.one
+            for name, claim in claims.items()
         }
         instances = open_instances(resized, self._cache)
         had = [
-            replace(one, runs=tuple(run for run in one.runs if run.id in instances.row_of))
-            for one in contenders.values()
+            replace(
+                contender, runs=tuple(run for run in contender.runs if run.id in instances.row_of)
+            )
+            for contender in contenders.values()
         ]
         seats = Seats(resized, instances, had)
         failed = _seat(seats, fleet, claims, contenders, members)
@@ -162,7 +167,7 @@ def _seat(
     contenders: Mapping[RunId, Contender],
     members: Mapping[RunId, int],
 ) -> list[RunId]:
-    """Seat contenders: those that stay as they are, then the others in turn; who found no room."""
+    """Seat contenders, first those that stay as they are; return those without room."""
     chosen = [name for name, count in members.items() if count and not claims[name].keeps]
     stay = {name for name in chosen if claims[name].now == members[name]}
     for name in chosen:
@@ -170,12 +175,14 @@ def _seat(
             stay.discard(name)
     failed = []
     for name in chosen:
-        one = contenders[name]
-        if name in stay or not one.chooses:
+        contender = contenders[name]
+        if name in stay or not contender.chooses:
             continue
-        order = sorted(one.alone_ms, key=lambda it: (one.alone_ms[it], it))
-        every = (*order, *(it for it in fleet.machines if it not in order))
-        if not any(seats.on(one, types) for types in (*((it,) for it in order), every)):
+        order = sorted(contender.alone_ms, key=lambda it: (contender.alone_ms[it], it))
+        every = (*order, *(family for family in fleet.machines if family not in order))
+        if not any(
+            seats.on(contender, types) for types in (*((family,) for family in order), every)
+        ):
             failed.append(name)
     return failed
 
@@ -189,9 +196,11 @@ def _claim(one: Contender, fleet: Fleet, open_jobs: set[JobId]) -> Claim:
             gpus //= len(one.runs)
         size = len(one.runs) if one.job.elastic is not None else 1
         return Claim(one, size, size, gpus, elastic=False, keeps=keeps)
-    needs = [(it, need) for it in fleet.machines if (need := one.runs[0].task.demand_on(it))]
+    needs = [
+        (family, need) for family in fleet.machines if (need := one.runs[0].task.demand_on(family))
+    ]
     rooms = [fleet.seats(family, need) for family, need in needs]
-    room = elastic.most if None in rooms else sum(it for it in rooms if it is not None)
+    room = elastic.most if None in rooms else sum(seats for seats in rooms if seats is not None)
     gpus = max((need.gpus for _, need in needs), default=0)
     most = max(elastic.least, min(elastic.most, room))
     return Claim(one, elastic.least, most, gpus, elastic=True, keeps=keeps)

@@ -23,32 +23,32 @@ def is_fixed(offering: Offering) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Fleet:
-    """What there is when it is empty.
+    """A fixed fleet, as if it were empty.
 
     Attributes:
-        machines: By type, in order, how many there are of each capacity.
-        live: The instances of it that are there.
+        machines: For each type, in order: the number of instances of each capacity.
+        live: The instances of it that exist.
     """
 
     machines: Mapping[Family, Mapping[Resources, int]]
     live: frozenset[InstanceId]
 
     def capacity(self) -> dict[Family, Resources]:
-        """All of each type together."""
+        """Capacity of each type, summed over its instances."""
         return {
             family: sum((times(each, count) for each, count in sizes.items()), NOTHING)
             for family, sizes in self.machines.items()
         }
 
     def seats(self, family: Family, need: Resources) -> int | None:
-        """How many tasks with a demand find room on a type; `None` for any number."""
+        """Number of tasks with a demand that find room on a type; `None` for any number."""
         each = [(need.times_in(size), count) for size, count in self.machines[family].items()]
         if any(room is None for room, _ in each):
             return None
         return sum(room * count for room, count in each if room is not None)
 
     def types_for(self, runs: Iterable[RunView]) -> list[Family] | None:
-        """On which types some task runs would each find room.
+        """Types on which some task runs would find room together.
 
         Args:
             runs: Task runs that are placed together.
@@ -63,7 +63,7 @@ class Fleet:
         return [family for family in self.machines if self._hold(kinds, (family,))]
 
     def _hold(self, kinds: Mapping[Demand, int], families: Sequence[Family]) -> bool:
-        """Whether tasks find room on some types; those that differ, the largest first."""
+        """Whether tasks find room on some types, placing distinct demands largest first."""
         for demand, count in kinds.items():
             if sum(self._on(family, demand, count) for family in families) < count:
                 return False
@@ -77,7 +77,7 @@ class Fleet:
             for _ in range(min(count, wanted))
         ]
         largest = sorted(kinds, key=lambda it: max(need for _, need in it), reverse=True)
-        return all(_seat(dict(it), rooms) for it in largest for _ in range(kinds[it]))
+        return all(_seat(dict(demand), rooms) for demand in largest for _ in range(kinds[demand]))
 
     def _on(self, family: Family, demand: Demand, count: int) -> int:
         """How many of so many tasks find room on a type."""
@@ -104,12 +104,12 @@ def times(each: Resources, count: int) -> Resources:
 
 
 def fleet_of(snapshot: Snapshot) -> Fleet:
-    """The fleet of a snapshot: what is limited, be it there or still to be launched.
+    """The fleet of a snapshot: limited offerings, live or still to be launched.
 
     Args:
-        snapshot: The cluster. Offerings that are out of stock count only where they are there.
+        snapshot: The cluster. Offerings that are out of stock count only with their live instances.
     """
-    there = Counter(view.offering.id for view in snapshot.instances)
+    live_count = Counter(view.offering.id for view in snapshot.instances)
     machines: dict[Family, Counter[Resources]] = {}
     live = set()
     for view in snapshot.instances:
@@ -120,7 +120,7 @@ def fleet_of(snapshot: Snapshot) -> Fleet:
     for offering in snapshot.catalog:
         if offering.limit is None or offering.purchase is Purchase.OWNED:
             continue
-        more = offering.limit - there[offering.id]
+        more = offering.limit - live_count[offering.id]
         if more > 0 and offering.available(snapshot.now_ms):
             machine = offering.type
             machines.setdefault(machine.family, Counter())[machine.capacity] += more

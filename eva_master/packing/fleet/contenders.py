@@ -1,4 +1,4 @@
-"""Who wants room of a fleet, and how long they would still take on each of its types."""
+"""Contenders for a fleet, and their remaining times on each of its types."""
 
 from __future__ import annotations
 
@@ -27,27 +27,27 @@ UNKNOWN_MS = 3_600_000.0
 
 @dataclass(frozen=True, slots=True)
 class Contender:
-    """What is placed, moved and suspended together: a gang, or a task of an array.
+    """A unit that is placed, moved and suspended together: a gang, or a task of an array.
 
     Attributes:
-        job: Of whom.
+        job: Its job.
         runs: All of its task runs that a plan may see.
-        types: The types that have room for all of them if they are empty.
-        demand: What all of them need together, by type; types where one of them cannot run are left
-            out.
-        alone_ms: How long they would still take together on each of these, without any delay.
-        left_ms: How long they would where they run best, or at all.
+        types: The types that have room for all of its task runs if they are empty.
+        demand: Demand of all its task runs together, by type; types where one of them cannot run
+            are left out.
+        alone_ms: Its remaining time on each of these types, without any delay.
+        left_ms: Its remaining time on its fastest type; if there is none, at its own pace.
         seated: Whether each of its task runs has a place, or is about to.
-        unseen: How many more tasks of its array wait behind it that no plan sees yet.
-        guessed: Whether nothing is known of its length, so that others' is taken for it.
-        fixed: Whether it stays where it is in this round: some of it is about to start, stop or
-            move, has no place while the rest has one, or has run for less than a lease.
-        between: Whether no plan may give it a place: some of it is between two places.
-        paces: How fast its tasks are on each type, be there room for all of them or not.
-        apart: Of a gang whose tasks differ, what each kind of them has to do by itself at least;
-            kinds of unknown rates are left out.
-        member_ms: How long one member of an elastic gang would still take by itself on each type;
-            of all others what `alone_ms` has.
+        unseen: Number of further waiting tasks of its array behind it that no plan sees yet.
+        guessed: Whether its length is unknown, so that the median of the others is assumed.
+        fixed: Whether it stays where it is in this round: part of it is about to start, stop or
+            move, part has no place while the rest has one, or it has run for less than a lease.
+        between: Whether no plan may give it a place, since part of it is between two places.
+        paces: Speeds of its tasks on each type, even without room for all of them.
+        apart: For a gang of different tasks, the least work of each kind of task; kinds of unknown
+            rates are left out.
+        member_ms: Remaining time of one member of an elastic gang by itself on each type; for all
+            others equal to `alone_ms`.
     """
 
     job: JobView
@@ -67,10 +67,10 @@ class Contender:
 
     @property
     def needs(self) -> tuple[Need, ...]:
-        """What is left of it, without what no plan sees, for the least total time of everybody."""
+        """Its remaining work, without unseen tasks, for a bound of the total time."""
         if self.apart or not self.alone_ms:
             return tuple(need for _, need in self.apart)
-        return (Need(self.demand, {it: max(1.0, ms) for it, ms in self.alone_ms.items()}),)
+        return (Need(self.demand, {family: max(1.0, ms) for family, ms in self.alone_ms.items()}),)
 
     @property
     def chooses(self) -> bool:
@@ -96,14 +96,14 @@ class Contenders:
         self._known: tuple[Catalog, JobValuation] | None = None
 
     def of(self, snapshot: Snapshot, lease_ms: int) -> tuple[Fleet, list[Contender]]:
-        """Find who competes for the fleet of a snapshot.
+        """Find the contenders for the fleet of a snapshot.
 
         Args:
             snapshot: The cluster.
-            lease_ms: For how long a place is kept.
+            lease_ms: How long a place is kept.
 
         Returns:
-            The fleet; and whoever could run there if it were empty and is nowhere else, by
+            The fleet; and all units that could run there if it were empty and are nowhere else, by
             priority and submission.
         """
         fleet, valuation = fleet_of(snapshot), self._valuation(snapshot)
@@ -112,7 +112,7 @@ class Contenders:
         runs: dict[str, list[RunView]] = {}
         for run in snapshot.runs:
             runs.setdefault(run.job, []).append(run)
-        found, fits = [], dict[frozenset[tuple[Demand, int]], list[Family] | None]()
+        contenders, fits = [], dict[frozenset[tuple[Demand, int]], list[Family] | None]()
         for job in sorted(snapshot.jobs, key=precedence):
             every = list(_groups(job, runs.get(job.id, [])))
             stands_for = _last_that_waits(every) if job.unseen else None
@@ -126,15 +126,15 @@ class Contenders:
                     continue
                 torn = any(run.pinned and run.instance not in places for run in group)
                 fixed = torn or _stays(snapshot, job, group, lease_ms, places)
-                one = _contender(snapshot, valuation, job, group, fleet)
-                one = replace(one, types=tuple(types))
+                contender = _contender(snapshot, valuation, job, group, fleet)
+                contender = replace(contender, types=tuple(types))
                 seated = all(run.instance in places for run in group)
                 between = torn or job.id in gangs
                 unseen = job.unseen if group is stands_for else 0
-                found.append(
-                    replace(one, seated=seated, unseen=unseen, fixed=fixed, between=between)
+                contenders.append(
+                    replace(contender, seated=seated, unseen=unseen, fixed=fixed, between=between)
                 )
-        return fleet, _guessed(found)
+        return fleet, _guessed(contenders)
 
     def _valuation(self, snapshot: Snapshot) -> JobValuation:
         if self._known is None or self._known[0] != snapshot.catalog:
@@ -150,14 +150,14 @@ def _groups(job: JobView, runs: Sequence[RunView]) -> Iterable[Sequence[RunView]
 
 
 def _last_that_waits(groups: Sequence[Sequence[RunView]]) -> Sequence[RunView]:
-    """The task that those of its array which no plan sees are most like: all of it is left."""
-    waiting = [it for it in groups if it[0].instance is None]
+    """The task most like the unseen tasks of its array: the one with most work."""
+    waiting = [group for group in groups if group[0].instance is None]
     return max(waiting or groups, key=_left)
 
 
 def _left(runs: Sequence[RunView]) -> tuple[int, RunId]:
-    known = runs[0].remaining
-    return (0 if known is None else known.at_since_ms), runs[0].id
+    work = runs[0].remaining
+    return (0 if work is None else work.at_since_ms), runs[0].id
 
 
 def _stays(
@@ -188,16 +188,16 @@ def _contender(
         family: need for family in fleet.machines if (need := _together(tasks, family)) is not None
     }
     paces = valuation.paces(tasks, split=job.split_batch)
-    # Where nothing is known of the rates all types are equally fast.
+    # Without known rates all types count as equally fast.
     home = paces.home or 1
-    known = next((run.remaining for run in runs if run.remaining is not None), None)
-    left = UNKNOWN_MS if known is None else max(1.0, float(known.left_ms(snapshot.now_ms)))
-    member = {family: left * home / (paces.on.get(family) or home) for family in demand}
+    work = next((run.remaining for run in runs if run.remaining is not None), None)
+    rest_ms = UNKNOWN_MS if work is None else max(1.0, float(work.left_ms(snapshot.now_ms)))
+    member = {family: rest_ms * home / (paces.on.get(family) or home) for family in demand}
     alone = {
         family: ms / _size_speed(job, demand[family], fleet.machines[family])
         for family, ms in member.items()
     }
-    least = min(alone.values(), default=left)
+    least = min(alone.values(), default=rest_ms)
     return Contender(
         job,
         tuple(runs),
@@ -205,20 +205,20 @@ def _contender(
         demand,
         alone,
         least,
-        guessed=known is None,
+        guessed=work is None,
         paces=paces,
-        apart=tuple(_apart(valuation, job, runs, left * home, fleet)),
+        apart=tuple(_apart(valuation, job, runs, rest_ms * home, fleet)),
         member_ms=member,
     )
 
 
 def _size_speed(job: JobView, demand: Resources, sizes: Iterable[Resources]) -> float:
-    """How fast the members of an elastic gang are together, against one member; else 1.
+    """Speed of the members of an elastic gang together, against one member; else 1.
 
     Args:
-        job: Whose.
-        demand: What all of them need on a type.
-        sizes: Of the machines of that type.
+        job: Their job.
+        demand: Demand of all of them on a type.
+        sizes: Capacities of the machines of that type.
     """
     if job.elastic is None:
         return 1.0
@@ -229,49 +229,49 @@ def _size_speed(job: JobView, demand: Resources, sizes: Iterable[Resources]) -> 
 def _apart(
     valuation: JobValuation, job: JobView, runs: Sequence[RunView], work: float, fleet: Fleet
 ) -> Iterator[tuple[TaskSpec, Need]]:
-    """What each kind of tasks of a gang has to do at least, if they are not alike.
+    """Least work of each kind of task of a gang, if they differ.
 
-    A gang is no faster than each of its tasks; one that divides batches no faster than the fastest
-    of them anywhere. A task of unknown rates holds nobody up.
+    A gang is no faster than each of its tasks; if it divides batches, no faster than the fastest of
+    them anywhere. A task of unknown rates slows no other.
 
     Args:
-        valuation: Knows the rates.
+        valuation: Source of the rates.
         job: The gang.
         runs: Its task runs.
-        work: What is left of it, in millionths of iterations and seconds times 1,000.
-        fleet: What there is.
+        work: Its remaining work, in millionths of iterations and seconds times 1,000.
+        fleet: The fleet.
     """
     kinds = Counter(run.task for run in runs)
     if len(kinds) == 1:
         return
     own = {task: valuation.paces([task]).on for task in kinds}
     fastest = max((rate for rates in own.values() for rate in rates.values()), default=0)
-    for task, known in own.items():
-        if not known:
+    for task, rates_of in own.items():
+        if not rates_of:
             continue
         demand = {
             family: times(need, kinds[task])
             for family in fleet.machines
             if (need := task.demand_on(family)) is not None
         }
-        rates = dict.fromkeys(known, fastest) if job.split_batch else known
-        alone = {it: max(1.0, work / rates[it]) for it in demand if it in rates}
+        rates = dict.fromkeys(rates_of, fastest) if job.split_batch else rates_of
+        alone = {family: max(1.0, work / rates[family]) for family in demand if family in rates}
         if alone:
-            yield task, Need({it: demand[it] for it in alone}, alone)
+            yield task, Need({family: demand[family] for family in alone}, alone)
 
 
 def _together(tasks: Sequence[TaskSpec], family: Family) -> Resources | None:
-    """What tasks need on a type together; `None` if one of them cannot run there."""
+    """Demand of tasks on a type together; `None` if one of them cannot run there."""
     needs = [task.demand_on(family) for task in tasks]
-    found = [need for need in needs if need is not None]
-    return sum(found, NOTHING) if len(found) == len(needs) else None
+    stated = [need for need in needs if need is not None]
+    return sum(stated, NOTHING) if len(stated) == len(needs) else None
 
 
 def _guessed(found: list[Contender]) -> list[Contender]:
-    """Those of whose length nothing is known are taken to be as long as half of the others are."""
-    known = [it.left_ms for it in found if not it.guessed]
-    factor = (median(known) if known else UNKNOWN_MS) / UNKNOWN_MS
-    return [_longer(it, factor) if it.guessed else it for it in found]
+    """Contenders with the median length of the others in place of an unknown one."""
+    lengths = [contender.left_ms for contender in found if not contender.guessed]
+    factor = (median(lengths) if lengths else UNKNOWN_MS) / UNKNOWN_MS
+    return [_longer(contender, factor) if contender.guessed else contender for contender in found]
 
 
 def _longer(one: Contender, factor: float) -> Contender:

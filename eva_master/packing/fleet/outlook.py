@@ -18,11 +18,11 @@ _WITHIN_MIN = (1, 2, 5, 10, 20, 30, 60, 120, 180, 360, 720, 1440, 2880, 5760, 10
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """What is expected if nothing else arrives.
+    """Forecast for the contenders if nothing else arrives.
 
     Attributes:
-        turns_ms: For how long those still wait that have no place, by their ids.
-        end_ms: How long it takes until everything is done, if each keeps its place until then.
+        turns_ms: How long contenders without a place still wait, by their ids.
+        end_ms: Time until all are done, if each keeps its place until then.
     """
 
     turns_ms: Mapping[RunId, float]
@@ -35,33 +35,33 @@ def outlook(
     capacity: Mapping[Family, Resources],
     turn_ms: float = float("inf"),
 ) -> Outlook:
-    """What is expected: each on the type that suits it best, one after the other in their order.
+    """Forecast with each contender on its best type, one after the other in their order.
 
     Args:
-        queue: Who chooses first, and the type that suits it best.
-        seats: As they were given away.
-        capacity: Of the fleet, by type.
-        turn_ms: For how long each has a place at a time; by default until it ends. Those of higher
-            priority keep theirs until they end.
+        queue: Contenders in the order of choice, each with its best type.
+        seats: The seats given so far.
+        capacity: Capacity of the fleet, by type.
+        turn_ms: How long a contender has a place at a time; by default until it ends. Contenders of
+            higher priority keep theirs until they end.
     """
     ahead_ms, whole_ms = dict.fromkeys(capacity, 0.0), dict.fromkeys(capacity, 0.0)
     priority: int | None = None
     turns: dict[RunId, float] = {}
     end = 0.0
-    for one, suits in queue:
-        if priority is not None and one.job.priority < priority:
+    for contender, suits in queue:
+        if priority is not None and contender.job.priority < priority:
             ahead_ms = dict(whole_ms)
-        priority = one.job.priority
-        sat = seats.seated_on(one) if seats.has(one) else frozenset[Family]()
+        priority = contender.job.priority
+        sat = seats.seated_on(contender) if seats.has(contender) else frozenset[Family]()
         on = next(iter(sorted(sat)), None) or suits
-        if on is None or on not in one.alone_ms:
+        if on is None or on not in contender.alone_ms:
             continue
         waits = 0.0 if sat else ahead_ms[on]
-        takes = one.alone_ms[on]
+        takes = contender.alone_ms[on]
         if not sat:
-            turns[one.id] = waits
+            turns[contender.id] = waits
         end = max(end, waits + takes)
-        share = largest_share(one.demand[on], capacity[on]) * (1 + one.unseen)
+        share = largest_share(contender.demand[on], capacity[on]) * (1 + contender.unseen)
         ahead_ms[on] += min(takes, turn_ms) * share
         whole_ms[on] += takes * share
     return Outlook(turns, end)
@@ -75,7 +75,7 @@ def expected_turn(expected: Outlook, one: Contender) -> str:
 
 def _within(wait_ms: float) -> str:
     minutes = wait_ms / _MINUTE_MS
-    most = next((it for it in _WITHIN_MIN if minutes <= it), None)
+    most = next((minutes_named for minutes_named in _WITHIN_MIN if minutes <= minutes_named), None)
     if most is None:
         return "weeks"
     if most < 60:

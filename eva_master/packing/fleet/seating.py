@@ -16,12 +16,12 @@ from eva_master.packing.interference.throughput import Ints
 
 
 class Seats:
-    """The rooms of a fleet while a plan gives them away.
+    """Free room of a fleet while a plan gives it away.
 
     Args:
         snapshot: The cluster.
         instances: Its instances, with all tasks where they are.
-        contenders: Who competes for it. Those that are not fixed are taken off their places.
+        contenders: The contenders for it. Contenders that are not fixed are taken off their places.
     """
 
     def __init__(
@@ -33,43 +33,43 @@ class Seats:
             if is_fixed(view.offering):
                 self._rows.setdefault(view.offering.type.family, []).append(row)
         self._before: dict[RunId, list[int]] = {}
-        for one in contenders:
-            if not one.fixed and one.seated:
-                self._before[one.id] = [instances.take(run.id) for run in one.runs]
+        for contender in contenders:
+            if not contender.fixed and contender.seated:
+                self._before[contender.id] = [instances.take(run.id) for run in contender.runs]
 
     def types_of(self, one: Contender) -> frozenset[Family]:
-        """The types on which a contender that was taken off its place had it."""
+        """Types of the former place of a contender that was taken off it."""
         rows = self._before.get(one.id, ())
         return frozenset(self._instances.offerings[row].type.family for row in rows)
 
     def has(self, one: Contender) -> bool:
-        """Whether a contender is seated, all of it."""
+        """Whether all of a contender is seated."""
         return all(run.id in self._instances.row_of for run in one.runs)
 
     def room(self, family: Family) -> Resources:
-        """What is free on a type, on what is there and on what is launched by now."""
+        """Free room on a type, on live instances and those launched so far."""
         gpus, milli_cpus, memory_mib = self._instances.free()[self._rows_of(family)].sum(axis=0)
         return Resources(int(gpus), int(milli_cpus), int(memory_mib))
 
     def back(self, one: Contender) -> bool:
-        """Seat a contender where it was, if it is as large; says whether there is room."""
+        """Seat a contender of unchanged size in its former place; return whether it fitted."""
         rows = self._before.get(one.id)
         return rows is not None and len(rows) == len(one.runs) and self._put(one, rows)
 
     def seated_on(self, one: Contender) -> frozenset[Family]:
-        """The types on which a contender is seated now."""
-        found = (self._instances.row_of.get(run.id) for run in one.runs)
-        rows = {row for row in found if row is not None}
+        """Types on which a contender is seated now."""
+        rows_of_runs = (self._instances.row_of.get(run.id) for run in one.runs)
+        rows = {row for row in rows_of_runs if row is not None}
         return frozenset(self._instances.offerings[row].type.family for row in rows)
 
     def on(self, one: Contender, types: Sequence[Family]) -> bool:
-        """Seat a contender on some types, on the first ones as far as they go.
+        """Seat a contender on some types, as much as fits on the first ones.
 
-        Where it was before it goes back to if that is on one of the types and there is room.
+        Its former place is preferred, if that is on the types and has room.
 
         Args:
-            one: Who.
-            types: On which; several are a gang on mixed types.
+            one: The contender.
+            types: The types; several are for a gang on mixed types.
 
         Returns:
             Whether it is seated.
@@ -77,10 +77,10 @@ class Seats:
         if self.types_of(one) and self.types_of(one) <= set(types) and self.back(one):
             return True
         mark = self._instances.mark()
-        left = [run.id for run in one.runs if run.id not in self._instances.row_of]
+        remaining = [run.id for run in one.runs if run.id not in self._instances.row_of]
         for family in types:
-            left = self._seat(left, family)
-            if not left:
+            remaining = self._seat(remaining, family)
+            if not remaining:
                 return True
         self._instances.back(mark)
         return False
@@ -88,11 +88,11 @@ class Seats:
     def each(self, one: Contender, types: Sequence[Family]) -> bool:
         """Seat each task run of a contender on a type of its own.
 
-        Where it was before it goes back to if that is on these types and there is room.
+        Its former place is preferred, if that is on these types and has room.
 
         Args:
-            one: Who.
-            types: That of each of its task runs.
+            one: The contender.
+            types: The type of each of its task runs.
 
         Returns:
             Whether it is seated.
@@ -103,8 +103,10 @@ class Seats:
             return True
         mark = self._instances.mark()
         for family in dict.fromkeys(types):
-            there = [run.id for run, it in zip(one.runs, types, strict=True) if it == family]
-            if self._seat([it for it in there if it not in self._instances.row_of], family):
+            on_family = [
+                run.id for run, run_type in zip(one.runs, types, strict=True) if run_type == family
+            ]
+            if self._seat([run for run in on_family if run not in self._instances.row_of], family):
                 self._instances.back(mark)
                 return False
         return True
@@ -119,18 +121,18 @@ class Seats:
         return True
 
     def _seat(self, runs: Sequence[RunId], family: Family) -> list[RunId]:
-        """Seat as many as there is room for on a type; returns the others."""
-        left = list(runs)
-        while left:
-            alike = self._instances.priced(left[0]).shape
-            many = [run for run in left if self._instances.priced(run).shape is alike]
+        """Seat as many task runs as fit on a type; return the others."""
+        remaining = list(runs)
+        while remaining:
+            alike = self._instances.priced(remaining[0]).shape
+            many = [run for run in remaining if self._instances.priced(run).shape is alike]
             if not self._seat_alike(many, family):
                 break
-            left = [run for run in left if run not in self._instances.row_of]
-        return left
+            remaining = [run for run in remaining if run not in self._instances.row_of]
+        return remaining
 
     def _seat_alike(self, runs: Sequence[RunId], family: Family) -> int:
-        """Seat tasks of one shape; returns how many."""
+        """Seat tasks of one shape; return how many fitted."""
         instances, number = self._instances, 0
         need = instances.priced(runs[0]).need
         rows = self._rows_of(family)
@@ -141,15 +143,15 @@ class Seats:
             room = np.full(len(rows), len(runs))
             if asked.any():
                 room = (free[:, asked] // each[asked]).min(axis=1)
-            left = len(runs)
-            while left > 0 and room.max(initial=0) > 0:
-                # The tightest that holds all that is left, else the one that holds most.
-                whole = np.flatnonzero(room >= left)
+            remaining = len(runs)
+            while remaining > 0 and room.max(initial=0) > 0:
+                # The tightest row that holds all remaining tasks, else the row that holds most.
+                whole = np.flatnonzero(room >= remaining)
                 pick = int(whole[np.argmin(room[whole])]) if len(whole) else int(room.argmax())
-                count = min(left, int(room[pick]))
+                count = min(remaining, int(room[pick]))
                 for run in runs[number : number + count]:
                     instances.put(run, int(rows[pick]))
-                number, left = number + count, left - count
+                number, remaining = number + count, remaining - count
                 room[pick] = 0
         while number < len(runs) and (row := self._launched(runs[number], family)) is not None:
             shape = instances.priced(runs[number])
@@ -174,7 +176,7 @@ class Seats:
         for offering in self._instances.on_sale():
             if offering.type.family != family or offering.limit is None:
                 continue
-            need = next((it for name, it in shape.shape.demand if name == family), None)
+            need = next((demand for name, demand in shape.shape.demand if name == family), None)
             if need is not None and need.fits(offering.type.capacity):
                 return self._instances.open(offering)
         return None

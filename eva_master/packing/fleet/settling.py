@@ -13,25 +13,27 @@ from eva_master.packing.fleet.seating import Seats
 def settle(
     seats: Seats, instances: OpenInstances, mark: int, contenders: Sequence[Contender]
 ) -> None:
-    """Let those that stay on their types have the very places that they had.
+    """Return contenders that stay on their types to exactly their former places.
 
-    Whoever was seated before them may have been given these though others would have done.
+    A contender seated earlier may have been given such a place though others would have done.
 
     Args:
-        seats: Where contenders have been seated.
-        instances: Of the same.
-        mark: Of the instances before any was.
-        contenders: Those that may be seated anew, in the order in which they were seated.
+        seats: The seats given so far.
+        instances: The instances of these seats.
+        mark: Mark of the instances before any contender was seated.
+        contenders: Contenders that may be seated anew, in the order of their seating.
     """
-    chosen = [(one, types) for one in contenders if (types := _types(one, instances))]
-    stay = [it for it in chosen if seats.types_of(it[0]) == set(it[1])]
-    others = [it for it in chosen if seats.types_of(it[0]) != set(it[1])]
+    chosen = [
+        (contender, types) for contender in contenders if (types := _types(contender, instances))
+    ]
+    stay = [choice for choice in chosen if seats.types_of(choice[0]) == set(choice[1])]
+    others = [choice for choice in chosen if seats.types_of(choice[0]) != set(choice[1])]
     instances.back(mark)
-    if not all(_again(seats, one, types) for one, types in (*stay, *others)):
-        # Where room is broken up so that not all find some again, the first way was one.
+    if not all(_again(seats, contender, types) for contender, types in (*stay, *others)):
+        # If fragmentation leaves some contender without room, the first seating is restored.
         instances.back(mark)
-        for one, types in chosen:
-            _again(seats, one, types)
+        for contender, types in chosen:
+            _again(seats, contender, types)
 
 
 def _again(seats: Seats, one: Contender, types: Sequence[Family]) -> bool:

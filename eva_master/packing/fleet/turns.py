@@ -28,55 +28,61 @@ def turn_plan(
     explained: bool,
     lease_s: int | None = None,
 ) -> Plan:
-    """Make the plan of a round.
+    """Make the plan of a round from the seats of a fleet.
 
-    Who competes for the fleet and has no place now waits; who had one is suspended. For all others
-    that wait the cheapest instances are launched, if there is no limit to them.
+    Contenders without a place wait, or are suspended if they had one. For all other waiting task
+    runs the cheapest instances are launched, if these have no limit.
 
     Args:
         snapshot: The cluster.
-        instances: Where everybody is to be.
-        contenders: Who competes for the fleet.
-        why: Why contenders have no place, by their ids, as their users are told it.
-        explained: Whether reasons are given that decide nothing.
-        lease_s: For how long a place is kept, if somebody has turns: while contenders wait there is
-            another plan so soon at least.
+        instances: The instances with the places to plan.
+        contenders: The contenders for the fleet.
+        why: Reasons of contenders without a place, by their ids, for their users.
+        explained: Whether to give reasons that decide nothing.
+        lease_s: How long a place is kept, if contenders take turns: while some wait, the next plan
+            comes after this time at the latest.
     """
-    competing = {run.id for one in contenders for run in one.runs}
-    others = [it for it in waiting(snapshot) if not competing.intersection(r.id for r in it.runs)]
-    left = place(instances, others, lambda groups: _launch(instances, groups))
+    competing = {run.id for contender in contenders for run in contender.runs}
+    others = [
+        group for group in waiting(snapshot) if not competing.intersection(r.id for r in group.runs)
+    ]
+    unplaced_groups = place(instances, others, lambda groups: _launch(instances, groups))
     entries: list[PlanEntry] = []
-    for one in contenders:
-        entries.extend(_given_up(one, instances, why))
+    for contender in contenders:
+        entries.extend(_given_up(contender, instances, why))
     again = None
     if entries and lease_s is not None:
         again = Millis(snapshot.now_ms + 1000 * lease_s)
     occupants = without_interference if explained else None
     moves = _moves(snapshot, instances, contenders) if explained else []
-    plan = build_plan(snapshot, instances, left, occupants, moves)
+    plan = build_plan(snapshot, instances, unplaced_groups, occupants, moves)
     entries.extend(plan.entries)
-    found = tuple(sorted(entries, key=lambda it: it.run))
-    return replace(plan, entries=found, again_ms=again)
+    every_entry = tuple(sorted(entries, key=lambda it: it.run))
+    return replace(plan, entries=every_entry, again_ms=again)
 
 
 def unplaced(contenders: Sequence[Contender], instances: OpenInstances) -> list[Contender]:
-    """Those that have no seat, or not all of theirs."""
-    return [it for it in contenders if any(run.id not in instances.row_of for run in it.runs)]
+    """Contenders of which at least one task run has no seat."""
+    return [
+        contender
+        for contender in contenders
+        if any(run.id not in instances.row_of for run in contender.runs)
+    ]
 
 
 def _given_up(
     one: Contender, instances: OpenInstances, why: Mapping[RunId, str]
 ) -> list[PlanEntry]:
     reason = why.get(one.id, "others come first")
-    found: list[PlanEntry] = []
+    entries: list[PlanEntry] = []
     for run in one.runs:
         if run.pinned or run.id in instances.row_of:
             continue
         if one.seated:
-            found.append(Suspend(run.id, reason))
+            entries.append(Suspend(run.id, reason))
         elif run.instance is None:
-            found.append(Hold(run.id, reason))
-    return found
+            entries.append(Hold(run.id, reason))
+    return entries
 
 
 def _moves(
@@ -84,18 +90,18 @@ def _moves(
 ) -> list[JointMove]:
     """Contenders that leave instances for others, each with all of its task runs that move."""
     rows = {view.id: row for row, view in enumerate(snapshot.instances)}
-    found = []
-    for one in contenders:
+    moves = []
+    for contender in contenders:
         moved = [
             run.id
-            for run in one.runs
+            for run in contender.runs
             if run.running
             and run.instance in rows
             and instances.row_of.get(run.id, rows[run.instance]) != rows[run.instance]
         ]
         if moved:
-            found.append(joint_move(instances, moved, 0, ()))
-    return found
+            moves.append(joint_move(instances, moved, 0, ()))
+    return moves
 
 
 def _launch(instances: OpenInstances, groups: Sequence[PlacementGroup]) -> None:

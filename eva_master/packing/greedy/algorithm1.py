@@ -43,33 +43,32 @@ _TOTAL_CHECKED_UP_TO = 256
 def pack(problem: Problem, counts: Ints, supply: Supply) -> tuple[list[PackedSet], Ints]:
     """Choose instances for tasks: Algorithm 1 of the Eva paper, section 4.2.
 
-    A filled instance is repeated as often as every class on it lasts: while that is so, filling
-    the next one would make the very same choices. A task is always placed as long as an offering
-    that hosts it may be used: the dearest task that fits its own reservation-price type is worth
-    that type. When limits have used up such a type, the tasks that are left are valued at what
-    is still on sale, and packed again.
+    A filled instance is repeated while every class on it lasts, since filling the next one would
+    make the same choices. A task is always placed while an offering that hosts it may be used: the
+    dearest task that fits its own reservation-price type is worth that type. When limits have used
+    up such a type, the remaining tasks are valued at the offerings still on sale, and packed again.
 
     Args:
-        problem: The classes.
+        problem: The packing problem, with its classes.
         counts: Tasks to place, per class.
-        supply: An offering that is absent may not be used.
+        supply: Instances that may be bought of each offering; an absent offering may not be used.
 
     Returns:
         The sets, and the tasks that found no place, per class.
     """
     remaining = dict(supply)
-    left = counts.copy()
+    remaining_tasks = counts.copy()
     sets: list[PackedSet] = []
     values = problem.values
-    while left.any():
-        sets.extend(_pass(problem, values, left, remaining))
-        if not left.any():
+    while remaining_tasks.any():
+        sets.extend(_pass(problem, values, remaining_tasks, remaining))
+        if not remaining_tasks.any():
             break
         on_sale = [o for o in problem.offerings if remaining.get(o.id, 0) != 0]
         values, hosted = problem.values_among(on_sale)
-        if not (left[hosted] > 0).any():
+        if not (remaining_tasks[hosted] > 0).any():
             break
-    return sets, left
+    return sets, remaining_tasks
 
 
 def _pass(
@@ -119,22 +118,22 @@ def _fill(
 def smallest(
     problem: Problem, task_set: TaskSet, supply: Supply, offering: Offering
 ) -> Offering | None:
-    """The offering on which a set costs least, if that is less than on the one it is on.
+    """The offering on which a set costs least, if that is less than on its present one.
 
     Args:
-        problem: The classes.
+        problem: The packing problem, with its classes.
         task_set: The set.
-        supply: What may be used.
-        offering: What the set is on.
+        supply: Instances that may be bought of each offering.
+        offering: The set's present offering.
 
     Returns:
         The offering of the least price and throughput lost, of equals the first by price and id.
     """
     needs: dict[Family, tuple[int, int, int]] = {}
-    best, found = _cost(problem, task_set, offering), None
+    best, choice = _cost(problem, task_set, offering), None
     for name, candidate in problem.by_id.items():
-        # Where speed is the same everywhere, price decides and the first that fits is cheapest.
-        if problem.uniform and (found is not None or candidate.price >= offering.price):
+        # With equal speeds everywhere, price decides and the first that fits is cheapest.
+        if problem.uniform and (choice is not None or candidate.price >= offering.price):
             break
         if supply.get(name, 0) == 0:
             continue
@@ -144,8 +143,8 @@ def smallest(
         if all(map(le, needs[family], vector(candidate.type.capacity))):
             cost = _cost(problem, task_set, candidate)
             if cost < best:
-                best, found = cost, candidate
-    return found
+                best, choice = cost, candidate
+    return choice
 
 
 def _cost(problem: Problem, task_set: TaskSet, offering: Offering) -> int:

@@ -21,20 +21,20 @@ def backfill(
     """Offer the room on staying instances to tasks, before any is bought (Eva, section 4.5).
 
     The task and instance with the largest gain in TNRP come first, equal gains by instance id. No
-    task joins an instance whose TNRP it would lower, so one that pays its price goes on paying.
+    task joins an instance whose TNRP it would lower, so an instance that pays its price still does.
 
     Args:
-        problem: The classes.
-        staying: What stays on each instance.
+        problem: The packing problem, with its classes.
+        staying: The tasks that stay on each instance.
         counts: Tasks that need a place, per class.
 
     Returns:
-        What joins each instance, and the tasks that are left, per class.
+        The tasks that join each instance, and the remaining tasks, per class.
     """
-    left = counts.copy()
-    candidates = np.flatnonzero(left > 0)
+    remaining = counts.copy()
+    candidates = np.flatnonzero(remaining > 0)
     if not candidates.size:
-        return {}, left
+        return {}, remaining
     alike = _Alike(problem, candidates)
     groups: dict[InstanceId, _Group | None] = {}
     fills: dict[InstanceId, InstanceFill] = {}
@@ -42,7 +42,7 @@ def backfill(
 
     def enqueue(instance: InstanceId) -> None:
         chooser = fills.get(instance) or groups[instance]
-        choice = chooser.best(left) if chooser else None
+        choice = chooser.best(remaining) if chooser else None
         if choice is not None:
             heapq.heappush(queue, (-choice[1], instance, choice[0]))
 
@@ -51,14 +51,14 @@ def backfill(
         enqueue(instance)
     while queue:
         loss, instance, number = heapq.heappop(queue)
-        if left[number]:
+        if remaining[number]:
             if instance not in fills:
                 fills[instance] = alike.own(instance, staying[instance])
             fills[instance].add(number, -loss)
-            left[number] -= 1
+            remaining[number] -= 1
         # The instance has changed, or its choice is used up: either way it must choose again.
         enqueue(instance)
-    return {instance: fill.added for instance, fill in fills.items()}, left
+    return {instance: fill.added for instance, fill in fills.items()}, remaining
 
 
 class _Group:
@@ -90,7 +90,7 @@ class _Alike:
         }
 
     def group(self, instance: InstanceId, residents: TaskSet) -> _Group | None:
-        """Those that are like this one, `None` if there is room for no candidate."""
+        """The group of instances like this one, `None` if it has room for no candidate."""
         offering = self._problem.instances[instance].offering
         key = self._problem.sold_as[instance], frozenset(residents.items())
         if key not in self._groups:
@@ -102,7 +102,7 @@ class _Alike:
         return self._groups[key]
 
     def own(self, instance: InstanceId, residents: TaskSet) -> InstanceFill:
-        """What serves this instance alone."""
+        """The fill of this instance alone."""
         machine = self._problem.instances[instance].offering.type
         values = self._problem.values
         return InstanceFill(self._problem, values, machine, self._candidates, residents)

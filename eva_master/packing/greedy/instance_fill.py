@@ -22,35 +22,34 @@ _COMPILED_FROM_CANDIDATES = 1_000
 def compiled_best() -> Callable[..., tuple[int, int, int]] | None:
     """`numba_kernel.best`, `None` where numba is not installed.
 
-    Numba is an optional extra (``eva-scheduler[fast]``); the results are the same without it. It
-    is imported only when there are many candidates, since that takes a while.
+    Numba is an optional extra (``eva-scheduler[fast]``); the results do not depend on it. Its
+    import takes a while, so it is imported only when there are many candidates.
     """
     try:
         from eva_master.packing.greedy import numba_kernel
     except ImportError:
         return None
-    found: Callable[..., tuple[int, int, int]] = numba_kernel.best
-    return found
+    kernel: Callable[..., tuple[int, int, int]] = numba_kernel.best
+    return kernel
 
 
 class InstanceFill:
-    """An instance, what is on it, and which task should join next.
+    """An instance, its tasks, and the choice of the next task to join.
 
     The next task is the fitting one that raises the instance's TNRP most. Ties go to the better
     aligned demand: the dot product of demand and remaining room, both divided by the instance's
     capacity and rounded down to millionths; then to the lower class number.
 
     Args:
-        problem: The classes.
-        values: What they are worth.
+        problem: The packing problem, with its classes.
+        values: Values of the classes.
         machine: The instance's type.
         candidates: Classes that may join, ascending.
-        residents: What is on the instance already.
+        residents: Tasks already on the instance: count by class.
 
     Attributes:
-        added: What has joined: class -> count.
-        value: TNRP of everything on the instance, in millionths of micro-dollars per hour;
-            that of the residents is left out, so it is the gain.
+        added: Tasks that have joined: count by class.
+        value: TNRP gained by the tasks that joined, in millionths of micro-dollars per hour.
     """
 
     def __init__(
@@ -80,12 +79,12 @@ class InstanceFill:
         if candidates.size >= _COMPILED_FROM_CANDIDATES and self._prices.dtype == np.int64:
             self._compiled = compiled_best()
         if self._compiled is None:
-            # One row per resource: it is these that are gone through.
+            # One row per resource, since the resources are gone through one by one.
             self._columns = np.ascontiguousarray(self._need[candidates].T)
             if residents:
                 self._keep(self._fitting())
         else:
-            # Those worth most first; it is rearranged.
+            # Candidates in order of worth, the most valuable first; the array is rearranged.
             wanted = np.zeros(len(self._prices), dtype=np.bool_)
             wanted[candidates] = True
             dearest = values.dearest(machine.family)
@@ -97,11 +96,11 @@ class InstanceFill:
         """Find the task that should join next.
 
         Args:
-            left: Per class, how many tasks could still join.
+            left: Number of tasks that could still join, per class.
 
         Returns:
-            Its class and by how much it raises the TNRP, `None` if no task fits or each of
-            them would lower it.
+            Its class and its gain in TNRP, `None` if no task fits or each of them would lower the
+            TNRP.
         """
         if self._compiled is not None:
             newcomer, dropped = self._losses()
@@ -112,7 +111,7 @@ class InstanceFill:
             )
             self._candidates = self._candidates[gone:]
             return None if chosen < 0 else (int(chosen), int(gain))
-        # What does not fit now will not fit later; what is used up will not come back.
+        # A class that does not fit now will not fit later; a used-up class does not come back.
         self._keep(self._fitting() & (left[self._candidates] > 0))
         candidates = self._candidates
         if not candidates.size:
@@ -126,9 +125,9 @@ class InstanceFill:
         return int(chosen), int(most)
 
     def add(self, number: int, gain: int) -> None:
-        """Let a task of the class join; `gain` as `best` said."""
+        """Let a task of the class join; `gain` as returned by `best`."""
         self._take(number, 1)
-        # What it adds is what it is worth alone, less what is lost from now on.
+        # The gain is the task's worth alone, less all further losses.
         self._lost += int(self._prices[number]) * MILLION - gain
         self.value += gain
         self.added[number] = self.added.get(number, 0) + 1
@@ -154,7 +153,7 @@ class InstanceFill:
         self._charges[workload] = self._charges.get(workload, 0) + charge
 
     def _loss(self) -> int:
-        """What the tasks on the instance lose to one another."""
+        """Total loss of the tasks on the instance to one another."""
         model = self._problem.throughput
         if model.harmless:
             return 0
@@ -165,9 +164,9 @@ class InstanceFill:
         )
 
     def _losses(self) -> tuple[Ints, Money]:
-        """What a newcomer loses, in millionths, and what those who are there lose more, in all.
+        """Loss of a newcomer, in millionths, and the total further loss of the tasks present.
 
-        Both by the newcomer's workload.
+        Both are arrays by the newcomer's workload.
         """
         model = self._problem.throughput
         if model.harmless:
@@ -194,7 +193,7 @@ class InstanceFill:
         return gains
 
     def _spare(self) -> Ints:
-        """What is left of each resource, in millionths of the capacity."""
+        """Free part of each resource, in millionths of the capacity."""
         # A dimension that the type lacks has neither demand nor room.
         spare: Ints = self._room * MILLION // np.maximum(self._capacity, 1)
         return spare

@@ -23,25 +23,25 @@ def _best(  # noqa: PLR0917 - numba wants arrays, not objects
 ) -> tuple[int, int, int]:
     """Find the task that should join next, and drop candidates that can never join any more.
 
-    No task adds more than it is worth alone, and what the others gain by its coming, if anything.
-    So those that are worth less than the best one adds are not looked at.
+    A task's gain is at most its worth alone, plus the gain of the others by its joining, if any. So
+    classes that are worth less than the best gain are skipped.
 
     Args:
-        candidates: Classes, those worth most first, equal ones ascending; rearranged.
-        need: What each class needs, a column per resource.
-        left: Per class, how many tasks could still join.
-        prices: Per class.
-        charges: Per class.
-        workloads: Per class.
-        newcomer: What a newcomer loses to those who are there, by its workload; in millionths.
-        dropped: What those who are there lose to it, by its workload.
-        room: What is left of the instance.
-        spare: The same as a share of its capacity, in millionths.
-        shares: What each class takes of an empty one, a row per resource.
+        candidates: Classes, the most valuable first, equal ones ascending; rearranged.
+        need: Demand of each class, a column per resource.
+        left: Number of tasks that could still join, per class.
+        prices: Reservation price of each class.
+        charges: Charge of each class.
+        workloads: Workload number of each class.
+        newcomer: Loss of a newcomer to the tasks present, by its workload; in millionths.
+        dropped: Loss of the tasks present to it, by its workload.
+        room: Free room of the instance.
+        spare: Free room as a share of its capacity, in millionths.
+        shares: Share of each class in an empty instance, a row per resource.
 
     Returns:
-        How many candidates are gone, all of them at the beginning; the best one and its gain, or
-        -1 if there is none.
+        Number of candidates removed, all of them at the beginning; the best one and its gain, or -1
+        if there is none.
     """
     chosen, most, closest = -1, -1, -1
     gained = min(0, dropped.min())
@@ -71,7 +71,7 @@ def _best(  # noqa: PLR0917 - numba wants arrays, not objects
         )
         if gain > most or aligned > closest or (aligned == closest and number < chosen):
             chosen, most, closest = number, gain, aligned
-    # Those that are kept are put before the ones that were not looked at.
+    # Move the kept candidates to just before the ones that were not examined.
     gone = position - kept
     for place in range(kept - 1, -1, -1):
         candidates[gone + place] = candidates[place]

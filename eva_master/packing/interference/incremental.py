@@ -20,11 +20,11 @@ _VERSIONS_KEPT = 4
 
 
 def changes(before: Sequence[R], after: Sequence[R]) -> tuple[list[R], list[R]]:
-    """The rows that are gone, and those that are new.
+    """The removed rows and the new rows of a version against another.
 
     Args:
-        before: No row twice.
-        after: Likewise; in the same order as far as rows are in both.
+        before: Rows of the earlier version, no row twice.
+        after: Rows of the later version, no row twice; rows in both have the same order.
     """
     fewer = min(len(before), len(after))
     head = next(compress(count(), map(is_not, before, after)), fewer)
@@ -44,15 +44,14 @@ def _beyond(rows: Sequence[R], others: Sequence[R]) -> list[R]:
 
 
 class IncrementalView(Generic[R, V]):
-    """What is derived from a table; that of a new version follows from that of the last one.
+    """A value derived from a table, updated from one version to the next.
 
-    What it remembers makes no difference to what it says.
+    The memory of earlier versions makes no difference to the values.
 
     Args:
-        nothing: Derived from an empty table.
-        step: Makes what is derived from a version: of what was derived from another one, the
-            rows, those of the other that are gone, and those that are new. It changes none of
-            these.
+        nothing: The value of an empty table.
+        step: Function that derives the value of a version from that of another one, the version's
+            rows, its removed rows and its new rows. The function changes none of these.
     """
 
     def __init__(self, nothing: V, step: Callable[[V, tuple[R, ...], list[R], list[R]], V]) -> None:
@@ -60,10 +59,10 @@ class IncrementalView(Generic[R, V]):
         self._last: tuple[tuple[tuple[R, ...], V], ...] = (((), nothing),)
 
     def of(self, rows: tuple[R, ...]) -> V:
-        """What is derived from a version."""
+        """The value of a version."""
         last = self._last
-        for known, value in last:
-            if known is rows:
+        for version, value in last:
+            if version is rows:
                 return value
         before, value = last[0]
         gone, new = changes(before, rows)

@@ -1,4 +1,4 @@
-"""What can be inferred from the co-location table: variants and larger sets teach about pairs."""
+"""Inference from the co-location table: variants and larger sets teach about pairs."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ Names = tuple[Workload, ...]
 Entry = tuple[Workload, Names]
 Row = tuple[Entry, int]
 Averaged = tuple[Mapping[Entry, tuple[int, int]], ThroughputTable]
-"""What was observed of the variants of each entry, their sum and number; and the table of means."""
+"""Sum and number of the observations of each entry's variants; and the table of means."""
 
 _BASE_ENTRIES_KEPT = 65_536
-"""Entries of which the base workloads are remembered."""
+"""Entries whose base workloads are remembered."""
 _DEFAULT_WEIGHT = 0.02
 """Weight of the default against an observation."""
 _LEAST_INFERRED_PPM = 10_000
@@ -41,7 +41,7 @@ def _averaged(
     gone: list[Row],
     new: list[Row],
 ) -> Averaged:
-    """Take rows out of the means, and others in."""
+    """Remove rows from the means, and add others."""
     sums, touched = dict(before[0]), set[Entry]()
     for sign, rows in ((-1, gone), (1, new)):
         for entry, ppm in rows:
@@ -53,12 +53,12 @@ def _averaged(
     for base in touched:
         total, number = sums[base]
         index = bisect_left(means, base, key=_entry)
-        known = index < len(means) and means[index][0] == base
+        exists = index < len(means) and means[index][0] == base
         if not number:
             del sums[base]
         mean = [(base, total // number)] if number else []
-        if means[index : index + known] != mean:
-            means[index : index + known] = mean
+        if means[index : index + exists] != mean:
+            means[index : index + exists] = mean
     return sums, ThroughputTable(tuple(means))
 
 
@@ -87,17 +87,17 @@ def _with_inferred(
     gone: list[Row],
     new: list[Row],
 ) -> ThroughputTable:
-    """Infer the pairs anew of those workloads of which rows have changed."""
-    found = list(before.observed)
+    """Infer the pairs of workloads whose rows have changed."""
+    inferred = list(before.observed)
     for workload in {*map(_workload, gone), *map(_workload, new)}:
         seen = rows[slice(*_span(rows, workload))]
         pairs = _pairs([(others, ppm) for (_, others), ppm in seen], default_ppm)
-        first, last = _span(found, workload)
-        # Rows that stay as they are stay the same objects, so that others see that they do.
-        known = {row: row for row in found[first:last]}
+        first, last = _span(inferred, workload)
+        # Unchanged rows stay the same objects, so that callers can compare by identity.
+        unchanged = {row: row for row in inferred[first:last]}
         every = sorted((*seen, *(((workload, (other,)), ppm) for other, ppm in pairs)))
-        found[first:last] = [known.get(row, row) for row in every]
-    return ThroughputTable(tuple(found))
+        inferred[first:last] = [unchanged.get(row, row) for row in every]
+    return ThroughputTable(tuple(inferred))
 
 
 def _span(rows: Sequence[Row], workload: Workload) -> tuple[int, int]:
@@ -109,15 +109,15 @@ def _span(rows: Sequence[Row], workload: Workload) -> tuple[int, int]:
 def _pairs(
     observed: Sequence[tuple[Names, int]], default_ppm: int
 ) -> tuple[tuple[Workload, int], ...]:
-    """The pairs of one workload that were not seen alone.
+    """Throughput of one workload beside workloads that were only observed in larger sets.
 
     Args:
         observed: Its throughput, by the others on the instance.
-        default_ppm: Of what was never seen at all.
+        default_ppm: Throughput of pairs never observed at all.
     """
-    known = {others[0]: ppm for others, ppm in observed if len(others) == 1}
+    pair_ppm = {others[0]: ppm for others, ppm in observed if len(others) == 1}
     seen = [(others, ppm) for others, ppm in observed if len(others) > 1]
-    unknown = sorted({other for others, _ in seen for other in others if other not in known})
+    unknown = sorted({other for others, _ in seen for other in others if other not in pair_ppm})
     if not unknown:
         return ()
     column = {other: number for number, other in enumerate(unknown)}
@@ -128,7 +128,7 @@ def _pairs(
             if other in column:
                 matrix[row, column[other]] = count
             else:
-                right[row] -= count * math.log(known[other] / MILLION)
+                right[row] -= count * math.log(pair_ppm[other] / MILLION)
     pull = _DEFAULT_WEIGHT * np.identity(len(unknown))
     prior = _DEFAULT_WEIGHT * math.log(default_ppm / MILLION)
     logs = np.linalg.solve(matrix.T @ matrix + pull, matrix.T @ right + prior)

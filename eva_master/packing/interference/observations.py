@@ -1,8 +1,8 @@
-"""What was observed of tasks beside others, indexed once for all rounds.
+"""Observed throughput of tasks beside others, indexed once for all rounds.
 
 From round to round a few values of the table change and few entries are new, and of its thousands
-of entries a round needs some dozens. So which entries there are is remembered between rounds, what
-the table says is kept up to date, and a value is looked up when it is asked for.
+of entries a round needs some dozens. So the index of entries is kept between rounds, the table's
+values are updated, and a value is looked up on demand.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from eva_master.model.planning.snapshot import ThroughputTable
 from eva_master.packing.interference.incremental import IncrementalView
 
 Entry = tuple[Workload, tuple[Workload, ...]]
-"""Whose throughput it is, and the sorted workloads of the others."""
+"""The workload whose throughput it is, and the sorted workloads of the others."""
 Names = tuple[Workload, ...]
 Row = tuple[Entry, int]
 
@@ -23,12 +23,13 @@ _ENTRIES_INDEXED = 65_536
 
 
 class _Index:
-    """The entries that were ever seen, by what is asked for.
+    """Index of all entries ever seen.
 
     Attributes:
         entries: All of them.
-        of: Those that a workload is in.
-        arrivals: By who is there, who may join such that there is an entry, and that.
+        of: The entries that a workload is part of.
+        arrivals: By the workloads present: each newcomer that would complete an entry, with that
+            entry.
     """
 
     def __init__(self) -> None:
@@ -37,7 +38,7 @@ class _Index:
         self.arrivals: dict[Names, list[tuple[Workload, Entry]]] = {}
 
     def add(self, entry: Entry) -> None:
-        """Take note of one entry more."""
+        """Index one more entry."""
         workload, others = entry
         self.entries.add(entry)
         if not others:
@@ -52,13 +53,13 @@ class _Index:
 
 
 class ObservationIndex:
-    """One table.
+    """Index of one co-location table.
 
     Args:
-        table: What was observed.
-        values: The same by entry.
+        table: The observed throughput.
+        values: The table's values by entry.
         pairs: Throughput of a workload beside one task of another.
-        index: Knows all of the table's entries, and others.
+        index: An index that contains all of the table's entries, and others.
     """
 
     def __init__(
@@ -74,17 +75,17 @@ class ObservationIndex:
         self._index = index
 
     def mentions(self, workload: Workload) -> bool:
-        """Whether anything was observed of a workload beside others."""
+        """Whether the workload was observed beside others."""
         return any(entry in self.values for entry in self._index.of.get(workload, ()))
 
     def arrivals(self, present: Names) -> Iterator[tuple[Workload, Workload, int]]:
-        """What was observed of the sets that a task set becomes by one more task.
+        """Observed throughput in sets that a task set becomes by one more task.
 
         Args:
-            present: The workloads that are there, sorted.
+            present: The workloads of the task set, sorted.
 
         Yields:
-            The newcomer's workload, whose throughput it is, and that.
+            The newcomer's workload, the workload observed, and its throughput in millionths.
         """
         for newcomer, entry in self._index.arrivals.get(present, ()):
             ppm = self.values.get(entry)
@@ -92,7 +93,7 @@ class ObservationIndex:
                 yield newcomer, entry[0], ppm
 
     def after(self, rows: tuple[Row, ...], gone: list[Row], new: list[Row]) -> ObservationIndex:
-        """The table that has become of this one, see `incremental.IncrementalView`."""
+        """The index of the next version of the table, see `incremental.IncrementalView`."""
         values = dict(self.values)
         for entry, _ in gone:
             del values[entry]

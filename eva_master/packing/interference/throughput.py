@@ -29,13 +29,13 @@ Beside one of them, and itself beside anyone, a task is held to make no progress
 
 
 def alone_with_its_gang(number: int, workload: Workload) -> Workload:
-    """The label of the members of a gang that are to be beside nobody but each other.
+    """Label of a member of a gang that must have no neighbours but members of its gang.
 
-    Nor beside each other, if it is known that they slow each other down.
+    Members that are known to slow each other down are kept apart too.
 
     Args:
-        number: Of the gang, among those that are in one problem.
-        workload: The member's, which says what it does to the others of its gang.
+        number: Number of the gang, among the gangs of one problem.
+        workload: The member's workload, which determines its effect on the rest of its gang.
     """
     return Workload(f"{UNPROFILED}\0{number}\0{workload}")
 
@@ -47,12 +47,12 @@ _TASK_SETS_REMEMBERED = 262_144
 class ExactThroughput:
     """Normalised throughput of the tasks of one set, in millionths of their standalone throughput.
 
-    Workloads are numbered when they are first asked about.
+    Workloads are numbered at their first use.
 
     Args:
-        look_up: What was observed, see `throughput_beside`.
-        default_ppm: Pairwise value of workloads that were never seen together.
-        workloads: Numbered first, in this order.
+        look_up: Function that gives an observed throughput, see `throughput_beside`.
+        default_ppm: Pairwise throughput of workloads never observed together.
+        workloads: Workloads that are numbered first, in this order.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class ExactThroughput:
         self._exact: dict[WorkloadMultiset, tuple[int, ...]] = {}
 
     def number(self, workload: Workload) -> int:
-        """The number of a workload in task sets; it gets one if it has none."""
+        """Number of a workload in task sets, assigned at its first use."""
         number = self.index.get(workload)
         if number is None:
             number = self.index[workload] = len(self._names)
@@ -77,12 +77,12 @@ class ExactThroughput:
 
     def exact(self, task_set: WorkloadMultiset) -> tuple[int, ...]:
         """Throughput of a task of each workload of a set, in the order of the set."""
-        found = self._exact.get(task_set)
-        if found is None:
+        exact = self._exact.get(task_set)
+        if exact is None:
             if len(self._exact) >= _TASK_SETS_REMEMBERED:
                 self._exact.clear()
-            found = self._exact[task_set] = self._asked(task_set)
-        return found
+            exact = self._exact[task_set] = self._asked(task_set)
+        return exact
 
     def by_workload(self, task_set: WorkloadMultiset) -> dict[int, int]:
         """`exact`, by the number of the workload."""
@@ -91,13 +91,13 @@ class ExactThroughput:
 
     def _asked(self, task_set: WorkloadMultiset) -> tuple[int, ...]:
         whole = self.names(task_set)
-        found = []
+        looked_up = []
         for number, _ in task_set:
             name = self._names[number]
             index = whole.index(name)
             entry = name, (*whole[:index], *whole[index + 1 :])
-            found.append(throughput_beside(self._look_up, entry, self._default_ppm))
-        return tuple(found)
+            looked_up.append(throughput_beside(self._look_up, entry, self._default_ppm))
+        return tuple(looked_up)
 
     def names(self, task_set: WorkloadMultiset) -> tuple[Workload, ...]:
         """The sorted workload of every task of a set."""
@@ -106,11 +106,11 @@ class ExactThroughput:
 
 
 class JoinLosses(NamedTuple):
-    """Throughput lost by everyone if one more task joined a set, in millionths.
+    """Throughput lost by all tasks if one more task joined a set, in millionths.
 
     Attributes:
-        newcomer: Of the task that joins, by its workload.
-        members: Of a task of each workload of the set (rows, in the order of the set), by the
+        newcomer: Loss of the task that joins, by its workload.
+        members: Loss of a task of each workload of the set (rows, in the order of the set), by the
             workload of the task that joins (columns).
     """
 
@@ -131,9 +131,9 @@ class ThroughputModel(ExactThroughput):
     Workloads are numbered in the order of their names.
 
     Args:
-        observations: What was observed.
-        workloads: Every workload that may be asked about.
-        default_ppm: Pairwise value of workloads that were never seen together.
+        observations: The observed throughput.
+        workloads: Every workload that may be used.
+        default_ppm: Pairwise throughput of workloads never observed together.
 
     Attributes:
         index: The number of each workload.
@@ -156,16 +156,16 @@ class ThroughputModel(ExactThroughput):
                 harmless = MILLION if seen >= default_ppm else 1
                 self.pairs[self.index[label], self.index[other]] = harmless
         for workload in self.index.keys() & observations.pairs.keys():
-            known = observations.pairs[workload]
-            for other in self.index.keys() & known.keys():
-                self.pairs[self.index[workload], self.index[other]] = known[other]
+            beside = observations.pairs[workload]
+            for other in self.index.keys() & beside.keys():
+                self.pairs[self.index[workload], self.index[other]] = beside[other]
         self._powers: dict[tuple[int, int], Ints] = {}
         self._after_join: dict[WorkloadMultiset, JoinLosses] = {}
         self._upper: dict[WorkloadMultiset, Ints] = {}
 
     def _asked(self, task_set: WorkloadMultiset) -> tuple[int, ...]:
-        """The same by the numbers of the workloads, which are in the order of their names."""
-        whole, found, rows = self.names(task_set), [], self._rows
+        """Throughput of each workload of a set, whose numbers are in the order of names."""
+        whole, looked_up, rows = self.names(task_set), [], self._rows
         for number, _ in task_set:
             name = self._names[number]
             index = whole.index(name)
@@ -175,8 +175,8 @@ class ThroughputModel(ExactThroughput):
                 seen = estimated(
                     [(row[other], count) for other, count in without_one(task_set, number)]
                 )
-            found.append(seen)
-        return tuple(found)
+            looked_up.append(seen)
+        return tuple(looked_up)
 
     @cached_property
     def _rows(self) -> list[list[int]]:
@@ -193,7 +193,7 @@ class ThroughputModel(ExactThroughput):
 
     @cached_property
     def rows(self) -> ThroughputRows:
-        """The same in floating point, for many task sets at once."""
+        """This model in floating point, for many task sets at once."""
         return ThroughputRows(self.pairs, self._larger_sets)
 
     @cached_property
@@ -202,7 +202,7 @@ class ThroughputModel(ExactThroughput):
         return PairwiseThroughput(self.pairs)
 
     def after_join(self, task_set: WorkloadMultiset) -> JoinLosses:
-        """What everyone loses if one more task joined a set, for every workload of that task."""
+        """Losses of all tasks if one more task joined a set, for every workload of that task."""
         losses = self._after_join.get(task_set)
         if losses is None:
             if len(self._after_join) >= _TASK_SETS_REMEMBERED:
@@ -271,12 +271,12 @@ class ThroughputModel(ExactThroughput):
 
     @cached_property
     def _larger_sets(self) -> list[tuple[int, WorkloadMultiset, int]]:
-        """What was observed of tasks beside several others: workload, these, throughput."""
-        known, index = frozenset(self._names), self.index
+        """Observed throughput beside several others: workload, the others, throughput."""
+        names, index = frozenset(self._names), self.index
         return [
             (index[workload], multiset(index[name] for name in others), ppm)
             for (workload, others), ppm in self._observations.table.observed
-            if len(others) > 1 and workload in known and known.issuperset(others)
+            if len(others) > 1 and workload in names and names.issuperset(others)
         ]
 
     def _estimate_after(self, task_set: WorkloadMultiset) -> tuple[Ints, Ints]:
@@ -308,14 +308,14 @@ class ThroughputModel(ExactThroughput):
 
     def _power(self, other: int, tasks: int) -> Ints:
         """Throughput of each workload beside so many tasks of `other`, by pairs."""
-        known = self._powers.get((other, tasks))
-        if known is None:
-            known = np.full(len(self.pairs), MILLION, dtype=np.int64)
-            self._powers[other, 0] = known
+        power = self._powers.get((other, tasks))
+        if power is None:
+            power = np.full(len(self.pairs), MILLION, dtype=np.int64)
+            self._powers[other, 0] = power
             for exponent in range(1, tasks + 1):
-                known = times(known, self.pairs[:, other])
-                self._powers[other, exponent] = known
-        return known
+                power = times(power, self.pairs[:, other])
+                self._powers[other, exponent] = power
+        return power
 
 
 def multiset(workloads: Iterable[int]) -> WorkloadMultiset:

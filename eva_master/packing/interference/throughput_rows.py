@@ -1,6 +1,6 @@
 """The throughput of many task sets at once, in floating point, for searches of the LP.
 
-These are approximations of `ThroughputModel.exact`: they do not round to millionths.
+The values approximate `ThroughputModel.exact`: they are not rounded to millionths.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ _SMALLEST_PAIR = 1e-12
 class ThroughputRows:
     """Throughput of tasks in many task sets at once, as a fraction of standalone throughput.
 
-    A task set is a row: how many tasks there are of each workload.
+    A task set is a row: the number of tasks of each workload.
 
     Args:
         pairs: Throughput of each workload (row) beside one task of another (column), in
             millionths.
-        larger_sets: What was observed of tasks beside several others: workload, these as
-            (workload, tasks), throughput in millionths.
+        larger_sets: Observed throughput beside several others: workload, the others as (workload,
+            tasks), throughput in millionths.
 
     Attributes:
-        size: How many workloads there are.
-        kindest: The most that each workload runs at beside one other task.
+        size: Number of workloads.
+        kindest: The highest throughput of each workload beside one other task.
     """
 
     def __init__(
@@ -61,34 +61,34 @@ class ThroughputRows:
         return row
 
     def exact(self, rows: Ints) -> Floats:
-        """Of a task of each workload in a set (row); of workloads not in it it means nothing."""
-        found: Floats = np.exp(rows @ self._logs.T - np.diag(self._logs))
+        """Throughput of a task of each workload in a set (row); undefined for absent workloads."""
+        estimate: Floats = np.exp(rows @ self._logs.T - np.diag(self._logs))
         if self._observed:
             for number, row in enumerate(rows):
-                for workload, known in self._observed.get(row.tobytes(), ()):
-                    found[number, workload] = known
-        return found
+                for workload, ppm in self._observed.get(row.tobytes(), ()):
+                    estimate[number, workload] = ppm
+        return estimate
 
     def upper_bound(self, rows: Ints) -> tuple[Floats, Floats]:
-        """The most that throughput can be in any set that includes the one of a row.
+        """Upper bound of throughput in any set that includes the one of a row.
 
         More neighbours never raise an estimate, but a larger set may have been observed to do
         better than estimated.
 
         Returns:
-            Of a task of each workload that joins, and of one that is there.
+            The bounds for a task of each workload that joins, and for one that is present.
         """
         logs = rows @ self._logs.T
         joining: Floats = np.exp(logs)
-        there: Floats = np.exp(logs - np.diag(self._logs))
-        for workload, beside, known in self._better:
+        present: Floats = np.exp(logs - np.diag(self._logs))
+        for workload, beside, ppm in self._better:
             within = (rows <= beside).all(axis=1)
-            joining[within, workload] = np.maximum(joining[within, workload], known)
+            joining[within, workload] = np.maximum(joining[within, workload], ppm)
             whole = beside.copy()
             whole[workload] += 1
             within = (rows <= whole).all(axis=1)
-            there[within, workload] = np.maximum(there[within, workload], known)
-        return joining, there
+            present[within, workload] = np.maximum(present[within, workload], ppm)
+        return joining, present
 
 
 class PairwiseThroughput:
@@ -108,15 +108,15 @@ class PairwiseThroughput:
         self.size = len(pairs)
 
     def beside(self, joined: Ints) -> Floats:
-        """What each workload (columns) is slowed down to by the task that joined each row."""
+        """Throughput of each workload (columns) beside the task that joined each row."""
         slowed: Floats = self._pairs[:, joined].T
         return slowed
 
     def lost_to_newcomer(self, held: Floats) -> Floats:
-        """What everyone on each row loses to a newcomer, by the newcomer's workload (columns).
+        """Total loss on each row to a newcomer, by the newcomer's workload (columns).
 
         Args:
-            held: What the tasks of each workload (columns) on each row are worth.
+            held: Worth of the tasks of each workload (columns) on each row.
         """
         lost: Floats = (held[:, :, np.newaxis] * self._lost).sum(axis=1)
         return lost
