@@ -1,7 +1,7 @@
-"""What one planner remembers from round to round; none of it changes a plan.
+"""Memory of one planner from round to round; none of it changes a plan.
 
 In a large cluster most of a round's tasks, prices and observations were there a round before. A
-policy keeps one cache and passes it to everything that it asks. Every part of it is bounded.
+policy keeps one cache and passes it to everything that it calls. Every part of it is bounded.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ _ModelKey = tuple[ObservationIndex, frozenset[Workload], int]
 
 
 class PlannerCache:
-    """Remembers what is derived from snapshots, as long as what it was derived from is the same.
+    """Values derived from snapshots, kept while their inputs are the same.
 
     Attributes:
-        shapes: What packing sees of tasks.
+        shapes: Shapes and prices of tasks.
     """
 
     def __init__(self) -> None:
@@ -61,25 +61,25 @@ class PlannerCache:
     def remembered(
         self, purpose: str, key: Hashable, make: Callable[[], V], limit: int = _VALUES_KEPT
     ) -> V:
-        """A value that depends on a key alone; made when it is asked for first.
+        """A value that depends on a key alone; made when first asked for.
 
         Args:
-            purpose: What the value is for; keys of one purpose are told apart from all others.
-            key: What it depends on.
-            make: Makes it.
-            limit: So many values of the purpose are remembered; when there are more, all of them
-                are forgotten.
+            purpose: Purpose of the value; each purpose has its own keys.
+            key: Everything that the value depends on.
+            make: Function that makes it.
+            limit: Number of values remembered for the purpose; when it is reached, all of them are
+                forgotten.
         """
-        known = self._remembered.setdefault(purpose, {})
-        if key not in known:
-            if len(known) >= limit:
-                known.clear()
-            known[key] = make()
-        value: V = known[key]
+        values = self._remembered.setdefault(purpose, {})
+        if key not in values:
+            if len(values) >= limit:
+                values.clear()
+            values[key] = make()
+        value: V = values[key]
         return value
 
     def digest(self, table: ThroughputTable, rates: StandaloneRates | None = None) -> str:
-        """Tell apart what was learned of co-location, and of tasks on their own."""
+        """Digest of the learned co-location, and of tasks' rates alone."""
         total = self._table_digests.of(table.observed)
         if rates is not None:
             total += self._rate_digests.of(rates.measured)
@@ -88,7 +88,7 @@ class PlannerCache:
     def by_base(self, table: ThroughputTable) -> ThroughputTable:
         """Let the variants of a workload (``resnet18[3]``, ``resnet18[7]``) teach each other.
 
-        What was observed of variants of the same multiset is averaged.
+        Observations of variants of one multiset are averaged.
         """
         return self._averaged.of(table.observed)[1]
 
@@ -131,7 +131,7 @@ class PlannerCache:
         return last[2]
 
     def measured_rates(self, standalone: StandaloneRates) -> Mapping[Workload, Rates]:
-        """What was measured of each workload on its own."""
+        """Measured rates of each workload alone."""
         return self._measured.of(standalone.measured)
 
     def type_speeds(self, snapshot: Snapshot) -> TypeSpeeds:
@@ -143,7 +143,7 @@ class PlannerCache:
         return view.of(snapshot.standalone.measured)
 
     def snapshot_shapes(self, snapshot: Snapshot) -> SnapshotShapes:
-        """What the tasks of a snapshot are worth on their own, at its prices."""
+        """Values of a snapshot's tasks alone, at its prices."""
         bought = {view.offering.id: view.offering for view in snapshot.instances}
         index = self.offerings(snapshot.catalog, bought)
         prices, measured = index.prices(snapshot.now_ms), self.measured_rates(snapshot.standalone)
@@ -151,15 +151,15 @@ class PlannerCache:
         return SnapshotShapes(prices, self.shapes, measured, expected)
 
     def offerings(self, catalog: Catalog, bought: Mapping[OfferingId, Offering]) -> OfferingIndex:
-        """The offerings of a catalog; the same index where an equal one was asked for of late.
+        """The offerings of a catalog; the same index where an equal one was asked for recently.
 
         Args:
-            catalog: What is offered.
-            bought: What live instances were bought as.
+            catalog: The offerings on offer.
+            bought: Offerings of live instances.
         """
-        for known in self._offerings:
-            if known.catalog == catalog and known.unlisted == unlisted(known.listed, bought):
-                return known
-        found = OfferingIndex(catalog, unlisted({offering.id for offering in catalog}, bought))
-        self._offerings = (found, *self._offerings[: _OFFERING_INDEXES_KEPT - 1])
-        return found
+        for index in self._offerings:
+            if index.catalog == catalog and index.unlisted == unlisted(index.listed, bought):
+                return index
+        fresh = OfferingIndex(catalog, unlisted({offering.id for offering in catalog}, bought))
+        self._offerings = (fresh, *self._offerings[: _OFFERING_INDEXES_KEPT - 1])
+        return fresh

@@ -1,8 +1,8 @@
-"""Whom to suspend so that others have room: the cheapest set of those who are less urgent.
+"""Choice of the task runs to suspend to make room for others: the cheapest set of lower priority.
 
 The search is exact unless it takes too many steps, a gang has many members or an instance many
-tasks; then the best that it has found counts. It is deterministic, since the control loop and the
-simulation have to agree.
+tasks; then the best set found counts. Searches are deterministic, so that the control loop and the
+simulation agree.
 """
 
 from __future__ import annotations
@@ -19,13 +19,14 @@ from eva_master.model.resources import NOTHING, Resources
 Room = Hashable
 """A live instance by its id, or one that may still be bought."""
 Member = Mapping[Room, Resources]
-"""What a task run would take of each room that could host it."""
+"""Demand of a task run in each room that could host it."""
 Price = tuple[int, int, int]
-"""What a set of victims costs, compared in this order: the highest priority among them, money, and
-the number of task runs."""
+"""Cost of a set of victims, compared in this order: the highest priority among them, money, and the
+number of task runs.
+"""
 FREE: Price = (-1, 0, 0)
 _FEW = 24
-"""So many members, and victims in a room, are compared in all combinations."""
+"""Up to this number of members, or victims in a room, all combinations are compared."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,10 +34,10 @@ class Victim:
     """Task runs that would be suspended together: those of a gang, or one of an array.
 
     Attributes:
-        priority: Of the job; -1 if nobody of it runs, so that nothing is lost.
-        cost: What stands idle while they stop and start again, in micro-dollars per hour times
-            milliseconds.
-        frees: What that frees, per instance.
+        priority: Priority of the job; -1 if none of it runs, so that nothing is lost.
+        cost: Value of the room idle while they stop and start again, in micro-dollars per hour
+            times milliseconds.
+        frees: Room that the suspension frees, by instance.
     """
 
     job: JobId
@@ -47,12 +48,12 @@ class Victim:
 
     @property
     def price(self) -> Price:
-        """What the suspension costs if it is the only one."""
+        """Cost of the suspension by itself."""
         return self.priority, self.cost, len(self.runs)
 
 
 def together(price: Price, victim: Victim) -> Price:
-    """What a set costs with one more victim in it."""
+    """Cost of a set with one more victim in it."""
     priority, cost, runs = price
     return max(priority, victim.priority), cost + victim.cost, runs + len(victim.runs)
 
@@ -61,12 +62,12 @@ class Makeroom:
     """Finds room for one group of task runs after the other, each by the cheapest set of victims.
 
     Args:
-        free: What is free in each room.
-        victims: Who may be suspended.
-        steps: How far it searches, for all groups together.
+        free: Free room of each instance.
+        victims: Task runs that may be suspended.
+        steps: Limit of search steps, for all groups together.
 
     Attributes:
-        steps: How many are left; none if it has searched for as long as it may.
+        steps: Remaining steps; zero or less if the search was cut short.
     """
 
     def __init__(
@@ -80,18 +81,18 @@ class Makeroom:
         """Find room for task runs that are placed together, and count it as taken.
 
         Returns:
-            Who has to be suspended for it; `None` if there is no room whoever is suspended, or
-            none was found in time.
+            The victims to suspend; `None` if there is no room even by suspending all, or none was
+            found in time.
         """
         before = dict(self._free), list(self._victims)
         chosen: list[Victim] = []
         parts = [members] if len(members) <= _FEW else [[member] for member in members]
         for part in parts:
-            found = self._seat(part)
-            if found is None:
+            suspended = self._seat(part)
+            if suspended is None:
                 self._free, self._victims = before
                 return None
-            chosen.extend(found)
+            chosen.extend(suspended)
         return tuple(chosen)
 
     def _seat(self, members: Sequence[Member]) -> tuple[Victim, ...] | None:
@@ -174,7 +175,7 @@ class _Search:
         return price if need.fits(free) else ()
 
     def _make(self, room: Room, need: Resources, first: int, price: Price) -> None:
-        """Make room with victims from one on, in their order."""
+        """Make room with victims from a position on, in their order."""
         self.steps -= 1
         if self.steps < 0 or self._too_dear(price):
             return
@@ -185,11 +186,13 @@ class _Search:
             self._seats.pop()
             self._free[room] = self._free[room] + need
             return
-        there = [it for it in self._by_room[room][first:] if it not in self._chosen]
-        if not need.fits(self._free[room] + _sum(room, there)):
+        available = [
+            candidate for candidate in self._by_room[room][first:] if candidate not in self._chosen
+        ]
+        if not need.fits(self._free[room] + _sum(room, available)):
             return
-        if len(there) > _FEW:
-            self._make_greedily(room, need, there, price)
+        if len(available) > _FEW:
+            self._make_greedily(room, need, available, price)
             return
         for position in range(first, len(self._by_room[room])):
             victim = self._by_room[room][position]
@@ -239,12 +242,12 @@ def _sum(room: Room, victims: Sequence[Victim]) -> Resources:
 
 
 class Load:
-    """What will be taken of the instances of victims.
+    """Future load of the victims' instances.
 
     Args:
         whole: The snapshot with the victims.
-        plan: Where the others will be.
-        victims: Task runs that are not counted, unless `stays` has found room for them.
+        plan: The plan, which determines the places of the others.
+        victims: Task runs that do not count, unless `stays` has found room for them.
     """
 
     def __init__(self, whole: Snapshot, plan: Plan, victims: Collection[RunId]) -> None:
@@ -258,7 +261,7 @@ class Load:
                 self._free[where] = self._free[where] - (run.task.demand_on(family) or NOTHING)
 
     def stays(self, victim: Victim) -> bool:
-        """Whether there is room for a victim all the same, which it then has."""
+        """Whether a victim has room anyway; if so, it takes the room."""
         if not all(took.fits(self._free[where]) for where, took in victim.frees.items()):
             return False
         for where, took in victim.frees.items():
@@ -267,5 +270,7 @@ class Load:
 
 
 def assigned(plan: Plan) -> dict[RunId, InstanceId]:
-    """Where a plan places task runs; new instances are named by numbers, as text."""
-    return {it.run: InstanceId(str(it.on)) for it in plan.entries if isinstance(it, Assign)}
+    """Places that a plan gives to task runs; new instances are named by numbers, as text."""
+    return {
+        entry.run: InstanceId(str(entry.on)) for entry in plan.entries if isinstance(entry, Assign)
+    }

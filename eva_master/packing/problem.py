@@ -47,7 +47,7 @@ not do."""
 
 @dataclass(frozen=True, slots=True)
 class ClassValues:
-    """What running a task of each class is worth, per family.
+    """Worth of running a task of each class, per family.
 
     Attributes:
         prices: Reservation price times speed, see `TaskClass.price_on`.
@@ -59,7 +59,7 @@ class ClassValues:
     _dearest: dict[Family, Ints] = field(default_factory=dict, repr=False)
 
     def dearest(self, family: Family) -> Ints:
-        """All classes, those worth most on a family first, equal ones ascending."""
+        """All classes, the most valuable on a family first, equal ones ascending."""
         if family not in self._dearest:
             self._dearest[family] = np.argsort(-self.prices[family], kind="stable")
         return self._dearest[family]
@@ -84,7 +84,7 @@ class Valuation:
     infer_pairs: bool = False
 
     def inferred(self, table: ThroughputTable, cache: PlannerCache) -> ThroughputTable:
-        """What the policy makes of the co-location table."""
+        """The co-location table with the policy's inferences."""
         if not self.interference:
             return ThroughputTable()
         if self.by_base:
@@ -110,27 +110,27 @@ class Problem:
 
     Args:
         snapshot: The cluster.
-        valuation: How the policy looks at interference.
-        cache: What the policy remembers; a new one if not given.
+        valuation: The policy's treatment of interference.
+        cache: The policy's memory; a new one if not given.
 
     Attributes:
         snapshot: The cluster.
-        valuation: How the policy looks at interference.
-        cache: What the policy remembers.
-        offerings: The catalog, and what live instances were bought as if that is no longer in
-            it; cheapest first.
-        by_id: The same by id, cheapest first.
-        dearest: The same, the dearest first, equal prices by offering id.
-        sold_as: What each live instance was bought as.
+        valuation: The policy's treatment of interference.
+        cache: The policy's memory.
+        offerings: The catalog, and offerings of live instances that are no longer in it; cheapest
+            first.
+        by_id: `offerings` by id, cheapest first.
+        dearest: `offerings`, the dearest first, equal prices by offering id.
+        sold_as: Offering of each live instance.
         classes: Sorted; a class is named by its number.
-        class_of: Of every task run.
+        class_of: Class of every task run.
         need: Per family, a row per class: GPUs, milli-CPUs, MiB.
         uniform: Whether all tasks are worth the same on every family.
         workloads: Per class, its number in `throughput`.
-        values: Of the classes, at the reservation prices of this snapshot.
-        table: What the policy believes of co-location.
+        values: Values of the classes, at the reservation prices of this snapshot.
+        table: The co-location table with the policy's inferences.
         default_ppm: See `Valuation`.
-        throughput: How fast tasks that share an instance run.
+        throughput: Speeds of tasks that share an instance.
     """
 
     def __init__(
@@ -161,10 +161,10 @@ class Problem:
         if valuation.interference:
             self._alone.update(dict.fromkeys(unprofiled(snapshot, self._measured)))
         ranked, self.class_of = self._classify(valuation.multi_task_view and valuation.interference)
-        self.classes = tuple([one.task_class for one in ranked])
+        self.classes = tuple([ranking.task_class for ranking in ranked])
         self.uniform = not any(task_class.prices for task_class in self.classes)
         self._rows = {
-            family: [one.needs[number] for one in ranked]
+            family: [ranking.needs[number] for ranking in ranked]
             for number, family in enumerate(self._prices.families)
         }
         self.need: Mapping[Family, Ints] = {
@@ -230,18 +230,18 @@ class Problem:
             if instance is not None and instance in self.instances:
                 places[run.id] = instance
                 number = self.class_of[run.id]
-                there = task_sets.setdefault(instance, {})
-                there[number] = there.get(number, 0) + 1
+                counts = task_sets.setdefault(instance, {})
+                counts[number] = counts.get(number, 0) + 1
         return Standing(places, task_sets)
 
     def _shapes_of(
         self, traits: Sequence[TaskTraits], multi_task_view: bool
     ) -> tuple[dict[TaskTraits, TaskShape], dict[RunId, TaskShape]]:
-        """Tell task runs by what they need, how fast they run and whom they hold up.
+        """Shapes of task runs: their demand, their speed, and their effect on their gang.
 
         Returns:
-            The shape of tasks of their own, by their traits; and that of members of gangs that
-            run faster on some families than on others.
+            Shapes of tasks by their traits; and shapes of members of gangs that run faster on some
+            families than on others.
         """
         measured, expected = self._measured, self._expected
         shape_of = {
@@ -251,20 +251,22 @@ class Problem:
         shape_in_gang: dict[RunId, TaskShape] = {}
         if multi_task_view and any(shape.part.speeds for shape in shape_of.values()):
             of_run = {run.id: trait for run, trait in zip(self.snapshot.runs, traits, strict=True)}
-            found: dict[tuple[tuple[TaskTraits, ...], bool], list[Part] | None] = {}
+            parts_of: dict[tuple[tuple[TaskTraits, ...], bool], list[Part] | None] = {}
             for job in self._whole_gangs():
                 gang, split = tuple(of_run[name] for name in job.runs), job.split_batch
-                if (gang, split) not in found:
+                if (gang, split) not in parts_of:
                     members = [
                         (
-                            it.demand,
-                            it.rates(measured.get(it.workload, ()), expected.of(it.workload)),
+                            member.demand,
+                            member.rates(
+                                measured.get(member.workload, ()), expected.of(member.workload)
+                            ),
                         )
-                        for it in gang
+                        for member in gang
                     ]
-                    found[gang, split] = parts(members, self._prices.on_sale, split=split)
-                known = found[gang, split] or ()
-                for name, trait, part in zip(job.runs, gang, known, strict=False):
+                    parts_of[gang, split] = parts(members, self._prices.on_sale, split=split)
+                gang_parts = parts_of[gang, split] or ()
+                for name, trait, part in zip(job.runs, gang, gang_parts, strict=False):
                     shape_in_gang[name] = trait.as_part(part)
         return shape_of, shape_in_gang
 
@@ -279,7 +281,7 @@ class Problem:
         shape_in_gang: Mapping[RunId, TaskShape],
         traits: Sequence[TaskTraits],
     ) -> dict[str, int]:
-        """What the members of each gang cost together, in reservation prices."""
+        """Summed reservation prices of each gang's members."""
         jobs = {job.id for job in self._whole_gangs()}
         charges: dict[str, int] = dict.fromkeys(jobs, 0)
         if jobs:
@@ -349,16 +351,16 @@ class Problem:
             offerings: Cheapest first.
 
         Returns:
-            The values, and which classes one of the offerings hosts; those of the others are
+            The values, and which classes one of the offerings hosts; values of the others are
             unchanged.
         """
         paces, others = [c.speeds for c in self.classes], [c.others for c in self.classes]
-        found = worths(self.need, offerings, paces, others)
+        reserved = worths(self.need, offerings, paces, others)
         revalued = [
             task_class if offering is None else task_class.reserved(offering)
-            for task_class, offering in zip(self.classes, found, strict=True)
+            for task_class, offering in zip(self.classes, reserved, strict=True)
         ]
-        hosted = np.array([offering is not None for offering in found], dtype=np.bool_)
+        hosted = np.array([offering is not None for offering in reserved], dtype=np.bool_)
         return self._class_values(revalued), hosted
 
     def reservation(self, number: int) -> Offering | None:
@@ -366,7 +368,7 @@ class Problem:
         return self._prices.reservation(self.classes[number])
 
     def offering_of(self, instance: InstanceId) -> Offering:
-        """What a live instance was bought as, at today's price."""
+        """Offering of a live instance, at the present price."""
         return self.by_id[self.sold_as[instance]]
 
     def buyable(self, offering: OfferingId) -> bool:
@@ -374,29 +376,29 @@ class Problem:
         return offering in self._prices.ids_on_sale
 
     def hosted(self, machine: InstanceType) -> npt.NDArray[np.bool_]:
-        """Of which classes an empty machine of a type holds a task."""
-        found = self._hosted.get(machine)
-        if found is None:
+        """Whether an empty machine of a type holds a task, by class."""
+        holds = self._hosted.get(machine)
+        if holds is None:
             capacity = np.array(vector(machine.capacity), dtype=np.int64)
             fits = self.need[machine.family] <= capacity
-            found = self._hosted[machine] = np.asarray(fits.all(axis=1))
-        return found
+            holds = self._hosted[machine] = np.asarray(fits.all(axis=1))
+        return holds
 
     def shares(self, machine: InstanceType) -> Ints:
-        """What a task of each class (columns) takes of a machine's GPUs, CPU time and memory.
+        """Share of a machine's GPUs, CPU time and memory for a task of each class (columns).
 
         In millionths, rounded down.
         """
-        found = self._shares.get(machine)
-        if found is None:
+        shares = self._shares.get(machine)
+        if shares is None:
             capacity = np.maximum(np.array(vector(machine.capacity), dtype=np.int64), 1)
             need = np.ascontiguousarray(self.need[machine.family].T)
-            found = need * MILLION // capacity[:, np.newaxis]
-            self._shares[machine] = found
-        return found
+            shares = need * MILLION // capacity[:, np.newaxis]
+            self._shares[machine] = shares
+        return shares
 
     def total(self, family: Family, task_set: TaskSet) -> tuple[int, int, int]:
-        """What a set of tasks needs on a family: GPUs, milli-CPUs, MiB."""
+        """Demand of a set of tasks on a family: GPUs, milli-CPUs, MiB."""
         rows = self._rows[family]
         gpus = cpus = memory = 0
         for number, count in task_set.items():
@@ -424,18 +426,18 @@ class Problem:
         return self._values[key]
 
     def lost(self, task_set: TaskSet, family: Family) -> int:
-        """What a set of tasks loses by being together, and on this family.
+        """Loss of a set of tasks by being together, and on this family.
 
-        That is what running each of them is worth on its own where it runs fastest, less the
-        set's TNRP; in millionths of micro-dollars per hour.
+        The loss is the worth of each task alone where it runs fastest, less the set's TNRP; in
+        millionths of micro-dollars per hour.
         """
         worth = sum(count * self.classes[number].most for number, count in task_set.items())
         return worth * MILLION - self.value(task_set, family)
 
     def slowness(self, number: int, family: Family) -> int:
-        """What a task of a class on its own loses by running on this family.
+        """Loss of a task of a class alone by running on this family.
 
-        In micro-dollars per hour.
+        The loss is in micro-dollars per hour.
         """
         task_class = self.classes[number]
         return task_class.most - task_class.price_on(family)

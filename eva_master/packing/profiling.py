@@ -15,17 +15,15 @@ _ALONE_OF_A_JOB = 2
 
 
 def unprofiled(snapshot: Snapshot, measured: Mapping[Workload, Rates]) -> frozenset[RunId]:
-    """Task runs that are to be alone until the throughput of their workload is known (section 3).
+    """Task runs to keep alone until the throughput of their workload is known (section 3).
 
     Without it the loss to neighbours cannot be measured. One task of each workload is enough, or
-    one gang; the others are packed meanwhile, at the throughput that is assumed of strangers. Of
-    an array no more than two are alone at a time, however many workloads it has.
-    Tasks that found no instance of their own are left out, and so are those that share one already:
-    to part them would cost a move.
+    one gang; the others are packed meanwhile, at the throughput assumed for unknown workloads. Of
+    an array at most two are alone at a time, however many workloads it has.
 
     Args:
         snapshot: The cluster.
-        measured: What was measured of each workload on its own.
+        measured: Measured rates of each workload alone.
     """
     if not snapshot.profile:
         return frozenset()
@@ -53,24 +51,24 @@ def unprofiled(snapshot: Snapshot, measured: Mapping[Workload, Rates]) -> frozen
 
 
 def late_in_company(snapshot: Snapshot) -> dict[RunId, int | None]:
-    """Task runs that in company would be late for their deadlines.
+    """Task runs that neighbours would make late for their deadlines.
 
-    Those of a gang may be beside each other: they are late or in time together.
+    Members of a gang may be beside each other: they are late or in time together.
 
     Returns:
-        The number of each one's gang, `None` if it is alone even so.
+        The number of the gang of each; `None` for a task run that must be alone in any case.
     """
-    found: dict[RunId, int | None] = {}
+    gang_numbers: dict[RunId, int | None] = {}
     gangs: dict[JobId, int] = {}
     if not any(run.alone for run in snapshot.runs):
-        return found
+        return gang_numbers
     several = {job.id for job in snapshot.jobs if job.kind is JobKind.GANG and len(job.runs) > 1}
     for run in snapshot.runs:
         if run.alone and run.job in several:
-            found[run.id] = gangs.setdefault(run.job, len(gangs))
+            gang_numbers[run.id] = gangs.setdefault(run.job, len(gangs))
         elif run.alone:
-            found[run.id] = None
-    return found
+            gang_numbers[run.id] = None
+    return gang_numbers
 
 
 def _in_order(snapshot: Snapshot, unknown: Mapping[RunId, RunView]) -> Iterator[list[RunView]]:

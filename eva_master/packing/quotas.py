@@ -1,12 +1,12 @@
-"""Tenants' quotas, before and after a policy plans: nobody begins beyond the quota of its tenant.
+"""Tenants' quotas, before and after a policy plans: no task begins beyond its tenant's quota.
 
-Before a policy plans, tasks that wait beyond their tenant's quota are taken out of what it sees,
-and so are families on which its tenant has nothing left. Tasks come in the order of priority and
-submission, gangs whole. Those for which the policy found no room last time keep nothing from who
-comes after them. What the policy then places beyond a quota after all, since several families were
-open to it, waits for the next plan.
+Before a policy plans, tasks that wait beyond their tenant's quota are removed from its view, and so
+are families of which the tenant's quota is used up. Tasks come in the order of priority and
+submission, gangs whole. A task for which the policy found no room last time reserves no quota
+against later ones. Placements beyond a quota can still occur, since a task may have several
+families to choose from; these wait for the next plan.
 
-A task that has a place keeps it, whatever becomes of the quota.
+A task that has a place keeps it, even if the quota shrinks.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ from eva_master.model.resources import Resources
 from eva_master.packing.precedence import among_all, precedence
 
 Use = Mapping[str, Mapping[Family, int]]
-"""GPUs in use, by tenant and family, families without regard to how they are paid for."""
+"""GPUs in use, by tenant and family, spot and on demand together."""
 
 Shape = tuple[tuple[tuple[Family, Resources], ...], ...]
-"""What the members of a unit need on each family."""
+"""Demand of each member of a unit, on each family."""
 
 _SHRUNK = "the quota of its tenant leaves no more"
 
 
 class Share:
-    """What a tenant has of its quota, and what is left.
+    """Use of a tenant's quota, and the rest of it.
 
     Args:
         tenant: Its name.
-        quota: As it is now.
-        used: The GPUs that its tasks have.
+        quota: The quota in force.
+        used: The GPUs of its tasks, by family.
     """
 
     def __init__(self, tenant: str, quota: Quota, used: Mapping[Family, int]) -> None:
@@ -52,12 +52,12 @@ class Share:
         self._passed_over: dict[Shape, Counter[Family]] = {}
 
     def room(self, family: Family) -> int:
-        """How many more GPUs of a family it may have."""
+        """Number of further GPUs of a family that it may have."""
         named = max(0, self._named.get(family, 0) - self._used[family])
         return named + max(0, self._any - self._spilt(self._used))
 
     def allows(self, more: Mapping[Family, int]) -> bool:
-        """Whether it may have some more GPUs; whoever is beyond a quota may have none of it."""
+        """Whether it may have some more GPUs; beyond its quota, a tenant may have no more of it."""
         after = self._used.copy()
         after.update(more)
         excess = max(0, self._spilt(after) - self._any)
@@ -68,11 +68,11 @@ class Share:
         self._used.update(more)
 
     def pass_over(self, shape: Shape, more: Mapping[Family, int]) -> None:
-        """Count what a unit takes that may find no room, for those like it alone."""
+        """Count the use of a unit that may find no room, against units of equal shape alone."""
         self._passed_over.setdefault(shape, Counter()).update(more)
 
     def for_shape(self, shape: Shape) -> Share:
-        """What is left for a unit behind those like it."""
+        """The share as seen by a unit behind others of its shape."""
         before = self._passed_over.get(shape)
         if before is None:
             return self
@@ -100,7 +100,7 @@ class Share:
         return f"quota of {self._tenant}: {', '.join(parts)} in use{more}"
 
     def _spilt(self, used: Mapping[Family, int]) -> int:
-        """What is in use beyond the named families."""
+        """Use beyond the quotas of named families."""
         return sum(
             max(0, count - self._named.get(family, 0)) for family, count in used.items() if count
         )
@@ -118,10 +118,10 @@ def gpu_needs(task: TaskSpec) -> dict[Family, int]:
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """What a policy gets to see of a snapshot, and what is said of the rest.
+    """The policy's view of a snapshot, and the reasons for the rest.
 
     Attributes:
-        snapshot: To be planned with.
+        snapshot: The snapshot to plan.
         holds: Task runs that wait for their tenant's quota, with the reason.
         sizes: Elastic gangs that wait, and are shown with fewer members than they had.
     """
@@ -131,7 +131,7 @@ class Admitted:
     sizes: Mapping[JobId, int] = field(default_factory=dict)
 
     def completed(self, plan: Plan) -> Plan:
-        """A plan for the whole snapshot: with why those wait whom the policy did not see."""
+        """A plan for the whole snapshot, with reasons for task runs that the policy did not see."""
         if not self.holds and not self.sizes:
             return plan
         entries = [entry for entry in plan.entries if entry.run not in self.holds]
@@ -146,14 +146,17 @@ class Admitted:
 
 
 def admitted(snapshot: Snapshot, use: Use, passed_over: Collection[RunId] = ()) -> Admitted:
-    """Take out of a snapshot what tenants may not have.
+    """Remove from a snapshot the tasks and families beyond tenants' quotas.
 
     Args:
-        snapshot: With the quotas of tenants as they are now.
-        use: What tenants have, in the whole cluster.
+        snapshot: A snapshot with the quotas in force.
+        use: GPUs in use by tenants, in the whole cluster.
         passed_over: Task runs for which the policy found no room last time.
     """
-    limited = {it.name: Share(it.name, it.quota, use.get(it.name, {})) for it in snapshot.tenants}
+    limited = {
+        tenant.name: Share(tenant.name, tenant.quota, use.get(tenant.name, {}))
+        for tenant in snapshot.tenants
+    }
     jobs = [job for job in snapshot.jobs if job.tenant in limited]
     if not jobs:
         return Admitted(snapshot)
@@ -171,7 +174,7 @@ def admitted(snapshot: Snapshot, use: Use, passed_over: Collection[RunId] = ()) 
 
 
 class _Queue:
-    """Those who wait, one after the other."""
+    """Waiting task runs, decided one after the other."""
 
     def __init__(
         self,
@@ -183,25 +186,29 @@ class _Queue:
         self._passed_over = passed_over
         self._holds: dict[RunId, str] = {}
         self._families: dict[RunId, frozenset[Family]] = {}
-        """Of task runs that may not use all families that can host them, those that they may."""
+        """Families that remain for task runs that may not use all families that can host them."""
         self._most: dict[JobId, int] = {}
         self._sizes: dict[JobId, int] = {}
         self._on = {view.id: base_family(view.offering.type.family) for view in instances}
 
     def keep_back(self, job: JobView, runs: Sequence[RunView]) -> None:
-        """Have those that have a place move to no family on which nothing is left."""
+        """Keep a job's placed task runs from moving to families of which no quota remains."""
         share = self._shares[job.tenant]
         for run in runs:
             needed = gpu_needs(run.task)
             if run.instance is None or len(needed) < 2:
                 continue
             here = self._on.get(run.instance)
-            kept = {it for it, gpus in needed.items() if it == here or share.allows({it: gpus})}
+            kept = {
+                family
+                for family, gpus in needed.items()
+                if family == here or share.allows({family: gpus})
+            }
             if len(kept) < len(needed):
                 self._families[run.id] = frozenset(kept)
 
     def look_at(self, job: JobView, runs: Sequence[RunView]) -> None:
-        """Decide on those that wait."""
+        """Decide on a job's waiting task runs."""
         share = self._shares[job.tenant]
         waiting = [run for run in runs if run.instance is None and not run.pinned]
         if job.elastic is not None:
@@ -277,7 +284,7 @@ class _Queue:
             self._sizes[job.id] = shown
         for number, name in enumerate(job.runs[:shown]):
             # No more members may be on a family than its quota allows: the plan would be cut.
-            kept = frozenset(it for it in usable if room[it] > number)
+            kept = frozenset(family for family in usable if room[family] > number)
             if len(kept) < len(needed):
                 self._families[name] = kept
         family = max(sorted(usable), key=lambda it: room[it])
@@ -285,7 +292,7 @@ class _Queue:
         self._charge(waiting, shape, taken, share)
 
     def outcome(self, snapshot: Snapshot) -> Admitted:
-        """What is left of a snapshot."""
+        """The remaining part of a snapshot."""
         if not (self._holds or self._families or self._most):
             return Admitted(snapshot)
         seen = with_sizes(snapshot, self._sizes)
@@ -324,12 +331,12 @@ def _fitting_together(
 
 
 def _fitting_apart(needs: Sequence[Mapping[Family, int]], share: Share) -> list[Family] | None:
-    """A family for each member of a unit that may be nowhere as a whole; `None` if it does not fit.
+    """A family for each member of a unit that fits on no single family; `None` if it does not fit.
 
-    The least choosy member comes last.
+    The member with the most families to choose from comes last.
     """
     taken: Counter[Family] = Counter()
-    found: dict[int, Family] = {}
+    choice: dict[int, Family] = {}
     for number in sorted(range(len(needs)), key=lambda it: len(needs[it])):
         options = []
         for family, gpus in sorted(needs[number].items()):
@@ -339,9 +346,9 @@ def _fitting_apart(needs: Sequence[Mapping[Family, int]], share: Share) -> list[
                 options.append((share.room(family) - after[family], family))
         if not options:
             return None
-        _, found[number] = max(options)
-        taken[found[number]] += needs[number][found[number]]
-    return [found[number] for number in range(len(needs))]
+        _, choice[number] = max(options)
+        taken[choice[number]] += needs[number][choice[number]]
+    return [choice[number] for number in range(len(needs))]
 
 
 def _needs_none(task: TaskSpec) -> bool:
@@ -387,11 +394,14 @@ def within(plan: Plan, now: Snapshot, use: Use) -> Plan:
     """The part of a plan in which no tenant begins anything beyond its quota.
 
     Args:
-        plan: The policy's.
-        now: The cluster as it is, with the sizes of the plan.
-        use: What tenants have, in the whole cluster.
+        plan: The policy's plan.
+        now: The present cluster, with the sizes of the plan.
+        use: GPUs in use by tenants, in the whole cluster.
     """
-    shares = {it.name: Share(it.name, it.quota, use.get(it.name, {})) for it in now.tenants}
+    shares = {
+        tenant.name: Share(tenant.name, tenant.quota, use.get(tenant.name, {}))
+        for tenant in now.tenants
+    }
     jobs = {job.id: job for job in now.jobs if job.tenant in shares}
     if not jobs:
         return plan
@@ -415,7 +425,7 @@ def within(plan: Plan, now: Snapshot, use: Use) -> Plan:
         for entry in plan.entries
         if isinstance(entry, Duplicate) and not check.begins(entry.run, entry.on, shares)
     }
-    forks = tuple(it for it in plan.forks if check.forks(it, shares))
+    forks = tuple(fork for fork in plan.forks if check.forks(fork, shares))
     if not (held or shorter or doubles) and len(forks) == len(plan.forks):
         return plan
     return _cut(_resized(replace(plan, forks=forks), shorter, check), held, doubles, check)
@@ -430,35 +440,37 @@ class _Check:
         self._on: dict[InstanceId | int, Family] = {
             view.id: view.offering.type.family for view in (*now.instances, *now.draining)
         }
-        self._on.update((it.key, it.offering.type.family) for it in plan.launches)
+        self._on.update((launch.key, launch.offering.type.family) for launch in plan.launches)
 
     def units(self, plan: Plan) -> list[tuple[JobView, list[Assign]]]:
-        """What is placed together, the most urgent first; else in the plan's order."""
+        """Assignments by units that are placed together, the most urgent first."""
         together: dict[JobId | RunId, list[Assign]] = {}
         for entry in plan.entries:
             if isinstance(entry, Assign) and entry.run in self.runs:
                 job = self._jobs[self.runs[entry.run].job]
                 key = job.id if job.kind is JobKind.GANG else entry.run
                 together.setdefault(key, []).append(entry)
-        found = [(self._jobs[self.runs[it[0].run].job], it) for it in together.values()]
-        return sorted(found, key=lambda unit: among_all(unit[0]))
+        units = [
+            (self._jobs[self.runs[members[0].run].job], members) for members in together.values()
+        ]
+        return sorted(units, key=lambda unit: among_all(unit[0]))
 
     def more(self, entries: Iterable[Assign]) -> Counter[Family]:
-        """The GPUs that task runs take beside those that they have."""
-        found: Counter[Family] = Counter()
+        """GPUs that task runs take in addition to their present ones."""
+        taken: Counter[Family] = Counter()
         for entry in entries:
             run = self.runs[entry.run]
             family, gpus = self._taken(run, entry.on)
             before = None if run.instance is None else self._on.get(run.instance)
             if gpus and (before is None or base_family(before) != family):
-                found[family] += gpus
-        return found
+                taken[family] += gpus
+        return taken
 
     def shortened(self, job: JobView, entries: Sequence[Assign], share: Share) -> list[Assign]:
-        """Places for as many members of an elastic gang that waits as its tenant may have.
+        """Places for as many members of a waiting elastic gang as its tenant may have.
 
         Returns:
-            None if these are fewer than its least size.
+            The places; empty if they are fewer than its least size.
         """
         if job.elastic is None or any(self.runs[run].instance is not None for run in job.runs):
             return []
@@ -468,12 +480,12 @@ class _Check:
                 places.append(entry)
         if len(places) < job.elastic.least:
             return []
-        return [replace(it, run=name) for it, name in zip(places, job.runs, strict=False)]
+        return [replace(place, run=name) for place, name in zip(places, job.runs, strict=False)]
 
     def job_of(self, run: RunId) -> JobId | None:
         """The job of a task run, if its tenant has a quota."""
-        known = self.runs.get(run)
-        return None if known is None else known.job
+        view = self.runs.get(run)
+        return None if view is None else view.job
 
     def begins(self, name: RunId, on: InstanceId | int, shares: Mapping[str, Share]) -> bool:
         """Whether an extra run may begin; it counts like any other then."""
@@ -481,8 +493,10 @@ class _Check:
         return run is None or self._takes(run, on, shares)
 
     def forks(self, fork: Fork, shares: Mapping[str, Share]) -> bool:
-        """Whether a fork may begin, likewise."""
-        run = next((it for it in self.runs.values() if it.job == fork.job), None)
+        """Whether a fork may begin within its tenant's quota."""
+        run = next(
+            (candidate for candidate in self.runs.values() if candidate.job == fork.job), None
+        )
         return run is None or self._takes(run, fork.on, shares)
 
     def _takes(self, run: RunView, on: InstanceId | int, shares: Mapping[str, Share]) -> bool:
@@ -494,20 +508,20 @@ class _Check:
         return True
 
     def _taken(self, run: RunView, on: InstanceId | int) -> tuple[Family, int]:
-        there = self._on.get(on)
-        if there is None:
+        family = self._on.get(on)
+        if family is None:
             return Family(""), 0  # the check of the plan drops it
-        need = run.task.demand_on(there)
-        return base_family(there), 0 if need is None else need.gpus
+        need = run.task.demand_on(family)
+        return base_family(family), 0 if need is None else need.gpus
 
 
 def _resized(plan: Plan, shorter: Mapping[JobId, Sequence[Assign]], check: _Check) -> Plan:
     """A plan in which some elastic gangs begin with fewer members."""
     if not shorter:
         return plan
-    entries = [it for it in plan.entries if check.job_of(it.run) not in shorter]
-    entries.extend(it for members in shorter.values() for it in members)
-    sizes = [it for it in plan.sizes if it.job not in shorter]
+    entries = [entry for entry in plan.entries if check.job_of(entry.run) not in shorter]
+    entries.extend(place for members in shorter.values() for place in members)
+    sizes = [size for size in plan.sizes if size.job not in shorter]
     sizes.extend(Resize(job, len(members), _SHRUNK) for job, members in shorter.items())
     return replace(plan, entries=tuple(entries), sizes=tuple(sizes))
 

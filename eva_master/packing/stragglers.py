@@ -1,14 +1,14 @@
-"""Extra runs for late tasks, decided beside the policies: it works under every one of them.
+"""Extra runs for late tasks, decided beside the policies, under each of them alike.
 
 A task of an array with ``stragglers: duplicate`` is late once it has run for half as long again as
 tasks of its job take on average, and for longer than 19 in 20 of them; with a stated duration, for
 twice as long. If its program tells how much is left, that must take longer at the task's own pace
 than a new run would.
 
-A late task is given one extra run, once, on an instance that has room and stays whatever becomes of
-this run: one with other tasks, in a pool, or of the operator's own. Nothing is bought for it: a new
-instance is paid for with certainty, and that it is faster is a guess. Whoever waits goes first: no
-extra run begins where somebody who waits would fit, and it makes room for who would fit without it.
+A late task is given one extra run, once, on an instance that has room and stays without this run:
+one with other tasks, in a pool, or of the operator's own. No instance is bought for it: the price
+of a new one is certain, its gain only expected. Waiting tasks go first: no extra run begins where a
+waiting task would fit, and an extra run makes room for a task that fits only without it.
 """
 
 from __future__ import annotations
@@ -49,15 +49,15 @@ def completed(now: Snapshot, plan: Plan) -> Plan:
 
 
 def late(now: Snapshot) -> list[RunView]:
-    """The tasks that are late, and may be given an extra run, those most overdue first."""
+    """Late tasks that may be given an extra run, those most overdue first."""
     jobs = {job.id: job for job in now.jobs if job.replicas_left}
-    found = [
+    overdue = [
         (-run.ran.ms(now.now_ms) * 100 // run.ran.expected.mean_ms, run.id, run)
         for run in (now.runs if jobs else ())
         if run.ran is not None and not run.pinned and (job := jobs.get(run.job)) is not None
         if run.ran.expected is not None and _is_late(run, run.ran, run.ran.expected, job, now)
     ]
-    return [run for *_, run in sorted(found, key=lambda it: it[:2])]
+    return [run for *_, run in sorted(overdue, key=lambda it: it[:2])]
 
 
 def due_ms(estimate: Estimate) -> int:
@@ -72,21 +72,21 @@ def _is_late(run: RunView, time: RunTime, expected: Estimate, job: JobView, now:
         return False
     if run.remaining is None or run.remaining.estimated:
         return True
-    left = run.remaining.left_ms(now.now_ms)
-    done = expected.mean_ms - left
-    if left == 0 or done <= 0:  # past a stated duration, or hardly begun
+    rest_ms = run.remaining.left_ms(now.now_ms)
+    done = expected.mean_ms - rest_ms
+    if rest_ms == 0 or done <= 0:  # past a stated duration, or hardly begun
         return True
-    return ran * left // done > expected.mean_ms + job.launch_ms  # at the pace that it has shown
+    return ran * rest_ms // done > expected.mean_ms + job.launch_ms  # at its own pace
 
 
 @dataclass(slots=True)
 class _Room:
-    """What is on an instance once a plan is carried out.
+    """An instance once a plan is carried out.
 
     Attributes:
-        free: What nobody takes of it.
-        tasks: How many are there.
-        stays: Whether it is kept though it is empty.
+        free: Free room.
+        tasks: Number of tasks on it.
+        stays: Whether it is kept even if it is empty.
     """
 
     offering: Offering
@@ -105,11 +105,11 @@ class _Rooms:
                 places[entry.run] = entry.on
             elif isinstance(entry, Suspend):
                 places[entry.run] = None
-        there: defaultdict[InstanceId | int, list[RunView]] = defaultdict(list)
+        by_place: defaultdict[InstanceId | int, list[RunView]] = defaultdict(list)
         for run in now.runs:
             if (place := places[run.id]) is not None:
-                there[place].append(run)
-        pooled = {it for pool in plan.pools if not pool.lent for it in pool.members}
+                by_place[place].append(run)
+        pooled = {member for pool in plan.pools if not pool.lent for member in pool.members}
         self.waiting = [
             run for run in now.runs if places[run.id] is None and not (run.pinned or run.replica)
         ]
@@ -118,16 +118,16 @@ class _Rooms:
             if not view.ready:
                 continue
             free = view.offering.type.capacity
-            for run in there[view.id]:
+            for run in by_place[view.id]:
                 need = run.task.demand_on(view.offering.type.family)
                 free = free - (need or NOTHING)
             stays = view.id in pooled or view.offering.purchase is Purchase.OWNED
-            own = sum(not run.replica for run in there[view.id])
+            own = sum(not run.replica for run in by_place[view.id])
             self.of[view.id] = _Room(view.offering, free, own, stays)
         self.known = {view.id for view in now.instances}
 
     def wanted(self, room: _Room, more: Resources) -> RunView | None:
-        """Who waits and fits into the room of an instance and some more, but not without that."""
+        """A waiting task that fits into an instance's room with some more, but not without it."""
         for run in self.waiting:
             need = run.task.demand_on(room.offering.type.family)
             if need is None or not need.fits(room.free + more):
@@ -159,13 +159,13 @@ def _retired(now: Snapshot, rooms: _Rooms) -> Iterator[Retire]:
 
 
 def _begun(now: Snapshot, rooms: _Rooms) -> Iterator[Duplicate]:
-    """The extra runs that begin."""
-    left: dict[JobId, int] = {job.id: job.replicas_left or 0 for job in now.jobs}
+    """Extra runs that begin."""
+    allowed: dict[JobId, int] = {job.id: job.replicas_left or 0 for job in now.jobs}
     for run in late(now):
         place = _place(run, rooms)
-        if place is None or not left[run.job] or run.ran is None or run.ran.expected is None:
+        if place is None or not allowed[run.job] or run.ran is None or run.ran.expected is None:
             continue
-        left[run.job] -= 1
+        allowed[run.job] -= 1
         room = rooms.of[place]
         room.free = room.free - (run.task.demand_on(room.offering.type.family) or NOTHING)
         reason = (
@@ -176,8 +176,8 @@ def _begun(now: Snapshot, rooms: _Rooms) -> Iterator[Duplicate]:
 
 
 def _place(run: RunView, rooms: _Rooms) -> InstanceId | None:
-    """Where an extra run fits: with the fewest others."""
-    found = [
+    """Place of an extra run: the fitting instance with the fewest tasks."""
+    candidates = [
         (room.tasks, name)
         for name, room in rooms.of.items()
         if name != run.instance
@@ -186,7 +186,7 @@ def _place(run: RunView, rooms: _Rooms) -> InstanceId | None:
         and need.fits(room.free)
         and rooms.wanted(room, NOTHING) is None
     ]
-    return min(found)[1] if found else None
+    return min(candidates)[1] if candidates else None
 
 
 def _time(ms: int) -> str:

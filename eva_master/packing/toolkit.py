@@ -1,4 +1,4 @@
-"""What policies are built of that fill instances one by one, for packages outside this one.
+"""Toolkit of policies that fill instances one by one, for packages outside this one.
 
 A round goes like this, and `examples/policy_template` has it in full::
 
@@ -7,11 +7,11 @@ A round goes like this, and `examples/policy_template` has it in full::
     unplaced = place(instances, groups, placing)
     return build_plan(snapshot, instances, unplaced, without_interference), memory
 
-`placing` is the policy's own: it puts task runs on instances by `OpenInstances.put`, and takes new
-ones by `OpenInstances.open`. What it leaves without a place is held, with a reason; gangs are
-placed whole or not at all.
+The policy supplies `placing`: it puts task runs on instances by `OpenInstances.put`, and takes new
+ones by `OpenInstances.open`. Task runs that it leaves without a place are held, with a reason;
+gangs are placed whole or not at all.
 
-What is named here stays: other modules of `eva_master.packing` may change at any time.
+Names in this module are stable: other modules of `eva_master.packing` may change at any time.
 """
 
 from __future__ import annotations

@@ -42,24 +42,26 @@ _COLUMNS_PER_SEARCH = 100
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """How hard to try; counted, never timed, so that plans are the same on every machine.
+    """Limits of effort; counted, never timed, so that plans are equal on all machines.
 
     Attributes:
-        classes: With more classes than that ``auto`` is content with Algorithm 1.
+        classes: With more classes than this ``auto`` uses Algorithm 1 alone.
         iterations: Rounds of pricing.
-        class_iterations: Rounds of pricing times classes; four rounds are made in any case.
-        total_nodes: Sets looked at, after which the current round of pricing is the last.
-        nodes: Sets looked at per machine and round of pricing.
-        total_multisets: The same as `total_nodes` where tasks slow each other down: multisets of
-            workloads, and partial sets.
-        multisets: The same as `nodes` there.
-        columns: No more pricing once there are so many.
+        class_iterations: total_nodes: Sets examined, after which the current round of pricing is
+            the last.
+        total_nodes: class_iterations: Rounds of pricing times classes; at least four rounds are
+            made.
+        nodes: Sets examined per machine and round of pricing.
+        total_multisets: Limit in place of `total_nodes` with interference: multisets of workloads,
+            and partial sets.
+        multisets: Limit in place of `nodes` with interference.
+        columns: Number of columns at which pricing ends.
         gap: Stop when cost and bound are this close, as a fraction.
-        dives: How often what rounding leaves over is solved again.
+        dives: How often the remainder of rounding is solved again.
         integer_gap: An integer solution this close to the LP's is good enough.
-        integer_classes: With more classes than that the integer programme is left out.
-        integer_nodes: Of the integer programme.
-        integer_columns: How many of the columns it gets.
+        integer_classes: With more classes than this the integer programme is left out.
+        integer_nodes: Nodes of the integer programme.
+        integer_columns: Number of columns in the integer programme.
     """
 
     classes: int = 600
@@ -80,14 +82,14 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What is to be packed.
+    """Tasks to pack, and the offerings to use.
 
     Attributes:
-        problem: The classes.
+        problem: The packing problem, with its classes.
         counts: Tasks to place, per class.
-        supply: What may be used; an offering that is absent may not.
-        duals: What covering a task of each class costs, more or less, in micro-dollars per hour;
-            not a number where that is not known. `None` if nothing is.
+        supply: Instances that may be bought of each offering; an absent offering may not be used.
+        duals: Approximate cost of covering a task of each class, in micro-dollars per hour; NaN
+            where unknown. `None` if all are unknown.
     """
 
     problem: Problem
@@ -98,15 +100,15 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Generated:
-    """What column generation came to.
+    """Result of column generation.
 
     Attributes:
         relaxation: The LP with its columns.
         relaxed: Its solution.
         bound: No packing of these tasks costs less; in millionths of micro-dollars per hour.
         iterations: Rounds of pricing.
-        nodes: Sets that were looked at.
-        duals: Those that prove the bound, in micro-dollars per hour.
+        nodes: Number of sets examined.
+        duals: Duals that prove the bound, in micro-dollars per hour.
         unit: The LP's costs are multiples of this many millionths of micro-dollars per hour.
     """
 
@@ -120,15 +122,15 @@ class Generated:
 
     @property
     def cost(self) -> float:
-        """Of the LP's solution, in millionths of micro-dollars per hour."""
+        """Cost of the LP's solution, in millionths of micro-dollars per hour."""
         return self.relaxed.cost * self.unit
 
     def tight(self, budget: Budget) -> bool:
-        """Whether cost and bound are as close as asked for."""
+        """Whether cost and bound are within the budget's gap."""
         return self.cost * (1 - budget.gap) <= self.bound
 
     def reduced_costs(self) -> list[float]:
-        """What one more of each column would change the cost by, in the same unit."""
+        """Cost change by one more of each column, in millionths of micro-dollars per hour."""
         relaxed = self.relaxed
         rent_of = self.relaxation.rent_of(relaxed.rents)
         return [
@@ -242,9 +244,9 @@ class Generator:
         """Solve the LP and look for columns, in turn; `None` if it has no solution.
 
         Args:
-            budget: How hard to try.
-            spent: Is added to.
-            haste: By what searches are shortened at first.
+            budget: Limits of effort.
+            spent: Effort so far, to which this is added.
+            haste: Factor by which searches are shortened at first.
         """
         relaxation = self._relaxation
         classes = int(np.count_nonzero(self._counts))
@@ -265,24 +267,24 @@ class Generator:
             ):
                 return relaxed
             spent.iterations += 1
-            # As long as the LP falls fast any column will do; then they have to be the best.
+            # While the LP falls fast any column will do; later they have to be the best.
             slow = slow + 1 if relaxed.cost > before * (1 - _SLOW_FALL) else 0
             if slow == _SLOW_ROUNDS:
                 slow, haste = 0, max(haste // _SHORTENING_STEP, 1)
             before = relaxed.cost
             effort = replace(budget, nodes=max(budget.nodes // haste, 1))
-            found, tried = self._price(relaxed, effort)
+            fresh, tried = self._price(relaxed, effort)
             spent.nodes += tried
-            if not relaxation.add(found):
+            if not relaxation.add(fresh):
                 if haste == 1:
                     return relaxed
                 haste = max(haste // _SHORTENING_STEP, 1)
 
     def _begin_without_interference(self, seeds: Sequence[Column], budget: Budget) -> None:
-        """Take bound and duals of the problem in which no task slows another one down.
+        """Take bound and duals of the problem without interference.
 
-        There all tasks of equal demand and speed are one class. What interference costs comes on
-        top, so its bound holds, and its duals are near the ones that are looked for.
+        In that problem all tasks of equal demand and speed are one class. Interference only adds
+        costs, so the bound holds, and the duals are near the wanted ones.
         """
         problem = self._problem
         first: dict[object, int] = {}
@@ -311,15 +313,15 @@ class Generator:
     def _price(self, relaxed: Relaxed, budget: Budget) -> tuple[list[Column], int]:
         """Find columns that make the LP cheaper.
 
-        Pricing first looks at duals halfway to those with the best bound so far, which keeps
-        them from swinging to and fro; if that finds nothing, at the LP's own.
+        Pricing first uses duals halfway to those with the best bound so far, which keeps them from
+        oscillating; if that finds nothing, the LP's own.
 
         Returns:
-            The columns, and how many sets were looked at.
+            The columns, and the number of sets examined.
         """
         nodes, deep = 0, 1
         if self._known is not None:
-            # Such duals are as good a guess as any; the first round of pricing is for them.
+            # Duals of an earlier round are a good guess; the first round of pricing uses them.
             duals = np.where(np.isnan(self._known), relaxed.duals, self._known)
             self._center, self._known = replace(relaxed, duals=duals), None
             weights, deep = (1.0, 0.0), _DEEPER_FOR_KNOWN_DUALS
@@ -341,12 +343,12 @@ class Generator:
             if bound > self._bound:
                 self._bound, self._center = bound, replace(relaxed, duals=duals, rents=rents)
             prices = self._relaxation.rent_of(relaxed.rents)
-            found = [
+            paying = [
                 column
                 for column in candidates
                 if _reduced(column, self._unit, relaxed.duals, prices) < -_NUMERICAL_MARGIN
             ]
-            columns = candidates if found else []
+            columns = candidates if paying else []
             if columns or relaxed.cost <= self._bound * (1 + budget.gap):
                 break
         return columns, nodes
@@ -354,13 +356,13 @@ class Generator:
     def _search_all(
         self, duals: Floats, rents: Floats, budget: Budget, deep: int = 1
     ) -> tuple[list[Column], float, int]:
-        """Look for task sets on every machine; also proves a bound on the LP.
+        """Look for task sets on every machine, and prove a bound on the LP.
 
         Args:
-            duals: What tasks are worth.
-            rents: Of limited offerings.
-            budget: How hard to look.
-            deep: So many times as hard as long as that is within the budget of all machines.
+            duals: Values of tasks, per class.
+            rents: Duals of limited offerings.
+            budget: Limits of effort.
+            deep: Factor on the effort per machine, within the budget of all machines.
         """
         rent_of = self._relaxation.rent_of(rents)
         nodes, most = 0, 1.0
@@ -371,7 +373,8 @@ class Generator:
                 ((o.price * MILLION / self._unit - rent_of.get(o.id, 0.0), o) for o in offerings),
                 key=lambda item: item[0],
             )
-            # No machine has to be searched for less than what another one was found to be worth.
+            # A search need not go below the ratio of worth to price that another machine has
+            # reached.
             worth = price * (1 + max(budget.gap, most - 1 if self._proving else 0.0) / 2)
             need = self._problem.need[family]
             value = duals - self._slow[family] if self._slow else duals
@@ -380,18 +383,18 @@ class Generator:
             question = Question(
                 np.array(capacity), need, value, self._counts, worth, most_nodes, self._sets
             )
-            found = self._find(family, question)
-            nodes += found.nodes
-            self._ratios[key] = found.bound / price if price > 0 else 1.0
+            outcome = self._find(family, question)
+            nodes += outcome.nodes
+            self._ratios[key] = outcome.bound / price if price > 0 else 1.0
             most = max(most, self._ratios[key])
             columns.extend(
                 self.column(offering, task_set)
-                for task_set in found.task_sets[-_COLUMNS_PER_SEARCH:]
+                for task_set in outcome.task_sets[-_COLUMNS_PER_SEARCH:]
             )
             if self._greedy_columns and capacity[0]:
                 greedy = self._greedy_columns[family].task_sets(question)
                 columns.extend(self.column(offering, task_set) for task_set in greedy)
-        # Scaled like this the duals admit no column that would pay: they are a bound.
+        # Scaled by this ratio the duals admit no column that pays, so they prove a bound.
         bound = float((duals * self._counts).sum()) / most
         bound += sum(rent * self._limits[name] for name, rent in rent_of.items())
         return columns, bound, nodes
@@ -418,7 +421,7 @@ class Generator:
 def _reduced(
     column: Column, unit: float, duals: Floats, rent_of: Mapping[OfferingId, float]
 ) -> float:
-    """What one more of a column would change the LP's cost by."""
+    """Change of the LP's cost by one more of a column."""
     covered = sum(count * float(duals[number]) for number, count in column.task_set)
     return column.cost / unit - rent_of.get(column.offering.id, 0.0) - covered
 

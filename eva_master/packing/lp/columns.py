@@ -18,12 +18,11 @@ class Column:
     """One way to use one instance.
 
     Attributes:
-        offering: What the instance is bought as.
-        task_set: What is on it.
-        cost: Its price and the value of the throughput that its tasks lose to one another and
-            to families on which they run slower, in millionths of micro-dollars per hour. The
-            savings S are what all tasks are worth where they run fastest less the cost of all
-            columns.
+        offering: Offering of the instance.
+        task_set: Tasks on the instance.
+        cost: Its price and the value of the throughput that its tasks lose to one another and to
+            families on which they run slower, in millionths of micro-dollars per hour. The savings
+            S are the worth of all tasks where they run fastest, less the cost of all columns.
     """
 
     offering: Offering
@@ -38,7 +37,7 @@ def column(problem: Problem, offering: Offering, task_set: TaskSetKey) -> Column
 
 
 def cost(problem: Problem, sets: list[PackedSet]) -> int:
-    """What sets cost together, throughput lost included; see `Column.cost`."""
+    """Total cost of sets, throughput lost included; see `Column.cost`."""
     return sum(
         packed.times
         * (

@@ -1,7 +1,8 @@
 """The least total time in which a fleet of several types can do some work, by an LP.
 
-Work may change its type at any moment and for nothing, and share machines in any proportion. So no
-scheduler is done earlier. What a type's time is worth then tells what it should be used for.
+Work may change its type at any moment and for nothing, and share machines in any proportion. So the
+result is a lower bound for every scheduler. The duals give the worth of each type's time, and so
+the best use of it.
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ from eva_master.packing.valuation.vectors import vector
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """Work that is to be done.
+    """One kind of work to do.
 
     Attributes:
-        demand: What it takes while it is done on a type alone, by type.
-        alone_ms: How long it takes on a type alone, above 0; of the same types.
-        count: So many independent pieces of work are like this.
+        demand: Resources that it takes while it is done on a type alone, by type.
+        alone_ms: Its duration on a type alone, above 0; of the same types.
+        count: Number of independent pieces of work of this kind.
     """
 
     demand: Mapping[Family, Resources]
@@ -35,14 +36,14 @@ class Need:
 
 @dataclass(frozen=True, slots=True)
 class LeastTime:
-    """The optimum.
+    """The least total time, and the duals behind it.
 
     Attributes:
-        bound_ms: Nobody can be done with everything before.
-        price: By how many milliseconds the bound rises for each millisecond for which a unit of a
-            resource is taken away, as (GPUs, milli-CPUs, MiB) by type; 0 where something else
-            decides, be it another type or the longest work.
-        parts: What part of the bound is due to each type: what all of it costs.
+        bound_ms: Lower bound of the time until all work is done.
+        price: Rise of the bound in milliseconds for each millisecond for which a unit of a resource
+            is taken away, as (GPUs, milli-CPUs, MiB) by type; 0 for a resource that is not the
+            bottleneck.
+        parts: Part of the bound that is due to each type: the price of all its resources.
     """
 
     bound_ms: float
@@ -50,7 +51,7 @@ class LeastTime:
     parts: Mapping[Family, float]
 
     def cost(self, family: Family, need: Resources) -> float:
-        """What a millisecond of some resources of a type costs, in milliseconds of the bound."""
+        """Cost of a millisecond of some resources of a type, in milliseconds of the bound."""
         return sum(
             each * amount for each, amount in zip(self.price[family], vector(need), strict=True)
         )
@@ -63,12 +64,12 @@ def least_time(
 
     Args:
         needs: The work.
-        capacity: All that there is, by type.
-        one_by_one: Whether a piece of work takes at least as long as it does without pause; if
-            not, only what there is of each type limits it.
+        capacity: All resources of each type.
+        one_by_one: Whether a piece of work takes at least as long as without pause; if not, only
+            the capacities limit it.
 
     Returns:
-        It, or `None` if some work can run nowhere.
+        The least time, or `None` if some work can run nowhere.
     """
     if not all(need.alone_ms.keys() & capacity.keys() for need in needs):
         return None
@@ -77,14 +78,18 @@ def least_time(
             0.0, dict.fromkeys(capacity, (0.0, 0.0, 0.0)), dict.fromkeys(capacity, 0.0)
         )
     rows = {row: number for number, row in enumerate(scarce(needs, capacity))}
-    # Times count in that of the longest work where it is fastest, so that numbers are near 1.
+    # The unit of time is the longest work on its fastest type, so that numbers are near 1.
     unit = max(min(_times(need, capacity).values()) for need in needs)
     limits = len(rows) + (len(needs) if one_by_one else 0)
     columns = [(1.0, list(range(limits)), [1.0] * limits)]
     for number, need in enumerate(needs):
         for family, alone_ms in _times(need, capacity).items():
             shares = parts_taken(need.demand[family], capacity[family])
-            taken = {rows[family, it]: part for it, part in shares if (family, it) in rows}
+            taken = {
+                rows[family, resource]: part
+                for resource, part in shares
+                if (family, resource) in rows
+            }
             entries = {row: -part * need.count for row, part in taken.items()}
             if one_by_one:
                 entries[len(rows) + number] = -1.0
@@ -99,7 +104,7 @@ def least_time(
 
 
 def largest_share(need: Resources, there: Resources) -> float:
-    """What part of a type something takes, of the resource of which it takes the largest part."""
+    """Share of a type's most used resource that a demand takes."""
     return max((part for _, part in parts_taken(need, there)), default=0.0)
 
 
@@ -108,7 +113,7 @@ def _times(need: Need, capacity: Mapping[Family, Resources]) -> dict[Family, flo
 
 
 def parts_taken(need: Resources, there: Resources) -> list[tuple[int, float]]:
-    """What part of each resource of a type something takes, of those that it takes any of."""
+    """Share of each resource of a type that a demand takes, where it takes any."""
     each = enumerate(zip(vector(need), vector(there), strict=True))
     return [(number, amount / size) for number, (amount, size) in each if amount and size]
 
@@ -118,18 +123,18 @@ def scarce(
 ) -> Iterator[tuple[Family, int]]:
     """The resources of types that can be scarce, as (type, 0 for GPUs, 1 for CPUs, 2 for memory).
 
-    One of which nobody takes a larger part than of another one is not.
+    A resource is left out if another one always has at least as large a share in use.
     """
-    for family, there in capacity.items():
+    for family, size in capacity.items():
         demands = {need.demand[family] for need in needs if family in need.alone_ms}
-        shares = [dict(parts_taken(demand, there)) for demand in demands]
-        taken = {it: [parts.get(it, 0.0) for parts in shares] for it in range(3)}
-        left = [it for it in taken if any(taken[it])]
-        for number in reversed(left[:]):
+        shares = [dict(parts_taken(demand, size)) for demand in demands]
+        taken = {resource: [parts.get(resource, 0.0) for parts in shares] for resource in range(3)}
+        used = [resource for resource in taken if any(taken[resource])]
+        for number in reversed(used[:]):
             mine = taken[number]
-            if any(_covers(taken[it], mine) for it in left if it != number):
-                left.remove(number)
-        yield from ((family, number) for number in left)
+            if any(_covers(taken[resource], mine) for resource in used if resource != number):
+                used.remove(number)
+        yield from ((family, number) for number in used)
 
 
 def _covers(parts: Sequence[float], others: Sequence[float]) -> bool:
@@ -139,7 +144,7 @@ def _covers(parts: Sequence[float], others: Sequence[float]) -> bool:
 def _prices(
     duals: Floats, rows: Mapping[tuple[Family, int], int], capacity: Mapping[Family, Resources]
 ) -> dict[Family, tuple[float, float, float]]:
-    """What a unit of each resource of a type is worth."""
+    """Worth of a unit of each resource of a type."""
 
     def price(family: Family, number: int, size: int) -> float:
         row = rows.get((family, number))
@@ -147,11 +152,11 @@ def _prices(
 
     return {
         family: (
-            price(family, 0, there.gpus),
-            price(family, 1, there.milli_cpus),
-            price(family, 2, there.memory_mib),
+            price(family, 0, size.gpus),
+            price(family, 1, size.milli_cpus),
+            price(family, 2, size.memory_mib),
         )
-        for family, there in capacity.items()
+        for family, size in capacity.items()
     }
 
 

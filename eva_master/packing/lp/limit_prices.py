@@ -1,4 +1,4 @@
-"""What the limits of offerings are worth: the duals of their rows in the configuration LP."""
+"""Worth of offerings' limits: the duals of their rows in the configuration LP."""
 
 from __future__ import annotations
 
@@ -25,20 +25,19 @@ _BUDGET = Budget(iterations=12, class_iterations=1_200, total_nodes=16_000, node
 
 
 def limit_prices(problem: Problem, counts: Ints, supply: Supply) -> Mapping[OfferingId, Price]:
-    """What an instance of each limited offering is worth beyond its price.
+    """Worth of an instance of each limited offering beyond its price.
 
-    That is half of what one less would cost and one more would save: a task for which the last
-    instance is just worth it pays that gladly, and the next one would rather go elsewhere. There is
-    no interference in this LP. A task that has no room waits; where an offering that is not limited
-    hosts it, running there costs less.
+    The worth is half of the cost of one less and the saving by one more: the task on the margin
+    would just pay it, and the next task would rather go elsewhere. There is no interference in this
+    LP. A task without room waits; where an unlimited offering hosts it, running there costs less.
 
     Args:
-        problem: The snapshot's, at the prices that are paid.
+        problem: The packing problem of the snapshot, at actual prices.
         counts: Tasks that have a place or wait for one, per class.
-        supply: How many instances of each offering may be used, `None` for any number.
+        supply: Instances that may be used of each offering, `None` for any number.
 
     Returns:
-        Micro-dollars per hour by offering; one of which there is enough is left out.
+        Micro-dollars per hour by offering; offerings that are not scarce are left out.
     """
     limits = {name: most for name, most in supply.items() if most}
     if not limits or not 0 < np.count_nonzero(counts) <= _BUDGET.classes:
@@ -47,13 +46,17 @@ def limit_prices(problem: Problem, counts: Ints, supply: Supply) -> Mapping[Offe
     _, pricing = round_budgets(problem.snapshot.work)
     request = Request(problem, counts, supply)
     generator = Generator(request, interference=False, sets=pricing)
-    seeds = [generator.column(it.offering, tuple(sorted(it.task_set.items()))) for it in sets]
+    seeds = [
+        generator.column(packed.offering, tuple(sorted(packed.task_set.items()))) for packed in sets
+    ]
     generated = generator.run([*_waits(problem, counts, supply), *seeds], _BUDGET)
     if generated is None:
         return {}
-    found = [_duals(generated.relaxation, counts, limits, change) for change in (-0.5, 0.5)]
+    duals_of = [_duals(generated.relaxation, counts, limits, change) for change in (-0.5, 0.5)]
     unit = generated.unit / MILLION
-    worth = {name: round(unit * sum(it.get(name, 0.0) for it in found) / 2) for name in limits}
+    worth = {
+        name: round(unit * sum(duals.get(name, 0.0) for duals in duals_of) / 2) for name in limits
+    }
     return {name: Price(amount) for name, amount in sorted(worth.items()) if amount > 0}
 
 
@@ -70,12 +73,16 @@ def _duals(
 
 def _waits(problem: Problem, counts: Ints, supply: Supply) -> Iterator[Column]:
     """A column for each class that leaves one of its tasks waiting."""
-    free = [it for it in problem.offerings if it.id in supply and supply[it.id] is None]
+    free = [
+        unlimited
+        for unlimited in problem.offerings
+        if unlimited.id in supply and supply[unlimited.id] is None
+    ]
     for number in np.flatnonzero(counts > 0).tolist():
         costs = [
-            it.price + problem.slowness(number, it.type.family)
-            for it in free
-            if problem.hosted(it.type)[number]
+            offering.price + problem.slowness(number, offering.type.family)
+            for offering in free
+            if problem.hosted(offering.type)[number]
         ]
         least = min(costs) + 1 if costs else 0
         cost = max(_WAITING_COSTS * problem.classes[number].most, least)

@@ -42,12 +42,12 @@ class Seed:
 
 @dataclass(slots=True)
 class Effort:
-    """What was spent, summed over all packings made.
+    """Effort spent, summed over all packings made.
 
     Attributes:
-        iterations: Of column generation.
-        nodes: Of the searches for columns.
-        columns: In the LPs.
+        iterations: Iterations of column generation.
+        nodes: Nodes of the searches for columns.
+        columns: Columns in the LPs.
     """
 
     iterations: int = 0
@@ -56,18 +56,18 @@ class Effort:
 
 
 class Optimizer:
-    """Packs tasks of one problem; columns found for one packing serve for the next.
+    """Packs tasks of one problem; columns found for one packing serve the next.
 
     Args:
-        problem: The classes.
-        tier: How.
+        problem: The packing problem, with its classes.
+        tier: The method.
         seeds: Columns from earlier rounds.
-        budget: How hard to try.
-        sets: What all of its searches together may look at, in sets; then packings are those that
-            were found until then.
+        budget: Limits of effort.
+        sets: Limit of all its searches together, in sets; after it, packings use the columns found
+            until then.
 
     Attributes:
-        effort: What was spent so far.
+        effort: Effort spent so far.
     """
 
     def __init__(
@@ -95,43 +95,43 @@ class Optimizer:
 
         Args:
             counts: Tasks to place, per class.
-            supply: As in `algorithm1.pack`.
+            supply: Instances that may be bought, as in `algorithm1.pack`.
 
         Returns:
-            As `algorithm1.pack`.
+            The sets and the tasks without a place, as `algorithm1.pack` returns them.
         """
-        sets, left = pack(self._problem, counts, supply)
-        placed = counts - left
+        sets, rest = pack(self._problem, counts, supply)
+        placed = counts - rest
         if sets and self._applies(placed):
             sets = self._optimal(placed, supply, sets)
-        return sets, left
+        return sets, rest
 
     def bound(self, counts: Ints, supply: Supply) -> int | None:
-        """What no packing of tasks costs less than; see `Column.cost`.
+        """Lower bound of the cost of any packing of tasks; see `Column.cost`.
 
         Args:
             counts: Tasks, per class.
-            supply: As in `algorithm1.pack`.
+            supply: Instances that may be bought, as in `algorithm1.pack`.
 
         Returns:
-            `None` if it is not known: they do not all fit, or the LP is not to be solved.
+            `None` if unknown: the tasks do not all fit, or the LP is not to be solved.
         """
         if not counts.any():
             return 0
         if not self._applies(counts):
             return None
-        sets, left = pack(self._problem, counts, supply)
-        if left.any():
+        sets, rest = pack(self._problem, counts, supply)
+        if rest.any():
             return None
         generated = self._generated(counts, supply, sets)
         return 0 if generated is None else generated.bound
 
     def recall(self, seeds: Iterable[Seed], duals: Mapping[int, int]) -> None:
-        """Begin what comes now, a bound, with what an earlier one was proven by.
+        """Start from the columns and duals that proved an earlier bound.
 
         Args:
-            seeds: Its columns.
-            duals: What `duals` returned then, by the class's present number.
+            seeds: The columns.
+            duals: The result of `duals` at that time, by present class number.
         """
         self._remember(self._columns(seeds))
         self._duals.update(duals)
@@ -148,19 +148,19 @@ class Optimizer:
 
     @property
     def duals(self) -> Mapping[int, int]:
-        """What covering a task of a class costs, in micro-dollars per hour; for the next round."""
+        """Cost of covering a task of a class, in micro-dollars per hour; for the next round."""
         return self._duals
 
     def _guess(self, counts: Ints) -> Floats | None:
-        """These as an array, if they are known for most classes."""
+        """The recalled duals as an array, if they are known for most classes."""
         if not self._most(counts):
             return None
-        there = np.flatnonzero(counts).tolist()
-        known = [number for number in there if number in self._duals]
-        if 2 * len(known) <= len(there):
+        wanted = np.flatnonzero(counts).tolist()
+        recalled = [number for number in wanted if number in self._duals]
+        if 2 * len(recalled) <= len(wanted):
             return None
         duals = np.full(len(counts), np.nan)
-        duals[known] = [float(self._duals[number]) for number in known]
+        duals[recalled] = [float(self._duals[number]) for number in recalled]
         return duals
 
     def _most(self, counts: Ints) -> bool:
@@ -202,12 +202,12 @@ class Optimizer:
         return self._solved[key]
 
     def _usable(self, counts: Ints, supply: Supply) -> list[Column]:
-        """Columns that were found before, and every task alone."""
+        """Columns found before, and every task alone."""
         columns = [
-            known
-            for known in self._known.values()
-            if supply.get(known.offering.id, 0) != 0
-            and all(count <= counts[number] for number, count in known.task_set)
+            earlier
+            for earlier in self._known.values()
+            if supply.get(earlier.offering.id, 0) != 0
+            and all(count <= counts[number] for number, count in earlier.task_set)
         ]
         for number in np.flatnonzero(counts > 0).tolist():
             offering = self._problem.reservation(number)
@@ -216,15 +216,15 @@ class Optimizer:
         return columns
 
     def _columns(self, seeds: Iterable[Seed]) -> Iterator[Column]:
-        """Those that are still for sale, and fit."""
+        """The seeds that are still on sale, and fit."""
         problem = self._problem
         for seed in seeds:
             if seed.offering in problem.by_id and problem.fits(seed.offering, dict(seed.task_set)):
                 yield column(problem, problem.by_id[seed.offering], seed.task_set)
 
     def _remember(self, columns: Iterable[Column]) -> None:
-        """Put columns before those that are known already."""
-        fresh = {(known.offering.id, known.task_set): known for known in columns}
+        """Put columns before those remembered already."""
+        fresh = {(entry.offering.id, entry.task_set): entry for entry in columns}
         self._known = {**fresh, **self._known}
 
     def _account(self, generated: Generated) -> None:

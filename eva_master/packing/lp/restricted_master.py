@@ -118,12 +118,12 @@ class Relaxation:
         """Solve the integer programme over some of the columns.
 
         Args:
-            chosen: Their numbers.
-            start: How many of each there are in a solution that is known.
-            nodes: How many nodes to look at, at most.
+            chosen: Numbers of these columns.
+            start: How many of each there are in a known solution.
+            nodes: Upper limit of the nodes to examine.
 
         Returns:
-            How many of each there are in the best solution found, `None` if there is none.
+            Number of each in the best solution found, `None` if there is none.
         """
         integer = solver()
         add_rows(integer, self._lower, self._upper)
@@ -137,9 +137,9 @@ class Relaxation:
         integer.setOptionValue("presolve", "choose")
         integer.setOptionValue("mip_max_nodes", nodes)
         integer.setOptionValue("mip_rel_gap", 1e-6)
-        known = highspy.HighsSolution()
-        known.col_value = [float(number) for number in start]
-        integer.setSolution(known)
+        known_solution = highspy.HighsSolution()
+        known_solution.col_value = [float(number) for number in start]
+        integer.setSolution(known_solution)
         integer.run()
         values = integer.getSolution().col_value
         if len(values) != size or integer.getInfo().primal_solution_status != 2:

@@ -35,15 +35,15 @@ class Packing:
 def rounded(request: Request, generated: Generated, best: Packing, budget: Budget) -> Packing:
     """Look for a packing that costs less than the best one known.
 
-    First the LP's amounts are rounded down and Algorithm 1 packs what is left over; then, if
-    that is not close enough to the bound, HiGHS looks for the best choice among the columns that
-    may be in one, beginning with the best packing so far.
+    First the LP's amounts are rounded down and Algorithm 1 packs the rest; then, if that is not
+    close enough to the bound, HiGHS looks for the best choice among the columns that may be in one,
+    beginning with the best packing so far.
 
     Args:
-        request: What is to be packed.
+        request: The tasks to pack.
         generated: The LP.
         best: A packing.
-        budget: How hard to try.
+        budget: Limits of effort.
     """
     counts = request.counts
     for trim in (True, False):
@@ -102,11 +102,11 @@ class _Partial:
         return self._problem.value(task_set, offering.type.family) >= offering.price * MILLION
 
     def completed(self) -> Packing | None:
-        """Pack what is left over by Algorithm 1; `None` if it does not fit."""
+        """Pack the rest by Algorithm 1; `None` if it does not fit."""
         sets = self.sets
         if self.left.any():
-            rest, left = pack(self._problem, self.left, self.supply)
-            if left.any():
+            rest, unplaced = pack(self._problem, self.left, self.supply)
+            if unplaced.any():
                 return None
             sets = [*sets, *rest]
         return Packing(sets, cost(self._problem, sets))
@@ -153,13 +153,13 @@ def _integral(request: Request, generated: Generated, best: Packing, budget: Bud
     spare = best.cost - generated.bound
     reduced = generated.reduced_costs()
     order = sorted(range(len(reduced)), key=lambda number: (not start[number], reduced[number]))
-    # In a packing that costs less no column has a reduced cost above the gap.
+    # In a cheaper packing no column has a reduced cost above the gap.
     chosen = [n for n in order if start[n] or reduced[n] <= spare][: budget.integer_columns]
-    found = relaxation.integral(chosen, [start[n] for n in chosen], budget.integer_nodes)
-    if found is None:
+    amounts = relaxation.integral(chosen, [start[n] for n in chosen], budget.integer_nodes)
+    if amounts is None:
         return best
     numbers = [0] * len(relaxation.columns)
-    for number, amount in zip(chosen, found, strict=True):
+    for number, amount in zip(chosen, amounts, strict=True):
         numbers[number] = amount
     partial = _Partial(request, trim=True)
     for column, amount in zip(relaxation.columns, numbers, strict=True):

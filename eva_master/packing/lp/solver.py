@@ -21,8 +21,8 @@ Entries = tuple[float, list[int], list[float]]
 
 def solver() -> highspy.Highs:
     """A solver without rows and columns."""
-    found = highspy.Highs()  # type: ignore[no-untyped-call]
-    found.silent()
+    highs = highspy.Highs()  # type: ignore[no-untyped-call]
+    highs.silent()
     for option, value in (
         ("threads", 1),
         ("parallel", "off"),
@@ -30,8 +30,8 @@ def solver() -> highspy.Highs:
         ("presolve", "off"),
         ("simplex_strategy", PRIMAL_SIMPLEX),
     ):
-        found.setOptionValue(option, value)
-    return found
+        highs.setOptionValue(option, value)
+    return highs
 
 
 def add_rows(to: highspy.Highs, lower: Floats, upper: Floats) -> None:
@@ -39,8 +39,8 @@ def add_rows(to: highspy.Highs, lower: Floats, upper: Floats) -> None:
 
     Args:
         to: The solver.
-        lower: What each must come to at least.
-        upper: What each may come to at most.
+        lower: Lower bound of each.
+        upper: Upper bound of each.
     """
     rows = len(lower)
     empty = np.zeros(0, dtype=np.int32)

@@ -25,19 +25,19 @@ def part(
     """The part of a snapshot that a partition's policy sees.
 
     Args:
-        snapshot: Of the cluster.
-        belongs: Whether a job or an instance belongs to the part. It does not divide a job from
-            the instances on which it is.
+        snapshot: Snapshot of the cluster.
+        belongs: Whether a job or an instance belongs to the part. A job and the instances that it
+            is on must not be divided.
         sells: Whether an offering is launched for the part.
 
     Returns:
-        The part. The limit of an offering is what the live instances of others leave of it.
+        The part. Limits of offerings are lower by the live instances of others.
     """
     jobs = tuple(filter(belongs, snapshot.jobs))
     instances, others = list[InstanceView](), list[InstanceView]()
     for view in snapshot.instances:
         (instances if belongs(view) else others).append(view)
-    elsewhere = tally(it.offering for it in others)
+    elsewhere = tally(view.offering for view in others)
     names = {job.id for job in jobs}
     return replace(
         snapshot,
@@ -50,12 +50,12 @@ def part(
 
 
 def lessened(catalog: Catalog, taken: Counter[OfferingId]) -> Catalog:
-    """A catalog of which others have taken some: limits are lower by as many."""
+    """A catalog with limits lower by the instances that others have taken."""
     return tuple(
-        it
-        if it.limit is None or not taken[it.id]
-        else replace(it, limit=max(0, it.limit - taken[it.id]))
-        for it in catalog
+        offering
+        if offering.limit is None or not taken[offering.id]
+        else replace(offering, limit=max(0, offering.limit - taken[offering.id]))
+        for offering in catalog
     )
 
 
@@ -89,7 +89,8 @@ def merge(plans: Iterable[Plan]) -> Plan:
     """Plans of parts of one snapshot as one plan: the keys of new instances are numbered anew.
 
     Their pools must have different names. Figures of one name, and the weighing, are those of the
-    last plan that has them. If but one plan decides anything, or gives reasons, it is that plan.
+    last plan that has them. If only one plan decides anything, or gives reasons, the result is that
+    plan.
     """
     every = list(plans)
     said = [plan for plan in every if plan != Plan(figures=plan.figures) or plan.reasons != _NONE]
@@ -100,14 +101,20 @@ def merge(plans: Iterable[Plan]) -> Plan:
         first = len(merged.launches)
         keys = {launch.key: first + n for n, launch in enumerate(plan.launches)}
         merged = Plan(
-            (*merged.launches, *(replace(it, key=keys[it.key]) for it in plan.launches)),
+            (
+                *merged.launches,
+                *(replace(launch, key=keys[launch.key]) for launch in plan.launches),
+            ),
             (*merged.entries, *(_renumbered(entry, keys) for entry in plan.entries)),
             {**merged.figures, **plan.figures},
             merged.reasons.and_those(plan.reasons, keys),
             (*merged.pools, *(_pool(pool, keys) for pool in plan.pools)),
             (*merged.lines, *(_line(line, keys) for line in plan.lines)),
             (*merged.sizes, *plan.sizes),
-            min((it.again_ms for it in said if it.again_ms is not None), default=None),
+            min(
+                (decision.again_ms for decision in said if decision.again_ms is not None),
+                default=None,
+            ),
             (*merged.milestones, *plan.milestones),
             (*merged.pilots, *plan.pilots),
             terms=(*merged.terms, *plan.terms),
@@ -123,7 +130,7 @@ def _renumbered(entry: PlanEntry, keys: Mapping[int, int]) -> PlanEntry:
 
 
 def _members(members: Iterable[InstanceId | int], keys: Mapping[int, int]) -> _Members:
-    return tuple(keys[it] if isinstance(it, int) else it for it in members)
+    return tuple(keys[member] if isinstance(member, int) else member for member in members)
 
 
 def _pool(pool: Pool, keys: Mapping[int, int]) -> Pool:

@@ -20,17 +20,17 @@ Rank = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A partition, as far as it matters to who gets room.
+    """A partition, as far as seating needs it.
 
     Attributes:
         name: Its name.
-        seen: What its policy may see of it.
-        lines: The pools that the lines claim in which a job stands, by job.
-        short: Which jobs will stand in lines once its policy has seen them; `None` if that is
-            known of those alone that its last plan was about.
-        instances: How many more instances it may launch by its own limits; `None` for any number.
-        per_hour: For how much more per hour, in micro-dollars; likewise.
-        may_buy: Whether anything may be launched for it however much others give up.
+        seen: The part of the snapshot that its policy may see.
+        lines: Pools claimed by the lines in which a job stands, by job.
+        short: Definition of the jobs that will stand in lines once its policy has seen them; `None`
+            if only jobs of the last plan do.
+        instances: Number of further instances allowed by its own limits; `None` for any number.
+        per_hour: Further spending per hour allowed, in micro-dollars; `None` for any amount.
+        may_buy: Whether launches are possible at all, whatever others give up.
     """
 
     name: str
@@ -84,14 +84,14 @@ class Member:
 
 
 def waiting(part: Part) -> Iterator[Unit]:
-    """The task runs of a partition that have no place."""
+    """Task runs of a partition that have no place, gangs whole."""
     runs = {run.id: run for run in part.seen.runs if run.instance is None and not run.pinned}
     for job in part.seen.jobs if runs else ():
-        there = tuple(runs[name] for name in job.runs if name in runs)
-        if job.kind is JobKind.GANG and there:
-            yield Unit(part, job, there)
-        elif there:
-            yield from (Unit(part, job, (run,)) for run in there)
+        present = tuple(runs[name] for name in job.runs if name in runs)
+        if job.kind is JobKind.GANG and present:
+            yield Unit(part, job, present)
+        elif present:
+            yield from (Unit(part, job, (run,)) for run in present)
 
 
 def is_seen(unit: Unit) -> bool:
@@ -156,14 +156,14 @@ class _Left:
     members: dict[InstanceId, Member]
 
     def copy(self) -> _Left:
-        """Return a copy to be tried with."""
+        """Return a copy to try changes with."""
         return _Left(
             dict(self.slots),
             self.cluster,
             dict(self.instances),
             dict(self.per_hour),
             {
-                name: [_Room(it.offering, it.free, it.member) for it in rooms]
+                name: [_Room(room.offering, room.free, room.member) for room in rooms]
                 for name, rooms in self.rooms.items()
             },
             dict(self.members),
@@ -177,9 +177,9 @@ class Seat:
     Attributes:
         complete: Whether all of it has room.
         handed: Members that it takes over.
-        released: Members that go so that something else may be bought.
-        bought: What is bought.
-        places: Task runs that get room on members which are handed over, with these.
+        released: Members that are terminated so that other offerings may be bought.
+        bought: Offerings that are bought.
+        places: Task runs that get room on members in `handed`, each with its member.
     """
 
     complete: bool
@@ -190,20 +190,20 @@ class Seat:
 
     @property
     def members(self) -> tuple[Member, ...]:
-        """Members of pools without which there would be less room."""
+        """Members of pools that the unit depends on."""
         return (*self.handed, *self.released)
 
 
 class Seating:
-    """Gives units room, members of pools last.
+    """Gives units room, using members of pools last.
 
     Args:
-        parts: Those partitions for which units may be seated.
-        cluster: How many more instances there may be in the cluster; `None` for any number.
+        parts: The partitions of the units.
+        cluster: Number of further instances allowed in the cluster; `None` for any number.
         members: Members of pools that may be given up.
-        vacant: Whether room on instances in no pool counts.
-        refused: Offerings that the cloud has refused together, since they count against one quota:
-            what one of them leaves serves any other.
+        vacant: Whether room on instances outside pools counts.
+        refused: Sets of offerings that the cloud has refused together, since they count against one
+            quota: releasing one of a set makes room for any other.
     """
 
     def __init__(
@@ -222,25 +222,25 @@ class Seating:
         self._left = _Left(
             slots,
             cluster,
-            {it.name: it.instances for it in parts if it.instances is not None},
-            {it.name: it.per_hour for it in parts if it.per_hour is not None},
-            {it.name: _rooms(it.seen) if vacant else [] for it in parts},
-            {it.view.id: it for it in members},
+            {part.name: part.instances for part in parts if part.instances is not None},
+            {part.name: part.per_hour for part in parts if part.per_hour is not None},
+            {part.name: _rooms(part.seen) if vacant else [] for part in parts},
+            {member.view.id: member for member in members},
         )
 
     @property
     def slots(self) -> Mapping[OfferingId, int]:
-        """How many more there may be of offerings with a limit."""
+        """Further instances allowed of offerings with a limit."""
         return self._left.slots
 
     @property
     def cluster(self) -> int | None:
-        """How many more instances there may be; `None` for any number."""
+        """Further instances allowed in the cluster; `None` for any number."""
         return self._left.cluster
 
     @property
     def members(self) -> Collection[InstanceId]:
-        """Members of pools that nobody has been given."""
+        """Members of pools that no unit has been given."""
         return self._left.members
 
     def seat(self, unit: Unit, *, take: bool = True) -> Seat:
@@ -302,72 +302,72 @@ class Seating:
         return member
 
     def _purchase(self, unit: Unit, run: RunView) -> tuple[Offering, list[Member]] | None:
-        """Offering to buy for a run, with the members that go before; of these as few as possible.
+        """Offering to buy for a run, with the fewest possible members to release first.
 
         `None` if nothing may be bought.
         """
         if not unit.part.may_buy:
             return None
-        found: tuple[Offering, list[Member]] | None = None
-        sold = (it for it in unit.part.seen.catalog if hosts(it, run.task.demand))
+        purchase: tuple[Offering, list[Member]] | None = None
+        sold = (offering for offering in unit.part.seen.catalog if hosts(offering, run.task.demand))
         for offering in sorted(sold, key=lambda it: (it.price, it.id)):
             going = self._going(unit, offering)
-            if going is not None and (found is None or len(going) < len(found[1])):
-                found = offering, going
+            if going is not None and (purchase is None or len(going) < len(purchase[1])):
+                purchase = offering, going
             if going == []:
                 break
-        return found
+        return purchase
 
     def _going(self, unit: Unit, offering: Offering) -> list[Member] | None:
-        """Members that go so that an offering may be bought; `None` if that is not enough."""
-        left, name = self._left, unit.part.name
-        able = [it for it in left.members.values() if _yields(it, unit)]
+        """Members to release so that an offering may be bought; `None` if that is not enough."""
+        rest, name = self._left, unit.part.name
+        able = [member for member in rest.members.values() if _yields(member, unit)]
         able.sort(key=lambda it: (it.view.offering.price, it.view.id))
         going: list[Member] = []
         while True:
             serves = self._serving(unit, offering)
-            ours = [it for it in going if it.part == name]
-            freed = sum(it.view.offering.price for it in ours)
-            if serves and not any(it.view.offering.id in serves for it in going):
-                helpful = [it for it in able if it.view.offering.id in serves]
-            elif left.cluster is not None and left.cluster + len(going) < 1:
+            ours = [member for member in going if member.part == name]
+            freed = sum(member.view.offering.price for member in ours)
+            if serves and not any(member.view.offering.id in serves for member in going):
+                helpful = [member for member in able if member.view.offering.id in serves]
+            elif rest.cluster is not None and rest.cluster + len(going) < 1:
                 helpful = able
-            elif left.instances.get(name, 1) + len(ours) < 1 or (
-                left.per_hour.get(name, offering.price) + freed < offering.price
+            elif rest.instances.get(name, 1) + len(ours) < 1 or (
+                rest.per_hour.get(name, offering.price) + freed < offering.price
             ):
-                helpful = [it for it in able if it.part == name]
+                helpful = [member for member in able if member.part == name]
             else:
                 return going
-            more = next((it for it in helpful if it not in going), None)
+            more = next((member for member in helpful if member not in going), None)
             if more is None:
                 return None
             going.append(more)
 
     def _serving(self, unit: Unit, offering: Offering) -> Collection[OfferingId]:
-        """Offerings of which an instance has to go first; none if one may be bought as it is."""
+        """Offerings of which an instance must be released first; empty if one may be bought now."""
         if not offering.available(unit.part.seen.now_ms):
-            together = (it for it in self._refused if offering.id in it)
+            together = (offerings for offerings in self._refused if offering.id in offerings)
             return {offering.id}.union(*together)
         return {offering.id} if self._left.slots.get(offering.id) == 0 else ()
 
     def _buy(self, unit: Unit, run: RunView, offering: Offering, going: list[Member]) -> None:
-        left, name = self._left, unit.part.name
+        rest, name = self._left, unit.part.name
         for member in going:
-            del left.members[member.view.id]
-            if member.view.offering.id in left.slots:
-                left.slots[member.view.offering.id] += 1
-            if member.part in left.instances:
-                left.instances[member.part] += 1
-            if member.part in left.per_hour:
-                left.per_hour[member.part] += member.view.offering.price
-        if offering.id in left.slots:
-            left.slots[offering.id] = max(0, left.slots[offering.id] - 1)
-        if left.cluster is not None:
-            left.cluster += len(going) - 1
-        if name in left.instances:
-            left.instances[name] -= 1
-        if name in left.per_hour:
-            left.per_hour[name] -= offering.price
+            del rest.members[member.view.id]
+            if member.view.offering.id in rest.slots:
+                rest.slots[member.view.offering.id] += 1
+            if member.part in rest.instances:
+                rest.instances[member.part] += 1
+            if member.part in rest.per_hour:
+                rest.per_hour[member.part] += member.view.offering.price
+        if offering.id in rest.slots:
+            rest.slots[offering.id] = max(0, rest.slots[offering.id] - 1)
+        if rest.cluster is not None:
+            rest.cluster += len(going) - 1
+        if name in rest.instances:
+            rest.instances[name] -= 1
+        if name in rest.per_hour:
+            rest.per_hour[name] -= offering.price
         self._add_room(unit, run, offering)
 
     def _add_room(
@@ -387,7 +387,9 @@ def _yields(member: Member, unit: Unit) -> bool:
 
 
 def _slots(seen: Snapshot) -> dict[OfferingId, int]:
-    limits = {it.id: it.limit for it in seen.catalog if it.limit is not None}
+    limits = {
+        offering.id: offering.limit for offering in seen.catalog if offering.limit is not None
+    }
     slots = dict(limits)
     for view in seen.instances if slots else ():
         if view.offering.id in slots:
@@ -396,12 +398,12 @@ def _slots(seen: Snapshot) -> dict[OfferingId, int]:
 
 
 def _rooms(seen: Snapshot) -> list[_Room]:
-    """Room on instances that stand in no pool."""
-    free = {it.id: it.offering.type.capacity for it in seen.instances if not it.pool}
-    offerings = {it.id: it.offering for it in seen.instances}
+    """Room on instances outside pools."""
+    free = {view.id: view.offering.type.capacity for view in seen.instances if not view.pool}
+    offerings = {view.id: view.offering for view in seen.instances}
     for run in seen.runs:
         if run.instance in free:
             assert run.instance is not None
             need = run.task.demand_on(offerings[run.instance].type.family) or NOTHING
             free[run.instance] = free[run.instance] - need
-    return [_Room(offerings[name], left) for name, left in free.items()]
+    return [_Room(offerings[name], room) for name, room in free.items()]

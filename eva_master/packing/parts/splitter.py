@@ -31,15 +31,15 @@ from eva_master.ports import Policy
 
 _VERSION = 1
 _AMOUNTS_KEPT = 4_096
-"""Different amounts of free room that are one value each."""
+"""Number of distinct amounts of free room that are interned."""
 _FRONT = "short."
-"""What the names of the front policy's pools begin with."""
+"""Prefix of the names of the front policy's pools."""
 
 
 def below(limit_ms: int) -> Callable[[JobView], bool]:
-    """Whether a job is short: most of its tasks are expected to take less, or its user says so.
+    """Make the test for short jobs: half of their tasks are expected to take less, or users say so.
 
-    A job of which nothing is known and nothing is said is not.
+    A job without an estimate and without a statement is not short.
     """
     short = ShortJobs(limit_ms)
 
@@ -52,26 +52,26 @@ def below(limit_ms: int) -> Callable[[JobView], bool]:
 class Splitter:
     """Implements `eva_master.ports.Policy` with two policies.
 
-    A job that is once the front policy's remains so until it ends, however long it turns out to
-    take. One that has a place is not taken over, but for those that have come to a line of the
-    front policy: where these are open, they are open to its jobs alone. Instances are the front
-    policy's if they stand in its pools, or if all of their tasks are of its jobs; so are those that
-    are empty and stand in no pool, until it leaves them. Who shares an instance with a job of the
-    other policy is the other policy's, too. The front policy is told of tasks that run for longer
-    than those of its jobs are meant to (`RunView.long`).
+    A job of the front policy remains so until it ends, however long it turns out to take. A job
+    that has a place is not taken over, except from an open line of the front policy, which is open
+    to its jobs alone. Instances are the front policy's if they stand in its pools, or if all of
+    their tasks are of its jobs; so are empty instances outside pools, until it leaves them. A front
+    job that shares an instance with a job of the other policy is the other policy's, too. The front
+    policy can see which tasks run for longer than short tasks should (`RunView.long`).
 
-    If the front policy shares, its instances are those in its pools alone. It is told of the others
-    (`Snapshot.beside`), whose free room its lines may claim in a pool that is lent. Its tasks there
-    are pinned for the other policy, and not to be seen by itself.
-    Gangs of several, which stand in no line, are the other policy's.
+    If the front policy shares, its instances are those in its pools alone. All others are
+    in `Snapshot.beside`, and its lines may claim their free room in a lent pool. Its tasks there
+    are pinned for the other policy, and hidden from itself.
+
+    Gangs of several tasks, which stand in no line, are the other policy's.
 
     Args:
-        front: Plans for the jobs that are chosen.
-        back: Plans for all others.
-        chosen: Whether a job that arrives is the front policy's.
+        front: Policy for the chosen jobs.
+        back: Policy for all other jobs.
+        chosen: Whether an arriving job is the front policy's.
         shares: Whether the front policy shares.
-        short: Which jobs are the front policy's, as others are to know it: those that may come to
-            its lines at once, and whose tasks may turn out to be long; `None` for none.
+        short: Definition of the front policy's jobs for other parts of the system: jobs that may
+            come to its lines at once, and whose tasks may turn out to be long; `None` for none.
     """
 
     def __init__(
@@ -141,7 +141,7 @@ class Splitter:
 
         return (
             replace(front, lines=tuple(map(opened, front.lines))),
-            replace(back, lines=tuple(closed(it) for it in back.lines if it.jobs)),
+            replace(back, lines=tuple(closed(line) for line in back.lines if line.jobs)),
         )
 
     def _parts(
@@ -168,19 +168,19 @@ class Splitter:
         return replace(snapshot, runs=tuple(runs))
 
     def _ours(self, snapshot: Snapshot, kept: _Kept) -> frozenset[JobId]:
-        """The jobs of the front policy."""
+        """Jobs of the front policy."""
         placed = [run for run in snapshot.runs if run.instance is not None]
         somewhere = {run.job for run in placed}
         lined = {run.job for run in placed if run.pool.startswith(_FRONT)}
-        found = set()
+        ours = set()
         for job in snapshot.jobs:
             if self._shares and not job.stands_in_line:
                 continue
             waits = job.id not in somewhere
-            known = job.id in kept.jobs or job.id in snapshot.joined or job.id in lined
-            if known or ((waits or kept.new) and self._chosen(job)):
-                found.add(job.id)
-        return frozenset(found)
+            kept_before = job.id in kept.jobs or job.id in snapshot.joined or job.id in lined
+            if kept_before or ((waits or kept.new) and self._chosen(job)):
+                ours.add(job.id)
+        return frozenset(ours)
 
     def _read(self, memory: PolicyMemory | None) -> _Kept:
         if memory is None or memory.policy != self.name or memory.version != _VERSION:
@@ -190,8 +190,8 @@ class Splitter:
         assert isinstance(jobs, list)
         assert isinstance(events, list)
         return _Kept(
-            frozenset(JobId(str(it)) for it in jobs),
-            _Events.of([int(str(it)) for it in events]),
+            frozenset(JobId(str(job)) for job in jobs),
+            _Events.of([int(str(number)) for number in events]),
             _memory(data["front"]),
             _memory(data["back"]),
             new=False,
@@ -227,12 +227,12 @@ class _Events:
 
     @staticmethod
     def of(numbers: Sequence[int]) -> _Events:
-        """Those that were kept."""
+        """Restore the counts from the memory's numbers."""
         come, gone, first, second, third, fourth = numbers
         return _Events((come, gone), (first, second), (third, fourth))
 
     def after(self, snapshot: Snapshot, came: int, went: int) -> _Events:
-        """Those of the next round, in which so many came to the front policy, and left it."""
+        """Counts of the next round, after jobs came to and left the front policy."""
         arrived = snapshot.arrivals - self.seen[0]
         ended = snapshot.completions - self.seen[1]
         return _Events(
@@ -244,11 +244,11 @@ class _Events:
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
-    """What is carried from round to round.
+    """Memory carried from round to round.
 
     Attributes:
-        jobs: The front policy's.
-        new: Whether there was nothing to carry.
+        jobs: Jobs of the front policy.
+        new: Whether there was no memory.
     """
 
     jobs: frozenset[JobId] = frozenset()
@@ -274,12 +274,12 @@ def _within(jobs: Set[JobId], rooms: Set[InstanceId]) -> Callable[[JobView | Ins
 
 
 def _emptied(front: Snapshot, plan: Plan) -> set[InstanceId]:
-    """Instances that the front policy's plan leaves empty, or as empty as they are."""
+    """Instances that the front policy's plan empties, or leaves empty."""
     goes = {entry.run: getattr(entry, "on", None) for entry in plan.entries}
     kept = {goes.get(run.id, run.instance) for run in front.runs}
     kept |= {member for pool in plan.pools for member in pool.members}
-    left = (view for view in front.instances if view.id not in kept)
-    return {view.id for view in left if view.residents or not view.pool}
+    unused = (view for view in front.instances if view.id not in kept)
+    return {view.id for view in unused if view.residents or not view.pool}
 
 
 def _vacated(snapshot: Snapshot, rooms: Set[InstanceId]) -> Snapshot:
@@ -291,7 +291,7 @@ def _vacated(snapshot: Snapshot, rooms: Set[InstanceId]) -> Snapshot:
 
 
 def _belonging(snapshot: Snapshot, ours: frozenset[JobId]) -> tuple[Set[JobId], Set[InstanceId]]:
-    """The front policy's jobs and instances; no job is apart from its instances."""
+    """The front policy's jobs and instances; a job is never divided from its instances."""
     places = {run.id: run.instance for run in snapshot.runs}
     job_of = {run.id: run.job for run in snapshot.runs}
     residents = {
@@ -307,15 +307,15 @@ def _belonging(snapshot: Snapshot, ours: frozenset[JobId]) -> tuple[Set[JobId], 
     while True:
         shared = {room for room in rooms if not residents.get(room, set()) <= jobs}
         rooms -= shared
-        left = {
+        divided = {
             job.id
             for job in snapshot.jobs
             if job.id in jobs
             and any(place is not None and place not in rooms for place in map(places.get, job.runs))
         }
-        if not left:
+        if not divided:
             return jobs, rooms
-        jobs -= left
+        jobs -= divided
 
 
 def _standing_or_empty(snapshot: Snapshot) -> Set[InstanceId]:
@@ -330,20 +330,22 @@ def _standing_or_empty(snapshot: Snapshot) -> Set[InstanceId]:
 def _shared(
     front: Snapshot, back: Snapshot, rooms: Set[InstanceId], views: _LendableViews
 ) -> tuple[Snapshot, Snapshot]:
-    """The parts of a front policy that shares, and of the other one, with who is a guest there.
+    """The snapshots of a sharing front policy and of the back policy, with guests in the latter.
 
     Args:
-        front: Its part, with all of its jobs.
-        back: The other one's.
-        rooms: Its instances.
-        views: What was lent in the round before.
+        front: The front part, with all of its jobs.
+        back: The back part.
+        rooms: Instances of the front policy.
+        views: Lendable views of the round before.
     """
     guests = {
         run.id for run in front.runs if run.instance is not None and run.instance not in rooms
     }
-    waiting = (it.since_ms for it in back.runs if it.instance is None and it.since_ms is not None)
+    waiting = (
+        run.since_ms for run in back.runs if run.instance is None and run.since_ms is not None
+    )
     lendable = views.of((*front.runs, *back.runs), back.instances, guests)
-    # Where the others stand in lines, these see to it that nobody is passed over for too long.
+    # Lines of the back policy make sure by themselves that no task is passed over for too long.
     queue = any(view.pool for view in back.instances)
     beside = Beside(lendable, None if queue else min(waiting, default=None))
     if not guests:
@@ -365,48 +367,48 @@ def _shared(
 
 
 class _LendableViews:
-    """What is lent, made anew where something has changed since the round before."""
+    """Views of lent instances, made anew where an instance has changed since the last round."""
 
     def __init__(self) -> None:
         self._before: dict[InstanceId, tuple[InstanceView, Lendable]] = {}
-        """Instances with no guest, with the views that they were made of."""
+        """Instances with no guest, each with the view that its lendable view was made of."""
         self._amounts: dict[Resources, Resources] = {}
-        """Equal amounts are one value, by which instances are told apart fast."""
+        """Equal amounts are one object, so that instances compare fast."""
 
     def of(
         self, runs: Iterable[RunView], instances: Iterable[InstanceView], guests: set[RunId]
     ) -> tuple[Lendable, ...]:
-        """The instances that are lent, with what is free there.
+        """The lent instances with their free room.
 
         Args:
             runs: All task runs.
-            instances: The other policy's.
-            guests: The front policy's task runs there.
+            instances: Instances of the back policy.
+            guests: Task runs of the front policy on these.
         """
         known_runs = {run.id: run for run in runs}
         before, self._before = self._before, {}
         if len(self._amounts) > _AMOUNTS_KEPT:
             self._amounts.clear()
-        found = []
+        views = []
         for view in instances:
             if not view.ready or not (view.pool or not guests.issuperset(view.residents)):
                 continue
             visited = not guests.isdisjoint(view.residents)
-            known = before.get(view.id)
-            if visited or known is None or known[0] is not view:
-                known = view, self._lent(view, known_runs, guests)
+            previous = before.get(view.id)
+            if visited or previous is None or previous[0] is not view:
+                previous = view, self._lent(view, known_runs, guests)
             if not visited:
-                self._before[view.id] = known
-            found.append(known[1])
-        return tuple(found)
+                self._before[view.id] = previous
+            views.append(previous[1])
+        return tuple(views)
 
     def _lent(
         self, view: InstanceView, runs: Mapping[RunId, RunView], guests: Set[RunId]
     ) -> Lendable:
         kind, amounts = view.offering.type, self._amounts
-        there = [runs[run] for run in view.residents if run in runs]
-        visiting = [it.task for it in there if it.id in guests and not it.long]
-        staying = [it.task for it in there if it.id not in guests or it.long]
+        residents = [runs[run] for run in view.residents if run in runs]
+        visiting = [run.task for run in residents if run.id in guests and not run.long]
+        staying = [run.task for run in residents if run.id not in guests or run.long]
         own = _needed(staying, kind.family)
         free = kind.capacity - own
         if visiting:
@@ -421,22 +423,22 @@ def _needed(tasks: Iterable[TaskSpec], family: Family) -> Resources:
 
 
 def _sharing(front: Plan, back: Plan) -> tuple[Plan, Plan]:
-    """Plans of both policies, of which the first one's lines may claim room in the other's pools.
+    """Both plans, with the front lines' claims extended to the other policy's pools.
 
-    They do where they claim room on members that the front policy would have in a pool that is
-    lent; what stands in pools is not lent. They come first.
+    A front line claims room in those pools whose members the front policy stated in a lent pool;
+    members of other pools are not lent. Front lines come first.
     """
     standing = {member: pool.name for pool in back.pools for member in pool.members}
     claims: dict[str, tuple[str, ...]] = {}
     pools = []
     for pool in front.pools:
-        left = pool.members
+        members = pool.members
         if pool.lent and standing:
-            left = tuple(member for member in pool.members if member not in standing)
-            names = dict.fromkeys(standing[it] for it in pool.members if it in standing)
-            claims[pool.name] = (*((pool.name,) if left else ()), *names)
-        if left:
-            pools.append(replace(pool, members=left))
+            members = tuple(member for member in pool.members if member not in standing)
+            names = dict.fromkeys(standing[member] for member in pool.members if member in standing)
+            claims[pool.name] = (*((pool.name,) if members else ()), *names)
+        if members:
+            pools.append(replace(pool, members=members))
     if not any(claims.values()):
         return front, back
 
@@ -458,7 +460,7 @@ def _of(snapshot: Snapshot, runs: Set[RunId]) -> Iterator[JobView]:
 
 
 def _own_pools(snapshot: Snapshot) -> Snapshot:
-    """What the front policy sees of its pools: the names that it gave them."""
+    """The front policy's view of its pools: with the names that it gave them."""
 
     def own(view: InstanceView) -> InstanceView:
         return replace(view, pool=view.pool.removeprefix(_FRONT))
@@ -471,21 +473,23 @@ def _own_pools(snapshot: Snapshot) -> Snapshot:
 
 
 def _listed(plan: Plan, snapshot: Snapshot) -> Plan:
-    """A plan that buys what is on sale: to its part of the policies it was limited further."""
-    listed = {it.id: it for it in snapshot.catalog}
+    """A plan whose launches have the snapshot's limits, which each part saw lowered."""
+    listed = {offering.id: offering for offering in snapshot.catalog}
     if all(launch.offering is listed[launch.offering.id] for launch in plan.launches):
         return plan
-    launches = tuple(replace(it, offering=listed[it.offering.id]) for it in plan.launches)
+    launches = tuple(
+        replace(launch, offering=listed[launch.offering.id]) for launch in plan.launches
+    )
     return replace(plan, launches=launches)
 
 
 def _named(plan: Plan) -> Plan:
-    """The front policy's plan, whose pools have names of their own."""
+    """The front policy's plan, with prefixed names of pools."""
 
     def renamed(line: Line) -> Line:
         return replace(line, pools=tuple(_FRONT + name for name in line.pools))
 
-    pools: tuple[Pool, ...] = tuple(replace(it, name=_FRONT + it.name) for it in plan.pools)
+    pools: tuple[Pool, ...] = tuple(replace(pool, name=_FRONT + pool.name) for pool in plan.pools)
     if not pools and not plan.lines:
         return plan
     return replace(plan, pools=pools, lines=tuple(map(renamed, plan.lines)))

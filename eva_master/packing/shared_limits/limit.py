@@ -32,8 +32,9 @@ class Limit:
     """A limit that partitions share.
 
     Attributes:
-        kind: What it limits.
-        about: The offering, user or tenant; of the cloud, the first offering that it refused.
+        kind: Kind of the limit.
+        about: The offering, user or tenant; for a limit of the cloud, the first offering that it
+            refused.
     """
 
     kind: LimitKind
@@ -76,12 +77,12 @@ class SharedLimits:
     """Resources that partitions share, as far as these are limited.
 
     Attributes:
-        instances: How many more instances the cluster may have; `None` for any number.
-        all_instances: How many it may have.
-        per_user: On how many instances tasks of one user may be; `None` for any number.
-        refusals: Of the cloud.
-        quotas: Those of tenants, as they are now.
-        use: What tenants use of them.
+        instances: Number of further instances that the cluster may have; `None` for any number.
+        all_instances: Number of all instances that it may have.
+        per_user: Number of instances on which tasks of one user may be; `None` for any number.
+        refusals: Refusals of the cloud.
+        quotas: Tenants' quotas in force.
+        use: GPUs in use by tenants.
     """
 
     instances: int | None = None
@@ -152,14 +153,14 @@ def changes_in_ms(waited_ms: int) -> int:
 
 
 def _phase(waited_ms: int) -> tuple[bool, int]:
-    left, length = max(0, waited_ms), GATHERS_MS
+    rest, length = max(0, waited_ms), GATHERS_MS
     while True:
-        if left < length:
-            return True, length - left
-        left -= length
-        if left < GATHERS_MS:
-            return False, GATHERS_MS - left
-        left -= GATHERS_MS
+        if rest < length:
+            return True, length - rest
+        rest -= length
+        if rest < GATHERS_MS:
+            return False, GATHERS_MS - rest
+        rest -= GATHERS_MS
         length *= 2
 
 

@@ -24,11 +24,11 @@ _HELD = (LimitKind.OFFERING, LimitKind.INSTANCES, LimitKind.USER)
 
 @dataclass(frozen=True, slots=True)
 class Yielding:
-    """Task runs that are suspended together, and what for.
+    """Task runs that are suspended together, and the unit that gets their room.
 
     Attributes:
-        runs: Those of one instance, with the mates of members of gangs.
-        unit: Who comes instead.
+        runs: Task runs of one instance, with the other members of their gangs.
+        unit: The unit that comes instead.
     """
 
     runs: tuple[RunId, ...]
@@ -36,13 +36,13 @@ class Yielding:
 
 
 class VictimSearch:
-    """Finds instances of other partitions whose tasks make way for who is next.
+    """Finds instances of other partitions whose tasks make way for the next unit.
 
     Args:
         snapshot: The cluster.
-        queue: Who waits.
-        partition: The partition whose tasks are to come.
-        vacating: Instances that go as soon as the tasks there have stopped.
+        queue: The queue of waiting units.
+        partition: The partition of these units.
+        vacating: Instances that are released as soon as their tasks have stopped.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class VictimSearch:
         for run in snapshot.runs:
             if run.instance is not None:
                 self._on[run.instance].append(run)
-        self._instances = [it for it in snapshot.instances if self._may_go(it)]
+        self._instances = [view for view in snapshot.instances if self._may_go(view)]
         self._freed: Counter[Limit] = Counter()
         for view in snapshot.instances:
             if view.id in vacating:
@@ -67,10 +67,10 @@ class VictimSearch:
         self._gone = set[InstanceId](vacating)
 
     def found(self, tried: Collection[JobId]) -> Iterator[Yielding]:
-        """Task runs that make way, for one unit of the partition after the other.
+        """Task runs that make way, for the partition's units one after the other.
 
         Args:
-            tried: Jobs that left free room unused: nobody is suspended for these.
+            tried: Jobs that left free room unused; no task is suspended for these.
         """
         ours = (
             (unit, seat)

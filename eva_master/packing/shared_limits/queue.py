@@ -27,21 +27,21 @@ from eva_master.packing.valuation.reservation_price import hosts
 
 
 class SharedQueue:
-    """Queue of units that wait, in the order in which what becomes free is theirs.
+    """Queue of waiting units, in the order in which they get room that becomes free.
 
-    That is by priority, by deadline and by time. Free room is given out in that order. So each
-    partition knows what is for others, and may have the rest whenever its round comes. Nothing is
-    kept for task runs that could not use it; for a gang that needs more than is free it is kept for
-    a while at a time.
+    The order is by priority, by deadline and by time. Free room is given out in that order, so each
+    partition knows which room is for others, and may use the rest in its next round. Room is kept
+    only for task runs that could use it; for a gang that needs more than is free, it is kept for
+    limited times.
 
     Args:
         snapshot: The cluster.
-        parts: How it is divided.
-        shared: What partitions share.
+        parts: Division of the cluster.
+        shared: Limits that partitions share.
 
     Attributes:
-        waiting: Who waits, in order.
-        seats: What each of them gets, in the same order.
+        waiting: Waiting units, in order.
+        seats: Outcome for each of them, in the same order.
     """
 
     def __init__(self, snapshot: Snapshot, parts: Parts, shared: SharedLimits) -> None:
@@ -59,7 +59,7 @@ class SharedQueue:
             self._first.setdefault(unit.job.id, rank)
 
     def granted(self, partition: str) -> Iterator[tuple[JobId, frozenset[OfferingId]]]:
-        """The jobs of a partition for which there is room, with what they may have launched."""
+        """Jobs of a partition for which there is room, with the offerings that it may launch."""
         for unit, seat in zip(self.waiting, self.seats, strict=True):
             if unit.partition == partition and seat.complete:
                 yield unit.job.id, seat.offerings or self.options(unit)
@@ -70,7 +70,7 @@ class SharedQueue:
         return frozenset(offering.id for offering, _ in options) or frozenset({NO_OFFERING})
 
     def kept(self, partition: str) -> Counter[Limit]:
-        """How much of each limit is for other partitions."""
+        """Amount of each limit that is for other partitions."""
         kept: Counter[Limit] = Counter()
         for unit, seat in zip(self.waiting, self.seats, strict=True):
             if unit.partition != partition:
@@ -78,11 +78,11 @@ class SharedQueue:
         return kept
 
     def used(self, partition: str, use: Use) -> Use:
-        """The quotas' GPUs in use, with those that are for other partitions.
+        """GPUs of quotas in use, together with those that are for other partitions.
 
         Args:
-            partition: Which.
-            use: What is in use.
+            partition: The partition.
+            use: GPUs in use.
         """
         more: dict[str, Counter[Family]] = {}
         for unit, seat in zip(self.waiting, self.seats, strict=True):
@@ -206,9 +206,9 @@ class Before:
     """Room for other partitions' units, by how many of these come before.
 
     Args:
-        room: What is free.
-        others: The units that come first if they stand before, with their ranks, in order.
-        freed: How much more is free.
+        room: The free room.
+        others: Units of other partitions in order, with the ranks from which they come first.
+        freed: Additional free room.
     """
 
     def __init__(
@@ -220,7 +220,7 @@ class Before:
         self._kept: Counter[Limit] = Counter()
 
     def kept(self, rank: int) -> Counter[Limit]:
-        """How much of each limit is for those that come before a rank; ranks must not decrease."""
+        """Amount of each limit for units before a rank; ranks must not decrease."""
         while self._looked_at < len(self._others) and self._others[self._looked_at][0] < rank:
             self._kept.update(self._seating.seat(self._others[self._looked_at][1]).taken)
             self._looked_at += 1

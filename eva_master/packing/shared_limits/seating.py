@@ -30,11 +30,11 @@ class Seat:
     """Outcome of looking for room for waiting task runs.
 
     Attributes:
-        taken: What they get of each limit, or keep until there is enough.
-        complete: Whether that is enough.
+        taken: Amount of each limit that they get, or keep until there is enough.
+        complete: Whether the amount is enough.
         lacking: The shared limits that leave them too little.
         gpus: GPUs of their tenant's quota that they get, by family.
-        offerings: What would be launched for them.
+        offerings: Offerings that would be launched for them.
     """
 
     taken: Taken = field(default_factory=dict)
@@ -48,16 +48,16 @@ _Option = tuple[Offering, tuple[Limit, ...]]
 
 
 class SharedRoom:
-    """Room that is free of each shared limit, and what counts against which.
+    """Free room of each shared limit, and the instances that count against it.
 
     Args:
         snapshot: The cluster.
-        parts: How it is divided.
-        shared: What partitions share.
+        parts: Division of the cluster.
+        shared: Limits that partitions share.
 
     Attributes:
-        free: How much of each limit is free.
-        most: How much there is of it in all.
+        free: Free amount of each limit.
+        most: Total amount of each limit.
     """
 
     def __init__(self, snapshot: Snapshot, parts: Parts, shared: SharedLimits) -> None:
@@ -111,22 +111,24 @@ class SharedRoom:
     def options(self, partition: str, demand: Demand) -> tuple[_Option, ...]:
         """Offerings that a partition may launch for a task, those without limit first.
 
-        An offering that the cloud refuses is one of them: nothing is free of it at present.
+        An offering that the cloud refuses is included, with nothing free of it at present.
         """
         key = partition, demand
         if key not in self._options:
             now, sells = self.snapshot.now_ms, self.parts.sells
-            refused = {name for it in self.shared.refusals for name in it.offerings}
+            refused = {name for refusal in self.shared.refusals for name in refusal.offerings}
             suitable = [
-                it
-                for it in self.snapshot.catalog
-                if it.purchase is not Purchase.OWNED
-                and (it.available(now) or it.id in refused)
-                and sells(partition, it)
-                and hosts(it, demand)
+                offering
+                for offering in self.snapshot.catalog
+                if offering.purchase is not Purchase.OWNED
+                and (offering.available(now) or offering.id in refused)
+                and sells(partition, offering)
+                and hosts(offering, demand)
             ]
             suitable.sort(key=lambda it: (it.id in self._limits, it.price, it.id))
-            self._options[key] = tuple((it, tuple(self._limits.get(it.id, ()))) for it in suitable)
+            self._options[key] = tuple(
+                (offering, tuple(self._limits.get(offering.id, ()))) for offering in suitable
+            )
         return self._options[key]
 
     def quota(self, unit: Waiting) -> str | None:
@@ -140,9 +142,9 @@ class Seating:
     """Gives the room of shared limits to units, one after the other.
 
     Args:
-        room: What there is.
+        room: The free room.
         empty: Whether to seat in a cluster in which nothing runs.
-        freed: How much more of each limit is free.
+        freed: Additional free amount of each limit.
     """
 
     def __init__(
@@ -158,7 +160,7 @@ class Seating:
         self._shares: dict[str, Share] = {}
 
     def seat(self, unit: Waiting) -> Seat:
-        """Give room to task runs that wait, if there is enough."""
+        """Give room to waiting task runs, if there is enough."""
         kind = unit.partition, unit.job.owner, unit.job.tenant, unit.runs[0].task.demand
         alike = not unit.together and unit.job.id not in self._room.passing
         if alike and kind in self._full:
@@ -191,9 +193,9 @@ class Seating:
         return Seating(self._room, empty=True).seat(unit).complete
 
     def free(self, limit: Limit) -> int:
-        """How much of a limit is left."""
-        there = self._room.most if self._empty else self._room.free
-        return there[limit] + self._freed.get(limit, 0) - self._taken[limit]
+        """Remaining amount of a limit."""
+        amounts = self._room.most if self._empty else self._room.free
+        return amounts[limit] + self._freed.get(limit, 0) - self._taken[limit]
 
     def share(self, unit: Waiting) -> Share | None:
         """Share that is left of the quota of a unit's tenant; `None` if it has none."""
@@ -230,12 +232,12 @@ class _Trial:
     """Room for one unit, before it is taken.
 
     Attributes:
-        placed: How many of its task runs have room.
-        taken: What that takes of each limit.
-        launched: How many instances. spent: Their prices together.
+        placed: Number of its task runs with room.
+        taken: Amount taken of each limit.
+        launched: Number of instances. spent: Their prices together.
         lacking: Limits that leave too little.
-        offerings: What is launched.
-        share: What is left of its tenant's quota. gpus: What it takes of that.
+        offerings: Offerings that are launched.
+        share: Share of its tenant's quota. gpus: GPUs taken of it.
     """
 
     def __init__(self, seating: Seating, unit: Waiting) -> None:
@@ -251,7 +253,7 @@ class _Trial:
         self.gpus: Counter[Family] = Counter()
 
     def add(self, run: RunView) -> None:
-        """Look for room for one task run: on an instance that another gets, or on a new one."""
+        """Look for room for one task run: on an instance that another run gets, or on a new one."""
         demand = run.task.demand
         if demand in self._full:
             return

@@ -1,1 +1,1 @@
-"""What tasks are worth, what instances cost, and what moving and launching cost."""
+"""Worth of tasks, price of instances, and cost of moving and launching."""

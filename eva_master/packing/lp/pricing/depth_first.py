@@ -31,13 +31,13 @@ _NEIGHBOURS_TOLD_APART = 3
 
 @dataclass(frozen=True, slots=True)
 class JoinFractions:
-    """What a set does to tasks, as fractions of standalone throughput, per workload.
+    """Effects of a set on tasks, as fractions of standalone throughput, per workload.
 
     Attributes:
-        newcomer: Lost by a task that joins it.
-        members: Lost by a task of each workload in the set (rows) if one joined (columns).
-        newcomer_at_best: Lost at least by a task that joins it, whoever else does.
-        members_at_best: Lost at least by a task of each workload in the set.
+        newcomer: Loss of a task that joins it.
+        members: Loss of a task of each workload in the set (rows) if one joined (columns).
+        newcomer_at_best: Least loss of a task that joins it, whichever others join too.
+        members_at_best: Least loss of a task of each workload in the set.
     """
 
     newcomer: Floats
@@ -54,26 +54,26 @@ class LossTable:
         self._known: dict[WorkloadMultiset, JoinFractions] = {}
 
     def of(self, multiset: WorkloadMultiset) -> JoinFractions:
-        """What the tasks of a set lose, and lose if one more joins."""
-        found = self._known.get(multiset)
-        if found is None:
+        """Losses of a set's tasks, now and if one more joins."""
+        fractions = self._known.get(multiset)
+        if fractions is None:
             newcomer, members = self._throughput.after_join(multiset)
             best = self._throughput.upper_bound
             rows = [
                 MILLION - int(best(without_one(multiset, workload))[workload])
                 for workload, _ in multiset
             ]
-            found = JoinFractions(
+            fractions = JoinFractions(
                 newcomer / MILLION,
                 members / MILLION,
                 (MILLION - best(multiset)) / MILLION,
                 np.array(rows) / MILLION,
             )
-            self._known[multiset] = found
-        return found
+            self._known[multiset] = fractions
+        return fractions
 
     def lost_beside(self, number: int) -> Floats:
-        """What a task of each workload loses at least beside `number` others."""
+        """Least loss of a task of each workload beside `number` others."""
         lost: Floats = (MILLION - self._throughput.upper_bound_beside(number)) / MILLION
         return lost
 
@@ -88,9 +88,9 @@ class DepthFirstSearch:
     """Looks for sets of tasks on one kind of machine.
 
     Args:
-        losses: What sets do.
-        workloads: Of each class.
-        charges: Of each class: the value of a standalone throughput, see `TaskClass.charge`.
+        losses: Losses in sets of tasks.
+        workloads: Workload number of each class.
+        charges: Charge of each class: the value of a standalone throughput, see `TaskClass.charge`.
     """
 
     def __init__(self, losses: LossTable, workloads: Ints, charges: Floats) -> None:
@@ -99,13 +99,13 @@ class DepthFirstSearch:
         self.charges = charges
 
     def run(self, question: Question) -> Found:
-        """Find sets of tasks that fit and are worth more than was asked for."""
+        """Find sets of tasks that fit and are worth more than the question asks for."""
         value, worth = question.value, question.worth
         certain = self.losses.lost_beside
         beside_one = value - self.charges * certain(1)[self.workloads]
-        # Even a task that seems to add nothing stays in, so that the bound is one.
+        # Even a task that seems to add nothing stays in, so that the bound is valid.
         floor = np.where(value > 0, np.maximum(beside_one, _LEAST_VALUE), 0.0)
-        # One class replaces another only if it is of the same workload.
+        # A class replaces only classes of its own workload.
         traits = np.stack([self.workloads, -self.workloads, self.charges, -value], axis=1)
         chosen = items(question, floor, traits)
         if chosen is None:
@@ -115,7 +115,7 @@ class DepthFirstSearch:
             return Found([], max(chosen.whole, alone), 1)
         grid = None
         if question.capacity[0]:
-            # Whoever they are and slow down: it is the value beside one neighbour that counts.
+            # This grid ignores workloads, so it uses the values beside one neighbour.
             coarse = items(question, floor)
             assert coarse is not None
             grid = Grid(question.capacity, coarse, coarse.value)
@@ -127,12 +127,12 @@ class _Node:
     """A set of tasks to which others may be added.
 
     Attributes:
-        joining: Who might be added here or further down.
-        room: What is left of the machine.
+        joining: Tasks that may be added here or further down.
+        room: Free resources of the machine.
         multiset: The workloads of the set.
         held: Charges in the set, by workload.
-        spare: Share of the machine that is left.
-        value: Of the tasks in the set, losses aside.
+        spare: Free share of the machine.
+        value: Value of the tasks in the set, without losses.
     """
 
     joining: Ints
@@ -177,7 +177,7 @@ class _Descent:
         return Found(self._found, max(self._best, self._bound), self._nodes)
 
     def _descend(self, node: _Node) -> None:
-        """Add one task to what is on the path."""
+        """Add one task to the set on the path."""
         joining, multiset, value = node.joining, node.multiset, node.value
         self._nodes += 1
         self._sets.spend(Work.SET, len(joining))
@@ -193,7 +193,7 @@ class _Descent:
         bound = self._bounds(joining, node.room - need, at_best, node.spare) + settled + at_best
         self._take(joining, reached)
         for position in np.flatnonzero(bound > self._best).tolist():
-            # What was found meanwhile may have made it hopeless.
+            # A better set found meanwhile may exceed this bound.
             if bound[position] <= self._best:
                 continue
             if self._nodes >= self._limit or not self._sets.left:
@@ -223,12 +223,12 @@ class _Descent:
             self._path.pop()
 
     def _bounds(self, joining: Ints, rooms: Ints, at_best: Floats, spare: float) -> Floats:
-        """The most that tasks joining after each of `joining` could be worth."""
+        """Upper bound of the worth of tasks joining after each of `joining`."""
         share = self._chosen.share[joining]
         level = min(len(self._path), _NEIGHBOURS_TOLD_APART - 1)
         each = np.minimum(np.maximum(at_best, _LEAST_VALUE), self._levels[level][joining])
         ratio = each / np.maximum(share, _LEAST_VALUE)
-        # Those before have had their turn.
+        # Each position may only be followed by itself and later ones.
         best = np.maximum.accumulate(ratio[::-1])[::-1]
         bounds: Floats = np.maximum(spare - share, 0.0) * best
         if self._grid is not None:

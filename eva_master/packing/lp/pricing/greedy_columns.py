@@ -1,9 +1,9 @@
-"""Many good sets of tasks for one machine at once: each class is the first of one of them.
+"""Many good task sets for one machine at once: each class is the first of one of them.
 
 A search finds the best set; column generation also needs sets for all the classes that are in no
-best one. These are filled by value for the share of the machine, all together. Throughput beside
-more than one neighbour is taken to be the product of pairs, whatever was observed: a column's cost
-is worked out exactly afterwards.
+best one. All these sets are filled together, by value per share of the machine. Throughput beside
+more than one neighbour is approximated by the product of pairs, ignoring observations of larger
+sets: a column's cost is computed exactly afterwards.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ class GreedyColumns:
     """Fills machines with tasks that slow each other down.
 
     Args:
-        workloads: Of each class.
-        charges: Of each class, see `TaskClass.charge`, in the unit of the values.
-        throughput: What pairs of tasks do to each other.
+        workloads: Workload number of each class.
+        charges: Charge of each class, see `TaskClass.charge`, in the unit of the values.
+        throughput: Throughput of pairs of tasks.
     """
 
     def __init__(self, workloads: Ints, charges: Floats, throughput: PairwiseThroughput) -> None:
@@ -38,7 +38,7 @@ class GreedyColumns:
         self.throughput = throughput
 
     def task_sets(self, question: Question) -> list[TaskSetKey]:
-        """Sets that fit and are worth more than was asked for, one per first class at most."""
+        """Sets that fit and are worth more than asked for, at most one per first class."""
         value, need = question.value, question.need
         traits = np.stack([self.workloads, -self.workloads, self.charges, -value], axis=1).astype(
             np.float64
@@ -81,7 +81,7 @@ class _State:
         self._open = rows
 
     def step(self) -> bool:
-        """Let a task join each machine that has one to gain; tells whether any did."""
+        """Let a task join each machine that gains by one; return whether any did."""
         rows = self._open
         self._question.sets.spend(Work.SET, len(rows) * len(self._classes) // _CELLS_PER_SET)
         fits: npt.NDArray[np.bool_] = self._left[rows] > 0
@@ -102,7 +102,7 @@ class _State:
         self._joined[rows, best] += 1
         self._left[rows, best] -= 1
         self._room[rows] -= self._need[best]
-        # Those who are there run slower, and the newcomer as it found them.
+        # Tasks already present run slower; the newcomer runs as fast as the set allowed before.
         throughput = self._newcomer[rows, workload]
         slowed = self._throughput.beside(workload)
         self._held[rows] *= slowed
@@ -111,12 +111,12 @@ class _State:
         return True
 
     def task_sets(self, worth: float) -> list[TaskSetKey]:
-        """What was filled, where it is worth enough."""
-        found: dict[TaskSetKey, None] = {}
+        """The filled sets whose worth is above the limit."""
+        sets: dict[TaskSetKey, None] = {}
         for row in np.flatnonzero(self._worth > worth).tolist():
             task_set = {int(self._first[row]): 1}
             for position in np.flatnonzero(self._joined[row]).tolist():
                 number = int(self._classes[position])
                 task_set[number] = task_set.get(number, 0) + int(self._joined[row, position])
-            found[tuple(sorted(task_set.items()))] = None
-        return list(found)
+            sets[tuple(sorted(task_set.items()))] = None
+        return list(sets)

@@ -28,16 +28,16 @@ _COUNTED_AS = 8
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What to look for.
+    """A search for task sets on one machine.
 
     Attributes:
-        capacity: Of the machine: GPUs, milli-CPUs, MiB.
-        need: The same per class, a row each.
-        value: Of a task of each class.
-        counts: How many tasks each class has.
-        worth: What a task set must be worth more than.
-        nodes: How many sets to look at, at most.
-        sets: The same of all searches together, sets that are only looked at to join included.
+        capacity: Capacity of the machine: GPUs, milli-CPUs, MiB.
+        need: Demand per class, a row each, with the same columns.
+        value: Value of a task of each class.
+        counts: Number of tasks of each class.
+        worth: Lower limit of a task set's worth, which must be exceeded.
+        nodes: Upper limit of the sets to examine.
+        sets: Upper limit of all searches together; sets examined only as joins count too.
     """
 
     capacity: Ints
@@ -51,12 +51,12 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a search came to.
+    """Result of a search.
 
     Attributes:
-        task_sets: Worth more than was asked for, the best one last.
-        bound: No task set is worth more than this.
-        nodes: How many were looked at.
+        task_sets: Sets above the limit of worth, the best one last.
+        bound: Upper bound of the worth of any task set.
+        nodes: Number of sets examined.
     """
 
     task_sets: list[TaskSetKey]
@@ -91,9 +91,9 @@ def items(question: Question, value: Floats, traits: Floats | None = None) -> It
     A class is left out if another one needs no more, is worth no less, and is never used up.
 
     Args:
-        question: What to look for.
-        value: In place of the question's.
-        traits: More columns per class that must not be larger for one to replace another.
+        question: The search.
+        value: Values in place of the question's.
+        traits: Further columns per class that must not be larger for one class to replace another.
     """
     capacity, need, counts = question.capacity, question.need, question.counts
     idx = np.flatnonzero((value > 0) & (counts > 0) & (need <= capacity).all(axis=1))
@@ -135,8 +135,8 @@ def _dominated(need: Floats, value: Floats, plenty: npt.NDArray[np.bool_]) -> np
 def dual_prices(fractions: Floats, value: Floats) -> Floats:
     """Prices of a whole machine's GPUs, CPU time and memory at which no task is a bargain.
 
-    The dual of the fractional knapsack, by the simplex method on three rows. Whatever comes out
-    is scaled by the caller until it is feasible, so rounding does no harm.
+    The dual of the fractional knapsack, by the simplex method on three rows. The caller scales the
+    result until it is feasible, so rounding does no harm.
     """
     rows, columns = fractions.shape[1], len(value)
     tableau = np.zeros((rows + 1, columns + rows + 1))
@@ -159,7 +159,7 @@ def dual_prices(fractions: Floats, value: Floats) -> Floats:
             if row != leaving:
                 tableau[row] -= tableau[row, entering] * tableau[leaving]
     prices = np.maximum(tableau[rows, columns : columns + rows], 0.0)
-    # What no item lacks has no price; a little keeps shares above zero.
+    # An abundant resource has no price; a small one keeps shares above zero.
     return np.asarray(np.maximum(prices, _NUMERICAL_ZERO))
 
 
@@ -180,17 +180,18 @@ class Grid:
         for need, worth, most in zip(
             cells.tolist(), value.tolist(), chosen.most.tolist(), strict=True
         ):
-            left, step = most, 1
-            while left > 0:
-                step = min(step, left)
-                # Multiples up to the next step are in already; if it is too large, so are more.
+            remaining, step = most, 1
+            while remaining > 0:
+                step = min(step, remaining)
+                # Multiples up to the next step are in already; if this step is too large, so are
+                # larger ones.
                 if any(step * amount >= size for amount, size in zip(need, shape, strict=True)):
                     break
                 target = table[step * need[0] :, step * need[1] :, step * need[2] :]
                 rows, columns, layers = target.shape
                 source = table[:rows, :columns, :layers] + step * worth
                 np.maximum(target, source, out=target)
-                left -= step
+                remaining -= step
                 step *= 2
         self._strides = (shape[1] * shape[2], shape[2])
         self._flat = table.ravel()
@@ -296,7 +297,7 @@ class _Search:
 
     def _fitting(self, item: int, room: tuple[int, int, int]) -> int:
         most: int = self._most[item]
-        for amount, left in zip(self._need[item], room, strict=True):
+        for amount, free in zip(self._need[item], room, strict=True):
             if amount:
-                most = min(most, left // amount)
+                most = min(most, free // amount)
         return most

@@ -101,7 +101,7 @@ class _SortedClasses:
         """The workloads that there are."""
 
     def worth(self, throughput: Floats) -> Floats:
-        """What a task of each class (columns) is worth at throughputs, a row per multiset."""
+        """Worth of a task of each class (columns) at given throughputs, a row per multiset."""
         worth: Floats = self.value - self.charge * (1.0 - throughput[:, self.workload])
         return worth
 
@@ -111,15 +111,15 @@ class _SortedClasses:
         return best
 
     def directions(self) -> Floats:
-        """Prices of the machine's parts, up to a factor, by how many neighbours everybody has."""
+        """Prices of the machine's parts, up to a factor, by the number of neighbours."""
         kindest = self.throughput.kindest[self.workload]
-        found = []
+        prices_by_count = []
         for neighbours in range(_PRICED_FOR_NEIGHBOURS):
             value = self.value - self.charge * (1.0 - kindest**neighbours)
             some = value > 0
             if some.any():
-                found.append(dual_prices(self.fractions[some], value[some]))
-        directions: Floats = np.array(found)
+                prices_by_count.append(dual_prices(self.fractions[some], value[some]))
+        directions: Floats = np.array(prices_by_count)
         directions /= directions.sum(axis=1, keepdims=True)
         return directions
 
@@ -150,11 +150,11 @@ def _explored(
 
 
 class _Survey:
-    """Goes through multisets by size, leaving out those that cannot be worth enough.
+    """Goes through multisets by size, leaving out those whose worth cannot exceed the limit.
 
     Attributes:
-        bound: What those are worth at most that were left out for want of time.
-        nodes: Multisets looked at.
+        bound: Upper bound of the worth of multisets left out for lack of effort.
+        nodes: Number of multisets examined.
     """
 
     def __init__(
@@ -179,7 +179,7 @@ class _Survey:
         self.nodes = 0
 
     def run(self) -> tuple[Ints, Floats]:
-        """The multisets that may be worth enough, a row each, and prices for each of them."""
+        """The multisets that may exceed the limit of worth, a row each, and prices for each."""
         size = self._sorted_classes.throughput.size
         rows, last = np.zeros((1, size), dtype=np.int64), np.zeros(1, dtype=np.int64)
         kept: list[tuple[Ints, Floats]] = []
@@ -199,8 +199,10 @@ class _Survey:
                 self.bound = max(self.bound, float(bounds[chosen].max(initial=0.0)))
                 break
             rows, last = self._larger(rows, last)
-        found = np.concatenate([multisets for multisets, _ in kept[1:]] or [rows[:0]])
-        return found, np.concatenate([prices for _, prices in kept[1:]] or [np.zeros((0, 3))])
+        multisets_kept = np.concatenate([multisets for multisets, _ in kept[1:]] or [rows[:0]])
+        return multisets_kept, np.concatenate(
+            [prices for _, prices in kept[1:]] or [np.zeros((0, 3))]
+        )
 
     def _larger(self, rows: Ints, last: Ints) -> tuple[Ints, Ints]:
         """All multisets of one more task; each arises once, as workloads join in order."""
@@ -215,7 +217,7 @@ class _Survey:
         return np.concatenate(larger), np.concatenate(joined)
 
     def _bounds(self, rows: Ints) -> tuple[Floats, Floats]:
-        """What multisets, and all that include them, are worth at most; and at which prices."""
+        """Upper bounds of multisets, and all that include them; and the prices that prove them."""
         pieces = [
             self._bounds_of(rows[at : at + _ROWS_PER_PIECE])
             for at in range(0, len(rows), _ROWS_PER_PIECE)
@@ -224,16 +226,16 @@ class _Survey:
 
     def _bounds_of(self, rows: Ints) -> tuple[Floats, Floats]:
         sorted_classes = self._sorted_classes
-        joining, there = (
+        joining, present = (
             sorted_classes.worth(each) for each in sorted_classes.throughput.upper_bound(rows)
         )
         counts = rows[:, sorted_classes.present]
         bounds = np.full(len(rows), np.inf)
         prices = np.zeros((len(rows), 3))
         for direction, share in zip(self._directions, self._shares.T, strict=True):
-            # At this level of prices nobody who may still join is a bargain.
+            # At this level of prices no task that may still join is a bargain.
             level = np.maximum((joining / share).max(axis=1), 0.0)
-            held = sorted_classes.best(there - level[:, np.newaxis] * share)
+            held = sorted_classes.best(present - level[:, np.newaxis] * share)
             bound = level + (counts * held).sum(axis=1)
             better = bound < bounds
             bounds[better] = bound[better]
@@ -243,13 +245,13 @@ class _Survey:
 
 @dataclass(frozen=True, slots=True)
 class _Promising:
-    """Multisets of which there may be a set that is worth enough.
+    """Multisets that may have a set above the limit of worth.
 
     Attributes:
-        rows: A multiset each.
-        values: What a task of each class is worth in them.
-        prices: Of the whole machine's parts, for each.
-        bounds: What any set of the multiset is worth at most, the largest first.
+        rows: One multiset per row.
+        values: Worth of a task of each class in them.
+        prices: Prices of the whole machine's parts, for each.
+        bounds: Upper bound of the worth of any set of the multiset, the largest first.
     """
 
     rows: Ints
@@ -258,7 +260,7 @@ class _Promising:
     bounds: Floats
 
     def part(self, start: int, end: int) -> _Promising:
-        """Those from one position to another."""
+        """The multisets from one position to another."""
         some = slice(start, end)
         return _Promising(self.rows[some], self.values[some], self.prices[some], self.bounds[some])
 
@@ -266,42 +268,42 @@ class _Promising:
 def _promising(
     sorted_classes: _SortedClasses, rows: Ints, prices: Floats, worth: float
 ) -> _Promising:
-    """Look at multisets by themselves, without those that include them.
+    """Examine multisets by themselves, without those that include them.
 
     The prices of each are moved towards those at which its bound is least, by Polyak's rule, until
-    the bound is no more than what is asked for.
+    the bound is below the limit of worth.
     """
     values = sorted_classes.worth(sorted_classes.throughput.exact(rows))
     counts = rows[:, sorted_classes.present]
     bounds = np.full(len(rows), np.inf)
     best, prices = prices.copy(), prices.copy()
-    left = np.arange(len(rows))
+    remaining = np.arange(len(rows))
     for _ in range(_SUBGRADIENT_STEPS):
-        price = prices[left]
-        above = values[left] - price @ sorted_classes.fractions.T
-        bound, used = _relaxed(sorted_classes, above, counts[left], price)
-        better = bound < bounds[left]
-        bounds[left[better]], best[left[better]] = bound[better], price[better]
+        price = prices[remaining]
+        above = values[remaining] - price @ sorted_classes.fractions.T
+        bound, used = _relaxed(sorted_classes, above, counts[remaining], price)
+        better = bound < bounds[remaining]
+        bounds[remaining[better]], best[remaining[better]] = bound[better], price[better]
         over = used - 1.0
         step = np.maximum(bound - worth, 0.0) / np.maximum((over**2).sum(axis=1), _NUMERICAL_ZERO)
-        prices[left] = np.maximum(price + step[:, np.newaxis] * over, 0.0)
-        left = left[bounds[left] > worth]
-        if not left.size:
+        prices[remaining] = np.maximum(price + step[:, np.newaxis] * over, 0.0)
+        remaining = remaining[bounds[remaining] > worth]
+        if not remaining.size:
             break
-    left = left[np.argsort(-bounds[left], kind="stable")]
-    return _Promising(rows[left], values[left], best[left], bounds[left])
+    remaining = remaining[np.argsort(-bounds[remaining], kind="stable")]
+    return _Promising(rows[remaining], values[remaining], best[remaining], bounds[remaining])
 
 
 def _relaxed(
     sorted_classes: _SortedClasses, left: Floats, counts: Ints, price: Floats
 ) -> tuple[Floats, Floats]:
-    """The bound of multisets at prices, and how much of the machine is asked for there.
+    """The bound of multisets at prices, and the part of the machine in demand there.
 
     Args:
         sorted_classes: The classes.
-        left: What a task of each class is worth above the prices, a row per multiset.
+        left: Worth of a task of each class above the prices, a row per multiset.
         counts: Tasks of each workload.
-        price: Of the whole machine's parts.
+        price: Prices of the whole machine's parts.
     """
     bound, used = price.sum(axis=1), np.zeros_like(price)
     ends = [*sorted_classes.starts[1:].tolist(), left.shape[1]]
@@ -313,15 +315,15 @@ def _relaxed(
 
 
 class _Choices:
-    """The best sets of multisets: so many tasks of each workload, of what classes?
+    """The best sets of multisets: a choice of classes for the tasks of each workload.
 
     Every task of a multiset is a place. The places of all multisets are filled at the same time,
-    one after the other; a partial set is gone on with as long as what the machine costs, and what
-    its tasks and the best ones for the other places are worth above the prices, is enough.
+    one after the other; a partial set is continued while the machine's cost, plus the worth above
+    the prices of its tasks and of the best ones for the other places, is enough.
 
     Attributes:
-        bound: What those are worth at most that were left out for want of time.
-        nodes: Partial sets looked at.
+        bound: Upper bound of the worth of sets left out for lack of effort.
+        nodes: Number of partial sets examined.
     """
 
     def __init__(
@@ -343,13 +345,13 @@ class _Choices:
         self._size = int(counts.sum(axis=1).max())
         self._ends = np.append(sorted_classes.starts[1:], len(sorted_classes.workload))
         self._widest = int((self._ends - sorted_classes.starts).max())
-        # Which workload each place is for, by column; none beyond a multiset's last task.
+        # The workload of each place, by column; none beyond a multiset's last task.
         ranks = np.cumsum(counts, axis=1)
         places = np.arange(self._size)
         self._places = (ranks[:, np.newaxis, :] <= places[np.newaxis, :, np.newaxis]).sum(axis=2)
         most = np.hstack([sorted_classes.best(self._above), np.zeros((len(counts), 1))])
         gains = np.take_along_axis(most, self._places, axis=1)
-        # What the places from each one on add at most.
+        # Upper bound of the gain of the places from each one on.
         self._rest = np.hstack(
             [np.cumsum(gains[:, ::-1], axis=1)[:, ::-1], np.zeros((len(counts), 1))]
         )
@@ -357,7 +359,7 @@ class _Choices:
         self.nodes = 0
 
     def run(self) -> list[tuple[float, TaskSetKey]]:
-        """The best set of each multiset that is worth enough."""
+        """The best set of each multiset above the limit of worth."""
         number = len(self._cost)
         partial = _Partial(
             multiset=np.arange(number),
@@ -386,7 +388,7 @@ class _Choices:
         least = self._worth - partial.above - self._rest[partial.multiset, place + 1]
         fits &= gain > least[:, np.newaxis]
         if place:
-            # Those of one workload in order, so that each set is met once.
+            # Classes of one workload are taken in order, so that each set is met once.
             fits &= position >= partial.path[:, place - 1, np.newaxis]
         label, option = np.nonzero(fits)
         position = position[label, option]
