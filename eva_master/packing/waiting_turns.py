@@ -63,7 +63,7 @@ class Turns:
         if self == NO_TURNS:
             return None
         data: dict[str, Json] = {
-            name: {"owner": turn.owner, "jobs": {it: [*at] for it, at in turn.jobs.items()}}
+            name: {"owner": turn.owner, "jobs": {job: [*at] for job, at in turn.jobs.items()}}
             for name, turn in (("small", self.small), ("large", self.large))
         }
         return PolicyMemory(_NAME, _VERSION, data)
@@ -121,7 +121,7 @@ class _Waiting:
 
     Attributes:
         job: The job.
-        runs: Those not yet chosen, in the order in which they are.
+        runs: Task runs not yet chosen, in their order.
         whole: Whether they are shown together or not at all.
     """
 
@@ -134,7 +134,7 @@ class _Waiting:
         return self.job.submitted_ms, self.job.id
 
     def take(self, most: int) -> list[RunView]:
-        """Some that come next; all of a gang."""
+        """Remove and return some that come next; for a gang, all."""
         count = len(self.runs) if self.whole else min(most, len(self.runs))
         return [self.runs.popleft() for _ in range(count)]
 
@@ -142,12 +142,12 @@ class _Waiting:
 def shown(
     snapshot: Snapshot, turns: Turns, most: int, first: Iterable[JobId] = (), *, lines: bool = False
 ) -> Shown:
-    """Part of a snapshot with as many tasks that wait as a round has time for.
+    """Part of a snapshot with as many waiting tasks as a round has time for.
 
     Args:
         snapshot: The cluster, with claims.
-        turns: Whose turn it is.
-        most: Tasks that wait and are shown; the whole snapshot is, if there are no more.
+        turns: The turns of jobs and owners.
+        most: Limit of the waiting tasks shown; the whole snapshot is shown if there are no more.
         first: Jobs for which there is room already.
         lines: Whether jobs stand in lines, which are stated with each plan: these are all shown.
     """
@@ -162,20 +162,20 @@ def shown(
 
 
 def _waiting(snapshot: Snapshot, *, lines: bool) -> dict[JobId, _Waiting]:
-    """Tasks that wait by job; a gang that is somewhere already is not among them."""
+    """Waiting tasks by job, without gangs that have a place already."""
     runs: defaultdict[JobId, list[RunView]] = defaultdict(list)
     for run in snapshot.runs:
         if run.instance is None and not run.pinned and not run.replica:
             runs[run.job].append(run)
-    found = {}
+    waiting = {}
     for job in snapshot.jobs:
         ours = runs.get(job.id)
         if not ours or (lines and job.stands_in_line):
             continue
         whole = job.kind is JobKind.GANG
         if not whole or len(ours) == len(job.runs):
-            found[job.id] = _Waiting(job, deque(ours if whole else _mixed(ours)), whole)
-    return found
+            waiting[job.id] = _Waiting(job, deque(ours if whole else _mixed(ours)), whole)
+    return waiting
 
 
 def _mixed(runs: Sequence[RunView]) -> list[RunView]:
@@ -248,7 +248,7 @@ class _Choice:
         """Show tasks in the order of precedence, in half of the round."""
         half = self._most // 2
         jobs = dict.fromkeys(job for job in first if job in self._waiting)
-        rest = (it.job for it in self._waiting.values() if it.job.id not in jobs)
+        rest = (entry.job for entry in self._waiting.values() if entry.job.id not in jobs)
         jobs.update(dict.fromkeys(job.id for job in nsmallest(half, rest, key=precedence)))
         for name in jobs:
             each = self._waiting[name]

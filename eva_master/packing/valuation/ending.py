@@ -29,30 +29,30 @@ def in_time_ms(run: RunView, job: JobView, now: Millis) -> int | None:
 
 
 def ending(snapshot: Snapshot) -> Mapping[RunId, int]:
-    """Task runs that end before all new instances are up and they run there.
+    """Task runs that would end before all new instances are up and they run there.
 
     Args:
         snapshot: The cluster.
 
     Returns:
-        The time of each, see `in_time_ms`.
+        Remaining time of each, see `in_time_ms`.
     """
     jobs = {job.id: job for job in snapshot.jobs}
-    longest = max((it.type.boot_ms for it in _on_sale(snapshot)), default=0)
-    found: dict[RunId, int] = {}
+    longest = max((offering.type.boot_ms for offering in _on_sale(snapshot)), default=0)
+    times: dict[RunId, int] = {}
     for run in snapshot.runs:
         within = in_time_ms(run, jobs[run.job], snapshot.now_ms)
         if within is not None and within < longest:
-            found[run.id] = within
-    return found
+            times[run.id] = within
+    return times
 
 
 def _on_sale(snapshot: Snapshot) -> Catalog:
     """Offerings of which one more may be launched now."""
-    there = Counter(view.offering.id for view in snapshot.instances)
+    launched = Counter(view.offering.id for view in snapshot.instances)
 
     def sells(offering: Offering) -> bool:
-        limited = offering.limit is not None and there[offering.id] >= offering.limit
+        limited = offering.limit is not None and launched[offering.id] >= offering.limit
         owned = offering.purchase is Purchase.OWNED
         return not (owned or limited) and offering.available(snapshot.now_ms)
 

@@ -28,13 +28,13 @@ Member = tuple[Demand, Rates]
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What a gang needs of a member.
+    """A member's part in its gang, for its valuation.
 
     Attributes:
-        speeds: How fast it is of use on each family; empty if equally on all.
-        others: What instances of the other members cost, in micro-dollars per hour.
+        speeds: Useful speed on each family; empty if equal on all.
+        others: Price of the other members' instances, in micro-dollars per hour.
         split: Whether its gang divides batches by speed. Then `speeds` are those of the whole gang,
-            its other members being where they are worth most, and a faster family is of use.
+            with its other members where they are worth most, and a faster family is of use.
     """
 
     speeds: Speeds = ()
@@ -45,18 +45,18 @@ class Part:
 def parts(
     members: Sequence[Member], offerings: Sequence[Offering], *, split: bool = False
 ) -> list[Part] | None:
-    """What a gang needs of its members where they are rented, else where that is possible.
+    """Parts of a gang's members on rented instances, or on owned nodes if no rented ones host it.
 
-    Arguments and result as of `_parts`.
+    Arguments and result are as for `_parts`.
 
     Args:
-        members: Likewise.
-        offerings: Likewise.
-        split: Whether its members divide batches by how fast they are.
+        members: Demand and rates of each member.
+        offerings: The offerings, cheapest first.
+        split: Whether the members divide batches by their speeds.
     """
     make, bought = _split_parts if split else _parts, rented(offerings)
-    found = make(members, bought)
-    return found if found or bought is offerings else make(members, offerings)
+    result = make(members, bought)
+    return result if result or bought is offerings else make(members, offerings)
 
 
 def _parts(members: Sequence[Member], offerings: Sequence[Offering]) -> list[Part] | None:
@@ -101,9 +101,9 @@ def _parts(members: Sequence[Member], offerings: Sequence[Offering]) -> list[Par
 def _places(member: Member, offerings: Sequence[Offering]) -> list[tuple[int, int]]:
     """Price and rate on each offering that hosts a member; a rate of 0 is unknown."""
     demand, rates = member
-    known = dict(rates)
+    rate_on = dict(rates)
     return [
-        (counted_price(offering), known.get(offering.type.family, 0))
+        (counted_price(offering), rate_on.get(offering.type.family, 0))
         for offering in offerings
         if hosts(offering, demand)
     ]
@@ -115,15 +115,15 @@ def _price(places: Sequence[tuple[int, int]], pace: int) -> int | None:
 
 
 def _split_parts(members: Sequence[Member], offerings: Sequence[Offering]) -> list[Part] | None:
-    """The same for members that divide batches by how fast they are.
+    """Parts of members that divide batches by their speeds.
 
-    Such a gang goes at the mean of its members' speeds, so an iteration costs the sum of their
-    prices over the sum of their speeds. Where that is least is found by looking, at one cost of a
-    unit of speed, for the instance of each member that is worth most beyond its price (Dinkelbach's
-    method): the next cost is that of what was found, and each is less than the one before.
+    The gang has the mean speed of its members, so the cost of an iteration is the sum of their
+    prices over the sum of their speeds. The minimum is found by Dinkelbach's method: at one cost of
+    a unit of speed, each member gets the instance that is worth most beyond its price; the next
+    cost is that of this choice, and lower than the one before.
 
     Args:
-        members: Of one gang. One of unknown rate is equally fast everywhere.
+        members: Members of one gang. A member of unknown rate is equally fast everywhere.
         offerings: Cheapest first.
     """
     if all(len({rate for _, rate in rates}) <= 1 for _, rates in members):
@@ -155,7 +155,7 @@ def _split_parts(members: Sequence[Member], offerings: Sequence[Offering]) -> li
 def _together(
     chosen: Mapping[Member, tuple[int, int]], counts: Mapping[Member, int]
 ) -> tuple[int, int]:
-    """What a gang costs and how fast it is, summed over its members."""
+    """Price and speed of a gang, summed over its members."""
     price = sum(count * chosen[member][0] for member, count in counts.items())
     return price, sum(count * chosen[member][1] for member, count in counts.items())
 

@@ -1,4 +1,4 @@
-"""What the tasks of a job are worth: the one valuation that books, plans and simulations ask."""
+"""Valuation of a job's tasks, for accounts, plans and simulations alike."""
 
 from __future__ import annotations
 
@@ -47,11 +47,12 @@ _RESERVATIONS_KEPT = 65_536
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """What one task of a job is worth, and where.
+    """Worth of one task of a job, and the offering behind it.
 
     Attributes:
-        offering: The offering that sets its reservation price, `None` if nothing hosts the task.
-        speeds: How fast the task runs on each family, as far as its gang can use it.
+        offering: The offering that sets its reservation price, `None` if no offering hosts the
+            task.
+        speeds: Speed of the task on each family, as far as its gang can use it.
     """
 
     offering: Offering | None
@@ -59,7 +60,7 @@ class Reservation:
     _compared: dict[Family, Fraction] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
-    """Speeds that were asked for, since accounts ask for them at every booking."""
+    """Speeds already compared, since accounts need them at every booking."""
 
     @property
     def price(self) -> int:
@@ -67,12 +68,12 @@ class Reservation:
         return reservation_price(self.offering)
 
     def speed_on(self, family: Family) -> Fraction:
-        """How fast the task runs on a family against where its reservation price comes from."""
-        known = self._compared.get(family)
-        if known is None:
-            known = relative_speed(family, self.offering, self.speeds)
-            self._compared[family] = known
-        return known
+        """Speed of the task on a family against the family of its reservation price."""
+        speed = self._compared.get(family)
+        if speed is None:
+            speed = relative_speed(family, self.offering, self.speeds)
+            self._compared[family] = speed
+        return speed
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,9 +93,10 @@ class JobValuation:
     """Values jobs at one set of offerings and of standalone rates.
 
     Args:
-        offerings: What instances may be launched of. An offering that is out of stock for a while
-            counts: a job is worth no more for it. So does an owned node that is away, or work that
-            is left would be told in other units while it is. One whose limit is 0 does not count.
+        offerings: Offerings of which instances may be launched. An offering that is out of stock
+            for a while counts, since it makes a job worth no more. So does an owned node that is
+            away, since the unit of remaining work must not depend on it. An offering with limit 0
+            does not count.
         standalone: Measured rates of tasks that do not state their own.
     """
 
@@ -103,7 +105,9 @@ class JobValuation:
     ) -> None:
         listed = tuple(offerings)
         self._offerings = cheapest_first(
-            it for it in listed if it.limit != 0 or it.purchase is Purchase.OWNED
+            offering
+            for offering in listed
+            if offering.limit != 0 or offering.purchase is Purchase.OWNED
         )
         self._sheets = sheets(listed)
         self._type_speeds = TypeSpeedsView(self._sheets)
@@ -114,7 +118,7 @@ class JobValuation:
         self._gangs: dict[tuple[tuple[Member, ...], bool], tuple[Part, ...]] = {}
 
     def by(self, standalone: StandaloneRates) -> JobValuation:
-        """A valuation at the same offerings by other measured rates, which shares what it finds."""
+        """A valuation at the same offerings by other measured rates; both share their results."""
         other = copy(self)
         other._type_speeds = TypeSpeedsView(self._sheets)
         other._rates = measured_rates_view()
@@ -122,13 +126,13 @@ class JobValuation:
         return other
 
     def follow(self, standalone: StandaloneRates) -> None:
-        """Go by other measured rates from now on; what was said so far stays as it was."""
+        """Use other measured rates from now on; earlier answers stay as they were."""
         self._rows = standalone.measured
         self._measured = self._rates.of(self._rows)
 
     @property
     def expected(self) -> TypeSpeeds:
-        """How fast families are expected to be, by data sheets and what was measured."""
+        """Expected speeds of families, by data sheets and measurements."""
         return self._type_speeds.of(self._rows)
 
     def rates(self, task: TaskSpec) -> Rates:
@@ -141,26 +145,29 @@ class JobValuation:
         return rates(task, measured, self.expected.of(task.workload))
 
     def of(self, spec: JobSpec) -> tuple[Reservation, ...]:
-        """The reservation of each task of a job; those of a gang are found together."""
+        """The reservation of each task of a job; members of a gang are valued together."""
         if spec.kind is JobKind.GANG and len(spec.tasks) > 1:
             return self._of_gang(spec.tasks, split=spec.split_batch)
-        known = {task: self.of_task(task) for task in different(spec.tasks)}
-        if len(known) == 1:
-            return (*known.values(),) * len(spec.tasks)
-        return tuple(known[task] for task in spec.tasks)
+        reservations = {task: self.of_task(task) for task in different(spec.tasks)}
+        if len(reservations) == 1:
+            return (*reservations.values(),) * len(spec.tasks)
+        return tuple(reservations[task] for task in spec.tasks)
 
     def paces(self, tasks: Sequence[TaskSpec], *, split: bool = False) -> Paces:
-        """How fast the members of a gang are together, or a task alone.
+        """Speeds of the members of a gang together, or of a task alone.
 
         Args:
-            tasks: All members. One of unknown rates holds nobody up.
+            tasks: All members. A member of unknown rates slows no other.
             split: Whether they divide batches by speed.
         """
-        rated = [(task, dict(known)) for task in tasks if (known := self.rates(task))]
+        rated = [(task, dict(rates_of)) for task in tasks if (rates_of := self.rates(task))]
         if not rated:
             return Paces(0, {})
-        families = set[Family].intersection(*(set(known) for _, known in rated))
-        on = {it: pace_of([known[it] for _, known in rated], split=split) for it in families}
+        families = set[Family].intersection(*(set(rates_of) for _, rates_of in rated))
+        on = {
+            family: pace_of([rates_of[family] for _, rates_of in rated], split=split)
+            for family in families
+        }
         homes = self._of_gang(tasks, split=split) if len(tasks) > 1 else (self.of_task(tasks[0]),)
         at_home = [
             dict(self.rates(task)).get(reserved.offering.type.family, 0)
@@ -175,7 +182,7 @@ class JobValuation:
         """The reservation of each of some tasks of one job.
 
         Args:
-            tasks: Of a gang all members.
+            tasks: The tasks; for a gang, all members.
             gang: Whether they run together.
             split: Whether the members of a gang divide batches by speed.
         """
@@ -189,36 +196,36 @@ class JobValuation:
 
     def _of_gang(self, tasks: Sequence[TaskSpec], *, split: bool) -> tuple[Reservation, ...]:
         members = tuple((task.demand, self.rates(task)) for task in tasks)
-        found = zip(tasks, self._gang(members, split=split), strict=True)
-        return tuple(self._reserved(task.demand, part) for task, part in found)
+        member_parts = zip(tasks, self._gang(members, split=split), strict=True)
+        return tuple(self._reserved(task.demand, part) for task, part in member_parts)
 
     def _gang(self, members: tuple[Member, ...], *, split: bool) -> tuple[Part, ...]:
-        known = self._gangs.get((members, split))
-        if known is None:
+        cached = self._gangs.get((members, split))
+        if cached is None:
             if len(self._gangs) >= _RESERVATIONS_KEPT:
                 self._gangs.clear()
-            known = gang_parts(members, self._offerings, split=split)
-            self._gangs[members, split] = known
-        return known
+            cached = gang_parts(members, self._offerings, split=split)
+            self._gangs[members, split] = cached
+        return cached
 
     def _reserved(self, demand: Demand, part: Part) -> Reservation:
-        known = self._reservations.get((demand, part))
-        if known is None:
+        reserved = self._reservations.get((demand, part))
+        if reserved is None:
             if len(self._reservations) >= _RESERVATIONS_KEPT:
                 self._reservations.clear()
             offering = worth(demand, self._offerings, part.speeds, part.others)
-            known = self._reservations[demand, part] = Reservation(offering, part.speeds)
-        return known
+            reserved = self._reservations[demand, part] = Reservation(offering, part.speeds)
+        return reserved
 
 
 class JobReservations:
-    """The reservations of the tasks of one job, each found when it is asked for the first time.
+    """Reservations of the tasks of one job, each computed on first use.
 
-    So one task of an array costs the same however many there are. Those of a gang are found
-    together.
+    So the cost for one task of an array does not depend on the array's size. Members of a gang are
+    valued together.
 
     Args:
-        valuation: What they are worth; nothing is asked again of what was found.
+        valuation: The valuation; each result is computed once.
         spec: The job.
     """
 
@@ -230,7 +237,7 @@ class JobReservations:
         self._gang: tuple[Reservation, ...] = ()
         self._found: dict[TaskSpec, Reservation] = {}
         self._last: tuple[TaskSpec, Reservation] | None = None
-        """The task that was asked for last: those of an array are mostly the same one."""
+        """The last task asked for: tasks of an array are mostly one equal object."""
 
     def __getitem__(self, index: int) -> Reservation:
         task = self._spec.tasks[index]
@@ -239,43 +246,43 @@ class JobReservations:
         if self._spec.kind is JobKind.GANG and len(self._spec.tasks) > 1:
             self._gang = self._gang or self._valuation.of(self._spec)
             return self._gang[index]
-        found = self._found.get(task)
-        if found is None:
-            found = self._found[task] = self._valuation.of_task(task)
-        self._last = task, found
-        return found
+        reserved = self._found.get(task)
+        if reserved is None:
+            reserved = self._found[task] = self._valuation.of_task(task)
+        self._last = task, reserved
+        return reserved
 
 
 def gang_parts(
     members: Sequence[Member], offerings: Sequence[Offering], *, split: bool = False
 ) -> tuple[Part, ...]:
-    """What a gang needs of each of its members.
+    """Parts of all members of a gang.
 
     Args:
         members: Demand and rates of each.
         offerings: Cheapest first.
-        split: Whether they divide batches by how fast they are.
+        split: Whether they divide batches by their speeds.
     """
-    found = parts(members, offerings, split=split)
-    if found is None:
-        return tuple(Part(compared(known)) for _, known in members)
-    return tuple(found)
+    own_parts = parts(members, offerings, split=split)
+    if own_parts is None:
+        return tuple(Part(compared(member_rates)) for _, member_rates in members)
+    return tuple(own_parts)
 
 
 def pace_of(rates: Iterable[int], *, split: bool) -> int:
-    """How fast tasks are that wait for each other: as the slowest.
+    """Speed of tasks that wait for each other: that of the slowest.
 
     Args:
-        rates: Of each; those of 0 are unknown.
-        split: Whether they divide each batch by how fast they are: then as the mean.
+        rates: Rate of each; rates of 0 are unknown.
+        split: Whether they divide each batch by their speeds: then the speed is the mean.
 
     Returns:
         Iterations of all of them in the time of the rates; 0 if no rate is known.
     """
-    known = [rate for rate in rates if rate]
-    if split and known:
-        return sum(known) // len(known)
-    return min(known, default=0)
+    positive = [rate for rate in rates if rate]
+    if split and positive:
+        return sum(positive) // len(positive)
+    return min(positive, default=0)
 
 
 def slowest(speeds: Iterable[Fraction]) -> Fraction:

@@ -1,4 +1,4 @@
-"""What a job is worth whose user may not say so."""
+"""Assumed worth of a job whose user does not state it."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from eva_master.model.ids import MILLIS_PER_HOUR
 
 
 def worth_of(stated: Worth | None, price_per_hour: int, length_ms: int | None) -> Worth | None:
-    """What a job is worth.
+    """Worth of a job, stated or assumed.
 
-    A job of which nobody says so is worth its reservation price times its length if it is done
-    as soon as it can be, which is after that length, and loses that over the same length again.
+    An unstated worth is reservation price times length if the job is done as early as possible,
+    which is after its length, and falls by that amount over one more length.
 
     Args:
-        stated: What its user says.
+        stated: The worth stated by its user.
         price_per_hour: Its reservation price, in micro-dollars per hour.
-        length_ms: How long it takes alone.
+        length_ms: Its duration alone.
 
     Returns:
-        `None` if neither its user nor its length tells.
+        `None` if neither a worth is stated nor the length known.
     """
     if stated is not None or length_ms is None:
         return stated

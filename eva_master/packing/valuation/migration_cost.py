@@ -1,4 +1,4 @@
-"""What it costs to move a task run and to launch an instance (Eva, section 4.5).
+"""Cost of moving a task run and of launching an instance (Eva, section 4.5).
 
 While a task run is checkpointed at its source and started at its target, its share of both
 instances is paid for and does no work. Where a share is not known yet, the reservation price takes
@@ -24,15 +24,15 @@ def share(price: int, own: int, everyone: int) -> int:
 
 
 def migration_cost(job: JobView, source: int, target: int) -> Exact:
-    """What one task run costs while it moves.
+    """Cost of one task run while it moves.
 
-    A member of a gang that stops and starts again where it is holds its own share alone: its
+    A member of a gang that stops and starts again in place has only its own share idle: its
     target's is 0.
 
     Args:
-        job: Its job, which says how long a checkpoint and a start take.
+        job: Its job, with the durations of a checkpoint and a start.
         source: Its share of the instance that it leaves, in micro-dollars per hour.
-        target: Its share of the instance that it goes to, likewise.
+        target: Its share of the instance that it goes to, in micro-dollars per hour.
     """
     return Exact((source + target) * (job.checkpoint_ms + job.launch_ms))
 
@@ -51,5 +51,5 @@ def expected_migration_cost(job: JobView, price: int, source: int | None = None)
 
 
 def launch_cost(offering: Offering) -> Exact:
-    """What is paid for a new instance until it can run tasks."""
+    """Price of a new instance until it can run tasks."""
     return Exact(offering.price * offering.type.boot_ms)

@@ -1,4 +1,4 @@
-"""What can be bought, and at what prices: the same from round to round, until the cloud objects."""
+"""Index of offerings and their prices, equal from round to round until the cloud refuses."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ _PRICES_KEPT = 4
 
 
 class OfferingIndex:
-    """The offerings of a catalog, and what live instances were bought as.
+    """Offerings of a catalog, and of live instances.
 
     Args:
-        catalog: What is offered.
-        unlisted: What instances were bought as if that is no longer in it.
+        catalog: The offerings on offer.
+        unlisted: Offerings of live instances that are no longer in the catalog.
 
     Attributes:
-        catalog: Likewise.
-        unlisted: Likewise.
+        catalog: The offerings on offer.
+        unlisted: Offerings of live instances that are no longer in the catalog.
         listed: The ids of the catalog.
         offerings: All of them, cheapest first.
-        by_id: The same by id, cheapest first.
-        dearest: The same, the dearest first, equal prices by offering id.
-        type_speeds: How fast their families are expected to be, by what was measured.
+        by_id: All offerings by id, cheapest first.
+        dearest: All offerings by id, the dearest first, equal prices by offering id.
+        type_speeds: Expected speeds of their families, by measurements.
     """
 
     def __init__(self, catalog: Catalog, unlisted: Mapping[OfferingId, Offering]) -> None:
@@ -44,18 +44,18 @@ class OfferingIndex:
         self._prices: tuple[ShapePrices, ...] = ()
 
     def prices(self, now: Millis) -> ShapePrices:
-        """Reservation prices at what is on sale at a time."""
+        """Reservation prices at the offerings on sale at a time."""
         buyable = tuple(offering for offering in self._offered if purchasable(offering, now))
-        for known in self._prices:
-            if known.on_sale == buyable:
-                return known
-        found = ShapePrices(self.offerings, buyable)
-        self._prices = (found, *self._prices[: _PRICES_KEPT - 1])
-        return found
+        for priced in self._prices:
+            if priced.on_sale == buyable:
+                return priced
+        fresh = ShapePrices(self.offerings, buyable)
+        self._prices = (fresh, *self._prices[: _PRICES_KEPT - 1])
+        return fresh
 
 
 def unlisted(
     listed: Set[OfferingId], bought: Mapping[OfferingId, Offering]
 ) -> dict[OfferingId, Offering]:
-    """What was bought and is not in the catalog any more, of which `listed` are the ids."""
+    """Offerings of instances that are no longer in the catalog, of which `listed` are the ids."""
     return {name: offering for name, offering in bought.items() if name not in listed}

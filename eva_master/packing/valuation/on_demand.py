@@ -14,30 +14,30 @@ from eva_master.packing.valuation.reservation_price import SAME_SPEED, hosts
 
 
 class OnDemandPrices:
-    """Reservation prices among the offerings on demand of which any may be had.
+    """Reservation prices among on-demand offerings, as if all were available.
 
-    A refusal of the cloud changes none of them, nor does a limit that is reached. A task that
-    nothing hosts on demand is valued at the spot market.
+    Neither refusals of the cloud nor reached limits change them. A task that no on-demand offering
+    hosts is valued at the spot market.
 
     Args:
-        catalog: What is sold, with the operator's limits.
+        catalog: All offerings, with the operator's limits.
         standalone: Measured rates of tasks that do not state their own.
     """
 
     def __init__(self, catalog: Catalog, standalone: StandaloneRates) -> None:
-        steady = (it for it in catalog if it.purchase is Purchase.ON_DEMAND)
-        rented = (it for it in catalog if it.purchase is not Purchase.OWNED)
+        steady = (offering for offering in catalog if offering.purchase is Purchase.ON_DEMAND)
+        rented = (offering for offering in catalog if offering.purchase is not Purchase.OWNED)
         self._steady = JobValuation(steady, standalone)
         self._rented = JobValuation(rented, standalone)
         self._single: dict[TaskSpec, Reservation] = {}
-        """Of tasks in no gang."""
+        """Reservations of tasks in no gang."""
 
     def of_job(self, job: JobView, runs: Sequence[RunView]) -> Mapping[RunId, Reservation]:
         """The reservations of a job's task runs.
 
         Args:
             job: The job.
-            runs: Its task runs; of a gang all that the snapshot has.
+            runs: Its task runs; for a gang, all in the snapshot.
         """
         if job.kind is not JobKind.GANG or len(runs) == 1:
             return {run.id: self._of_task(run.task) for run in runs}
@@ -54,16 +54,16 @@ class OnDemandPrices:
         return self._of(tasks, split)
 
     def _of_task(self, task: TaskSpec) -> Reservation:
-        known = self._single.get(task)
-        if known is None:
-            (known,) = self._of([task], split=False)
-            self._single[task] = known
-        return known
+        reserved = self._single.get(task)
+        if reserved is None:
+            (reserved,) = self._of([task], split=False)
+            self._single[task] = reserved
+        return reserved
 
     def _of(self, tasks: Sequence[TaskSpec], split: bool) -> tuple[Reservation, ...]:
-        found = self._steady.of_tasks([_steady(it) for it in tasks], gang=True, split=split)
-        if all(it.offering is not None for it in found):
-            return found
+        reserved = self._steady.of_tasks([_steady(task) for task in tasks], gang=True, split=split)
+        if all(reservation.offering is not None for reservation in reserved):
+            return reserved
         return self._rented.of_tasks(tasks, gang=True, split=split)
 
 
@@ -83,10 +83,10 @@ def can_host(offering: Offering, run: RunView) -> bool:
 
 def by_job(runs: Sequence[RunView]) -> dict[JobId, list[RunView]]:
     """Task runs by their jobs, in the same order."""
-    found: dict[JobId, list[RunView]] = {}
+    grouped: dict[JobId, list[RunView]] = {}
     for run in runs:
-        found.setdefault(run.job, []).append(run)
-    return found
+        grouped.setdefault(run.job, []).append(run)
+    return grouped
 
 
 def _steady(task: TaskSpec) -> TaskSpec:

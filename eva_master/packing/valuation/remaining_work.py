@@ -1,7 +1,7 @@
-"""How much a task still has to do: the one place where this is worked out.
+"""Remaining work of a task, computed in this module alone.
 
-It is told as standalone time: what one task alone, on an instance of the family that sets its
-reservation price, would still take without delays.
+The unit is standalone time: the time that the task alone, on an instance of the family that sets
+its reservation price, would still take without delays.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ _FASTEST_PPM = 10**15
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """What is known of all the work of a task.
+    """Known size of all the work of a task.
 
     Attributes:
-        duration_ms: Standalone time that the user states, `None` if they do not.
+        duration_ms: Standalone time stated by the user, `None` if not stated.
         total_steps: Iterations in all, `None` if unknown.
         rate_ppm: Standalone iterations per second on the family that sets the task's reservation
             price, in millionths; 0 if unknown.
-        expected_ms: Standalone time that is expected where neither says it, `None` if unknown.
+        expected_ms: Standalone time expected if none of these determines it, `None` if unknown.
     """
 
     duration_ms: int | None = None
@@ -37,12 +37,12 @@ class Extent:
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """What is left of a task's work.
+    """Remaining work of a task.
 
     Attributes:
         ms: Standalone time, from 0 to ten years.
-        by_steps: Whether the task's own steps say how much is done; else its running time does.
-        estimated: Whether all that is known is how long other tasks took.
+        by_steps: Whether it follows from the task's own steps; else from its running time.
+        estimated: Whether it rests only on run times of other tasks.
     """
 
     ms: int
@@ -53,7 +53,8 @@ class Left:
 def whole_ms(extent: Extent) -> tuple[int, bool] | None:
     """Find the standalone time of all of a task's work.
 
-    What the user states goes first, then iterations and their rate, then what other tasks took.
+    A stated duration takes precedence, then iterations and their rate, then run times of other
+    tasks.
 
     Returns:
         Milliseconds, and whether they are an estimate from other tasks; `None` if unknown.

@@ -22,16 +22,18 @@ from eva_master.packing.interference.incremental import IncrementalView
 Demand = tuple[tuple[Family, Resources], ...]
 """Demand per family, as in `TaskSpec.demand`."""
 Speeds = tuple[tuple[Family, int], ...]
-"""How fast a task runs on each family that it has a demand on, in whole numbers without a common
-divisor, sorted by family; empty if it runs at the same speed on all of them."""
+"""Speed of a task on each family that it has a demand on, in whole numbers without a common
+divisor, sorted by family; empty if it runs at equal speed on all of them.
+"""
 Rates = tuple[tuple[Family, int], ...]
 """Standalone iterations per second, in millionths, by family."""
 NO_SHEETS: Sheets = MappingProxyType({})
 LEAST_PRICE = Price(1)
-"""What a node that costs nothing counts as, in micro-dollars per hour: so of two free nodes one is
-less than two, and an iteration costs least on the one that is fastest."""
+"""Counted price of a free node, in micro-dollars per hour: so one free node is less than two, and
+an iteration costs least on the fastest.
+"""
 SAME_SPEED = Fraction(1)
-"""Of a task that runs equally fast on all of its families."""
+"""Speed of a task that runs equally fast on all of its families."""
 
 
 def cheapest_first(offerings: Iterable[Offering]) -> tuple[Offering, ...]:
@@ -54,16 +56,16 @@ def hosts(offering: Offering, demand: Demand) -> bool:
 def rented(offerings: Sequence[Offering]) -> Sequence[Offering]:
     """The offerings that money buys, in the same order: all but the operator's own nodes.
 
-    They say what tasks are worth: a node that costs nothing would else make all work worthless
-    that could run on it, whether there is room on it or not.
+    Tasks are valued at these: a free node would otherwise make all work worthless that could run on
+    it, even without room on it.
     """
     if any(offering.purchase is Purchase.OWNED for offering in offerings):
-        return [it for it in offerings if it.purchase is not Purchase.OWNED]
+        return [offering for offering in offerings if offering.purchase is not Purchase.OWNED]
     return offerings
 
 
 class Stated(Protocol):
-    """What a user says of a task, see `TaskSpec`."""
+    """Statements of a user about a task, see `TaskSpec`."""
 
     @property
     def demand(self) -> Demand:
@@ -75,45 +77,44 @@ class Stated(Protocol):
 
 
 def sheets(offerings: Iterable[Offering]) -> Sheets:
-    """What data sheets say of families; of one with unequal GPUs, what they say of the slowest."""
-    found: dict[Family, int] = {}
+    """Memory bandwidth of families by data sheets; for unequal GPUs, that of the slowest."""
+    bandwidths: dict[Family, int] = {}
     for offering in offerings:
         if bandwidth := offering.type.gpu_bandwidth:
             family = base_family(offering.type.family)
-            found[family] = min(bandwidth, found.get(family, bandwidth))
-    return found
+            bandwidths[family] = min(bandwidth, bandwidths.get(family, bandwidth))
+    return bandwidths
 
 
 def rates(task: Stated, measured: Rates = (), on_sheets: Sheets = NO_SHEETS) -> Rates:
     """A task's standalone throughput on each family that it has a demand on.
 
-    What is stated goes before what was measured. Where neither is known a task on GPUs is expected
-    to be as much faster or slower than on the families that are known as data sheets and other
-    workloads let expect of their GPUs. If they say nothing, or the number of GPUs differs, it
-    counts as no faster than on the slowest of the others, so that a low price alone sends it not to
-    where it might crawl.
+    Stated rates take precedence over measured ones. Where neither is known, a task on GPUs is
+    scaled from the known families, by data sheets and other workloads' rates. If these say nothing,
+    or the number of GPUs differs, the slowest known rate is assumed, so that a low price alone does
+    not attract the task to a slow family.
 
     Args:
-        task: Whose.
-        measured: Of its workload; rates of 0 are unknown.
-        on_sheets: What is expected of the families, see `TypeSpeeds.of`.
+        task: The task.
+        measured: Measured rates of its workload; rates of 0 are unknown.
+        on_sheets: Expected speeds of the families, see `TypeSpeeds.of`.
 
     Returns:
-        Empty if nothing is known.
+        Rates by family; empty if none is known.
     """
-    known = {family: rate for family, rate in (*measured, *task.throughput) if rate > 0}
-    # How an instance is paid for makes it no faster.
+    rate_on = {family: rate for family, rate in (*measured, *task.throughput) if rate > 0}
+    # Spot and on-demand instances are equally fast.
     machines = [(family, base_family(family), need.gpus) for family, need in task.demand]
-    found = [known[machine] for _, machine, _ in machines if machine in known]
-    if not found:
+    own_rates = [rate_on[machine] for _, machine, _ in machines if machine in rate_on]
+    if not own_rates:
         return ()
-    if len(found) == len(machines):
-        return tuple((family, known[machine]) for family, machine, _ in machines)
-    slowest = min(found)
+    if len(own_rates) == len(machines):
+        return tuple((family, rate_on[machine]) for family, machine, _ in machines)
+    slowest = min(own_rates)
     alike: dict[int, list[int]] = {}
     for machine, gpus in dict.fromkeys((machine, gpus) for _, machine, gpus in machines):
-        if gpus and machine in known and machine in on_sheets:
-            per_gb = log_ppm(known[machine]) - log_ppm(on_sheets[machine])
+        if gpus and machine in rate_on and machine in on_sheets:
+            per_gb = log_ppm(rate_on[machine]) - log_ppm(on_sheets[machine])
             alike.setdefault(gpus, []).append(per_gb)
 
     def expected(machine: Family, gpus: int) -> int:
@@ -123,7 +124,7 @@ def rates(task: Stated, measured: Rates = (), on_sheets: Sheets = NO_SHEETS) -> 
         return max(1, exp_of_ppm(log_ppm(on_sheets[machine]) + sum(others) // len(others)))
 
     return tuple(
-        (family, known.get(machine) or expected(machine, gpus))
+        (family, rate_on.get(machine) or expected(machine, gpus))
         for family, machine, gpus in machines
     )
 
@@ -135,11 +136,11 @@ def speeds(task: Stated, measured: Rates = (), on_sheets: Sheets = NO_SHEETS) ->
 
 def compared(known: Iterable[tuple[Family, int]]) -> Speeds:
     """Rates without their common divisor; empty if they are all the same."""
-    found = tuple(known)
-    if len({rate for _, rate in found}) <= 1:
+    rows = tuple(known)
+    if len({rate for _, rate in rows}) <= 1:
         return ()
-    common = gcd(*(rate for _, rate in found))
-    return tuple((family, rate // common) for family, rate in found)
+    common = gcd(*(rate for _, rate in rows))
+    return tuple((family, rate // common) for family, rate in rows)
 
 
 def measured_rates_view() -> IncrementalView[Row, Mapping[Workload, Rates]]:
@@ -150,15 +151,15 @@ def measured_rates_view() -> IncrementalView[Row, Mapping[Workload, Rates]]:
 def _measured(
     before: Mapping[Workload, Rates], rows: tuple[Row, ...], gone: list[Row], new: list[Row]
 ) -> Mapping[Workload, Rates]:
-    """Look at those workloads anew of which rows have changed."""
-    found = dict(before)
+    """Update the workloads whose rows have changed."""
+    by_workload = dict(before)
     for workload in {entry[0] for entry, _ in (*gone, *new)}:
         first = bisect_left(rows, workload, key=_workload)
         last = bisect_right(rows, workload, lo=first, key=_workload)
-        found[workload] = tuple((family, rate) for (_, family), rate in rows[first:last])
+        by_workload[workload] = tuple((family, rate) for (_, family), rate in rows[first:last])
         if first == last:
-            del found[workload]
-    return found
+            del by_workload[workload]
+    return by_workload
 
 
 def _workload(row: Row) -> Workload:
@@ -166,7 +167,7 @@ def _workload(row: Row) -> Workload:
 
 
 def counted_price(offering: Offering) -> Price:
-    """What an instance counts as where prices are compared, in micro-dollars per hour."""
+    """Price of an instance for comparisons, in micro-dollars per hour."""
     return max(offering.price, LEAST_PRICE)
 
 
@@ -175,13 +176,13 @@ def reservation(
 ) -> Offering | None:
     """Find the offering that sets a task's reservation price (Eva, section 4.2).
 
-    That is the one on which an iteration costs least.
+    The price is that of the offering on which an iteration costs least.
 
     Args:
         demand: The task's demand per family; each offering is tried with its family's demand.
         offerings: In order of preference, see `cheapest_first`.
-        pace: How fast the task runs on each family.
-        others: What the rest of its gang costs, which runs at the same pace.
+        pace: Speed of the task on each family.
+        others: Price of the rest of its gang, which runs at the same pace.
 
     Returns:
         The offering that hosts the task alone for the least price divided by its speed there, of
@@ -200,13 +201,13 @@ def reservation(
 def worth(
     demand: Demand, offerings: Sequence[Offering], pace: Speeds = (), others: int = 0
 ) -> Offering | None:
-    """The offering that says what a task is worth: the same among those that are rented.
+    """The offering that sets a task's worth: `reservation` among rented offerings.
 
-    Only of a task that nothing rented hosts is it an owned node.
+    An owned node sets it only for a task that no rented offering hosts.
     """
     bought = rented(offerings)
-    found = reservation(demand, bought, pace, others)
-    return found if found or bought is offerings else reservation(demand, offerings, pace, others)
+    choice = reservation(demand, bought, pace, others)
+    return choice if choice or bought is offerings else reservation(demand, offerings, pace, others)
 
 
 def worths(
@@ -215,13 +216,13 @@ def worths(
     paces: Sequence[Speeds],
     others: Sequence[int],
 ) -> list[Offering | None]:
-    """`worth` of many demands at once; arguments as of `reservations`."""
+    """`worth` of many demands at once; arguments are as for `reservations`."""
     bought = rented(offerings)
-    found = reservations(needs, bought, paces, others)
-    if bought is offerings or None not in found:
-        return found
+    choices = reservations(needs, bought, paces, others)
+    if bought is offerings or None not in choices:
+        return choices
     owned = reservations(needs, offerings, paces, others)
-    return [first or last for first, last in zip(found, owned, strict=True)]
+    return [first or last for first, last in zip(choices, owned, strict=True)]
 
 
 def reservations(
@@ -235,8 +236,8 @@ def reservations(
     Args:
         needs: Per family, a row per demand: GPUs, milli-CPUs, MiB.
         offerings: Cheapest first.
-        paces: Per demand.
-        others: Per demand.
+        paces: Speeds per demand.
+        others: Price of the rest of the gang, per demand.
     """
     none = len(offerings)
     first = {family: np.full(len(paces), none, dtype=np.int64) for family in needs}
@@ -246,15 +247,17 @@ def reservations(
         family = offering.type.family
         fits = (needs[family] <= capacity).all(axis=1)
         first[family][fits & (first[family] == none)] = number
-    found = np.full(len(paces), none, dtype=np.int64)
+    lowest = np.full(len(paces), none, dtype=np.int64)
     for numbers in first.values():
-        found = np.minimum(found, numbers)
-    chosen = found.tolist()
+        lowest = np.minimum(lowest, numbers)
+    chosen = lowest.tolist()
     for row, pace in enumerate(paces):
         if pace:
             hosting = {family: int(first[family][row]) for family, _ in pace if family in first}
-            there = {family: number for family, number in hosting.items() if number < none}
-            best = _cheapest_iteration(offerings, there, pace, others[row])
+            hosts_by_family = {
+                family: number for family, number in hosting.items() if number < none
+            }
+            best = _cheapest_iteration(offerings, hosts_by_family, pace, others[row])
             chosen[row] = chosen[row] if best is None else best
     return [None if number == none else offerings[number] for number in chosen]
 
@@ -267,8 +270,8 @@ def _cheapest_iteration(
     Args:
         offerings: Cheapest first.
         first: The first of them that hosts the task, by family.
-        pace: How fast the task runs on each family.
-        others: What the rest of its gang costs.
+        pace: Speed of the task on each family.
+        others: Price of the rest of its gang.
     """
     options = [
         (Fraction(counted_price(offerings[number]) + others, rate), number)
@@ -310,19 +313,19 @@ def price_on(
     *,
     split: bool = False,
 ) -> int:
-    """What a task is worth on a family if `offering` sets its reservation price.
+    """Worth of a task on a family if `offering` sets its reservation price.
 
     Args:
-        family: Where it runs; one that it has no demand on counts as the offering's own.
+        family: The family where it runs; one that it has no demand on counts as the offering's own.
         offering: See `reservation`.
-        pace: How fast the task runs on each family.
-        charge: Reservation price of its gang, `None` if it is in none. All of a gang is slowed
-            down by a member on a slow family, as it is by one that loses to its neighbours (section
+        pace: Speed of the task on each family.
+        charge: Reservation price of its gang, `None` if it is in none. All of a gang is slowed down
+            by a member on a slow family, as it is by one that loses to its neighbours (section
             4.4); a member that is faster than the others gains nothing.
         split: Whether its gang divides batches by speed; then all gain by a faster member.
 
     Returns:
-        Micro-dollars per hour, rounded down; the offering's price on its own family. Of a member
+        Micro-dollars per hour, rounded down; the offering's price on its own family. For a member
         of a gang it may be negative.
     """
     price, speed = reservation_price(offering), relative_speed(family, offering, pace)

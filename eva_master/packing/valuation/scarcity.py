@@ -10,11 +10,11 @@ from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.values import replace
 
 Scarcity = Mapping[OfferingId, Price]
-"""What comes on top of the price of an offering, in micro-dollars per hour."""
+"""Surcharge on the price of an offering for its scarcity, in micro-dollars per hour."""
 
 
 def raised(snapshot: Snapshot, scarcity: Scarcity) -> Snapshot:
-    """The same cluster at prices with scarcity; the same object if nothing is scarce."""
+    """The cluster at prices with scarcity; the same object if there is none."""
     if not scarcity:
         return snapshot
 

@@ -1,7 +1,6 @@
-"""Classes of identical tasks: how tasks are told apart, and what each of them is worth.
+"""Classes of identical tasks, and the worth of each.
 
-What is found out here is remembered from round to round, since in a large cluster most tasks were
-there before.
+Results are remembered from round to round, since in a large cluster most tasks were there before.
 """
 
 from __future__ import annotations
@@ -40,13 +39,13 @@ class TaskClass:
     """Tasks that no packing decision can tell apart.
 
     Attributes:
-        demand: Per family.
-        workload: What they are to their neighbours; empty if nothing was observed of it.
-        price: Reservation price in micro-dollars per hour; 0 if nothing can host them.
+        demand: Demand per family.
+        workload: Workload as seen by their neighbours; empty if no effect of it was observed.
+        price: Reservation price in micro-dollars per hour; 0 if no offering hosts them.
         charge: Reservation price of everything that slows down when one of them does: itself,
             or all members of its gang.
-        speeds: How fast they run on each family.
-        prices: What running one of them is worth per family that can host them, see
+        speeds: Speed on each family.
+        prices: Worth of running one of them per family that can host them, see
             `reservation_price.price_on`; empty if it is `price` on all of them.
         split: Whether they are in a gang that divides batches by speed.
     """
@@ -69,11 +68,11 @@ class TaskClass:
         return self._hash
 
     def price_on(self, family: Family) -> int:
-        """What running one of them on a family is worth, in micro-dollars per hour."""
+        """Worth of running one of them on a family, in micro-dollars per hour."""
         return next((price for name, price in self.prices if name == family), self.price)
 
     def charge_on(self, family: Family) -> int:
-        """What its gang, or it alone, is worth at the pace of one of them on this family."""
+        """Worth of its gang, or of itself alone, at the pace of one of them on this family."""
         return self.charge + self.price_on(family) - self.price
 
     def reserved(self, offering: Offering) -> TaskClass:
@@ -96,19 +95,19 @@ class TaskClass:
 
     @property
     def most(self) -> int:
-        """What running one of them is worth where it runs fastest, in micro-dollars per hour."""
+        """Worth of running one of them where it runs fastest, in micro-dollars per hour."""
         return max((price for _, price in self.prices), default=self.price)
 
 
 class PricedShape:
-    """What tasks of a shape are worth at one set of offerings.
+    """Worth of tasks of a shape at one set of offerings.
 
     Attributes:
-        shape: Which.
-        own: The offering that sets their reservation price: of those on sale or, if none of them
-            hosts one, of the others; `None` if none does.
-        sold: Whether that one is on sale.
-        task_class: Such tasks on their own, of unknown workload.
+        shape: The shape.
+        own: The offering that sets their reservation price: one on sale or, if none on sale hosts
+            them, another; `None` if none does.
+        sold: Whether that offering is on sale.
+        task_class: The class of tasks of this shape alone, of unknown workload.
     """
 
     def __init__(
@@ -128,12 +127,12 @@ class PricedShape:
 
     @property
     def price(self) -> int:
-        """The reservation price in micro-dollars per hour, 0 if nothing hosts them."""
+        """The reservation price in micro-dollars per hour, 0 if no offering hosts them."""
         return reservation_price(self.own)
 
     @cached_property
     def need(self) -> Ints:
-        """What one of them needs: a row per family of GPUs, milli-CPUs, MiB."""
+        """Demand of one of them: a row per family of GPUs, milli-CPUs, MiB."""
         need = np.full((len(self._families), 3), IMPOSSIBLE, dtype=np.int64)
         for family, amount in self.shape.demand:
             if family in self._families:
@@ -174,14 +173,14 @@ class RankedClass:
 
 
 class ShapePrices:
-    """What shapes of tasks are worth at one set of offerings; remembers it.
+    """Worth of task shapes at one set of offerings, remembered.
 
     Args:
         offerings: Cheapest first.
-        on_sale: Those that may be bought, cheapest first.
+        on_sale: Offerings that may be bought, cheapest first.
 
     Attributes:
-        on_sale: Likewise.
+        on_sale: Offerings that may be bought, cheapest first.
         families: The number of each family of the offerings, in their order.
         ids_on_sale: The ids of those on sale.
     """
@@ -198,9 +197,10 @@ class ShapePrices:
 
     @cached_property
     def unit_price(self) -> Ints:
-        """Per resource, the least that a unit of it costs on anything on sale.
+        """Per resource, the least price of a unit among the offerings on sale.
 
-        In millionths of micro-dollars per hour for a GPU, a milli-CPU, a MiB; 0 if none has it.
+        The unit is millionths of micro-dollars per hour for a GPU, a milli-CPU, a MiB; 0 if none
+        has it.
         """
         least = np.zeros(3, dtype=np.int64)
         for offering in self.on_sale:
@@ -212,7 +212,7 @@ class ShapePrices:
 
     @cached_property
     def _capacities(self) -> Mapping[Family, Ints]:
-        """What instances of each family have: a row per offering of GPUs, milli-CPUs, MiB."""
+        """Capacity of instances of each family: a row per offering of GPUs, milli-CPUs, MiB."""
         rows: dict[Family, list[tuple[int, int, int]]] = {name: [] for name in self.families}
         for offering in self._offerings:
             rows[offering.type.family].append(vector(offering.type.capacity))
@@ -229,36 +229,36 @@ class ShapePrices:
         return self._reserved[key]
 
     def of(self, shape: TaskShape) -> PricedShape:
-        """What tasks of one shape are worth."""
+        """Worth of tasks of one shape."""
         return self._priced.get(shape) or self.priced((shape,))[shape]
 
     def priced(self, shapes: Sequence[TaskShape]) -> dict[TaskShape, PricedShape]:
-        """What tasks of each shape are worth."""
-        known = self._priced
-        fresh = [shape for shape in dict.fromkeys(shapes) if shape not in known]
+        """Worth of tasks of each shape."""
+        cached = self._priced
+        fresh = [shape for shape in dict.fromkeys(shapes) if shape not in cached]
         if fresh:
-            if len(known) > _CLASSES_REMEMBERED:
-                known = self._priced = {}
+            if len(cached) > _CLASSES_REMEMBERED:
+                cached = self._priced = {}
                 fresh = list(dict.fromkeys(shapes))
-            known.update(zip(fresh, self._prices_of(fresh), strict=True))
-        return {shape: known[shape] for shape in shapes}
+            cached.update(zip(fresh, self._prices_of(fresh), strict=True))
+        return {shape: cached[shape] for shape in shapes}
 
     def ranked(self, priced: PricedShape, workload: Workload, charge: int) -> RankedClass:
-        """The class of tasks of a shape that are of this workload and in such a gang."""
+        """The class of tasks of a shape with this workload and charge."""
         key = priced.shape, workload, charge
-        found = self._ranked.get(key)
-        if found is None:
+        ranked = self._ranked.get(key)
+        if ranked is None:
             if len(self._ranked) > _CLASSES_REMEMBERED:
                 self._ranked.clear()
             task_class = priced.in_gang(workload, charge)
             demand = tuple((family, vector(need)) for family, need in priced.shape.demand)
             needs, nowhere = dict(demand), (IMPOSSIBLE,) * 3
-            found = self._ranked[key] = RankedClass(
+            ranked = self._ranked[key] = RankedClass(
                 task_class,
                 (demand, workload, charge, task_class.speeds, task_class.split),
                 tuple(needs.get(family, nowhere) for family in self.families),
             )
-        return found
+        return ranked
 
     def _prices_of(self, shapes: Sequence[TaskShape]) -> list[PricedShape]:
         families = self.families
@@ -272,7 +272,7 @@ class ShapePrices:
             name: np.any(np.all(needs[name][:, np.newaxis] <= capacities, axis=2), axis=1)
             for name, capacities in self._capacities.items()
         }
-        found: list[PricedShape] = []
+        priced: list[PricedShape] = []
         for row, shape in enumerate(shapes):
             demand, pace = shape.demand, shape.part.speeds
             places = tuple((name, 0) for name, _ in pace if name in hosted and hosted[name][row])
@@ -280,21 +280,21 @@ class ShapePrices:
             own = now[row] or later[row]
             task_class = unpriced if own is None else unpriced.reserved(own)
             sold = now[row] is not None
-            found.append(PricedShape(shape, own, task_class, families, sold=sold))
-        return found
+            priced.append(PricedShape(shape, own, task_class, families, sold=sold))
+        return priced
 
 
 class SnapshotShapes:
     """The shapes of a snapshot's tasks, each as a task of its own, at the snapshot's prices.
 
     Args:
-        prices: What shapes are worth.
-        traits: What packing sees of tasks.
-        measured: What was measured of each workload.
-        expected: How fast families are expected to be.
+        prices: Worth of shapes.
+        traits: Shapes of tasks.
+        measured: Measured rates of each workload.
+        expected: Expected speeds of families.
 
     Attributes:
-        prices: Likewise.
+        prices: Worth of shapes.
     """
 
     def __init__(
@@ -312,10 +312,10 @@ class SnapshotShapes:
 
     def of(self, run: RunView) -> PricedShape:
         """The shape of a task run's task."""
-        found = self._of_run.get(run.id)
-        if found is None:
+        priced = self._of_run.get(run.id)
+        if priced is None:
             traits = self._traits.of_run(run)
             measured = self._measured.get(traits.workload, ())
             shape = traits.shape(measured, self._expected.of(traits.workload))
-            found = self._of_run[run.id] = self.prices.of(shape)
-        return found
+            priced = self._of_run[run.id] = self.prices.of(shape)
+        return priced

@@ -36,16 +36,16 @@ class TaskShape:
 
 
 class TaskTraits:
-    """What packing sees of a task. Equal ones are the same object, so they are told apart fast.
+    """Properties of a task that matter to packing. Equal ones are one object, for fast comparison.
 
     Args:
         task: A task with these traits.
-        shapes: The shapes that are known, by what they are.
+        shapes: The known shapes, by their content.
 
     Attributes:
-        demand: As in `TaskSpec`, like the others.
-        throughput: Stated by the user.
-        workload: Of the task.
+        demand: The task's demand, as in `TaskSpec`.
+        throughput: Throughput stated by the user.
+        workload: The task's workload.
     """
 
     __slots__ = ("_rated", "_shapes", "demand", "throughput", "workload")
@@ -62,15 +62,15 @@ class TaskTraits:
         return self._at(measured, on_sheets)[0]
 
     def shape(self, measured: Rates, on_sheets: Sheets) -> TaskShape:
-        """Its shape as a task of its own, by what was measured of its workload."""
+        """Its shape as a task of its own, by the measured rates of its workload."""
         return self._at(measured, on_sheets)[1]
 
     def _at(self, measured: Rates, on_sheets: Sheets) -> tuple[Rates, TaskShape]:
         rated = self._rated
         if rated is None or rated[0] != measured or rated[1] != on_sheets:
-            found = rates(self, measured, on_sheets)
-            shape = self.as_part(Part(compared(found)))
-            rated = self._rated = measured, on_sheets, found, shape
+            own_rates = rates(self, measured, on_sheets)
+            shape = self.as_part(Part(compared(own_rates)))
+            rated = self._rated = measured, on_sheets, own_rates, shape
         return rated[2:]
 
     def as_part(self, part: Part) -> TaskShape:
@@ -93,9 +93,9 @@ class TaskShapes:
 
     def of_run(self, run: RunView) -> TaskTraits:
         """The traits of one task run's task."""
-        found, task = self._by_run.get(run.id), run.task
-        if found is not None and found[0] is task:
-            return found[1]
+        cached, task = self._by_run.get(run.id), run.task
+        if cached is not None and cached[0] is task:
+            return cached[1]
         if max(len(self._by_run), len(self._known), len(self._shapes)) > _TASKS_REMEMBERED:
             self._by_run, self._known, self._shapes = {}, {}, {}
         key = task.demand, task.throughput, task.workload

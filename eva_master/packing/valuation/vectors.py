@@ -1,4 +1,4 @@
-"""What tasks need and machines have, as rows of GPUs, milli-CPUs and MiB."""
+"""Demands of tasks and capacities of machines as rows of GPUs, milli-CPUs and MiB."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def vector(amount: Resources) -> tuple[int, int, int]:
 
 
 def needs_on(demands: Sequence[Demand], family: Family) -> Ints:
-    """What each demand comes to on a family, a row each."""
+    """Demands on a family, a row each."""
     rows = np.full((len(demands), 3), IMPOSSIBLE, dtype=np.int64)
     for row, demand in enumerate(demands):
         for name, need in demand:
