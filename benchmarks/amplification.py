@@ -23,13 +23,12 @@ from benchmarks.harness import (
     RunningMaster,
     options,
     publish,
-    running_master,
     spread,
     state_directory,
     surroundings,
     wait_until,
 )
-from benchmarks.submission import limited_catalog
+from benchmarks.submission import limited_master
 from eva_master.adapters.rpc.client.master import Client
 from eva_master.adapters.store import SqlJournal
 
@@ -50,14 +49,8 @@ def measure(tasks: int, kilobytes: int) -> Figures:
     """
     figures: Figures = {"surroundings": surroundings()}
     with state_directory() as state_dir:
-        catalog = state_dir / "catalog.yaml"
-        catalog.write_text(limited_catalog())
-        settings = {
-            "catalog": {"file": str(catalog)},
-            "round_min_interval": "1s",
-            "round_period": "2s",
-        }
-        with running_master(state_dir, settings) as master, master.client() as client:
+        settings = {"round_min_interval": "1s", "round_period": "2s"}
+        with limited_master(state_dir, settings) as master, master.client() as client:
             client.submit(_file("one", 1, kilobytes), file_name="one.yaml")
             _two_rounds(client)
             before = _sizes(master)

@@ -116,6 +116,13 @@ def running_master(
             process.wait(START_S)
 
 
+@contextmanager
+def fresh_master(settings: Mapping[str, Any]) -> Iterator[RunningMaster]:
+    """Run a master on a state directory of its own until the block ends; see `running_master`."""
+    with state_directory() as state_dir, running_master(state_dir, settings) as master:
+        yield master
+
+
 def unlimited() -> Figures:
     """Limits on numbers that no benchmark meets; those on times stay."""
     limits = LimitsSection().model_dump(mode="json")

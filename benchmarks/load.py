@@ -24,11 +24,10 @@ import yaml
 from benchmarks.harness import (
     Figures,
     RunningMaster,
+    fresh_master,
     options,
     publish,
-    running_master,
     spread,
-    state_directory,
     surroundings,
     unlimited,
 )
@@ -61,7 +60,7 @@ def measure(jobs: int, per_second: int, watched: int) -> Figures:
         watched: Streams of all jobs.
     """
     figures: Figures = {"surroundings": surroundings()}
-    with state_directory() as state_dir, running_master(state_dir, settings()) as master:
+    with fresh_master(settings()) as master:
         files, silent = JobFiles(random.Random(37)), round(watched * _READ_NOTHING)
         with users(master, 2) as clients:
             offer(clients, [next(files) for _ in range(2)], per_second)  # connects

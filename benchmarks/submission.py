@@ -14,9 +14,12 @@ import json
 import random
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 from benchmarks.harness import (
     Figures,
@@ -61,15 +64,9 @@ def measure(queued: int, samples: int) -> Figures:
     """
     figures: Figures = {"surroundings": surroundings()}
     with state_directory() as state_dir:
-        catalog = state_dir / "catalog.yaml"
-        catalog.write_text(limited_catalog())
-        settings = {
-            "catalog": {"file": str(catalog)},
-            "policy": {"name": "eva"},
-            "round_min_interval": _ROUND_MIN_INTERVAL,
-        }
+        settings = {"policy": {"name": "eva"}, "round_min_interval": _ROUND_MIN_INTERVAL}
         jobs = JobFiles(random.Random(20))
-        with running_master(state_dir, settings) as master:
+        with limited_master(state_dir, settings) as master:
             figures["queued"] = _fill(master, [next(jobs) for _ in range(int(queued * _SPARE))])
             taken = _submit(master, [next(jobs) for _ in range(samples)])
         with SqlJournal.open(master.journal) as journal:
@@ -98,10 +95,19 @@ def _under_way(rounds: Sequence[Round], sample: Sample) -> bool:
     return any(r.at_ms <= sample.began_ms <= r.at_ms + r.planned_ms for r in rounds)
 
 
-def limited_catalog() -> str:
-    """A catalog file in which one instance of each type is on sale."""
-    names = [offering.type.name for offering in load_catalog()]
-    return json.dumps({"types": {name: {"limit": 1} for name in names}})
+@contextmanager
+def limited_master(state_dir: Path, settings: Mapping[str, Any]) -> Iterator[RunningMaster]:
+    """Run a master on whose catalog one instance of each type is on sale until the block ends.
+
+    Args:
+        state_dir: Its state, with the catalog's file.
+        settings: Its other settings.
+    """
+    types = {offering.type.name: {"limit": 1} for offering in load_catalog()}
+    catalog = state_dir / "catalog.yaml"
+    catalog.write_text(json.dumps({"types": types}))
+    with running_master(state_dir, {**settings, "catalog": {"file": str(catalog)}}) as master:
+        yield master
 
 
 class JobFiles:

@@ -14,11 +14,10 @@ from collections.abc import Sequence
 
 from benchmarks.harness import (
     Figures,
+    fresh_master,
     options,
     publish,
-    running_master,
     spread,
-    state_directory,
     surroundings,
 )
 from benchmarks.load import offer, settings, users
@@ -44,11 +43,7 @@ def measure(streams: int, samples: int, per_second: int) -> Figures:
     took: dict[str, list[float]] = {}
     read: Figures = {}
     kinds = {"quiet": (0, 0), "silent": (0, streams), "reading": (streams, 0), "after": (0, 0)}
-    with (
-        state_directory() as state_dir,
-        running_master(state_dir, settings()) as master,
-        users(master, _USERS) as clients,
-    ):
+    with fresh_master(settings()) as master, users(master, _USERS) as clients:
         offer(clients, [next(files) for _ in range(_USERS)], per_second)  # connects
         for kind, (reading, silent) in kinds.items():
             jobs = [next(files) for _ in range(samples)]

@@ -18,9 +18,8 @@ import stat
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from types import TracebackType
-from typing import Self
 
+from eva_worker.descriptors import Descriptor
 from eva_worker.errors import Missing, UnstorableFile
 
 MOST_ENTRIES = 100_000
@@ -180,34 +179,7 @@ class _Left:
             raise UnstorableFile(f"their paths together have more than {_MOST_PATHS} characters")
 
 
-class _Descriptor:
-    """A descriptor that is closed once, by its context."""
-
-    def __init__(self, fd: int) -> None:
-        self.fd = fd
-
-    def close(self) -> None:
-        """Close the descriptor; does nothing the second time."""
-        fd, self.fd = self.fd, -1
-        if fd >= 0:
-            os.close(fd)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
-
-    def __del__(self) -> None:
-        self.close()
-
-
-class File(_Descriptor):
+class File(Descriptor):
     """An open regular file.
 
     Args:
@@ -271,7 +243,7 @@ class File(_Descriptor):
         return offset, os.pread(self.fd, length, offset)
 
 
-class Directory(_Descriptor):
+class Directory(Descriptor):
     """An open directory. Nothing that is done with it leaves it.
 
     Args:

@@ -8,8 +8,8 @@ import select
 import socket
 import struct
 from pathlib import Path
-from types import TracebackType
-from typing import Self
+
+from eva_worker.descriptors import Descriptor
 
 _SO_PEERPIDFD = 77
 """Linux 6.5; `socket` has no name for it."""
@@ -22,7 +22,7 @@ _PARENT, _STARTED = 1, 19
 """Fields of /proc/PID/stat, counted from the third on."""
 
 
-class Peer:
+class Peer(Descriptor):
     """The process that has connected to a Unix socket.
 
     Args:
@@ -35,32 +35,24 @@ class Peer:
     def __init__(self, connection: socket.socket) -> None:
         raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
         self.pid: int = _CREDENTIALS.unpack(raw)[0]
-        self._descriptor = -1
-        with contextlib.suppress(OSError):  # An older kernel, or the process is gone.
-            self._descriptor = connection.getsockopt(socket.SOL_SOCKET, _SO_PEERPIDFD)
-        if self._descriptor < 0 and self.pid:
-            with contextlib.suppress(OSError):
-                self._descriptor = os.pidfd_open(self.pid)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
+        super().__init__(_process_of(connection, self.pid))
 
     def lives(self) -> bool:
         """Whether the process has not ended, so that its number has not passed to another one."""
-        if self._descriptor < 0:
+        if self.fd < 0:
             return False
         poll = select.poll()
-        poll.register(self._descriptor, select.POLLIN)
+        poll.register(self.fd, select.POLLIN)
         return not poll.poll(0)
+
+
+def _process_of(connection: socket.socket, pid: int) -> int:
+    """A descriptor of the process at the other end, negative if it is gone."""
+    with contextlib.suppress(OSError):  # An older kernel, or the process is gone.
+        return connection.getsockopt(socket.SOL_SOCKET, _SO_PEERPIDFD)
+    with contextlib.suppress(OSError):
+        return os.pidfd_open(pid) if pid else -1
+    return -1
 
 
 def descends(pid: int, ancestor: int, started: int | None = None) -> bool:
