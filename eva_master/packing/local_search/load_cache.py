@@ -91,6 +91,7 @@ class LoadCache:
         new_costs: That and its price.
         round: The number of this round, see `begin`.
         budget: What may still be met in it.
+        met: How many loads were met in it.
         buyable: What can be bought: what a new instance costs with its launch, and its number.
         empty: The load of an empty instance, by family.
         minimum_shares: By class, what a task costs at least if others fill the rest of the
@@ -101,6 +102,7 @@ class LoadCache:
         self.terms = terms
         self.round = 0
         self.budget = WorkBudget()
+        self.met = 0
         self._made_for = _made_for(problem, terms)
         self.offerings = problem.offerings
         self.number_of = {offering.id: number for number, offering in enumerate(self.offerings)}
@@ -153,6 +155,7 @@ class LoadCache:
         """Begin a round: each load that is met in it counts once, remembered or not."""
         self.round += 1
         self.budget = budget
+        self.met = 0
 
     def meet(self, load: Load, number: int) -> Load | None:
         """The load with one more task of a class, `None` if no more may be met in this round."""
@@ -165,6 +168,7 @@ class LoadCache:
             if not self.budget.left:
                 return None
             self.budget.spend(Work.LOAD)
+            self.met += 1
         found = self.more(load, number)
         found.round = self.round
         return found

@@ -45,6 +45,7 @@ from eva_master.policies.eva.config import NAME, Config
 from eva_master.policies.eva.memory import Memory, load
 from eva_master.policies.eva.recent_moves import made, recalled
 
+_NS_PER_US = 1_000
 _LP_FIRST_FROM_WAITING = 8
 """From so many waiting task runs on the optimizer packs them before the search begins."""
 _MOST_EVENTS_COUNTED = 8
@@ -145,6 +146,7 @@ class Eva:
         reasons = Reasons()
         if config.explained:
             rounds, reasons = self._explained(round_, chosen, rounds, figures)
+        figures["work_us"] = (searching.spent + pricing.spent) // _NS_PER_US
         return plan_of(problem, chosen, figures, reasons), Memory(rounds, moved).dump()
 
     def _steered(self, problem: Problem) -> Configuration | None:
@@ -204,6 +206,7 @@ class Eva:
             "objective_usd_per_hour": least / MILLION / MILLION,
             "iterations": tried,
             "improvements": kept,
+            "loads": loads.met,
         }
         return chosen, figures
 
