@@ -1,4 +1,4 @@
-"""Who gets how many GPUs of which type, counted: first of the own quota, then of what is idle."""
+"""Allotment of GPUs by type and number: first from the own quota, then from others' idle GPUs."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ _UNLIMITED = 10**9
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """How a round is played.
+    """Rules of a round's allotment.
 
     Attributes:
-        capacity: What there is of each type.
+        capacity: Capacity of each type.
         quotas: The GPUs of each tenant.
         closed: Tenants that lend nothing at present.
-        horizon_ms: More members have to pay for the restart within that time.
+        horizon_ms: The gain of more members has to pay for the restart within this time.
         by_arrival: Whether room of others is asked for in the order of submission.
-        most: At most so many members, for asks that found no room for more.
+        most: Upper limits of members, for asks that found no room for more.
     """
 
     capacity: Mapping[Family, Resources]
@@ -37,11 +37,11 @@ class Rules:
 
 @dataclass(slots=True)
 class Share:
-    """What an ask gets.
+    """Outcome for one ask.
 
     Attributes:
-        family: On which type.
-        members: How many.
+        family: The type.
+        members: Number of members.
         own: GPUs of its tenant's quota.
         borrowed: GPUs beyond it.
     """
@@ -54,14 +54,14 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class Allotment:
-    """What everybody gets.
+    """Outcome for all asks.
 
     Attributes:
-        shares: By ask; whoever is not named gets nothing.
-        idle: What tenants leave idle of their quotas, by type.
-        lent: What of that the others may have: GPUs by type, before any was taken.
-        free: What nobody uses.
-        left: What is left of quotas in the end, for their tenants.
+        shares: By ask; an ask without an entry gets nothing.
+        idle: GPUs that tenants leave idle of their quotas, by type.
+        lent: The part of these GPUs that others may have, by type, before any was taken.
+        free: Unused room of each type.
+        left: Rest of each tenant's quota in the end, by type.
     """
 
     shares: dict[str, Share]
@@ -82,19 +82,19 @@ def everybody(ask: Ask, family: Family, used: int) -> bool:
 
 
 class Allotting:
-    """One way to give a round's room away.
+    """One allotment of a round's room.
 
     Args:
-        rules: How it is played.
-        asks: Who asks.
+        rules: The rules.
+        asks: The asks.
     """
 
     def __init__(self, rules: Rules, asks: Sequence[Ask]) -> None:
         self._rules = rules
         ranked = sorted(asks, key=lambda it: it.rank)
-        fixed = [it for it in asks if it.fixed]
-        leased = [it for it in asks if it.leased and not it.fixed]
-        self._others = [it for it in ranked if not it.fixed and not it.leased]
+        fixed = [ask for ask in asks if ask.fixed]
+        leased = [ask for ask in asks if ask.leased and not ask.fixed]
+        self._others = [ask for ask in ranked if not ask.fixed and not ask.leased]
         self._fixed = sorted(fixed, key=lambda it: (it.began_ms, *it.came))
         self._leased = sorted(leased, key=lambda it: (it.began_ms, *it.came))
         self._free = dict(rules.capacity)
@@ -102,18 +102,18 @@ class Allotting:
         self._shares: dict[str, Share] = {}
 
     def allot(self, accepts: Accepts = everybody) -> Allotment:
-        """Give everything away.
+        """Allot all the room.
 
         Args:
-            accepts: Who takes room of others at its price.
+            accepts: Whether an ask takes room of others at its price.
         """
         for ask in self._fixed:
             if ask.on is not None and ask.now:
                 self._give(ask, ask.on, ask.now)
         for ask in (*self._leased, *self._others):
             self._from_quota(ask)
-        idle = {name: dict(left) for name, left in self._left.items()}
-        lent = {it: self._borrowable(it, None) for it in self._free}
+        idle = {name: dict(rest_of) for name, rest_of in self._left.items()}
+        lent = {family: self._borrowable(family, None) for family in self._free}
         for ask in self._leased:
             self._from_others(ask, ask.now, everybody)
         rest = self._others
@@ -130,8 +130,8 @@ class Allotting:
         most = ask.now if ask.leased else self._most(ask)
         for family in ask.types:
             each = ask.gpus(family)
-            left = self._own_left(ask.tenant, family)
-            members = min(most, self._room(ask, family), left // each if each else _UNLIMITED)
+            rest = self._own_left(ask.tenant, family)
+            members = min(most, self._room(ask, family), rest // each if each else _UNLIMITED)
             if members >= ask.least:
                 self._give(ask, family, self._worth_it(ask, family, members))
                 return
@@ -171,20 +171,20 @@ class Allotting:
         taken = Resources(gpus, need.milli_cpus * members, need.memory_mib * members)
         self._free[family] -= taken
         own = min(gpus, self._own_left(ask.tenant, family))
-        left = self._left.get(ask.tenant, {})
-        named = min(own, left.get(family, 0))
+        quota_rest = self._left.get(ask.tenant, {})
+        named = min(own, quota_rest.get(family, 0))
         if named:
-            left[family] -= named
+            quota_rest[family] -= named
         if own > named:
-            left[ANY_FAMILY] -= own - named
+            quota_rest[ANY_FAMILY] -= own - named
         share = self._shares.setdefault(ask.id, Share(family, 0))
         share.members += members
         share.own += own
         share.borrowed += gpus - own
 
     def _own_left(self, tenant: str, family: Family) -> int:
-        left = self._left.get(tenant, {})
-        return max(0, left.get(family, 0)) + max(0, left.get(ANY_FAMILY, 0))
+        quota_rest = self._left.get(tenant, {})
+        return max(0, quota_rest.get(family, 0)) + max(0, quota_rest.get(ANY_FAMILY, 0))
 
     def _room(self, ask: Ask, family: Family) -> int:
         """For how many more members there is room on a type."""
@@ -207,6 +207,8 @@ class Allotting:
 
 
 def left_out(asks: Iterable[Ask], allotment: Allotment) -> list[Ask]:
-    """Jobs that would borrow and get nothing, the first in turn first."""
-    found = [it for it in asks if it.id not in allotment.shares and it.need and not it.unlent]
-    return sorted(found, key=lambda it: it.rank)
+    """Jobs that would borrow and get nothing, in the order of their turn."""
+    asks_left = [
+        ask for ask in asks if ask.id not in allotment.shares and ask.need and not ask.unlent
+    ]
+    return sorted(asks_left, key=lambda it: it.rank)

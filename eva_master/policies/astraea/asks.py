@@ -1,4 +1,4 @@
-"""What jobs ask for, and who of them comes first."""
+"""Demand of jobs for room, and their order."""
 
 from __future__ import annotations
 
@@ -11,36 +11,36 @@ from eva_master.model.planning.elastic import Scaling
 from eva_master.model.resources import Resources
 
 _LEAST_MS = 1_000
-"""Nobody is taken to be done sooner than that."""
+"""Least time assumed until a job is done."""
 _LINEAR = Scaling()
 _NEAR_PPM = 1_070_000
-"""A type on which a job is at most so much longer is as good as its fastest."""
+"""A type on which a job is at most this much slower is as good as its fastest."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """What a gang, or a task of an array, asks for. A gang of a fixed size counts as one member.
+    """Demand of a gang, or of a task of an array. A gang of a fixed size counts as one member.
 
     Attributes:
-        id: Of its first task run; of a job in a twin.
+        id: Id of its first task run; of a job in a twin.
         job: Its job.
-        tenant: Whose quota it may use.
-        loss: What an hour of waiting costs, in micro-dollars.
-        need: What a member needs, by type.
-        left_ms: How long one member would still take on each of these types.
-        came: When it was submitted, and the id: who comes first of those that are alike.
+        tenant: The tenant whose quota it may use.
+        loss: Cost of an hour of waiting, in micro-dollars.
+        need: Demand of a member, by type.
+        left_ms: Remaining time of one member on each of these types.
+        came: Its submission and id, which order asks that are otherwise equal.
         least: Fewest members.
         most: Most members.
-        scaling: How its speed grows with its members.
-        priority: The higher go first.
-        now: How many members have a place; 0 if none or not all have.
-        on: The type on which they have it, if it is one.
+        scaling: Growth of its speed with its members.
+        priority: Higher priorities go first.
+        now: Number of members that have a place; 0 if none or not all have.
+        on: The type on which they have it, if it is a single one.
         began_ms: Since when they have been running.
         move_ms: How long it does not run if it is moved or stopped.
-        start_ms: How long a start takes.
-        fixed: Whether it keeps what it has whatever happens.
-        leased: Whether it keeps what it has unless a lender wants it.
-        guessed: Whether nothing is known of its length.
+        start_ms: Duration of a start.
+        fixed: Whether it keeps its room in any case.
+        leased: Whether it keeps its room unless a lender wants it.
+        guessed: Whether its length is unknown.
         elastic: Whether its number of members may be chosen.
         unlent: Why it is lent no room of other tenants; empty if it may borrow.
     """
@@ -69,12 +69,12 @@ class Ask:
 
     @property
     def types(self) -> tuple[Family, ...]:
-        """The types that it can use: the one it is on if that will do, then the fastest."""
+        """The types that it can use: its present one if that is good enough, then the fastest."""
         order = sorted(self.left_ms, key=lambda it: (self.left_ms[it], it))
         if self.on not in self.left_ms or self.on is None:
             return tuple(order)
         near = self.left_ms[self.on] * MILLION <= self.left_ms[order[0]] * _NEAR_PPM
-        rest = tuple(it for it in order if it != self.on)
+        rest = tuple(family for family in order if family != self.on)
         return (self.on, *rest) if near or self.leased or self.fixed else tuple(order)
 
     def gpus(self, family: Family) -> int:
@@ -87,15 +87,15 @@ class Ask:
 
     @property
     def per_gpu_hour(self) -> int:
-        """What waiting costs per GPU-hour that it could use, in micro-dollars."""
-        most = max((self.gpus(it) for it in self.need), default=0) * self.most
+        """Cost of waiting per GPU-hour that it could use, in micro-dollars."""
+        most = max((self.gpus(family) for family in self.need), default=0) * self.most
         return self.loss // max(1, most)
 
     @property
     def against_work(self) -> Fraction:
-        """What an hour of waiting costs against the work that is left, in GPU-milliseconds.
+        """Cost of an hour of waiting relative to the remaining work in GPU-milliseconds.
 
-        Whoever runs would have to stop and start again; whoever waits has to start.
+        A running job would have to stop and start again; a waiting one has to start.
         """
         if not self.left_ms:
             return Fraction(0)

@@ -19,16 +19,16 @@ class Config:
 
     Attributes:
         recall: Whether borrowers are stopped from a checkpoint when a lender wants its quota, or
-            keep what they have until they are done, as everybody does then.
-        pricing: What borrowers pay: what waiting costs the best job that gets nothing; a price
-            posted before that grows with the share in use; or nothing.
-        posted_usd_per_hour: Of posted prices: what a GPU costs for an hour when all are in use.
-        guarantee: Whether tenants that are worse off than alone are made whole.
-        settle_s: From one settlement to the next.
-        lease_s: For how long a job keeps a place that it was given, unless a lender wants it.
-        horizon_s: More members have to pay for the restart within that time.
-        round_gap_s: From one round to the next, `None` for as often as the control loop likes.
-        explained: Give reasons with every plan; they decide nothing.
+            keep their room until they are done, as all jobs do then.
+        pricing: Price for borrowers: the cost of waiting of the best job that gets nothing; a
+            posted price that grows with the share in use; or nothing.
+        posted_usd_per_hour: For posted prices: price of a GPU-hour when all are in use.
+        guarantee: Whether tenants that are worse off than alone are compensated.
+        settle_s: Time from one settlement to the next.
+        lease_s: How long a job keeps a place that it was given, unless a lender wants it.
+        horizon_s: The gain of more members has to pay for the restart within this time.
+        round_gap_s: Time from one round to the next, `None` for as often as the control loop likes.
+        explained: Whether to give reasons with every plan; they decide nothing.
     """
 
     recall: Recall = "checkpoint"

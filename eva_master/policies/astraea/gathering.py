@@ -22,12 +22,12 @@ _UNLIMITED = 10**6
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """Who asks for what.
+    """Asks of a round.
 
     Attributes:
         asks: One for each contender that may be given a place, by its id.
-        contenders: Likewise.
-        taken: What those have by type that keep what they have and are no ask.
+        contenders: Contenders that may be given a place, by id.
+        taken: Room by type of contenders that keep their places and make no ask.
     """
 
     asks: Mapping[str, Ask]
@@ -57,28 +57,30 @@ def gather(
 
     Args:
         snapshot: The cluster, see `smallest`.
-        fleet: What there is.
-        contenders: Who competes for it, without leases.
-        instances: Of the snapshot, with all tasks where they are.
+        fleet: The fleet.
+        contenders: The contenders for it, without leases.
+        instances: Instances of the snapshot, with all tasks where they are.
         config: Settings.
     """
     open_jobs = {job.id for job in resizable(snapshot)}
     families = {view.id: view.offering.type.family for view in snapshot.instances}
     asks: dict[str, Ask] = {}
     taken: dict[Family, Resources] = {}
-    for one in contenders:
-        on = _on(one, families)
-        stays = one.fixed or (one.seated and config.recall == "never" and _runs(one))
-        leased = not stays and _is_leased(snapshot, one, config)
-        if (stays or leased) and (len(on) > 1 or not one.seated):
-            _add(taken, one, families)
+    for contender in contenders:
+        on = _on(contender, families)
+        stays = contender.fixed or (
+            contender.seated and config.recall == "never" and _runs(contender)
+        )
+        leased = not stays and _is_leased(snapshot, contender, config)
+        if (stays or leased) and (len(on) > 1 or not contender.seated):
+            _add(taken, contender, families)
             continue
-        if one.between:
+        if contender.between:
             continue
-        elastic = one.job.elastic if one.job.id in open_jobs else None
-        ask = _ask(fleet, one, elastic, _loss(snapshot, one, instances))
-        asks[one.id] = _standing(ask, one, on, stays=stays, leased=leased)
-    return Asked(asks, {one.id: one for one in contenders}, taken)
+        elastic = contender.job.elastic if contender.job.id in open_jobs else None
+        ask = _ask(fleet, contender, elastic, _loss(snapshot, contender, instances))
+        asks[contender.id] = _standing(ask, contender, on, stays=stays, leased=leased)
+    return Asked(asks, {contender.id: contender for contender in contenders}, taken)
 
 
 def _ask(fleet: Fleet, one: Contender, elastic: Elastic | None, loss: int) -> Ask:
@@ -91,7 +93,7 @@ def _ask(fleet: Fleet, one: Contender, elastic: Elastic | None, loss: int) -> As
         largest = max((room for _, room in rooms.values()), default=elastic.least)
         least, most = elastic.least, max(elastic.least, min(elastic.most, largest))
         scaling = elastic.apart if _spreads(fleet, need, most) else elastic.together
-    left = {
+    rest_ms = {
         family: max(1, round(one.member_ms[family])) for family in need if family in one.member_ms
     }
     job = one.job
@@ -100,8 +102,8 @@ def _ask(fleet: Fleet, one: Contender, elastic: Elastic | None, loss: int) -> As
         job.id,
         job.tenant,
         loss,
-        {family: need[family] for family in left},
-        left,
+        {family: need[family] for family in rest_ms},
+        rest_ms,
         (job.submitted_ms, one.id),
         least,
         most,
@@ -116,8 +118,8 @@ def _ask(fleet: Fleet, one: Contender, elastic: Elastic | None, loss: int) -> As
 
 
 def _rooms(fleet: Fleet, one: Contender, least: int) -> dict[Family, tuple[Resources, int]]:
-    """What a member of an elastic gang needs on each type, and for how many there is room."""
-    found = {}
+    """Demand of a member of an elastic gang on each type, and the number of members with room."""
+    rooms = {}
     for family in fleet.machines:
         need = one.runs[0].task.demand_on(family)
         if need is None:
@@ -125,8 +127,8 @@ def _rooms(fleet: Fleet, one: Contender, least: int) -> dict[Family, tuple[Resou
         room = fleet.seats(family, need)
         room = _UNLIMITED if room is None else room
         if room >= least:
-            found[family] = need, room
-    return found
+            rooms[family] = need, room
+    return rooms
 
 
 def _standing(ask: Ask, one: Contender, on: frozenset[Family], *, stays: bool, leased: bool) -> Ask:
@@ -143,7 +145,7 @@ def _standing(ask: Ask, one: Contender, on: frozenset[Family], *, stays: bool, l
 
 
 def _loss(snapshot: Snapshot, one: Contender, instances: OpenInstances) -> int:
-    """What an hour of waiting costs, in micro-dollars, counted to when it could be done."""
+    """Cost of an hour of waiting, in micro-dollars, as of the time when the job could be done."""
     job = one.job
     if job.worth is None:
         return sum(instances.priced(run.id).price for run in one.runs)
@@ -170,8 +172,10 @@ def _spreads(fleet: Fleet, need: Mapping[Family, Resources], most: int) -> bool:
 
 
 def _on(one: Contender, families: Mapping[InstanceId, Family]) -> frozenset[Family]:
-    places = (it.instance for it in one.runs)
-    return frozenset(families[it] for it in places if it is not None and it in families)
+    places = (run.instance for run in one.runs)
+    return frozenset(
+        families[instance] for instance in places if instance is not None and instance in families
+    )
 
 
 def _runs(one: Contender) -> bool:
@@ -196,11 +200,11 @@ def _add(
 
 
 def sizes_of(asked: Asked, members: Mapping[str, int]) -> dict[JobId, int]:
-    """The sizes of elastic gangs that get a place.
+    """Sizes of elastic gangs that get a place.
 
     Args:
-        asked: Who asks for what.
-        members: How many members have a place, by ask.
+        asked: The asks of the round.
+        members: Number of members with a place, by ask.
     """
     return {
         JobId(ask.job): members[name]

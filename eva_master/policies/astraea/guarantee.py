@@ -29,13 +29,13 @@ class Guarantee:
     Args:
         config: Settings.
         snapshot: The cluster.
-        memory: Of the round before.
+        memory: Memory of the round before.
 
     Attributes:
-        closed: Tenants that are owed something and lend nothing until they have it.
-        transfers: What is to be paid now.
-        positions: How tenants stand.
-        uncovered: What tenants are owed, in micro-dollars.
+        closed: Tenants that are owed money, and lend nothing until they have it.
+        transfers: Payments due now.
+        positions: Positions of tenants against their twins.
+        uncovered: Debts to tenants, in micro-dollars.
     """
 
     def __init__(self, config: Config, snapshot: Snapshot, memory: PolicyMemory | None) -> None:
@@ -43,14 +43,16 @@ class Guarantee:
         self._on = config.guarantee and bool(snapshot.tenants)
         self._rounds = config.round_gap_s is not None
         self._every_ms = 1000 * config.settle_s
-        known = memory is not None and (memory.policy, memory.version) == (NAME, VERSION)
-        data: Mapping[str, Any] = memory.data if known and memory is not None else {}
+        readable = memory is not None and (memory.policy, memory.version) == (NAME, VERSION)
+        data: Mapping[str, Any] = memory.data if readable and memory is not None else {}
         now = snapshot.now_ms
         self._at: int = data.get("at", now)
         self._next: int = data.get("next", (now // self._every_ms + 1) * self._every_ms)
-        self._jobs = {name: TwinJob(**told) for name, told in data.get("jobs", {}).items()}
+        self._jobs = {
+            name: TwinJob(**fields_of) for name, fields_of in data.get("jobs", {}).items()
+        }
         self._twin: dict[str, int] = dict(data.get("twin", {}))
-        # Older memories have what was booked to tenants in all.
+        # Older memories have the totals booked to tenants.
         self._real: dict[str, int] = dict(data.get("real", data.get("value", {})))
         self.uncovered: dict[str, int] = dict(data.get("uncovered", {}))
         self._quotas: Mapping[str, Quota] = {}
@@ -60,29 +62,29 @@ class Guarantee:
 
     @property
     def closed(self) -> frozenset[str]:
-        """Tenants that lend nothing until they have what they are owed."""
+        """Tenants that lend nothing until their debts are paid."""
         return frozenset(self.uncovered) if self._on else frozenset()
 
     @property
     def next_ms(self) -> Millis | None:
-        """When to settle next; `None` if nothing is ever settled."""
+        """When to settle next; `None` for never."""
         return Millis(self._next) if self._on else None
 
     def advance(
         self, asks: Iterable[Ask], capacity: Mapping[Family, Resources] = NO_SHARES
     ) -> None:
-        """Let the twins go on until now, take in what has come and gone, settle if it is time.
+        """Advance the twins to now, record arrivals and ends, and settle if it is time.
 
         Args:
-            asks: Of all jobs that may be given a place.
-            capacity: What there is of each type.
+            asks: Asks of all jobs that may be given a place.
+            capacity: Capacity of each type.
         """
         if not self._on:
             return
         now = self._snapshot.now_ms
-        self._quotas = {it.name: it.quota for it in self._snapshot.tenants}
+        self._quotas = {tenant.name: tenant.quota for tenant in self._snapshot.tenants}
         self._capacity = capacity
-        ended = {it.job: it for tenant in self._snapshot.tenants for it in tenant.ended}
+        ended = {end.job: end for tenant in self._snapshot.tenants for end in tenant.ended}
         rests = self._rests(ended)
         advance(
             self._jobs,
@@ -97,12 +99,12 @@ class Guarantee:
         self._see(asks)
         self._gone(ended)
         self._close_books()
-        self.positions = {it.name: self._position(it) for it in self._snapshot.tenants}
+        self.positions = {tenant.name: self._position(tenant) for tenant in self._snapshot.tenants}
         if now >= self._next or not self._jobs:
             self._settle()
 
     def memory(self, before: PolicyMemory | None) -> PolicyMemory | None:
-        """What is to be remembered."""
+        """Memory for the next round."""
         if not self._on:
             return before
         # JSON-able by construction.
@@ -162,33 +164,33 @@ class Guarantee:
         return job.attained.at_ms(self._snapshot.now_ms) // max(1, gpus)
 
     def _gone(self, ended: Mapping[JobId, EndedJob]) -> None:
-        """Jobs that succeeded are worth something; those that failed or were cancelled are not.
+        """Jobs that succeeded have a worth; jobs that failed or were cancelled have none.
 
-        The twin of one that did not succeed is dropped with all that it was worth. A job that has
-        not ended though no plan is about it may come back: it is suspended, for example.
+        The twin of an unsuccessful job is dropped with all of its worth. A job that has not ended
+        though no plan sees it may come back: it is suspended, for example.
         """
-        there = {job.id for job in self._snapshot.jobs}
+        present = {job.id for job in self._snapshot.jobs}
         for name, end in ended.items():
             job = self._jobs.get(name)
-            if job is None or job.ended or name in there:
+            if job is None or job.ended or name in present:
                 continue
             if not end.succeeded:
                 del self._jobs[name]
                 continue
-            gpus = max(1, min((it for it, _ in job.types.values()), default=1))
+            gpus = max(1, min((count for count, _ in job.types.values()), default=1))
             unneeded = job.over(end.at_ms, end.gpu_ms // gpus, end.start_ms)
             self._give_back(job, unneeded * gpus)
             self._real[job.tenant] = self._real.get(job.tenant, 0) + job.worth_by(end.at_ms)
-        self._jobs = {it: job for it, job in self._jobs.items() if job.tenant in self._quotas}
+        self._jobs = {name: job for name, job in self._jobs.items() if job.tenant in self._quotas}
 
     def _give_back(self, of: TwinJob, gpu_ms: int) -> None:
-        """Have a tenant's twin do other jobs in the time that it took for what was not to do."""
+        """Let a tenant's twin spend unneeded time of one job on its other jobs."""
         for job in sorted(self._jobs.values(), key=lambda it: it.submitted):
             if gpu_ms <= 0:
                 return
             if job.tenant != of.tenant or job.done or job.guessed or not job.left:
                 continue
-            gpus = max(1, min((it for it, _ in job.types.values()), default=1))
+            gpus = max(1, min((count for count, _ in job.types.values()), default=1))
             more = min(job.left - 1, gpu_ms // gpus)
             job.left, job.did = job.left - more, job.did + more
             gpu_ms -= more * gpus
@@ -205,20 +207,20 @@ class Guarantee:
                 del self._jobs[name]  # One that comes back is taken in anew.
 
     def _position(self, tenant: TenantView) -> Position:
-        own = [it for it in self._jobs.values() if it.tenant == tenant.name]
-        told, earned = tenant.standing, micro_usd(tenant.standing.earned)
-        money = earned - micro_usd(told.paid) + told.received - told.given
+        own = [twin_jobs for twin_jobs in self._jobs.values() if twin_jobs.tenant == tenant.name]
+        standing, earned = tenant.standing, micro_usd(tenant.standing.earned)
+        money = earned - micro_usd(standing.paid) + standing.received - standing.given
         return Position(
             self._real.get(tenant.name, 0) + money,
             self._twin.get(tenant.name, 0),
-            sum(it.value for it in own if it.done and not it.ended and not it.own_delay),
-            sum(it.worth_by(self._at) for it in own if it.ended and not it.done),
-            max(0, earned - told.received),
+            sum(job.value for job in own if job.done and not job.ended and not job.own_delay),
+            sum(job.worth_by(self._at) for job in own if job.ended and not job.done),
+            max(0, earned - standing.received),
         )
 
     def _settle(self) -> None:
-        found = settle(self.positions)
-        self.transfers = found.transfers
-        self.uncovered = dict(found.uncovered)
+        settlement = settle(self.positions)
+        self.transfers = settlement.transfers
+        self.uncovered = dict(settlement.uncovered)
         if self._at >= self._next:
             self._next = (self._at // self._every_ms + 1) * self._every_ms

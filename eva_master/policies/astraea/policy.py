@@ -30,10 +30,10 @@ _TRIES = 4
 class Astraea:
     """Shares the machines that tenants have brought together.
 
-    What a tenant brought it has at once. What it leaves idle others borrow: those first to which
-    waiting costs most against the work that they have left. They pay what waiting costs the best
-    job that gets nothing. A tenant that ends worse off than alone is made whole out of what the
-    others gained.
+    A tenant has its own machines at once. Others borrow its idle ones: jobs with the highest cost
+    of waiting relative to their remaining work come first. Their price is the cost of waiting of
+    the best job that gets nothing. A tenant that ends worse off than alone is compensated out of
+    the gains of the others.
     """
 
     name = NAME
@@ -46,7 +46,7 @@ class Astraea:
     def plan(
         self, snapshot: Snapshot, memory: PolicyMemory | None
     ) -> tuple[Plan, PolicyMemory | None]:
-        """Give the fleet's room away anew, but for what is under a lease."""
+        """Allot the fleet's room anew, except for leased places."""
         small = smallest(snapshot)
         fleet, contenders = self._contenders.of(small, 0)
         instances = open_instances(small, self._cache)
@@ -56,17 +56,17 @@ class Astraea:
         rules = self._rules(snapshot, fleet, asked, guarantee.closed)
         priced, seating = self._seated(snapshot, asked, rules)
         terms = terms_of(priced, list(asked.asks.values()), rules.closed)
-        told = waiting(asked, priced, seating.has)
+        whys = waiting(asked, priced, seating.has)
         plan = turn_plan(
             seating.snapshot,
             seating.instances,
             seating.contenders,
-            told,
+            whys,
             explained=self._config.explained,
             lease_s=self._config.lease_s if _held_up(asked, seating) else None,
         )
         plan = named(plan, asked, priced)
-        again = [it for it in (plan.again_ms, guarantee.next_ms) if it is not None]
+        again = [time for time in (plan.again_ms, guarantee.next_ms) if time is not None]
         plan = replace(
             plan,
             sizes=_resizes(snapshot, seating),

@@ -1,4 +1,4 @@
-"""What room of others costs: the price that clears it, one that is posted before, or nothing."""
+"""Price of others' room: the clearing price, a posted price, or none."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _THOUSAND = 1000
 
 @dataclass(frozen=True, slots=True)
 class Priced:
-    """A round at its prices.
+    """A round's allotment at its prices.
 
     Attributes:
-        allotment: Who gets what.
-        prices: Of each type, in micro-dollars per GPU-hour; what is not named costs nothing.
-        posted: What each ask was asked for, where prices are posted one after the other.
+        allotment: The allotment.
+        prices: Price of each type, in micro-dollars per GPU-hour; types without an entry are free.
+        posted: Price offered to each ask, where prices are posted one after the other.
     """
 
     allotment: Allotment
@@ -30,7 +30,7 @@ class Priced:
     posted: Mapping[str, int]
 
     def rate(self, ask: Ask, family: Family) -> int:
-        """What an ask pays per GPU-hour: never more than waiting would cost it."""
+        """Payment of an ask per GPU-hour: never more than its cost of waiting."""
         return min(self.posted.get(ask.id, self.prices.get(family, 0)), ask.per_gpu_hour)
 
 
@@ -40,21 +40,23 @@ def free(rules: Rules, asks: Sequence[Ask]) -> Priced:
 
 
 def clearing(rules: Rules, asks: Sequence[Ask]) -> Priced:
-    """At what waiting costs the best job that gets nothing, for each type by itself.
+    """Price each type at the cost of waiting of the best job that gets nothing.
 
-    A job to which waiting costs less does not borrow. The price is the highest up to that at which
-    nothing stays idle; so it is 0 where something does, and where nobody is left out.
+    A job with a lower cost of waiting does not borrow. The price is the highest up to this one at
+    which no room stays idle; so it is 0 if some does anyway, and if no job is left out.
     """
     priced = free(rules, asks)
     prices: dict[Family, int] = {}
     for family in sorted(rules.capacity):
         if not _lenders(priced.allotment, family) or priced.allotment.free[family].gpus:
             continue
-        best = next((it for it in left_out(asks, priced.allotment) if _wants(it, family)), None)
+        best = next((ask for ask in left_out(asks, priced.allotment) if _wants(ask, family)), None)
         if best is None or best.per_gpu_hour == 0:
             continue
-        steps = sorted({it.per_gpu_hour for it in asks if 0 < it.per_gpu_hour <= best.per_gpu_hour})
-        low, found = 0, priced
+        steps = sorted(
+            {ask.per_gpu_hour for ask in asks if 0 < ask.per_gpu_hour <= best.per_gpu_hour}
+        )
+        low, best_round = 0, priced
         high = len(steps)
         while low < high:
             middle = (low + high + 1) // 2
@@ -62,31 +64,31 @@ def clearing(rules: Rules, asks: Sequence[Ask]) -> Priced:
             if tried.allotment.free[family].gpus:
                 high = middle - 1
             else:
-                low, found = middle, tried
-        priced, prices = found, dict(found.prices)
+                low, best_round = middle, tried
+        priced, prices = best_round, dict(best_round.prices)
     return priced
 
 
 def posted(rules: Rules, asks: Sequence[Ask], full: int) -> Priced:
-    """At prices that grow with the share in use: 0 while nothing is, `full` when everything is.
+    """Post prices that grow with the share in use: 0 when none is, `full` when all are.
 
-    Jobs are asked in the order of submission, and take the price or leave it: it does not hang on
-    what they say.
+    Jobs are asked in the order of submission, and take the price or leave it: it does not depend on
+    their statements.
 
     Args:
-        rules: How the round is played, by arrival.
-        asks: Who asks.
+        rules: The rules of the round, by arrival.
+        asks: The asks.
         full: Micro-dollars per GPU-hour.
     """
-    told: dict[str, int] = {}
+    offers: dict[str, int] = {}
 
     def accepts(ask: Ask, family: Family, used: int) -> bool:
         if not rules.quotas:
             return True
-        told[ask.id] = posted_price(full, used, rules.capacity[family].gpus)
-        return ask.per_gpu_hour >= told[ask.id]
+        offers[ask.id] = posted_price(full, used, rules.capacity[family].gpus)
+        return ask.per_gpu_hour >= offers[ask.id]
 
-    return Priced(Allotting(rules, asks).allot(accepts), {}, told)
+    return Priced(Allotting(rules, asks).allot(accepts), {}, offers)
 
 
 def _at(rules: Rules, asks: Sequence[Ask], prices: Mapping[Family, int]) -> Priced:
@@ -102,27 +104,27 @@ def _wants(ask: Ask, family: Family) -> bool:
 
 
 def _lenders(allotment: Allotment, family: Family) -> dict[str, int]:
-    """What each tenant leaves idle on a type."""
-    found = {}
-    for name, left in allotment.idle.items():
-        idle = max(0, left.get(family, 0)) + max(0, left.get(ANY_FAMILY, 0))
+    """Idle GPUs of each tenant on a type."""
+    idle_gpus = {}
+    for name, rest in allotment.idle.items():
+        idle = max(0, rest.get(family, 0)) + max(0, rest.get(ANY_FAMILY, 0))
         if idle:
-            found[name] = idle
-    return found
+            idle_gpus[name] = idle
+    return idle_gpus
 
 
 def terms_of(priced: Priced, asks: Sequence[Ask], closed: frozenset[str]) -> tuple[Terms, ...]:
-    """On what terms jobs have room of others.
+    """Terms on which jobs have room of others.
 
-    A price is divided over those who lend, in proportion to what they leave idle. What belongs to
-    nobody costs nothing.
+    A price is divided among the lenders, in proportion to their idle GPUs. Room without an owner is
+    free.
 
     Args:
         priced: The round.
-        asks: Who asked.
+        asks: The asks.
         closed: Tenants that lend nothing.
     """
-    found: dict[str, list[Terms]] = {}
+    terms: dict[str, list[Terms]] = {}
     for ask in asks:
         share = priced.allotment.shares.get(ask.id)
         if share is None or not share.borrowed:
@@ -139,7 +141,7 @@ def terms_of(priced: Priced, asks: Sequence[Ask], closed: frozenset[str]) -> tup
         weights = [*(lenders[name] for name in names), nobodys]
         amounts = split(priced.rate(ask, share.family) * share.borrowed, weights)
         lent = split(_THOUSAND * share.borrowed, weights)
-        found.setdefault(ask.job, []).append(
+        terms.setdefault(ask.job, []).append(
             Terms(
                 JobId(ask.job),
                 share.borrowed,
@@ -147,7 +149,7 @@ def terms_of(priced: Priced, asks: Sequence[Ask], closed: frozenset[str]) -> tup
                 tuple(lent[:-1]),
             )
         )
-    return tuple(_together(found[job]) for job in sorted(found))
+    return tuple(_together(terms[job]) for job in sorted(terms))
 
 
 def _together(parts: Sequence[Terms]) -> Terms:

@@ -17,20 +17,20 @@ from eva_master.policies.astraea.gathering import Asked, sizes_of
 
 
 class Seating:
-    """A round's tasks on machines, at the sizes that they were allotted.
+    """A round's tasks on machines, at their allotted sizes.
 
     Args:
-        snapshot: The cluster; elastic gangs have the sizes that they have.
-        asked: Who asks for what.
-        allotment: Who gets what.
-        cache: The planner's.
+        snapshot: The cluster; elastic gangs have their present sizes.
+        asked: The asks of the round.
+        allotment: The allotment.
+        cache: The planner's cache.
 
     Attributes:
         snapshot: The cluster with the new sizes.
-        instances: Of it.
-        contenders: Who competes, at the new sizes.
+        instances: Its instances.
+        contenders: The contenders, at the new sizes.
         sizes: The sizes that change.
-        failed: Asks that were allotted room that no machines have together.
+        failed: Asks whose allotted room is not found on machines together.
     """
 
     def __init__(
@@ -47,19 +47,26 @@ class Seating:
             runs.setdefault(run.job, []).append(run)
         jobs = {job.id: job for job in self.snapshot.jobs}
         self.contenders = [
-            replace(one, job=jobs[one.job.id], runs=tuple(runs[one.job.id]))
-            if one.job.elastic is not None
-            else one
-            for one in asked.contenders.values()
+            replace(contender, job=jobs[contender.job.id], runs=tuple(runs[contender.job.id]))
+            if contender.job.elastic is not None
+            else contender
+            for contender in asked.contenders.values()
         ]
         had = [
-            replace(one, runs=tuple(run for run in one.runs if run.id in self.instances.row_of))
-            for one in self.contenders
-            if one.id in asked.asks and not asked.asks[one.id].fixed and one.seated
+            replace(
+                contender,
+                runs=tuple(run for run in contender.runs if run.id in self.instances.row_of),
+            )
+            for contender in self.contenders
+            if contender.id in asked.asks
+            and not asked.asks[contender.id].fixed
+            and contender.seated
         ]
         self._seats = Seats(self.snapshot, self.instances, had)
         self._asked = asked
-        self._by_id: dict[str, Contender] = {one.id: one for one in self.contenders}
+        self._by_id: dict[str, Contender] = {
+            contender.id: contender for contender in self.contenders
+        }
         self.failed = self._seat(allotment)
 
     def has(self, name: str) -> bool:
@@ -67,13 +74,15 @@ class Seating:
         return self._seats.has(self._by_id[name])
 
     def _seat(self, allotment: Allotment) -> list[str]:
-        """Seat everybody; if not all find room, those within their own quota before others."""
+        """Seat all asks; if not all fit, those within their own quota before others."""
         mark = self.instances.mark()
-        asks = [self._asked.asks[it] for it in allotment.shares if not self._asked.asks[it].fixed]
-        stay = [it for it in asks if self._stays(it, allotment.shares[it.id])]
-        names = {it.id for it in stay}
+        asks = [
+            self._asked.asks[name] for name in allotment.shares if not self._asked.asks[name].fixed
+        ]
+        stay = [ask for ask in asks if self._stays(ask, allotment.shares[ask.id])]
+        names = {ask.id for ask in stay}
         others = sorted(
-            (it for it in asks if it.id not in names),
+            (ask for ask in asks if ask.id not in names),
             key=lambda it: (allotment.shares[it.id].borrowed > 0, it.rank),
         )
         if not (failed := self._in_turn((*stay, *others), allotment)):
@@ -90,8 +99,8 @@ class Seating:
     def _in_turn(self, asks: Iterable[Ask], allotment: Allotment) -> list[str]:
         failed = []
         for ask in asks:
-            one = self._by_id[ask.id]
-            if not self._seats.on(one, (allotment.shares[ask.id].family,)):
+            contender = self._by_id[ask.id]
+            if not self._seats.on(contender, (allotment.shares[ask.id].family,)):
                 failed.append(ask.id)
         return failed
 
@@ -99,30 +108,30 @@ class Seating:
         return ask.now == share.members and ask.on == share.family
 
     def fill(self, accepts: Mapping[str, bool], allotment: Allotment) -> None:
-        """Give what is idle to those that found no room where they were allotted some.
+        """Give idle room to contenders that found no room where it was allotted.
 
         Args:
-            accepts: Who may have it, who comes first first.
-            allotment: Gets their shares.
+            accepts: Whether each contender may have it, in the order of their turn.
+            allotment: The allotment, to which their shares are added.
         """
         families = tuple(sorted(allotment.free))
         for name, may in accepts.items():
-            one = self._by_id[name]
-            if not may or one.between or self._seats.has(one) or not one.chooses:
+            contender = self._by_id[name]
+            if not may or contender.between or self._seats.has(contender) or not contender.chooses:
                 continue
-            if one.job.elastic is not None and name in self._asked.asks:
+            if contender.job.elastic is not None and name in self._asked.asks:
                 continue
-            order = sorted(one.alone_ms, key=lambda it: (one.alone_ms[it], it))
-            single = [(it,) for it in order if it in one.types]
-            mixed = (*order, *(it for it in families if it not in order))
+            order = sorted(contender.alone_ms, key=lambda it: (contender.alone_ms[it], it))
+            single = [(family,) for family in order if family in contender.types]
+            mixed = (*order, *(family for family in families if family not in order))
             for types in (*single, mixed):
-                if self._seats.on(one, types):
-                    self._note(one, allotment)
+                if self._seats.on(contender, types):
+                    self._note(contender, allotment)
                     break
 
     def _note(self, one: Contender, allotment: Allotment) -> None:
         family = min(self._seats.seated_on(one))
-        gpus = sum((it.task.demand_on(family) or it.task.demand[0][1]).gpus for it in one.runs)
+        gpus = sum((run.task.demand_on(family) or run.task.demand[0][1]).gpus for run in one.runs)
         own = min(gpus, max(0, allotment.left.get(one.job.tenant, {}).get(family, 0)))
         if own:
             allotment.left[one.job.tenant][family] -= own

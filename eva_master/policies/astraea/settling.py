@@ -11,19 +11,20 @@ from eva_master.model.planning.tenancy import MOST_PAYMENT, Transfer
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """How a tenant stands against its twin, in micro-dollars; cumulative.
+    """Position of a tenant against its twin, in micro-dollars; cumulative.
 
-    Jobs are done at other times in the twin than they really are. So a shortfall is counted for
-    jobs alone that have succeeded, and a gain is not as long as it may still vanish.
+    Jobs end at other times in the twin than in reality. So a shortfall counts only for jobs that
+    have succeeded, and a gain does not count while it may still vanish.
 
     Attributes:
-        real: What its jobs were worth that succeeded, less what it paid and gave, with what it
-            earned and received.
-        twin: What the jobs were worth to the twin that both have done.
-        pending: What those were worth to the twin that the twin alone has done, but for jobs that
-            are late by delays of their own.
-        feared: What those are worth now that the tenant alone has done: the twin may still get it.
-        earned: What its lending earned, less what it received before: it gets no more.
+        real: Worth of its jobs that succeeded, less its payments and gifts, plus its earnings and
+            receipts.
+        twin: Worth to the twin of the jobs that both have done.
+        pending: Worth to the twin of jobs that only the twin has done, without jobs that are late
+            by delays of their own.
+        feared: Present worth of jobs that only the tenant has done: the twin may still get it.
+        earned: Its earnings from lending, less its earlier compensation: the limit of further
+            compensation.
     """
 
     real: int
@@ -34,22 +35,22 @@ class Position:
 
     @property
     def short(self) -> int:
-        """Payment for what it is short of its twin, whatever comes."""
+        """Compensation for its certain shortfall against its twin."""
         return max(0, min(self.earned, MOST_PAYMENT, self.twin - self.real))
 
     @property
     def gain(self) -> int:
-        """What it has gained over its twin, whatever comes."""
+        """Its certain gain over its twin."""
         return max(0, self.real - self.twin - self.pending - self.feared)
 
 
 @dataclass(frozen=True, slots=True)
 class Settlement:
-    """A settlement.
+    """Payments and debts of one settlement.
 
     Attributes:
-        transfers: Who pays whom what.
-        uncovered: What is still missing, by tenant; only of those that miss something.
+        transfers: Payments between tenants.
+        uncovered: Remaining debts, by tenant; only of tenants that are owed something.
     """
 
     transfers: tuple[Transfer, ...]
@@ -57,30 +58,30 @@ class Settlement:
 
 
 def settle(positions: Mapping[str, Position]) -> Settlement:
-    """Make whole who is short, as far as the gains of others go.
+    """Compensate tenants with a shortfall, as far as the gains of others go.
 
-    Everybody who gained gives in proportion to that, and nobody more than that. If it is not
-    enough, everybody who is short gets the same part of it.
+    All tenants that gained give in proportion to their gain, and at most that. If it is not enough,
+    all tenants with a shortfall get the same part of it.
     """
-    gains = {it: one.gain for it, one in sorted(positions.items()) if one.gain}
-    short = {it: one.short for it, one in sorted(positions.items()) if one.short}
+    gains = {name: position.gain for name, position in sorted(positions.items()) if position.gain}
+    short = {name: position.short for name, position in sorted(positions.items()) if position.short}
     total = min(sum(gains.values()), sum(short.values()))
     gives = dict(zip(gains, split(total, list(gains.values())), strict=True))
     gets = dict(zip(short, split(total, list(short.values())), strict=True))
-    uncovered = {it: short[it] - gets[it] for it in short if short[it] > gets[it]}
+    uncovered = {name: short[name] - gets[name] for name in short if short[name] > gets[name]}
     return Settlement(tuple(_matched(gives, gets)), uncovered)
 
 
 def _matched(gives: dict[str, int], gets: dict[str, int]) -> list[Transfer]:
-    found = []
-    payers = [it for it in gives if gives[it]]
+    transfers = []
+    payers = [name for name in gives if gives[name]]
     for payee, amount in gets.items():
-        left = amount
-        while left:
-            part = min(left, gives[payers[0]])
-            found.append(Transfer(payers[0], payee, part))
+        rest = amount
+        while rest:
+            part = min(rest, gives[payers[0]])
+            transfers.append(Transfer(payers[0], payee, part))
             gives[payers[0]] -= part
-            left -= part
+            rest -= part
             if not gives[payers[0]]:
                 payers.pop(0)
-    return found
+    return transfers

@@ -1,4 +1,4 @@
-"""What users are told of a round: what room of others costs, and what it would take to run now."""
+"""Explanations of a round for users: the price of others' room, and the worth needed to run now."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ _DIGITS = 100
 
 
 def waiting(asked: Asked, priced: Priced, has: Callable[[str], bool]) -> dict[RunId, str]:
-    """Why contenders have no place, by their ids, and what they would have to be worth to run.
+    """Reasons of contenders without a place, by their ids, with the worth that they would need.
 
     Args:
-        asked: Who asked for what.
-        priced: What they got, at which prices.
+        asked: The asks of the round.
+        priced: The allotment and its prices.
         has: Whether a contender has its place.
     """
-    told = {}
+    whys = {}
     for name, ask in asked.asks.items():
         if not has(name):
-            told[RunId(name)] = _why(ask, asked, priced)
-    return told
+            whys[RunId(name)] = _why(ask, asked, priced)
+    return whys
 
 
 def _why(ask: Ask, asked: Asked, priced: Priced) -> str:
@@ -53,7 +53,7 @@ def _why(ask: Ask, asked: Asked, priced: Priced) -> str:
     ]
     if not ahead:
         return "its quota is in use, and nothing is idle"
-    last = min(it.against_work for it in ahead)
+    last = min(ask.against_work for ask in ahead)
     own = ask.against_work
     needed = -(-ask.loss * last // own) if own else Fraction(0)
     if not own or last < own:
@@ -82,9 +82,9 @@ def named(plan: Plan, asked: Asked, priced: Priced) -> Plan:
     """A plan whose suspensions of borrowers name the job that has its quota back.
 
     Args:
-        plan: The round's.
-        asked: Who asked for what.
-        priced: What they got.
+        plan: The round's plan.
+        asked: The asks of the round.
+        priced: The allotment and its prices.
     """
     came = [
         ask
@@ -96,11 +96,15 @@ def named(plan: Plan, asked: Asked, priced: Priced) -> Plan:
     ]
     if not came:
         return plan
-    owners = {run.id: one.job.tenant for one in asked.contenders.values() for run in one.runs}
+    owners = {
+        run.id: contender.job.tenant
+        for contender in asked.contenders.values()
+        for run in contender.runs
+    }
     entries = []
     for entry in plan.entries:
         if isinstance(entry, Suspend):
-            lender = next((it for it in came if it.tenant != owners.get(entry.run)), None)
+            lender = next((ask for ask in came if ask.tenant != owners.get(entry.run)), None)
             if lender is not None:
                 reason = f"{lender.tenant} has its quota back, for {lender.job}"
                 entry = replace(entry, reason=reason)  # noqa: PLW2901
@@ -110,13 +114,13 @@ def named(plan: Plan, asked: Asked, priced: Priced) -> Plan:
 
 def figures(priced: Priced, guarantee: Guarantee) -> dict[str, int | float | str]:
     """Statistics of a round: prices and accounts in micro-dollars, by type and by tenant."""
-    found: dict[str, int | float | str] = {
-        "borrowed_gpus": sum(it.borrowed for it in priced.allotment.shares.values())
+    statistics: dict[str, int | float | str] = {
+        "borrowed_gpus": sum(share.borrowed for share in priced.allotment.shares.values())
     }
     for family in sorted(priced.allotment.free)[:_TOLD]:
-        found[f"price:{family}"] = priced.prices.get(family, 0)
+        statistics[f"price:{family}"] = priced.prices.get(family, 0)
     for name, position in sorted(guarantee.positions.items())[:_TOLD]:
-        found[f"alone:{name}"] = position.twin + position.pending
+        statistics[f"alone:{name}"] = position.twin + position.pending
         if owed := guarantee.uncovered.get(name):
-            found[f"owed:{name}"] = owed
-    return found
+            statistics[f"owed:{name}"] = owed
+    return statistics

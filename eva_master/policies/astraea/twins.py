@@ -21,12 +21,12 @@ _STEPS = 256
 _ERROR_PPM = 1_100_000
 """Jobs may take so much longer than was told and count as told all the same."""
 _STARTS = 4
-"""So often all members of a job may start, beside that."""
+"""Number of starts of all members of a job that are allowed beside that."""
 NO_RESTS: Mapping[str, int] = {}
 NO_SHARES: Mapping[Family, Resources] = {}
 _UNLIMITED = 10**15
 _RUNNING_MS = 1
-"""What is left at least of a job of which nobody knows when it is done."""
+"""Least remaining time of a job of unknown length."""
 
 
 @dataclass(slots=True)
@@ -34,30 +34,31 @@ class TwinJob:
     """A job in its tenant's twin.
 
     Attributes:
-        tenant: Whose.
+        tenant: Its tenant.
         submitted: When it was submitted.
-        worth: The fields of its `Worth`; none if it is worth nothing.
-        loss: What an hour of waiting costs if it has no worth, in micro-dollars.
-        left: How long one member would still take on its fastest type, in milliseconds.
-        types: By type the GPUs of a member, and how much longer it takes there, in millionths.
+        worth: The fields of its `Worth`; empty if it has none.
+        loss: Cost of an hour of waiting if it has no worth, in micro-dollars.
+        left: Remaining time of one member on its fastest type, in milliseconds.
+        types: By type the GPUs of a member, and the slowdown there, in millionths.
         least: Fewest members.
         most: Most members.
-        exponent: With which power of its members its speed grows, in millionths.
-        priority: The higher go first.
-        guessed: Whether nothing is known of its length, or what was told of it is not true: it is
-            not done before it really is.
-        most_ms: For so long its members may run together, as the time of one, if what was told of
-            its length is true.
-        did: What it has done, as the time of one member.
-        really: Not in use any more; older memories have it.
-        ran: Whether the real one has had a place: what is left of it says no more how long it is.
+        exponent: Power of the number of members with which its speed grows, in millionths.
+        priority: Higher priorities go first.
+        guessed: Whether its length is unknown, or proved wrong: it then is not done before the real
+            one.
+        most_ms: Time for which its members may run together, as the time of one, if its stated
+            length is true.
+        did: Work done, as the time of one member.
+        really: No longer in use; older memories have it.
+        ran: Whether the real job has had a place, after which its remaining work no longer tells
+            its length.
         done: When the twin was done with it; 0 before.
         ended: When it really succeeded; 0 before.
-        held: For how long the twin has rested since the real one waited for a reason of its own: it
-            had failed, say.
-        spoiled: How long attempts of the real one took that failed, as the twin has it.
-        away: For how long the twin has rested since no plan was about the real one: its owner had
-            suspended it, say.
+        held: How long the twin has rested because the real job waited for a reason of its own, such
+            as a failure.
+        spoiled: Duration of the real job's failed attempts, as known to the twin.
+        away: How long the twin has rested because no plan saw the real job, as while it is
+            suspended.
         beside: By type the milli-CPUs and the memory of a member, in MiB.
     """
 
@@ -87,21 +88,21 @@ class TwinJob:
     def of(
         cls, asks: Sequence[Ask], unseen: int, worth: Worth | None, more: int | None = None
     ) -> TwinJob:
-        """A job as it is first seen; tasks of an array are members of one.
+        """A job at its first appearance; tasks of an array are members of one job.
 
         Args:
-            asks: Of its gang, or of its tasks.
-            unseen: How many more tasks of its array may have a place beside them.
-            worth: What it is worth, if its user says so.
-            more: How many more there are, those included that a limit of its own keeps from having
-                a place; `None` if there is none.
+            asks: Asks of its gang, or of its tasks.
+            unseen: Number of further tasks of its array that may have a place beside them.
+            worth: Its worth, if its user states it.
+            more: Number of all further tasks, also those kept from a place by a limit of its own;
+                `None` if there is none.
         """
         more = unseen if more is None else max(unseen, more)
         first = max(asks, key=lambda it: it.left_ms.get(it.types[0], 0) if it.types else 0)
         best = min(first.left_ms.values(), default=1)
-        price = sum(it.loss for it in asks) + more * first.loss
+        price = sum(ask.loss for ask in asks) + more * first.loss
         worth = worth_of(worth, price, None if first.guessed else best)
-        left = sum(min(it.left_ms.values(), default=1) + it.start_ms for it in asks)
+        rest_ms = sum(min(ask.left_ms.values(), default=1) + ask.start_ms for ask in asks)
         array = len(asks) + more > 1
         most = len(asks) + unseen if array else first.most
         exponent = MILLION
@@ -113,31 +114,35 @@ class TwinJob:
             first.came[0],
             [] if worth is None else _written(worth),
             price,
-            left + more * (best + first.start_ms),
-            {it: [first.gpus(it), first.left_ms[it] * MILLION // best] for it in first.left_ms},
+            rest_ms + more * (best + first.start_ms),
+            {
+                family: [first.gpus(family), first.left_ms[family] * MILLION // best]
+                for family in first.left_ms
+            },
             1 if array else first.least,
             most,
             exponent,
             first.priority,
             first.guessed,
-            most_ms=_longest(left + more * (best + first.start_ms), most, exponent, first),
+            most_ms=_longest(rest_ms + more * (best + first.start_ms), most, exponent, first),
             beside={
-                it: [first.need[it].milli_cpus, first.need[it].memory_mib] for it in first.left_ms
+                family: [first.need[family].milli_cpus, first.need[family].memory_mib]
+                for family in first.left_ms
             },
         )
 
     @property
     def value(self) -> int:
-        """What it was worth when the twin was done with it, in micro-dollars."""
+        """Its worth when the twin was done with it, in micro-dollars."""
         return self.worth_by(self.done) if self.done else 0
 
     def worth_by(self, now: int) -> int:
-        """What it is worth if it is done at some time, in micro-dollars."""
+        """Its worth if it is done at some time, in micro-dollars."""
         worth = self._worth()
         return 0 if worth is None else worth.after(now - self.submitted)
 
     def ask(self, name: str, now: int) -> Ask:
-        """What it asks its quota for."""
+        """Its ask to the tenant's quota."""
         scaling = Scaling((), self.exponent)
         worth = self._worth()
         loss = self.loss
@@ -150,12 +155,12 @@ class TwinJob:
             self.tenant,
             loss,
             {
-                Family(it): Resources(gpus, *self.beside.get(it, (0, 0)))
-                for it, (gpus, _) in self.types.items()
+                Family(family): Resources(gpus, *self.beside.get(family, (0, 0)))
+                for family, (gpus, _) in self.types.items()
             },
             {
-                Family(it): max(1, self.left * slow // MILLION)
-                for it, (_, slow) in self.types.items()
+                Family(family): max(1, self.left * slow // MILLION)
+                for family, (_, slow) in self.types.items()
             },
             (self.submitted, name),
             self.least,
@@ -273,8 +278,8 @@ def _longest(left: int, most: int, exponent: int, ask: Ask) -> int:
 
 
 def _written(worth: Worth) -> list[Any]:
-    told = (getattr(worth, it.name) for it in fields(worth))
-    return [str(it) if isinstance(it, Decay) else it for it in told]
+    values = (getattr(worth, column.name) for column in fields(worth))
+    return [str(value) if isinstance(value, Decay) else value for value in values]
 
 
 def advance(
@@ -287,17 +292,17 @@ def advance(
     rests: Mapping[str, int] = NO_RESTS,
     each: Mapping[Family, Resources] = NO_SHARES,
 ) -> None:
-    """Let twins go on for a while.
+    """Advance the twins in time.
 
     Args:
-        jobs: By id; they are changed.
-        quotas: Of each tenant.
-        since: From when on.
-        until: Until when.
-        rounds: Whether a quota is dealt out anew only when the real one is.
-        rests: For how long jobs rest first, by id, in milliseconds.
-        each: What there is beside a GPU of a type, for one of a quota; unlimited if it is not
-            named.
+        jobs: Jobs by id, which are changed.
+        quotas: Quota of each tenant.
+        since: Beginning of the time.
+        until: End of the time.
+        rounds: Whether quotas are dealt out only when real ones are.
+        rests: How long jobs rest first, by id, in milliseconds.
+        each: Resources of each type in the fleet, which come in proportion to GPUs of a quota;
+            types without an entry are unlimited.
     """
     by_tenant: dict[str, dict[str, TwinJob]] = {}
     for name, job in jobs.items():
@@ -357,10 +362,10 @@ def _run(job: TwinJob, pace: int, since: int, until: int) -> None:
 
 
 def fits(job: TwinJob, quota: Quota, each: Mapping[Family, Resources]) -> bool:
-    """Whether what goes with the GPUs of a quota is enough for a job, if its GPUs are.
+    """Whether the CPUs and memory of a quota are enough for a job whose GPUs are.
 
-    A job that needs more CPUs or memory than that, or as much of them as a larger quota, waits for
-    a reason of its own.
+    A job that needs more CPUs or memory than that, or as much of them as a larger quota has, waits
+    for a reason of its own.
     """
     capacity = _capacity(quota, [job], each)
     enough = False
@@ -368,7 +373,9 @@ def fits(job: TwinJob, quota: Quota, each: Mapping[Family, Resources]) -> bool:
         room, beside = capacity[Family(name)], job.beside.get(name, [0, 0])
         if gpus * job.least > room.gpus:
             continue
-        if all(need * job.least <= it for need, it in zip(beside, _beside(room), strict=True)):
+        if all(
+            need * job.least <= amount for need, amount in zip(beside, _beside(room), strict=True)
+        ):
             return True
         enough = True
     return not enough
@@ -383,13 +390,13 @@ def _capacity(
 ) -> dict[Family, Resources]:
     named = dict(quota)
     anywhere = named.pop(ANY_FAMILY, 0)
-    families = {Family(it) for job in jobs for it in job.types} | named.keys()
-    found = {}
+    families = {Family(family) for job in jobs for family in job.types} | named.keys()
+    capacity = {}
     for family in sorted(families):
         gpus, fleet = named.get(family, 0) + anywhere, each.get(family)
         if fleet is None or not fleet.gpus:
-            found[family] = Resources(gpus, _UNLIMITED, _UNLIMITED)
+            capacity[family] = Resources(gpus, _UNLIMITED, _UNLIMITED)
         else:
-            cpus, memory = (-(-it * gpus // fleet.gpus) for it in _beside(fleet))
-            found[family] = Resources(gpus, cpus, memory)
-    return found
+            cpus, memory = (-(-amount * gpus // fleet.gpus) for amount in _beside(fleet))
+            capacity[family] = Resources(gpus, cpus, memory)
+    return capacity

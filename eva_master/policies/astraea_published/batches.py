@@ -32,15 +32,15 @@ _KNOWN = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Batches:
-    """What batches are made of at the time of a plan.
+    """State of the batches at the time of a plan.
 
     Attributes:
         snapshot: The cluster.
-        fleet: What there is.
-        claims: Who competes for it.
+        fleet: The fleet.
+        claims: The contenders for it.
         config: Settings.
-        known: How long contenders take where nothing is in use, by what that depends on; what is
-            found is added. No plan hangs on what is known.
+        known: Shortest times of contenders in an empty fleet, by their inputs; results are added.
+            No plan depends on it.
     """
 
     snapshot: Snapshot
@@ -55,7 +55,7 @@ class Batches:
         return 1000 * self.config.slot_s
 
     def followed(self, memory: Memory) -> Memory:
-        """What is in the calendar after the rounds that are due by now."""
+        """The memory after the rounds that are due by now."""
         memory = replace(memory, entries=self._entries(memory))
         pending = self.pending(memory)
         if not pending:
@@ -71,7 +71,7 @@ class Batches:
         return self._scheduled(memory, current, slot)
 
     def pending(self, memory: Memory) -> list[Claim]:
-        """Who is not in the calendar and has no place, and might have one."""
+        """Contenders outside the calendar without a place, that may have one."""
         return [
             claim
             for claim in self.claims
@@ -87,34 +87,34 @@ class Batches:
         return max(0, self.snapshot.now_ms - memory.epoch_ms) // self.slot_ms
 
     def next_ms(self, memory: Memory) -> Millis | None:
-        """When a round begins or a job is due; `None` if nothing is to come."""
+        """When a round begins or a job is due; `None` if neither is to come."""
         now, times = self.snapshot.now_ms, []
         if memory.epoch_ms is not None and self.pending(memory):
             slot = self.slot(memory)
             current = round_at(slot, memory.rounds)
             begins = memory.rounds if current is None else current.end
             times.append(memory.epoch_ms + begins * self.slot_ms)
-        there: dict[str, Claim] = {claim.id: claim for claim in self.claims}
+        present: dict[str, Claim] = {claim.id: claim for claim in self.claims}
         for name, entry in memory.entries.items():
-            if name in there and not there[name].now:
+            if name in present and not present[name].now:
                 times.append(
                     max(entry.start_ms, now + self.slot_ms if entry.start_ms <= now else 0)
                 )
         return Millis(min(times)) if times else None
 
     def _entries(self, memory: Memory) -> dict[str, Entry]:
-        """Entries of jobs that are still there; whoever lost its place joins the next batch."""
-        found: dict[str, Entry] = {}
+        """Entries of present jobs; a job that lost its place joins the next batch."""
+        entries: dict[str, Entry] = {}
         for claim in self.claims:
             entry = memory.entries.get(claim.id)
             if entry is None:
                 continue
             is_due = not entry.began and self.snapshot.now_ms < entry.end_ms
             if claim.now:
-                found[claim.id] = replace(entry, began=True)
+                entries[claim.id] = replace(entry, began=True)
             elif claim.one.between or is_due:
-                found[claim.id] = entry
-        return found
+                entries[claim.id] = entry
+        return entries
 
     def _is_over(self, memory: Memory, pending: Sequence[Claim]) -> bool:
         """Whether the clock is to begin anew: after the horizon, unless a job needs a longer round.
@@ -129,11 +129,11 @@ class Batches:
         return current.slots >= 2 * longest
 
     def _shortest(self, claim: Claim) -> int:
-        """How many slots a contender takes where nothing is in use; 0 if it finds no room then."""
-        one, sizes = claim.one, self.fleet.machines
-        machines = tuple((family, *sorted(there.items())) for family, there in sizes.items())
-        left = tuple(sorted(one.member_ms.items()))
-        key = one.id, claim.least, claim.most, left, machines, self.snapshot.tenants
+        """Slots that a contender takes in an empty fleet; 0 if it finds no room even then."""
+        contender, sizes = claim.one, self.fleet.machines
+        machines = tuple((family, *sorted(counts.items())) for family, counts in sizes.items())
+        rest_ms = tuple(sorted(contender.member_ms.items()))
+        key = contender.id, claim.least, claim.most, rest_ms, machines, self.snapshot.tenants
         if key not in self.known:
             if len(self.known) >= _KNOWN:
                 self.known.clear()
@@ -144,26 +144,26 @@ class Batches:
         request = request_of(claim, self.snapshot, self.fleet, 1, self.config)
         ledger = self._empty(1, LEAST)
         limits = ledger.lent() if self.config.share else ledger.limits(request.tenant)
-        found = []
+        lengths = []
         for members in range(request.least, request.most + 1):
-            # Where nothing is in use one slot is like another.
-            one = replace(request, least=members, most=members, lengths=_one_slot)
-            there = best(one, ledger.calendars, limits, self._bandwidth, priced=False)
-            if there is not None:
-                apart = len(there.members) > 1
-                found.append(request.lengths(there.family, members, apart))
-        return min(found, default=0)
+            # In an empty fleet all slots are alike.
+            one_size = replace(request, least=members, most=members, lengths=_one_slot)
+            schedule = best(one_size, ledger.calendars, limits, self._bandwidth, priced=False)
+            if schedule is not None:
+                apart = len(schedule.members) > 1
+                lengths.append(request.lengths(schedule.family, members, apart))
+        return min(lengths, default=0)
 
     @property
     def _bandwidth(self) -> Bandwidth:
         return Bandwidth(self.config.worker_mbps, self.config.ps_mbps)
 
     def _empty(self, slots: int, full: Full) -> Ledger:
-        """So many slots in which nothing is in use."""
+        """A ledger of empty slots."""
         config, servers = self.config, servers_of(self.snapshot, self.fleet)
         calendars = {
-            family: Calendar(there, slots, config.ps_per_server, full)
-            for family, there in servers.items()
+            family: Calendar(machines, slots, config.ps_per_server, full)
+            for family, machines in servers.items()
         }
         return Ledger(calendars, quotas_of(self.snapshot, servers, config.ps_per_server))
 
@@ -171,7 +171,7 @@ class Batches:
         if self.config.rounds:
             return self.config.rounds
         length = [self._shortest(claim) * self.slot_ms for claim in pending]
-        worths = [worth_at(it.one, ms) for it, ms in zip(pending, length, strict=True)]
+        worths = [worth_at(claim.one, ms) for claim, ms in zip(pending, length, strict=True)]
         return rounds_of(worths, self._full(memory.seen))
 
     def _full(self, told: Full) -> Full:
@@ -192,7 +192,7 @@ class Batches:
             memory = replace(memory, full=memory.seen)
         assert memory.epoch_ms is not None
         closed_ms = memory.epoch_ms + current.slots * self.slot_ms
-        batch = [it for it in self.pending(memory) if it.one.job.submitted_ms <= closed_ms]
+        batch = [claim for claim in self.pending(memory) if claim.one.job.submitted_ms <= closed_ms]
         requests = {
             claim.id: replace(
                 request_of(claim, self.snapshot, self.fleet, current.slots, self.config),
@@ -207,8 +207,8 @@ class Batches:
             ledger, [*requests.values()], self._bandwidth, first, share=self.config.share
         )
         entries = dict(memory.entries)
-        for name, one in sorted(admitted.items()):
-            entries[name] = self._entry(one, begins_ms)
+        for name, admission in sorted(admitted.items()):
+            entries[name] = self._entry(admission, begins_ms)
         seen = memory.seen.raised(self._density(claim, requests[claim.id]) for claim in batch)
         return replace(memory, last=current.key, entries=entries, seen=seen)
 
@@ -232,24 +232,24 @@ class Batches:
         return density(worth_at(claim.one, slots * self.slot_ms), gpus * slots, slots)
 
     def _ledger(self, memory: Memory, current: Round, begins_ms: int) -> Ledger:
-        """What is in use in a round: by who runs, until it is expected to be done."""
+        """The use of the fleet in a round: by running jobs, until they are expected to be done."""
         ledger = self._empty(current.slots, self._full(memory.full))
         calendars = ledger.calendars
         numbers = {
-            it.instance: (family, number)
+            server.instance: (family, number)
             for family, calendar in calendars.items()
-            for number, it in enumerate(calendar.servers)
-            if it.instance is not None
+            for number, server in enumerate(calendar.servers)
+            if server.instance is not None
         }
-        for claim, family, there in busy(self.snapshot, self.claims):
+        for claim, family, use in busy(self.snapshot, self.claims):
             end = self._done_slot(claim, family, begins_ms, current.slots)
             gpus = 0
-            for instance, amount in there.items():
+            for instance, amount in use.items():
                 on, number = numbers[instance]
                 calendars[on].take(number, 0, end, amount, 1)
                 gpus += amount.gpus
             ledger.use(tenant_of(claim.one, self.snapshot), family, slice(0, end), gpus)
-        waiting: dict[str, Claim] = {it.id: it for it in self.claims if not it.now}
+        waiting: dict[str, Claim] = {claim.id: claim for claim in self.claims if not claim.now}
         for name, entry in memory.entries.items():
             if name in waiting and entry.family in calendars:
                 end = (entry.end_ms - begins_ms) // self.slot_ms
@@ -257,8 +257,8 @@ class Batches:
         return ledger
 
     def _done_slot(self, claim: Claim, family: Family, begins_ms: int, slots: int) -> int:
-        left = claim.one.alone_ms.get(family, claim.one.left_ms)
-        done_ms = self.snapshot.now_ms + left - begins_ms
+        rest_ms = claim.one.alone_ms.get(family, claim.one.left_ms)
+        done_ms = self.snapshot.now_ms + rest_ms - begins_ms
         return max(1, min(slots, round(done_ms) // self.slot_ms + 1))
 
 
@@ -276,9 +276,9 @@ def _keep(calendar: Calendar, claim: Claim, entry: Entry, end: int) -> None:
     need = claim.one.runs[0].task.demand_on(Family(entry.family))
     if need is None:
         return
-    end, left = max(1, min(calendar.slots, end)), entry.members
+    end, missing = max(1, min(calendar.slots, end)), entry.members
     for number, free in enumerate(calendar.room(need)[:, 0].tolist()):
-        count = min(free, left)
+        count = min(free, missing)
         if count:
             calendar.take(number, 0, end, need, count)
-            left -= count
+            missing -= count

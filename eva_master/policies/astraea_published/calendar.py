@@ -1,4 +1,4 @@
-"""What is in use of the servers of one type, slot by slot of a round."""
+"""Use of the servers of one type, slot by slot of a round."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Server:
 
     Attributes:
         instance: Its id; `None` if it is still to be launched.
-        capacity: What it has when it is empty.
+        capacity: Its capacity when it is empty.
     """
 
     instance: InstanceId | None
@@ -35,15 +35,15 @@ class Calendar:
     """The servers of one type over the slots of a round.
 
     Args:
-        servers: In order.
+        servers: The servers, in order.
         slots: The length of the round.
-        ps_per_server: For how many parameter servers each has room.
+        ps_per_server: Number of parameter servers that each has room for.
         full: The prices when everything is in use.
 
     Attributes:
-        servers: Likewise.
-        slots: Likewise.
-        ps: How many parameter servers find room, by server and slot.
+        servers: The servers, in order.
+        slots: The length of the round.
+        ps: Number of parameter servers with room, by server and slot.
     """
 
     def __init__(
@@ -52,7 +52,10 @@ class Calendar:
         self.servers = tuple(servers)
         self.slots = slots
         sizes = np.array(
-            [(it.capacity.gpus, it.capacity.milli_cpus, it.capacity.memory_mib) for it in servers],
+            [
+                (server.capacity.gpus, server.capacity.milli_cpus, server.capacity.memory_mib)
+                for server in servers
+            ],
             dtype=np.int64,
         ).reshape(-1, 3)
         self._free: Ints = np.repeat(sizes[:, np.newaxis, :], slots, axis=1)
@@ -61,20 +64,20 @@ class Calendar:
         self._full = full
 
     def room(self, need: Resources) -> Ints:
-        """How many members with a demand find room, by server and slot."""
-        found = np.full(self._free.shape[:2], _AMPLE, dtype=np.int64)
+        """Number of members with a demand that find room, by server and slot."""
+        room = np.full(self._free.shape[:2], _AMPLE, dtype=np.int64)
         for part, amount in enumerate((need.gpus, need.milli_cpus, need.memory_mib)):
             if amount:
-                found = np.minimum(found, np.maximum(self._free[:, :, part], 0) // amount)
-        return found
+                room = np.minimum(room, np.maximum(self._free[:, :, part], 0) // amount)
+        return room
 
     def gpu_prices(self) -> Ints:
-        """What a GPU costs in each slot, in micro-dollars."""
+        """Price of a GPU in each slot, in micro-dollars."""
         used = self._gpus - self._free[:, :, 0].sum(axis=0)
         return self._posted(self._full.gpu, used, self._gpus)
 
     def ps_prices(self) -> Ints:
-        """What a parameter server costs in each slot, in micro-dollars."""
+        """Price of a parameter server in each slot, in micro-dollars."""
         used = self._all_ps - self.ps.sum(axis=0)
         return self._posted(self._full.ps, used, self._all_ps)
 
@@ -89,8 +92,10 @@ class Calendar:
 
     @staticmethod
     def _posted(full: int, used: Ints, capacity: int) -> Ints:
-        known = {it: posted_price(full, max(0, it), capacity) for it in set(used.tolist())}
-        return np.array([known[it] for it in used.tolist()], dtype=np.int64)
+        price_of = {
+            number: posted_price(full, max(0, number), capacity) for number in set(used.tolist())
+        }
+        return np.array([price_of[number] for number in used.tolist()], dtype=np.int64)
 
 
 class Least:
@@ -116,5 +121,5 @@ class Least:
 def sums(series: Ints, length: int) -> Ints:
     """The sum over windows of a length, by the first slot of the window."""
     total = np.concatenate(([0], np.cumsum(series)))
-    found: Ints = total[length:] - total[:-length]
-    return found
+    window_sums: Ints = total[length:] - total[:-length]
+    return window_sums

@@ -1,8 +1,8 @@
 """When batches are closed and when their rounds are (Astraea, section 4.2).
 
 Slots are counted from the clock's beginning. Batch l has the jobs that came up to slot 2^l and are
-not scheduled yet. It is scheduled in lambda rounds of 2^l slots each, from slot lambda * 2^l on.
-They end where the rounds of batch l + 1 begin.
+not scheduled yet. Scheduling takes lambda rounds of 2^l slots each, from slot lambda * 2^l on, and
+ends where the rounds of batch l + 1 begin.
 """
 
 from __future__ import annotations

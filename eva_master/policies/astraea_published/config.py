@@ -20,20 +20,20 @@ class Config:
     """Settings.
 
     Attributes:
-        slot_s: A slot: times are multiples of it.
-        horizon_slots: After so many slots the clock of the batches starts anew, unless a job needs
-            a longer round.
-        rounds: In how many rounds a batch is scheduled, lambda; 0 for the paper's formula.
-        share: Whether what tenants leave idle is open to the jobs of others.
-        full_gpu_usd: What a GPU costs for a slot when all are in use, in dollars: theta less one.
-            `None` for what the densest job of earlier batches was worth per GPU and slot.
-        full_ps_usd: The same of a parameter server.
+        slot_s: Length of a slot, the unit of all times.
+        horizon_slots: Slots after which the clock of the batches starts anew, unless a job needs a
+            longer round.
+        rounds: Number of rounds in which a batch is scheduled, lambda; 0 for the paper's formula.
+        share: Whether idle room of tenants is open to the jobs of others.
+        full_gpu_usd: Price of a GPU for a slot when all are in use, in dollars: theta less one.
+            `None` for the worth per GPU and slot of the densest job of earlier batches.
+        full_ps_usd: Price of a parameter server for a slot when all are in use, as for a GPU.
         theta_ppm: Factor on both of these, in millionths.
         worker_mbps: Bandwidth of a worker, in megabits per second.
         ps_mbps: Bandwidth of a parameter server.
-        ps_per_server: For how many parameter servers a machine has room; with 0 they are left out.
-        round_gap_s: From one plan to the next, `None` for as often as the control loop likes.
-        explained: Give reasons with every plan; they decide nothing.
+        ps_per_server: Number of parameter servers that a machine has room for; 0 leaves them out.
+        round_gap_s: Time from one plan to the next, `None` for as often as the control loop likes.
+        explained: Whether to give reasons with every plan; they decide nothing.
     """
 
     slot_s: Seconds = 3_600

@@ -19,36 +19,39 @@ from eva_master.policies.astraea_published.requests import Lengths, Request
 from eva_master.policies.astraea_published.rounds import Quota
 
 EVERYBODY = ""
-"""Whose quota all of the fleet is where nobody has one."""
+"""The owner of the whole fleet where no tenant has a quota."""
 
 
 def servers_of(snapshot: Snapshot, fleet: Fleet) -> dict[Family, list[Server]]:
-    """The machines of each type, those that are there first."""
-    found: dict[Family, list[Server]] = {}
-    left = {family: dict(sizes) for family, sizes in fleet.machines.items()}
+    """The machines of each type, existing ones first."""
+    servers: dict[Family, list[Server]] = {}
+    unlaunched = {family: dict(sizes) for family, sizes in fleet.machines.items()}
     for view in sorted(snapshot.instances, key=lambda it: it.id):
         if view.id in fleet.live:
             machine = view.offering.type
-            found.setdefault(machine.family, []).append(Server(view.id, machine.capacity))
-            left[machine.family][machine.capacity] -= 1
-    for family, sizes in left.items():
+            servers.setdefault(machine.family, []).append(Server(view.id, machine.capacity))
+            unlaunched[machine.family][machine.capacity] -= 1
+    for family, sizes in unlaunched.items():
         for capacity, count in sorted(sizes.items()):
-            found.setdefault(family, []).extend([Server(None, capacity)] * max(0, count))
-    return found
+            servers.setdefault(family, []).extend([Server(None, capacity)] * max(0, count))
+    return servers
 
 
 def quotas_of(
     snapshot: Snapshot, servers: Mapping[Family, Sequence[Server]], ps_per_server: int
 ) -> dict[str, dict[Family, Quota]]:
-    """What each tenant brought of each type.
+    """The quota of each tenant on each type.
 
     Parameter servers are a tenant's in proportion to its GPUs, but one at least where it has any.
     """
-    gpus = {family: sum(it.capacity.gpus for it in there) for family, there in servers.items()}
-    all_ps = {family: ps_per_server * len(there) for family, there in servers.items()}
+    gpus = {
+        family: sum(server.capacity.gpus for server in machines)
+        for family, machines in servers.items()
+    }
+    all_ps = {family: ps_per_server * len(machines) for family, machines in servers.items()}
     if not snapshot.tenants:
-        return {EVERYBODY: {it: Quota(gpus[it], all_ps[it]) for it in servers}}
-    found: dict[str, dict[Family, Quota]] = {}
+        return {EVERYBODY: {family: Quota(gpus[family], all_ps[family]) for family in servers}}
+    quotas: dict[str, dict[Family, Quota]] = {}
     for tenant in snapshot.tenants:
         own = dict(tenant.quota)
         mine = {}
@@ -56,51 +59,53 @@ def quotas_of(
             count = own.get(family, 0) + own.get(ANY_FAMILY, 0)
             part = all_ps[family] * count // max(1, gpus[family])
             mine[family] = Quota(count, max(part, 1) if count and all_ps[family] else 0)
-        found[tenant.name] = mine
-    return found
+        quotas[tenant.name] = mine
+    return quotas
 
 
 def tenant_of(one: Contender, snapshot: Snapshot) -> str:
-    """Whose quota a contender may use."""
+    """The tenant whose quota a contender may use."""
     return one.job.tenant if snapshot.tenants else EVERYBODY
 
 
 def lengths_of(claim: Claim, slot_ms: int) -> Lengths:
-    """How many slots a contender takes, by type and members; a start is part of it."""
-    one, elastic = claim.one, claim.one.job.elastic
+    """Number of slots that a contender takes, by type and members, its start included."""
+    contender, elastic = claim.one, claim.one.job.elastic
 
     def lengths(family: Family, members: int, apart: bool) -> int:
         if elastic is None or not claim.elastic:
-            left = one.alone_ms[family]
+            rest_ms = contender.alone_ms[family]
         else:
-            left = one.member_ms[family] * MILLION / elastic.speed_ppm(members, apart=apart)
-        # What is a part of a millionth too long is an error of rounding.
-        return max(1, ceil((left + one.job.launch_ms) / slot_ms - 1e-6))
+            rest_ms = (
+                contender.member_ms[family] * MILLION / elastic.speed_ppm(members, apart=apart)
+            )
+        # An excess of less than a millionth is a rounding error.
+        return max(1, ceil((rest_ms + contender.job.launch_ms) / slot_ms - 1e-6))
 
     return lengths
 
 
 def need_of(claim: Claim, fleet: Fleet) -> dict[Family, Resources]:
-    """What a member needs, by type; of a gang whose tasks differ, the most of each."""
-    found = {}
+    """Demand of a member, by type; for a gang of different tasks, the maximum of each resource."""
+    demands = {}
     types = fleet.machines if claim.elastic else claim.one.types
     for family in types:
         needs = [run.task.demand_on(family) for run in claim.one.runs]
-        known = [need for need in needs if need is not None]
-        if len(known) == len(needs) and family in claim.one.member_ms:
-            found[family] = _most(known)
-    return found
+        defined = [need for need in needs if need is not None]
+        if len(defined) == len(needs) and family in claim.one.member_ms:
+            demands[family] = _most(defined)
+    return demands
 
 
 def request_of(
     claim: Claim, snapshot: Snapshot, fleet: Fleet, slots: int, config: Config
 ) -> Request:
-    """What a contender asks of a round, but for its shortest time.
+    """A contender's request to a round, without its shortest time.
 
     Args:
-        claim: The contender's.
+        claim: The contender's claim.
         snapshot: The cluster.
-        fleet: What there is.
+        fleet: The fleet.
         slots: The length of the round.
         config: Settings.
     """
@@ -114,16 +119,16 @@ def request_of(
         least,
         most,
         lengths_of(claim, 1000 * config.slot_s),
-        tuple(worth_at(claim.one, 1000 * config.slot_s * (it + 1)) for it in range(slots)),
+        tuple(worth_at(claim.one, 1000 * config.slot_s * (number + 1)) for number in range(slots)),
         claim.came,
         trains,
     )
 
 
 def worth_at(one: Contender, elapsed_ms: int) -> int:
-    """What a contender is worth if it is done so long after its round has begun."""
+    """Worth of a contender if it is done so long after its round has begun."""
     job = one.job
-    # A snapshot has what jobs are worth of which nobody says so.
+    # Where users state no worth, a snapshot has the assumed one.
     worth = worth_of(job.worth, MILLION, round(one.left_ms))
     if worth is None:
         return 0
@@ -134,23 +139,23 @@ def worth_at(one: Contender, elapsed_ms: int) -> int:
 def busy(
     snapshot: Snapshot, claims: Iterable[Claim]
 ) -> list[tuple[Claim, Family, dict[InstanceId, Resources]]]:
-    """Who has room of the fleet now, on which type, and how much on each machine."""
+    """Contenders with room in the fleet now: the type, and the room on each machine."""
     families = {view.id: view.offering.type.family for view in snapshot.instances}
-    found = []
+    uses = []
     for claim in claims:
-        there: dict[InstanceId, Resources] = {}
+        by_machine: dict[InstanceId, Resources] = {}
         for run in claim.one.runs:
             if run.instance is not None and run.instance in families:
                 need = run.task.demand_on(families[run.instance]) or NOTHING
-                there[run.instance] = there.get(run.instance, NOTHING) + need
-        if there:
-            found.append((claim, families[min(there)], there))
-    return found
+                by_machine[run.instance] = by_machine.get(run.instance, NOTHING) + need
+        if by_machine:
+            uses.append((claim, families[min(by_machine)], by_machine))
+    return uses
 
 
 def _most(needs: Sequence[Resources]) -> Resources:
     return Resources(
-        max(it.gpus for it in needs),
-        max(it.milli_cpus for it in needs),
-        max(it.memory_mib for it in needs),
+        max(need.gpus for need in needs),
+        max(need.milli_cpus for need in needs),
+        max(need.memory_mib for need in needs),
     )

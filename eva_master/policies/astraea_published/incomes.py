@@ -1,4 +1,4 @@
-"""Who earns what a job pays: gain as you contribute (Astraea, equations 2 and 11)."""
+"""Income of tenants from a job's payments: gain as you contribute (Astraea, equations 2 and 11)."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _THOUSAND = 1000
 
 @dataclass(frozen=True, slots=True)
 class Income:
-    """What a job pays over its schedule, and to whom.
+    """Payments of a job over its schedule.
 
     Attributes:
-        gpus: How many GPUs it has of those that tenants leave.
-        earned: What each tenant gets, in micro-dollars, sorted by tenant. The sum is the cost.
-        lent: How many of the GPUs each of them lends on average, in thousandths.
+        gpus: Number of its GPUs that tenants lend.
+        earned: Income of each tenant, in micro-dollars, sorted by tenant. The sum is the cost.
+        lent: Average number of GPUs that each of them lends, in thousandths.
     """
 
     gpus: int
@@ -31,15 +31,14 @@ class Income:
 def divided(
     schedule: Schedule, gpus: int, gpu_prices: Ints, ps_prices: Ints, idle: Mapping[str, Limit]
 ) -> Income:
-    """Divide what a job pays, slot by slot, in proportion to what tenants leave of their quotas.
+    """Divide a job's payments, slot by slot, in proportion to the idle parts of tenants' quotas.
 
     Args:
-        schedule: The job's.
-        gpus: How many GPUs it has.
-        gpu_prices: What a GPU costs by slot.
-        ps_prices: The same of a parameter server.
-        idle: What each tenant leaves of the type of GPU, before anybody borrows. A tenant may pay
-            itself.
+        schedule: The job's schedule.
+        gpus: Number of its GPUs.
+        gpu_prices: Price of a GPU by slot.
+        ps_prices: Price of a parameter server by slot.
+        idle: Idle room of each tenant on the type, before any borrowing. A tenant may pay itself.
     """
     names = sorted(idle)
     earned, lent = dict.fromkeys(names, 0), dict.fromkeys(names, 0)
@@ -56,9 +55,9 @@ def divided(
         for name, part in zip(names, split(_THOUSAND * gpus, of_gpus), strict=True):
             lent[name] += part
     slots = max(1, schedule.end - schedule.start)
-    there = [name for name in names if earned[name] or lent[name]]
+    paid = [name for name in names if earned[name] or lent[name]]
     return Income(
         gpus,
-        tuple((name, earned[name]) for name in there),
-        tuple(lent[name] // slots for name in there),
+        tuple((name, earned[name]) for name in paid),
+        tuple(lent[name] // slots for name in paid),
     )

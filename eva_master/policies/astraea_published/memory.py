@@ -1,4 +1,4 @@
-"""What the policy carries from plan to plan: its clock, its prices and its calendar."""
+"""Memory of the policy from plan to plan: its clock, its prices and its calendar."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class Entry:
         start_ms: When it is to start.
         end_ms: When it is expected to be done.
         family: The type of GPU.
-        members: How many.
+        members: Number of members.
         began: Whether it has had its place.
-        gpus: How many of its GPUs tenants lend; 0 within its tenant's quota.
-        earned: What each tenant gets per hour, in micro-dollars.
-        lent: How many GPUs each of these lends, in thousandths.
+        gpus: Number of its GPUs that tenants lend; 0 within its tenant's quota.
+        earned: Income of each tenant per hour, in micro-dollars.
+        lent: Number of GPUs that each of these lends, in thousandths.
     """
 
     start_ms: int
@@ -41,14 +41,14 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """What is carried.
+    """State carried from plan to plan.
 
     Attributes:
-        epoch_ms: When the clock began; `None` if nothing is to be scheduled.
+        epoch_ms: When the clock began; `None` if no job is to be scheduled.
         rounds: Lambda since then.
         last: Batch and number of the last round that was scheduled.
         full: The prices of the batch that is scheduled now.
-        seen: Those that the jobs of all batches so far would set.
+        seen: The prices that the jobs of all batches so far would set.
         entries: The calendar, by contender.
     """
 
@@ -60,16 +60,16 @@ class Memory:
     entries: Mapping[str, Entry] = field(default_factory=dict)
 
     def stopped(self) -> Memory:
-        """The same without a clock."""
+        """This state without a clock."""
         return replace(self, epoch_ms=None, last=_BEFORE)
 
     def started(self, epoch_ms: Millis, rounds: int) -> Memory:
-        """The same with a clock that begins anew."""
+        """This state with a clock that begins anew."""
         return replace(self, epoch_ms=epoch_ms, rounds=rounds, last=_BEFORE, full=self.seen)
 
     @staticmethod
     def read(memory: PolicyMemory | None) -> Memory:
-        """That of the plan before; an empty one if there is none that can be read."""
+        """The memory of the last plan; an empty one if there is none that can be read."""
         if memory is None or memory.policy != NAME or memory.version != _VERSION:
             return Memory()
         data = memory.data
@@ -80,14 +80,16 @@ class Memory:
                 _two(data["last"]),
                 Full(*_two(data["full"])),
                 Full(*_two(data["seen"])),
-                {name: _entry(it) for name, it in _mapping(data["entries"]).items()},
+                {name: _entry(document) for name, document in _mapping(data["entries"]).items()},
             )
         except (KeyError, TypeError, ValueError):
             return Memory()
 
     def written(self) -> PolicyMemory:
-        """What is carried, as JSON-able data."""
-        entries: dict[str, Json] = {name: _json(it) for name, it in sorted(self.entries.items())}
+        """The state as JSON-able data."""
+        entries: dict[str, Json] = {
+            name: _json(entry) for name, entry in sorted(self.entries.items())
+        }
         data: dict[str, Json] = {
             "epoch": self.epoch_ms,
             "rounds": self.rounds,
@@ -117,9 +119,16 @@ def _entry(value: Json) -> Entry:
             list(earned),
             list(lent),
         ]:
-            amounts = tuple(_amount(it) for it in earned)
+            amounts = tuple(_amount(amount) for amount in earned)
             return Entry(
-                start, end, family, members, began, gpus, amounts, tuple(_whole(it) for it in lent)
+                start,
+                end,
+                family,
+                members,
+                began,
+                gpus,
+                amounts,
+                tuple(_whole(count) for count in lent),
             )
     raise ValueError("not an entry of a calendar")
 

@@ -17,7 +17,7 @@ from eva_master.policies.astraea_published.config import NAME, PRESETS, Config
 from eva_master.policies.astraea_published.memory import Memory
 
 _NEVER_OVER_S = 100 * 365 * 86_400
-"""Whoever has a place keeps it until it is done."""
+"""Lease of a place: it lasts until its job is done."""
 _BATCH = "waits for its batch"
 _NO_ROOM = "the GPUs that it is to have are still in use"
 _TURN = "it is scheduled, and its time has not come"
@@ -40,21 +40,21 @@ class AstraeaPublished:
     def plan(
         self, snapshot: Snapshot, memory: PolicyMemory | None
     ) -> tuple[Plan, PolicyMemory | None]:
-        """Schedule the rounds that are due, and start whose time has come."""
-        told: list[tuple[Batches, Memory]] = []
+        """Schedule the rounds that are due, and start the jobs whose time has come."""
+        states: list[tuple[Batches, Memory]] = []
 
         def allot(fleet: Fleet, claims: Sequence[Claim]) -> Mapping[RunId, int]:
             batches = Batches(snapshot, fleet, claims, self._config, self._known)
             after = batches.followed(Memory.read(memory))
-            told.append((batches, after))
+            states.append((batches, after))
             return _due(batches, after)
 
         plan = self._allotted.plan(snapshot, allot, _BATCH, explained=self._config.explained)
-        batches, after = told[0]
-        placed = {it.run for it in plan.entries if isinstance(it, Assign)}
+        batches, after = states[0]
+        placed = {entry.run for entry in plan.entries if isinstance(entry, Assign)}
         plan = replace(
             plan,
-            entries=tuple(_told(it, after, snapshot.now_ms) for it in plan.entries),
+            entries=tuple(_told(entry, after, snapshot.now_ms) for entry in plan.entries),
             again_ms=batches.next_ms(after),
             terms=_terms(batches, after, placed),
         )
@@ -62,45 +62,47 @@ class AstraeaPublished:
 
 
 def _due(batches: Batches, memory: Memory) -> dict[RunId, int]:
-    """How many members of each contender are to run now, the earliest first."""
+    """Number of members of each contender to run now, the earliest first."""
     now = batches.snapshot.now_ms
-    waiting = {it.id: it for it in batches.claims if not it.now and not it.one.between}
+    waiting = {
+        claim.id: claim for claim in batches.claims if not claim.now and not claim.one.between
+    }
     due = [
         (entry.start_ms, name, entry.members)
         for name, entry in memory.entries.items()
         if name in waiting and entry.start_ms <= now
     ]
-    # Whoever has a place keeps it.
-    found = {it.id: it.now for it in batches.claims if it.now}
-    found.update((it.id, it.most) for it in waiting.values() if at_once(it))
+    # A contender that has a place keeps it.
+    running = {claim.id: claim.now for claim in batches.claims if claim.now}
+    running.update((claim.id, claim.most) for claim in waiting.values() if at_once(claim))
     for _, name, members in sorted(due):
         claim = waiting[RunId(name)]
-        found[claim.id] = members if claim.elastic else 1
-    return found
+        running[claim.id] = members if claim.elastic else 1
+    return running
 
 
 def _told(entry: PlanEntry, memory: Memory, now: Millis) -> PlanEntry:
     """An entry with the reason why a job waits."""
     if not isinstance(entry, Hold) or entry.reason != _BATCH:
         return entry
-    jobs = {job_of(RunId(name)): it for name, it in memory.entries.items()}
-    known = memory.entries.get(entry.run) or jobs.get(job_of(entry.run))
-    if known is None:
+    jobs = {job_of(RunId(name)): entry for name, entry in memory.entries.items()}
+    scheduled = memory.entries.get(entry.run) or jobs.get(job_of(entry.run))
+    if scheduled is None:
         return entry
-    return Hold(entry.run, _NO_ROOM if known.start_ms <= now else _TURN)
+    return Hold(entry.run, _NO_ROOM if scheduled.start_ms <= now else _TURN)
 
 
 def _terms(batches: Batches, memory: Memory, placed: set[RunId]) -> tuple[Terms, ...]:
-    """On what terms jobs that run, or begin to, have room of others."""
-    found: dict[JobId, Terms] = {}
+    """Terms of jobs that run or begin on room of others."""
+    terms: dict[JobId, Terms] = {}
     for claim in batches.claims:
         entry = memory.entries.get(claim.id)
         if entry is None or not entry.gpus or not (claim.now or claim.id in placed):
             continue
         job = claim.one.job.id
-        one = Terms(job, entry.gpus, entry.earned, entry.lent)
-        found[job] = one if job not in found else _together(found[job], one)
-    return tuple(found[job] for job in sorted(found))
+        own_terms = Terms(job, entry.gpus, entry.earned, entry.lent)
+        terms[job] = own_terms if job not in terms else _together(terms[job], own_terms)
+    return tuple(terms[job] for job in sorted(terms))
 
 
 def _together(first: Terms, second: Terms) -> Terms:
@@ -113,7 +115,7 @@ def _together(first: Terms, second: Terms) -> Terms:
             lent[name] = lent.get(name, 0) + gpus
     names = sorted(amounts)
     lenders = tuple((name, amounts[name]) for name in names)
-    return Terms(first.job, first.gpus + second.gpus, lenders, tuple(lent[it] for it in names))
+    return Terms(first.job, first.gpus + second.gpus, lenders, tuple(lent[name] for name in names))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""What a job asks of a round."""
+"""Request of a job to a round of scheduling."""
 
 from __future__ import annotations
 
@@ -14,19 +14,18 @@ Lengths = Callable[[Family, int, bool], int]
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A gang, or a task of an array.
+    """Request of a gang, or of a task of an array.
 
     Attributes:
-        id: Of its first task run.
-        tenant: Whose quota it may use.
-        need: What a member needs, by type.
+        id: Id of its first task run.
+        tenant: The tenant whose quota it may use.
+        need: Demand of a member, by type.
         least: Fewest members. most: Most members.
-        lengths: How long it takes.
-        worth: What it is worth, in micro-dollars, if it is done at the end of each slot of the
-            round.
-        came: Who comes first.
+        lengths: Function that gives its length.
+        worth: Its worth, in micro-dollars, if it is done at the end of each slot of the round.
+        came: Sort key by arrival.
         trains: Whether it needs parameter servers.
-        shortest: How many slots it takes where nothing is in use; 0 if it finds no room even then.
+        shortest: Number of slots that it takes in an empty fleet; 0 if it finds no room even then.
     """
 
     id: str
@@ -42,34 +41,34 @@ class Request:
 
     @property
     def worthless(self) -> bool:
-        """Whether it is worth nothing when it is done, though nobody is in its way."""
+        """Whether its worth is zero when it is done, even in an empty fleet."""
         return self.shortest <= len(self.worth) and not self.worth[self.shortest - 1]
 
 
 @dataclass(frozen=True, slots=True)
 class Bandwidth:
-    """Of a worker, and of a parameter server, in megabits per second."""
+    """Bandwidth of a worker, and of a parameter server, in megabits per second."""
 
     worker_mbps: int
     ps_mbps: int
 
     def servers_for(self, workers: int) -> int:
-        """How many parameter servers carry what workers on other machines send."""
+        """Number of parameter servers that carry the traffic of workers on other machines."""
         return -(-workers * self.worker_mbps // self.ps_mbps)
 
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """When and where a job is to run.
+    """Planned time and place of a job.
 
     Attributes:
-        family: On which type.
+        family: The type.
         start: First slot of the round.
         end: The slot after its last one.
-        members: How many on each server, by its number.
-        ps: Where its parameter servers are, and how many; `None` if it has none.
-        cost: What that costs at posted prices, in micro-dollars.
-        payoff: What it is worth then, less the cost.
+        members: Number of members on each server, by its number.
+        ps: Server of its parameter servers, and their number; `None` if it has none.
+        cost: Its cost at posted prices, in micro-dollars.
+        payoff: Its worth at its end, less the cost.
     """
 
     family: Family
@@ -82,5 +81,5 @@ class Schedule:
 
     @property
     def size(self) -> int:
-        """How many members it has."""
+        """Number of the members of its gang."""
         return sum(count for _, count in self.members)

@@ -16,7 +16,7 @@ from eva_master.policies.astraea_published.schedules import Limit, best
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """What a tenant brought of one type.
+    """A tenant's quota of one type.
 
     Attributes:
         gpus: GPUs.
@@ -32,8 +32,8 @@ class Admitted:
     """A job that is scheduled in the round.
 
     Attributes:
-        schedule: When and where.
-        income: Who earns what it pays; `None` where it is within its tenant's quota.
+        schedule: Its time and place.
+        income: Payments for it; `None` within its tenant's quota.
     """
 
     schedule: Schedule
@@ -42,13 +42,13 @@ class Admitted:
 
 @dataclass(slots=True)
 class Ledger:
-    """What is in use in a round.
+    """Use of the fleet in a round.
 
     Attributes:
-        calendars: Of each type.
+        calendars: The calendar of each type.
         quotas: By tenant and type.
-        gpus: GPUs that tenants use of their own, by tenant, type and slot.
-        ps: Parameter servers, likewise.
+        gpus: Own GPUs in use, by tenant, type and slot.
+        ps: Own parameter servers in use, by tenant, type and slot.
     """
 
     calendars: Mapping[Family, Calendar]
@@ -63,7 +63,7 @@ class Ledger:
         return self.gpus.get(key, nothing), self.ps.get(key, nothing)
 
     def use(self, tenant: str, family: Family, slots: slice, gpus: int, ps: int = 0) -> None:
-        """Count what a tenant uses of its own."""
+        """Count use of a tenant's own quota."""
         for table, count in ((self.gpus, gpus), (self.ps, ps)):
             used = table.setdefault(
                 (tenant, family), np.zeros(self.calendars[family].slots, dtype=np.int64)
@@ -71,26 +71,26 @@ class Ledger:
             used[slots] += count
 
     def idle(self, tenant: str, family: Family) -> Limit:
-        """What a tenant leaves of its quota of a type, by slot."""
+        """Idle part of a tenant's quota of a type, by slot."""
         quota = self.quotas.get(tenant, {}).get(family, Quota(0, 0))
         gpus, ps = self.own(tenant, family)
         return Limit(np.maximum(quota.gpus - gpus, 0), np.maximum(quota.ps - ps, 0))
 
     def limits(self, tenant: str) -> dict[Family, Limit]:
-        """The same of all types."""
+        """Idle parts of a tenant's quotas of all types."""
         return {family: self.idle(tenant, family) for family in self.calendars}
 
     def lent(self) -> dict[Family, Limit]:
-        """What all tenants leave together."""
-        found = {}
+        """Idle parts of all tenants' quotas together."""
+        limits_of = {}
         for family, calendar in self.calendars.items():
             gpus = np.zeros(calendar.slots, dtype=np.int64)
             ps = np.zeros(calendar.slots, dtype=np.int64)
             for tenant in self.quotas:
-                left = self.idle(tenant, family)
-                gpus, ps = gpus + left.gpus, ps + left.ps
-            found[family] = Limit(gpus, ps)
-        return found
+                rest = self.idle(tenant, family)
+                gpus, ps = gpus + rest.gpus, ps + rest.ps
+            limits_of[family] = Limit(gpus, ps)
+        return limits_of
 
 
 def scheduled(
@@ -103,17 +103,17 @@ def scheduled(
 ) -> dict[str, Admitted]:
     """Schedule the jobs of a batch in one round.
 
-    A job is admitted if it is worth more than it costs at posted prices. One that is worth nothing
-    when it is done, though nobody is in its way, would never be. So it has what its tenant's quota
-    leaves at the end, or else what others leave, at the price that is posted then: whoever says so
-    of a job gains nothing by it.
+    A job is admitted if its worth exceeds its cost at posted prices. A job whose worth is zero at
+    its end, even in an empty fleet, would never be admitted. So it gets what its tenant's quota
+    leaves at the end, or else room of others at the price posted then: stating no worth for a job
+    gains nothing.
 
     Args:
-        ledger: What is in use; counts what is admitted.
-        requests: The jobs that are left of the batch.
-        bandwidth: Between servers.
+        ledger: Use of the fleet, to which admitted jobs are added.
+        requests: The remaining jobs of the batch.
+        bandwidth: Bandwidth between servers.
         first: The first slot of the round that is not over.
-        share: Whether what tenants leave is open to others.
+        share: Whether idle room of tenants is open to others.
     """
     admitted: dict[str, Admitted] = {}
     order = sorted(requests, key=lambda it: it.came)
@@ -129,9 +129,9 @@ def scheduled(
     }
     for request in order if share else ():
         if request.id not in admitted:
-            found = best(request, ledger.calendars, lent, bandwidth, first)
-            if found is not None and found.payoff > 0:
-                admitted[request.id] = _borrowed(ledger, request, found, weights)
+            schedule = best(request, ledger.calendars, lent, bandwidth, first)
+            if schedule is not None and schedule.payoff > 0:
+                admitted[request.id] = _borrowed(ledger, request, schedule, weights)
     for request in order:
         if request.id in admitted or not request.worthless:
             continue

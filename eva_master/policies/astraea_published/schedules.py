@@ -17,7 +17,7 @@ _MANY = 1 << 30
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """What a job may use of one type in each slot, be it free or not.
+    """Upper limit of a job's use of one type in each slot, free or not.
 
     Attributes:
         gpus: GPUs by slot. ps: Parameter servers by slot.
@@ -40,23 +40,23 @@ def best(
 
     Args:
         request: The job.
-        calendars: What is in use, by type.
-        limits: What its tenant may use.
-        bandwidth: Between servers.
-        first: Nothing can start in an earlier slot.
-        priced: Whether prices count; otherwise whoever is done first pays best.
+        calendars: Use of the fleet, by type.
+        limits: Limits of its tenant.
+        bandwidth: Bandwidth between servers.
+        first: The first slot in which a job can start.
+        priced: Whether prices count; otherwise the earliest end is best.
 
     Returns:
-        Of equals the one with fewest members, then the earliest; `None` if none fits.
+        The schedule, of equals with the fewest members, then the earliest; `None` if none fits.
     """
     chosen: Schedule | None = None
     for family in sorted(request.need):
         if family not in calendars or family not in limits:
             continue
         search = _Search(request, family, (calendars[family], limits[family]), bandwidth, first)
-        found = search.best(priced=priced)
-        if found is not None and (chosen is None or found.payoff > chosen.payoff):
-            chosen = found
+        schedule = search.best(priced=priced)
+        if schedule is not None and (chosen is None or schedule.payoff > chosen.payoff):
+            chosen = schedule
     return chosen
 
 
@@ -120,8 +120,8 @@ class _Search:
 
     def _costs(self, members: int, length: int, ps: Ints | int) -> Ints:
         gpus = members * self._gpus * sums(self._gpu_prices, length)
-        found: Ints = gpus + ps * sums(self._ps_prices, length)
-        return found
+        costs: Ints = gpus + ps * sums(self._ps_prices, length)
+        return costs
 
     def _servers(self, members: int, length: int, *, together: bool) -> Ints:
         """How many parameter servers each server would have, by start; -1 where it cannot be."""
@@ -154,13 +154,13 @@ class _Search:
             # Any server will do; the fullest leaves room for others.
             home = int(candidates[np.argmin(room[candidates])])
         placed = {home: members if together else min(members - 1, int(room[home]))}
-        left = members - placed[home]
+        missing = members - placed[home]
         others = sorted((int(free), number) for number, free in enumerate(room) if number != home)
         for free, number in others:
-            count = min(free, left)
+            count = min(free, missing)
             if count > 0:
                 placed[number] = count
-                left -= count
+                missing -= count
         count = int(ps[home])
         costs = self._costs(members, length, count)
         return Schedule(

@@ -17,23 +17,23 @@ LEAST_FULL = MILLION
 
 @dataclass(frozen=True, slots=True)
 class Full:
-    """What one slot costs when everything is in use, in micro-dollars: theta less one.
+    """Price of one slot when everything is in use, in micro-dollars: theta less one.
 
     Attributes:
-        gpu: Of a GPU.
-        ps: Of a parameter server.
+        gpu: Price of a GPU.
+        ps: Price of a parameter server.
     """
 
     gpu: int = LEAST_FULL
     ps: int = LEAST_FULL
 
     def raised(self, others: Iterable[Full]) -> Full:
-        """The largest of these and others."""
+        """The maximum of these prices and others."""
         every = (self, *others)
-        return Full(max(it.gpu for it in every), max(it.ps for it in every))
+        return Full(max(prices.gpu for prices in every), max(prices.ps for prices in every))
 
     def times(self, factor_ppm: int) -> Full:
-        """So many millionths of it."""
+        """The prices times so many millionths."""
         return Full(self.gpu * factor_ppm // MILLION, self.ps * factor_ppm // MILLION)
 
 
@@ -41,27 +41,27 @@ LEAST = Full()
 
 
 def density(worth: int, gpu_slots: int, slots: int) -> Full:
-    """At which prices a job would not run: what it is worth per slot of a GPU, and of a server.
+    """Prices at which a job would not run: its worth per slot of a GPU, and of a server.
 
     Args:
-        worth: What it is worth when it is done as soon as it can be, in micro-dollars.
-        gpu_slots: Of how many GPUs it then uses how many slots.
-        slots: For how many slots it then uses one parameter server.
+        worth: Its worth at the earliest possible end, in micro-dollars.
+        gpu_slots: GPUs times slots that it then uses.
+        slots: Number of slots for which it then uses one parameter server.
     """
     return Full(-(-worth // max(1, gpu_slots)), -(-worth // max(1, slots)))
 
 
 def rounds_of(worths: Iterable[int], full: Full) -> int:
-    """Lambda of lemma 1, for jobs that are worth so much.
+    """Lambda of lemma 1, for jobs of given worths.
 
     Args:
-        worths: In micro-dollars; jobs that are worth nothing do not count.
+        worths: Worths in micro-dollars; zeros do not count.
         full: The prices.
     """
-    every = [it for it in worths if it > 0]
+    every = [amount for amount in worths if amount > 0]
     if len(every) < 2:
         return 1
-    theta = [1 + it / MILLION for it in (full.gpu, full.ps)]
+    theta = [1 + amount / MILLION for amount in (full.gpu, full.ps)]
     ratio = 2 * sum(map(log, theta))
     if ratio <= 1:
         return 1

@@ -86,7 +86,7 @@ class Config:
 
     @property
     def budget(self) -> Price | None:
-        """What all spot members may cost, in micro-dollars per hour, if it is said."""
+        """Stated limit of the price of all spot members, in micro-dollars per hour, if any."""
         usd = self.budget_usd_per_hour
         return None if usd is None else Price(round(usd * MILLION))
 

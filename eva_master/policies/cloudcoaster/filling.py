@@ -37,9 +37,9 @@ def _stays(unplaced: UnplacedGroup) -> bool:
 
 
 def holds_short(instances: OpenInstances, row: int) -> bool:
-    """Whether a task of such a job is on an instance."""
-    there = (instances.jobs[instances.runs[run].job] for run in instances.residents[row])
-    return any(job.stands_in_line for job in there)
+    """Whether a task of a job that can stand in a line is on an instance."""
+    jobs_there = (instances.jobs[instances.runs[run].job] for run in instances.residents[row])
+    return any(job.stands_in_line for job in jobs_there)
 
 
 def _shared(config: Config, snapshot: Snapshot) -> tuple[Lendable, ...]:
@@ -49,11 +49,11 @@ def _shared(config: Config, snapshot: Snapshot) -> tuple[Lendable, ...]:
 
 
 def _alike(instances: Sequence[Lendable]) -> Counter[tuple[Family, Resources]]:
-    """How many instances have the same room free."""
+    """Number of instances with equal free room, by family and room."""
     counts: Counter[tuple[Family, Resources]] = Counter()
-    rooms = (sameness(it.offering, it.free) for it in instances)
-    for one, count in alike(instances, rooms):
-        counts[one.offering.type.family, one.free] += count
+    rooms = (sameness(instance.offering, instance.free) for instance in instances)
+    for example, count in alike(instances, rooms):
+        counts[example.offering.type.family, example.free] += count
     return counts
 
 
@@ -64,12 +64,12 @@ class Filling:
         config: The settings.
         snapshot: The cluster.
         instances: Its instances; the plan fills them.
-        order: Who goes first.
+        order: Sort key of jobs.
 
     Attributes:
-        needed: How many slots beyond those that stay are needed, whatever they cost.
-        added: The rows of new instances on which nobody has a place.
-        taken: The rows of instances that were there and are used from now on.
+        needed: Number of slots needed beyond those that stay, at any price.
+        added: The rows of new instances that no task run has been given as a place.
+        taken: The rows of live instances that are used from now on.
         shared: Instances of others whose free room may be used.
     """
 
@@ -84,7 +84,7 @@ class Filling:
         self._instances = instances
         self._order = order
         self._listed = snapshot.catalog
-        self._leaving = [it.offering for it in snapshot.draining]
+        self._leaving = [view.offering for view in snapshot.draining]
         self._stood = {
             row
             for row, view in enumerate(snapshot.instances)
@@ -99,9 +99,9 @@ class Filling:
         self._shared_rooms = _alike(self.shared)
 
     def place_each(self, groups: Sequence[PlacementGroup]) -> None:
-        """Put as many task runs on instances as there is room for, or can be bought.
+        """Put task runs on existing or purchasable instances, as many as fit.
 
-        It is for those that can stand in no line.
+        For task runs that cannot stand in a line.
         """
         instances = self._instances
         for group in groups:
@@ -116,25 +116,28 @@ class Filling:
     def place(
         self, groups: Sequence[PlacementGroup], *, at_once: bool = True
     ) -> list[UnplacedGroup]:
-        """Put as many single tasks on instances as there is room for, and add members.
+        """Put single tasks on instances, as many as fit, and add members.
 
-        Nobody is bound to an instance that does not take tasks yet: who stands in the line has
-        whatever becomes free first.
+        No task is bound to an instance that does not take tasks yet: a task in the line gets the
+        room that becomes free first.
 
         Args:
             groups: Single tasks.
-            at_once: Whether they take what is free; else they only stand in line for it.
+            at_once: Whether they take free room; else they only stand in line for it.
 
         Returns:
-            Those without a place, in the order of the line.
+            Groups without a place, in the order of the line.
         """
         singles = sorted(groups, key=lambda group: (self._order(group.job), group.runs[0].id))
-        left = self._first_fit(singles) if at_once else singles
-        if left:
-            left = self._grow(left, at_once=at_once)
+        rest = self._first_fit(singles) if at_once else singles
+        if rest:
+            rest = self._grow(rest, at_once=at_once)
         spot = any(is_spot(self._instances.offerings[row]) for row in self._members())
-        waits = [UnplacedGroup(group, group.runs[0]) for group in left]
-        return [replace(it, why=_STEADY_ALONE) if spot and _stays(it) else it for it in waits]
+        waits = [UnplacedGroup(group, group.runs[0]) for group in rest]
+        return [
+            replace(unplaced, why=_STEADY_ALONE) if spot and _stays(unplaced) else unplaced
+            for unplaced in waits
+        ]
 
     def fill_up(self, unit: TaskSpec) -> None:
         """Have as many slots on demand as there are always to be, if it is said how large one is.
@@ -155,9 +158,9 @@ class Filling:
         self, task: TaskSpec, speeds: Speeds = (), on_sale: Sequence[Offering] | None = None
     ) -> Market:
         members = [self._instances.offerings[row] for row in self._members()]
-        there = (*members, *self._leaving)
+        all_members = (*members, *self._leaving)
         on_sale = self._instances.on_sale() if on_sale is None else on_sale
-        return Market(self._config, task, there, on_sale, speeds, listed=self._listed)
+        return Market(self._config, task, all_members, on_sale, speeds, listed=self._listed)
 
     # -- room that there is ----------------------------------------------------------------------
 
@@ -178,23 +181,23 @@ class Filling:
         return True
 
     def _first_fit(self, groups: Sequence[PlacementGroup]) -> list[PlacementGroup]:
-        """Fill the room that there is; returns those that found none."""
+        """Fill the existing room; return the groups that found none."""
         full: set[PricedShape] = set()
-        left = []
+        unplaced = []
         for group in groups:
             run = group.runs[0].id
             shape = self._instances.priced(run)
             if shape in full or not self._fits_in(run, self._stood - self._booting):
                 full.add(shape)
-                left.append(group)
-        return left
+                unplaced.append(group)
+        return unplaced
 
     # -- room that is added ----------------------------------------------------------------------
 
     def _grow(self, groups: list[PlacementGroup], *, at_once: bool) -> list[PlacementGroup]:
-        """Add members for who waits, for the first in line first; returns who still waits.
+        """Add members for waiting tasks, the first in line first; return the tasks that still wait.
 
-        How many slots are needed is asked for tasks of each shape by themselves.
+        The need of slots is computed for tasks of each shape by themselves.
         """
         clear_ms = self._config.clear_within_s * 1000
         queued: Counter[PricedShape] = Counter()
@@ -204,7 +207,7 @@ class Filling:
         for group in {group.job.id: group for group in groups}.values():
             queued[self._shape(group)] += task_ms(group.job, clear_ms) * group.job.unseen
             most += group.job.unseen
-        tasks = {self._shape(it): it.runs[0].task for it in groups}
+        tasks = {self._shape(group): group.runs[0].task for group in groups}
         wanted = {
             shape: needed(work, self._lasting_slots(tasks[shape]), clear_ms, most)
             for shape, work in queued.items()
@@ -213,8 +216,8 @@ class Filling:
         for shape, task in tasks.items():
             wanted[shape] -= self._added_before(task)
         refused: set[PricedShape] = set()
-        left = groups
-        while head := next((it for it in left if self._shape(it) not in refused), None):
+        rest = groups
+        while head := next((group for group in rest if self._shape(group) not in refused), None):
             run, shape = head.runs[0], self._shape(head)
             offering = self._bought(run.id, wanted[shape])
             if offering is None:
@@ -226,12 +229,12 @@ class Filling:
             if row >= self._instances.live:
                 self.added.append(row)
                 continue
-            self._stood.add(row)  # it was there, and nobody was on it
+            self._stood.add(row)  # a live instance without tasks
             self.taken.append(row)
             if at_once:
                 self._instances.put(run.id, row)
-                left = self._first_fit([it for it in left if it is not head])
-        return left
+                rest = self._first_fit([group for group in rest if group is not head])
+        return rest
 
     def _lasting_slots(self, task: TaskSpec) -> int:
         """How many slots for a task there are without what is added: shared ones are free."""
@@ -273,9 +276,9 @@ class Filling:
         return market.choose(wanted, forced=forced)
 
     def _emptied(self, head: RunId, wanted: int, bought: Offering) -> Offering:
-        """The offering of an empty instance that is no dearer than what would be bought, if any.
+        """The offering of an empty instance that is no dearer than the purchase, or the purchase.
 
-        It may cost more for a slot, but the task has no boot to wait for.
+        An empty instance may cost more for a slot, but the task has no boot to wait for.
         """
         instances = self._instances
         vacant = {

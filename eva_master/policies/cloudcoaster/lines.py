@@ -48,19 +48,21 @@ class Lines:
 def one_line(
     waits: Sequence[UnplacedGroup], filling: Filling, pools: Sequence[Pool], config: Config
 ) -> Lines:
-    """One line for all rooms; jobs that arrive stand in it at once.
+    """A single line for all rooms, in which arriving jobs stand at once.
 
     Args:
-        waits: In the order of the line.
-        filling: Knows who can be held at all.
-        pools: Those that stay.
+        waits: Waiting groups in the order of the line.
+        filling: The filling, which decides whether any instance could hold a job.
+        pools: The pools that stay.
         config: The settings.
     """
     if not waits and not pools:
         return Lines()
-    lent = _lent([it.id for it in filling.shared])
+    lent = _lent([instance.id for instance in filling.shared])
     names = tuple(pool.name for pool in (*pools, *lent))
-    hosted = dict.fromkeys(it.group.job.id for it in waits if filling.can_ever_hold(it.run.id))
+    hosted = dict.fromkeys(
+        unplaced.group.job.id for unplaced in waits if filling.can_ever_hold(unplaced.run.id)
+    )
     patience_ms = config.long_patience_s * 1000
     line = Line(names, tuple(hosted), patience_ms=patience_ms, open_to=Newcomers())
     return Lines((line,) if names else (), lent)
@@ -73,33 +75,35 @@ def at_servers(
     before: Memory,
     config: Config,
 ) -> Lines:
-    """A line at each server that somebody has asked.
+    """A line at each server that a job has asked.
 
     Args:
         snapshot: The cluster.
-        waits: Those without a place.
-        servers: What may be asked.
-        before: What is known of the round before.
+        waits: Groups without a place.
+        servers: Servers that may be asked.
+        before: Memory of the round before.
         config: The settings.
     """
     unknown_ms = config.clear_within_s * 1000
-    tasks = Counter(one.group.job.id for one in waits)
-    first = {one.group.job.id: one for one in reversed(waits)}
+    tasks = Counter(unplaced.group.job.id for unplaced in waits)
+    first = {unplaced.group.job.id: unplaced for unplaced in reversed(waits)}
     waiting = [
         Waiting(
-            one.group.job,
-            tasks[job] + one.group.job.unseen,
-            task_ms(one.group.job, unknown_ms),
-            servers.of(one.run.task),
+            unplaced.group.job,
+            tasks[job] + unplaced.group.job.unseen,
+            task_ms(unplaced.group.job, unknown_ms),
+            servers.of(unplaced.run.task),
         )
-        for job, one in sorted(first.items())
+        for job, unplaced in sorted(first.items())
     ]
-    submitted = {one.job.id: one.job.submitted_ms for one in waiting}
+    submitted = {job_waiting.job.id: job_waiting.job.submitted_ms for job_waiting in waiting}
     elapsed_ms = snapshot.now_ms - before.at_ms
-    known = passed_over(before.probes, _running(snapshot), submitted, elapsed_ms)
-    probes = probed(waiting, known, config.seed)
-    asked = dict.fromkeys(it for those in probes.values() for it in those)
-    lent = _lent([it for it in asked if isinstance(it, str) and it in servers.shared])
+    probed_before = passed_over(before.probes, _running(snapshot), submitted, elapsed_ms)
+    probes = probed(waiting, probed_before, config.seed)
+    asked = dict.fromkeys(server for those in probes.values() for server in those)
+    lent = _lent(
+        [server for server in asked if isinstance(server, str) and server in servers.shared]
+    )
     order = first_served(snapshot.runs, snapshot.now_ms, unknown_ms, None)
     patience_ms = config.long_patience_s * 1000
     return Lines(queues(waiting, probes, order, config.age_cap, patience_ms), lent, probes)
@@ -117,13 +121,13 @@ def _running(snapshot: Snapshot) -> dict[Where, tuple[Millis, JobId]]:
 
 
 class Servers:
-    """What short jobs may ask.
+    """Servers that short jobs may ask.
 
     Args:
         snapshot: The cluster.
-        members: What stays, or is bought, for short tasks.
+        members: Members that stay, or are bought, for short tasks.
         shared: Instances of others.
-        released: Members that only finish what stands in their queues.
+        released: Members that only finish the tasks in their queues.
     """
 
     def __init__(
@@ -133,16 +137,16 @@ class Servers:
         shared: Sequence[Lendable],
         released: Set[InstanceId] = frozenset(),
     ) -> None:
-        self.shared = frozenset(it.id for it in shared)
+        self.shared = frozenset(instance.id for instance in shared)
         self._all = list(_servers(snapshot, members, shared, released))
         self._up: set[Where] = {view.id for view in snapshot.instances if view.ready}
         self._up |= self.shared
         self._known: dict[tuple[tuple[Family, Resources], ...], dict[Where, Server]] = {}
 
     def of(self, task: TaskSpec) -> Mapping[Where, Server]:
-        """Those that could hold a task if nobody were there; if some are up, these alone.
+        """Servers that could hold a task if they were empty; if some are up, these alone.
 
-        Those that are released do not count as being up.
+        Released servers do not count as being up.
         """
         if task.demand not in self._known:
             needs = dict(task.demand)
@@ -169,8 +173,8 @@ def _servers(
         spot = is_spot(offering)
         pool = TRANSIENT if spot else STEADY
         yield Server(name, pool, spot, not spot, name in long, name in released), offering
-    for one in shared:
-        yield Server(one.id, SHARED, long=one.own != NOTHING), one.offering
+    for instance in shared:
+        yield Server(instance.id, SHARED, long=instance.own != NOTHING), instance.offering
 
 
 def _lent(instances: Sequence[InstanceId]) -> tuple[Pool, ...]:

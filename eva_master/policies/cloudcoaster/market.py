@@ -1,4 +1,4 @@
-"""What may be bought for the pools: by price per slot, within the money that there is for it."""
+"""Choice of purchases for the pools: by price per slot, within the budget."""
 
 from __future__ import annotations
 
@@ -36,17 +36,17 @@ def is_spot(offering: Offering) -> bool:
 
 
 class Market:
-    """What is bought for tasks of one kind; the money is that of all members.
+    """Purchases for tasks of one kind; the budget is that of all members.
 
     Args:
         config: The settings.
         task: A task of that kind.
-        members: The offerings of all members of the pools, those that are about to leave and those
-            that are about to be bought included.
-        on_sale: What one more instance may be taken of.
-        speeds: How fast such a task runs on each family.
-        listed: The catalog, whose prices on demand say how much money there is, though no more may
-            be had at some of them; by default what is on sale.
+        members: The offerings of all members of the pools, including members about to leave or to
+            be bought.
+        on_sale: Offerings of which one more instance may be taken.
+        speeds: Speed of such a task on each family.
+        listed: The catalog, whose on-demand prices determine the budget even where no instance can
+            be had; by default the offerings on sale.
     """
 
     def __init__(
@@ -65,12 +65,12 @@ class Market:
         self._task = task
         self._on_sale = tuple(on_sale)
         prices = (
-            Fraction(it.price, slots)
-            for it in (self._on_sale if listed is None else listed)
-            if it.purchase is Purchase.ON_DEMAND and (slots := self._count(it))
+            Fraction(candidate.price, slots)
+            for candidate in (self._on_sale if listed is None else listed)
+            if candidate.purchase is Purchase.ON_DEMAND and (slots := self._count(candidate))
         )
         self._price = min(prices, default=Fraction(0))
-        """Of a slot on demand."""
+        """Price of a slot on demand."""
         self._steady = 0
         self._spent: Counter[tuple[str, str]] = Counter()
         for offering in members:
@@ -81,15 +81,15 @@ class Market:
 
     @property
     def spent(self) -> int:
-        """What the spot members cost, in micro-dollars per hour."""
+        """Price of the spot members, in micro-dollars per hour."""
         return self._spent.total()
 
     @property
     def budget(self) -> int:
-        """What spot members may cost, in micro-dollars per hour.
+        """Budget of spot members, in micro-dollars per hour.
 
-        That is what the settings say, or N p times the price of a slot on demand; less those slots
-        on demand that are beyond their own share.
+        The budget is stated, or N p times the price of a slot on demand; less on-demand slots
+        beyond their own share.
         """
         whole = self._config.budget
         if whole is None:
@@ -100,49 +100,61 @@ class Market:
 
     @property
     def most_spot_slots(self) -> int:
-        """K: how many slots on spot instances the money buys at the least price of one."""
+        """K: number of slots on spot instances that the budget buys at the least price of one."""
         prices = (
-            Fraction(it.price, slots)
-            for it in self._on_sale
-            if is_spot(it) and (slots := self._count(it))
+            Fraction(candidate.price, slots)
+            for candidate in self._on_sale
+            if is_spot(candidate) and (slots := self._count(candidate))
         )
         price = min(prices, default=None)
         return 0 if price is None else int(self.budget / price) if price else _MANY
 
     def choose_spot(self, wanted: int) -> Offering | None:
-        """The offering of one more spot instance, as `choose` has it."""
-        found = [it for it in self._on_sale if self._count(it) and self._affordable(it)]
-        return min(found, key=lambda it: self._rank(it, wanted), default=None)
+        """The offering of one more spot instance, chosen as in `choose`."""
+        candidates = [
+            candidate
+            for candidate in self._on_sale
+            if self._count(candidate) and self._affordable(candidate)
+        ]
+        return min(candidates, key=lambda it: self._rank(it, wanted), default=None)
 
     def choose_steady(self, wanted: int) -> Offering | None:
-        """The offering of one more instance on demand of those that stay, as `choose` has it."""
+        """The offering of one more on-demand instance that stays, chosen as in `choose`."""
         fits = self._on_demand(self._config.steady_slots - self._steady)
-        found = [it for it in self._on_sale if self._count(it) and fits(it)]
-        return min(found, key=lambda it: self._rank(it, wanted), default=None)
+        candidates = [
+            candidate for candidate in self._on_sale if self._count(candidate) and fits(candidate)
+        ]
+        return min(candidates, key=lambda it: self._rank(it, wanted), default=None)
 
     def choose(self, wanted: int, *, forced: bool) -> Offering | None:
         """The offering of one more member.
 
-        What is on demand comes first, up to its share; then spot; and what no spot instance can
-        be had for is on demand, too.
+        On-demand offerings come first, up to their share; then spot; and on-demand again if no spot
+        instance is to be had.
 
         Args:
-            wanted: So many slots are needed.
-            forced: Whether there has to be one whatever it costs, since no member holds the task.
-                It is on demand, unless the task runs on spot instances alone and there is none.
+            wanted: Number of slots needed.
+            forced: Whether a member is needed at any price, since no member holds the task. The
+                choice then is on demand, unless the task runs on spot instances alone and has none.
 
         Returns:
-            The one with the least price for what a slot does; of equals the one that comes closest
-            to what is needed. `None` if there is no money, or nothing is on sale.
+            The offering of the least price per unit of a slot's work; of equals the closest to the
+            number needed. `None` if the budget is used up, or nothing is on sale.
         """
         steady = self._config.steady_slots - self._steady
         spent = -(-self.spent // self._price) if self._price else 0
         all_of_it = self._config.slots - self._steady - spent
         for fits in (self._on_demand(steady), self._affordable, self._on_demand(all_of_it)):
-            if found := [it for it in self._on_sale if self._count(it) and fits(it)]:
-                return min(found, key=lambda it: self._rank(it, wanted))
-        hosts = [it for it in self._on_sale if self._count(it)] if forced else []
-        steadily = [it for it in hosts if not is_spot(it)]
+            if candidates := [
+                candidate
+                for candidate in self._on_sale
+                if self._count(candidate) and fits(candidate)
+            ]:
+                return min(candidates, key=lambda it: self._rank(it, wanted))
+        hosts = (
+            [candidate for candidate in self._on_sale if self._count(candidate)] if forced else []
+        )
+        steadily = [candidate for candidate in hosts if not is_spot(candidate)]
         if not steadily and self.spent:
             return None
         return min(steadily or hosts, key=lambda it: (it.price, it.id), default=None)

@@ -1,4 +1,4 @@
-"""What the policy carries from round to round."""
+"""Memory of the policy from round to round."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ class Needs:
         return max((slots for _, slots in self.peaks), default=0)
 
     def after(self, now: Millis, slots: int, hold_ms: int) -> Needs:
-        """The same once so many are needed; what is older than `hold_ms` is forgotten."""
-        kept = [it for it in self.peaks if now - it[0] < hold_ms and it[1] > slots]
+        """The needs after so many slots were needed; needs older than `hold_ms` are forgotten."""
+        kept = [peak for peak in self.peaks if now - peak[0] < hold_ms and peak[1] > slots]
         return Needs((*kept, (now, slots)) if slots else tuple(kept))
 
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """What is carried.
+    """State carried from round to round.
 
     Attributes:
-        probes: What the jobs have asked of which tasks wait.
-        at_ms: When that was so.
-        released: Transient members that finish what stands in their queues, and then go.
+        probes: Servers asked by the jobs with waiting tasks.
+        at_ms: The time of these probes.
+        released: Transient members that finish the tasks in their queues, and then go.
     """
 
     needs: Needs = Needs()
@@ -51,7 +51,7 @@ class Memory:
 
     @staticmethod
     def read(memory: PolicyMemory | None) -> Memory:
-        """That of the round before; an empty one if there is none that can be read."""
+        """The memory of the round before; an empty one if there is none that can be read."""
         if memory is None or memory.policy != NAME or memory.version != _VERSION:
             return Memory()
         data = memory.data
@@ -60,31 +60,37 @@ class Memory:
         assert isinstance(peaks, list)
         assert isinstance(probes, dict)
         assert isinstance(released, list)
-        pairs = (one for one in peaks if isinstance(one, list))
+        pairs = (peak for peak in peaks if isinstance(peak, list))
         asked = ((job, those) for job, those in probes.items() if isinstance(those, dict))
         return Memory(
             Needs(tuple((Millis(int(str(at))), int(str(slots))) for at, slots in pairs)),
             {
-                JobId(job): {InstanceId(it): int(str(passed)) for it, passed in those.items()}
+                JobId(job): {
+                    InstanceId(server): int(str(passed)) for server, passed in those.items()
+                }
                 for job, those in asked
             },
             Millis(int(str(data.get("at", 0)))),
-            frozenset(InstanceId(str(it)) for it in released),
+            frozenset(InstanceId(str(instance)) for instance in released),
         )
 
     def asked_by(self, jobs: Iterable[JobId]) -> frozenset[Where]:
-        """The servers in whose queues some jobs stand."""
-        return frozenset(it for job in dict.fromkeys(jobs) for it in self.probes.get(job, ()))
+        """Servers in whose queues some jobs stand."""
+        return frozenset(
+            server for job in dict.fromkeys(jobs) for server in self.probes.get(job, ())
+        )
 
     def written(self) -> PolicyMemory | None:
-        """The same for the next round."""
+        """The memory for the next round."""
         data: dict[str, Json] = {}
         if self.needs.peaks:
             data["needs"] = [[at, slots] for at, slots in self.needs.peaks]
         if self.probes:
             data["probes"] = {
-                job: {server: passed for server, passed in it.items() if isinstance(server, str)}
-                for job, it in self.probes.items()
+                job: {
+                    server: passed for server, passed in servers.items() if isinstance(server, str)
+                }
+                for job, servers in self.probes.items()
             }
             data["at"] = self.at_ms
         if self.released:

@@ -1,4 +1,4 @@
-"""Who of the short tasks goes first."""
+"""Order of the short tasks."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ def task_ms(job: JobView, unknown_ms: int) -> int:
     """How long one task of a job runs.
 
     Args:
-        job: Whose.
-        unknown_ms: What is assumed of a job of which nothing is known.
+        job: The job.
+        unknown_ms: Run time assumed without an estimate.
     """
     return unknown_ms if job.estimate is None else job.estimate.mean_ms
 
@@ -23,22 +23,22 @@ def task_ms(job: JobView, unknown_ms: int) -> int:
 def first_served(
     runs: Iterable[RunView], now: Millis, unknown_ms: int, age_cap: int | None
 ) -> Callable[[JobView], Key]:
-    """The order of jobs in the line, as a sorting key.
+    """Sort key for the order of jobs in the line.
 
-    The more urgent come first; then those of which a task has waited for `age_cap` times its own
-    run time, the longest first; then those with the least work left.
+    More urgent jobs come first; then jobs of which a task has waited for `age_cap` times its own
+    run time, the longest first; then jobs with the least remaining work.
 
     Args:
         runs: The task runs of all jobs.
         now: The time.
         unknown_ms: See `task_ms`.
-        age_cap: See above; `None` if nobody goes first for that.
+        age_cap: Factor described above; `None` to ignore waiting times.
     """
     waits: dict[JobId, Millis] = {}
-    left: dict[JobId, list[int | None]] = {}
+    remaining: dict[JobId, list[int | None]] = {}
     for run in runs:
-        known = None if run.remaining is None else run.remaining.left_ms(now)
-        left.setdefault(run.job, []).append(known)
+        rest_ms = None if run.remaining is None else run.remaining.left_ms(now)
+        remaining.setdefault(run.job, []).append(rest_ms)
         if run.instance is None and run.since_ms is not None:
             waits[run.job] = min(run.since_ms, waits.get(run.job, run.since_ms))
 
@@ -46,7 +46,7 @@ def first_served(
         each = task_ms(job, unknown_ms)
         waited = now - waits.get(job.id, now)
         aged = waited if age_cap is not None and waited >= age_cap * each else 0
-        work = sum(each if it is None else it for it in left.get(job.id, ()))
+        work = sum(each if rest_ms is None else rest_ms for rest_ms in remaining.get(job.id, ()))
         work += each * job.unseen
         return -job.priority, -aged, work, job.submitted_ms, job.id
 

@@ -56,15 +56,19 @@ class CloudCoaster:
     def plan(
         self, snapshot: Snapshot, memory: PolicyMemory | None
     ) -> tuple[Plan, PolicyMemory | None]:
-        """Fill the room that there is, add what is needed, and have the rest stand in line."""
+        """Fill the existing room, add members as needed, and put the rest in line."""
         config, snapshot = self._config, by_now(snapshot)
         instances = open_instances(snapshot, self._cache)
         unknown_ms = config.clear_within_s * 1000
         order = first_served(snapshot.runs, snapshot.now_ms, unknown_ms, config.age_cap)
         filling = Filling(config, snapshot, instances, order)
         groups = waiting(snapshot)
-        unplaced = place(instances, [it for it in groups if not _lines_up(it)], filling.place_each)
-        waits = filling.place([it for it in groups if _lines_up(it)], at_once=not config.probes)
+        unplaced = place(
+            instances, [group for group in groups if not _lines_up(group)], filling.place_each
+        )
+        waits = filling.place(
+            [group for group in groups if _lines_up(group)], at_once=not config.probes
+        )
         unit = self._unit(snapshot)
         if unit is not None:
             filling.fill_up(unit)
@@ -78,11 +82,11 @@ class CloudCoaster:
             names = enumerate(view.id for view in snapshot.instances)
             going = {row for row, name in names if name in before.released}
             rule = resized(config, snapshot, instances, filling.rows, unit, released=going)
-            kept = {it for it in kept if not is_spot(instances.offerings[it])} | rule.kept
-            queued = before.asked_by(one.group.job.id for one in waits)
+            kept = {row for row in kept if not is_spot(instances.offerings[row])} | rule.kept
+            queued = before.asked_by(unplaced.group.job.id for unplaced in waits)
             live = (row for row in filling.rows if row < instances.live)
-            left = [it for it in live if it not in kept and is_spot(instances.offerings[it])]
-            finishing = {row for row in left if snapshot.instances[row].id in queued}
+            leaving = [row for row in live if row not in kept and is_spot(instances.offerings[row])]
+            finishing = {row for row in leaving if snapshot.instances[row].id in queued}
             kept |= finishing
         if unit is not None:
             kept = within_budget(config, snapshot, instances, kept, unit)
@@ -118,38 +122,41 @@ class CloudCoaster:
         return Millis(needs.peaks[0][0] + config.hold_s * 1000) if needs.peaks else None
 
     def _unit(self, snapshot: Snapshot) -> TaskSpec | None:
-        """A task that takes one slot; `None` while nothing says how large one is."""
+        """A task that takes one slot; `None` while the size of a slot is unknown."""
         slot = self._config.slot
         if slot is None:
             return next((run.task for run in snapshot.runs), None)
-        families = dict.fromkeys(it.type.family for it in snapshot.catalog)
+        families = dict.fromkeys(offering.type.family for offering in snapshot.catalog)
         demand = tuple((family, slot) for family in sorted(families))
         return TaskSpec(Workload("slot"), Program("true"), demand)
 
     def _staying(self, snapshot: Snapshot, instances: OpenInstances, wanted: int) -> Set[int]:
         """The rows of the members that stay.
 
-        Those on demand stay up to their share. Of the others as many as are wanted; the rest
-        finishes what it has and goes.
+        On-demand members stay up to their share. Of the others as many stay as are wanted; the rest
+        finish their tasks and go.
         """
-        steady, others, left = set[int](), dict[int, int](), self._config.steady_slots
+        steady, others, share_left = set[int](), dict[int, int](), self._config.steady_slots
         for row in range(len(instances)):
             stood = row < instances.live and bool(snapshot.instances[row].pool)
             if not stood and not holds_short(instances, row):
                 continue
             slots = self._slots(instances, row)
-            if left > 0 and not is_spot(instances.offerings[row]):
+            if share_left > 0 and not is_spot(instances.offerings[row]):
                 steady.add(row)
-                left -= slots
+                share_left -= slots
             else:
                 others[row] = slots
         return steady | staying(snapshot, instances, others, wanted)
 
     def _backlog(self, waits: Sequence[UnplacedGroup]) -> str:
-        """What waits for more room than there is, or than may be paid for."""
+        """Description of the work that waits for more room than exists, or than the budget buys."""
         within_ms = self._config.clear_within_s * 1000
-        tasks, work_ms = len(waits), sum(task_ms(one.group.job, within_ms) for one in waits)
-        for job in {one.group.job.id: one.group.job for one in waits}.values():
+        tasks, work_ms = (
+            len(waits),
+            sum(task_ms(unplaced.group.job, within_ms) for unplaced in waits),
+        )
+        for job in {unplaced.group.job.id: unplaced.group.job for unplaced in waits}.values():
             tasks += job.unseen
             work_ms += job.unseen * task_ms(job, within_ms)
         if not tasks:
@@ -157,30 +164,30 @@ class CloudCoaster:
         waiting = f"{tasks} tasks wait" if tasks > 1 else "one task waits"
         more = needed(work_ms, 0, within_ms, tasks)
         slots = f"{more} slots" if more > 1 else "one slot"
-        told = f"{waiting}, {work_ms // 1000} s of work"
-        return f"; {told}, which {slots} would clear in {self._config.clear_within_s} s"
+        summary = f"{waiting}, {work_ms // 1000} s of work"
+        return f"; {summary}, which {slots} would clear in {self._config.clear_within_s} s"
 
     def _slots(self, instances: OpenInstances, row: int) -> int:
-        """How many tasks a member holds, of the kind that is on it; one if it is empty."""
-        there = next(iter(instances.residents[row]), None)
-        if there is None:
+        """Number of tasks that a member holds, of the kind that is on it; one if it is empty."""
+        resident = next(iter(instances.residents[row]), None)
+        if resident is None:
             return 1
-        return max(1, slots_of(instances.offerings[row], instances.runs[there].task))
+        return max(1, slots_of(instances.offerings[row], instances.runs[resident].task))
 
 
 def _with_hosts(
     kept: Set[int], filling: Filling, instances: OpenInstances, waits: Sequence[UnplacedGroup]
 ) -> Set[int]:
-    """The members that stay, and of the others one for each kind of task that fits none of these.
+    """The members that stay, with one more for each kind of task that fits none of these.
 
-    Else it would be bought for that task, and let go, again and again.
+    Otherwise such a member would be bought for that task, and released, again and again.
     """
     stay, seen = {*kept, *filling.added}, set[PricedShape]()
-    for one in waits:
-        shape = instances.priced(one.run.id)
+    for unplaced in waits:
+        shape = instances.priced(unplaced.run.id)
         if shape not in seen:
             seen.add(shape)
-            hosts = filling.hosts(one.run.id)
+            hosts = filling.hosts(unplaced.run.id)
             if hosts and stay.isdisjoint(hosts):
                 stay.add(hosts[0])
     return stay - set(filling.added)
@@ -195,14 +202,14 @@ class _Stated:
     """The pools of a plan, with the instances that are bought for them.
 
     Args:
-        instances: All of them.
+        instances: All instances.
         kept: The rows of the members.
-        bought: What is bought beside what the plan buys for task runs.
+        bought: Offerings bought beside those that the plan buys for task runs.
         plan: The plan without pools.
 
     Attributes:
-        launches: What the plan buys with pools.
-        members: Of the pools, with their offerings.
+        launches: Purchases of the plan, those for pools included.
+        members: Members of the pools, with their offerings.
     """
 
     def __init__(
@@ -214,18 +221,18 @@ class _Stated:
         keys = range(len(plan.launches), len(plan.launches) + len(bought))
         fresh = tuple(map(NewInstance, keys, bought))
         self.launches = (*plan.launches, *fresh)
-        self.members = [*members, *((it.key, it.offering) for it in fresh)]
+        self.members = [*members, *((launch.key, launch.offering) for launch in fresh)]
 
     def pools(self, backlog: str, rule: str, slots: int) -> tuple[Pool, ...]:
-        """Pools that have members; with the backlog, and the rule on transient ones, in words.
+        """Pools with members, described by the backlog and the rule for transient ones.
 
         Args:
-            backlog: What waits.
-            rule: That on transient instances.
-            slots: For how many tasks the operator pays.
+            backlog: Description of the waiting work.
+            rule: Description of the rule for transient instances.
+            slots: Number of tasks for which the operator pays.
         """
-        steady = [it for it in self.members if not is_spot(it[1])]
-        spot = [it for it in self.members if is_spot(it[1])]
+        steady = [member for member in self.members if not is_spot(member[1])]
+        spot = [member for member in self.members if is_spot(member[1])]
         parts = (
             (STEADY, steady, "room for short tasks that no cloud takes back", backlog),
             (TRANSIENT, spot, "room for short tasks at spot prices", rule + backlog),
@@ -233,12 +240,12 @@ class _Stated:
         return tuple(
             Pool(
                 name,
-                tuple(it for it, _ in there),
-                f"{what}: {_cost(there)}{more}",
+                tuple(name for name, _ in listed),
+                f"{what}: {_cost(listed)}{more}",
                 room_for=slots,
             )
-            for name, there, what, more in parts
-            if there
+            for name, listed, what, more in parts
+            if listed
         )
 
 
@@ -262,14 +269,17 @@ class _PolicySpec:
         return CloudCoaster(config)
 
     def doubts(self, config: Any, catalog: Catalog) -> Iterator[str]:
-        """What an operator may not have meant, given what there is."""
+        """Remarks on settings that an operator may not have meant, given the catalog."""
         assert isinstance(config, Config)
         if config.transient_share_ppm and not any(map(is_spot, catalog)):
             yield (
                 f"{_NO_SPOT}: short jobs have {config.slots} slots on demand at most; have "
                 "transient_share_ppm: 0, or spot instances"
             )
-        budget, prices = config.budget, [it.price for it in catalog if is_spot(it)]
+        budget, prices = (
+            config.budget,
+            [offering.price for offering in catalog if is_spot(offering)],
+        )
         if budget is not None and prices and budget < min(prices):
             yield (
                 f"budget_usd_per_hour: {config.budget_usd_per_hour:g} buys no spot instance: the "

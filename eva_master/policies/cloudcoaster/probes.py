@@ -20,17 +20,18 @@ from eva_master.policies.cloudcoaster.order import Key
 PER_TASK = 2
 """How many servers a job asks for each of its tasks (Sparrow, section 3.1)."""
 AT_LEAST = 20
-"""It asks so many however few tasks it has."""
+"""Least number of servers asked, however few tasks the job has."""
 Where = InstanceId | int
-"""A server, or one that the plan buys by its key there."""
+"""A server, by its id or, for one that the plan buys, by its key there."""
 Probes = Mapping[JobId, Mapping[Where, int]]
 """The servers that each job has asked, with the milliseconds for which each has run tasks of jobs
-that came later."""
+that came later.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """What a job may ask.
+    """A server that a job may ask.
 
     Attributes:
         pool: The pool by which lines claim its room.
@@ -49,29 +50,29 @@ class Server:
 
 
 def asked(job: JobId, tasks: int, servers: Sequence[Server], seed: int = 1) -> tuple[Where, ...]:
-    """Which servers a job asks; the same for the same servers.
+    """Servers that a job asks; equal for equal arguments.
 
-    First any of them, at random. Those that hold a long task refuse, and say which others do, so
-    that in their place as many are asked that hold none, as those for short tasks alone never do.
-    For each transient server one that stays is asked, too: what waits has a place in line whatever
-    the cloud takes back.
+    First any servers are drawn at random. Servers that hold a long task refuse, and name others, so
+    as many without long tasks are drawn in their place; servers for short tasks alone never refuse.
+    For each transient server a server that stays is asked, too: each waiting task keeps a place in
+    line even if the cloud takes servers back.
 
     Args:
-        job: Whose tasks wait.
-        tasks: How many of them.
-        servers: Those that could hold one if nobody were there.
-        seed: Which of them chance takes.
+        job: The job whose tasks wait.
+        tasks: Number of its waiting tasks.
+        servers: Servers that could hold one of them if they were empty.
+        seed: Seed of the draw.
     """
     dice = _Dice(f"{seed} {job}")
     count = max(AT_LEAST, PER_TASK * tasks)
     first = _some(dice, servers, count)
-    found = {it.id: it for it in first if not it.long}
-    again = [it for it in servers if not it.long and it.id not in found]
-    found |= {it.id: it for it in _some(dice, again, count - len(found))}
-    transient = sum(it.transient for it in found.values())
-    stays = [it for it in servers if it.steady and it.id not in found]
-    found |= {it.id: it for it in _some(dice, stays, transient)}
-    return tuple(found)
+    chosen = {server.id: server for server in first if not server.long}
+    again = [server for server in servers if not server.long and server.id not in chosen]
+    chosen |= {server.id: server for server in _some(dice, again, count - len(chosen))}
+    transient = sum(server.transient for server in chosen.values())
+    stays = [server for server in servers if server.steady and server.id not in chosen]
+    chosen |= {server.id: server for server in _some(dice, stays, transient)}
+    return tuple(chosen)
 
 
 class _Dice:
@@ -89,24 +90,24 @@ class _Dice:
 
 
 def _some(dice: _Dice, servers: Sequence[Server], count: int) -> Sequence[Server]:
-    """So many of them by chance, all if they are no more (Fisher and Yates)."""
+    """A random choice of so many of the servers, all if they are no more (Fisher and Yates)."""
     if count >= len(servers):
         return servers
-    left = list(servers)
+    shuffled = list(servers)
     for place in range(count):
-        other = place + dice.below(len(left) - place)
-        left[place], left[other] = left[other], left[place]
-    return left[: max(0, count)]
+        other = place + dice.below(len(shuffled) - place)
+        shuffled[place], shuffled[other] = shuffled[other], shuffled[place]
+    return shuffled[: max(0, count)]
 
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """A job of which tasks wait.
+    """A job with waiting tasks.
 
     Attributes:
-        tasks: How many.
-        each_ms: How long one of them runs.
-        servers: Those that could hold one if nobody were there.
+        tasks: Number of its waiting tasks.
+        each_ms: Run time of one of them.
+        servers: Servers that could hold one of them if they were empty.
     """
 
     job: JobView
@@ -116,23 +117,34 @@ class Waiting:
 
 
 def probed(waiting: Iterable[Waiting], before: Probes, seed: int) -> Probes:
-    """Which servers each job has asked: those of the round before, while any of them is there.
+    """Servers that each job has asked: those of the round before, while any of these exists.
 
     Args:
-        waiting: Jobs of which tasks wait.
-        before: Which servers each had asked by the round before.
+        waiting: Jobs with waiting tasks.
+        before: Servers that each had asked by the round before.
         seed: See `asked`.
     """
-    found: dict[JobId, Mapping[Where, int]] = {}
-    for one in waiting:
-        there = before.get(one.job.id, {})
-        kept = {server: passed for server, passed in there.items() if server in one.servers}
+    probes: dict[JobId, Mapping[Where, int]] = {}
+    for job_waiting in waiting:
+        asked_before = before.get(job_waiting.job.id, {})
+        kept = {
+            server: passed
+            for server, passed in asked_before.items()
+            if server in job_waiting.servers
+        }
         if not kept:
-            open_ones = tuple(it for it in one.servers.values() if not it.released)
-            names = asked(one.job.id, one.tasks, open_ones or tuple(one.servers.values()), seed)
+            open_ones = tuple(
+                server for server in job_waiting.servers.values() if not server.released
+            )
+            names = asked(
+                job_waiting.job.id,
+                job_waiting.tasks,
+                open_ones or tuple(job_waiting.servers.values()),
+                seed,
+            )
             kept = dict.fromkeys(names, 0)
-        found[one.job.id] = kept
-    return found
+        probes[job_waiting.job.id] = kept
+    return probes
 
 
 def passed_over(
@@ -141,16 +153,16 @@ def passed_over(
     submitted: Mapping[JobId, Millis],
     elapsed_ms: int,
 ) -> Probes:
-    """The same once servers have run tasks for some time.
+    """Probes after servers have run tasks for some time.
 
-    Who has asked a server, and came before the job of the task there, was passed over.
+    A job that asked a server before the job of the task there was submitted was passed over.
 
     Args:
-        probes: Which servers each job has asked.
+        probes: Servers that each job has asked.
         running: The latest submitted job of which a task is on a server, behind the time at which
             it was submitted.
         submitted: When the jobs that wait were submitted.
-        elapsed_ms: For how long.
+        elapsed_ms: The time.
     """
     return {
         job: {
@@ -169,25 +181,30 @@ def queues(
     age_cap: int,
     patience_ms: int,
 ) -> tuple[Line, ...]:
-    """The line of each server that somebody has asked.
+    """The line of each server that a job has asked.
 
-    Who was passed over there for `age_cap` times the run time of a task goes first.
+    A job that was passed over there for `age_cap` times the run time of a task goes first.
 
     Args:
-        waiting: Jobs of which tasks wait.
-        probes: Which servers each has asked.
-        order: Who goes first among the others.
-        age_cap: See above.
+        waiting: Jobs with waiting tasks.
+        probes: Servers that each has asked.
+        order: Sort key of the others.
+        age_cap: Factor described above.
         patience_ms: See `Line`.
     """
     jobs: dict[tuple[Where, str], list[JobId]] = {}
     early: dict[tuple[Where, str], list[JobId]] = {}
-    for one in sorted(waiting, key=lambda one: order(one.job)):
-        enough = age_cap * one.each_ms
-        for server, passed in probes[one.job.id].items():
-            there = jobs if passed < enough else early
-            there.setdefault((server, one.servers[server].pool), []).append(one.job.id)
-    came = {one.job.id: (one.job.submitted_ms, one.job.id) for one in waiting}
+    for job_waiting in sorted(waiting, key=lambda one: order(one.job)):
+        enough = age_cap * job_waiting.each_ms
+        for server, passed in probes[job_waiting.job.id].items():
+            queue = jobs if passed < enough else early
+            queue.setdefault((server, job_waiting.servers[server].pool), []).append(
+                job_waiting.job.id
+            )
+    came = {
+        job_waiting.job.id: (job_waiting.job.submitted_ms, job_waiting.job.id)
+        for job_waiting in waiting
+    }
     return tuple(
         Line(
             (pool,),

@@ -28,7 +28,7 @@ class LongLoad:
     static: int
 
     def told(self, threshold_ppm: int, transient: int) -> str:
-        """The same in words, with so many transient slots."""
+        """Description of this load, with so many transient slots."""
         whole = self.static + transient
         share = 100 * self.held / whole if whole else 0.0
         return (
@@ -40,7 +40,7 @@ class LongLoad:
 def long_load(
     shared: Sequence[Lendable], steady: int, task: TaskSpec, outlasting: int = 0
 ) -> LongLoad:
-    """What long tasks hold of the instances of others, and of those for short tasks.
+    """Slots of others' instances, and of those for short tasks, that long tasks hold.
 
     Args:
         shared: The instances of others.
@@ -49,21 +49,23 @@ def long_load(
         outlasting: Tasks of short jobs on instances for these that have turned out to be long.
     """
     held = static = 0
-    for one, count in alike(shared, (sameness(it.offering, it.own) for it in shared)):
-        need, whole = task.demand_on(one.offering.type.family), one.offering.type.capacity
+    for example, count in alike(
+        shared, (sameness(instance.offering, instance.own) for instance in shared)
+    ):
+        need, whole = task.demand_on(example.offering.type.family), example.offering.type.capacity
         slots = slots_in(whole, need)
         static += slots * count
-        held += (slots - slots_in(whole - one.own, need)) * count
+        held += (slots - slots_in(whole - example.own, need)) * count
     return LongLoad(held + outlasting, static + steady)
 
 
 @dataclass(frozen=True, slots=True)
 class Resized:
-    """What becomes of the transient instances.
+    """Change of the transient instances.
 
     Attributes:
-        kept: The rows of those that stay.
-        bought: What is added.
+        kept: The rows of the instances that stay.
+        bought: Offerings that are added.
         reason: The rule in numbers.
     """
 
@@ -81,27 +83,27 @@ def resized(
     *,
     released: Set[int] = frozenset(),
 ) -> Resized:
-    """Have as many transient instances as the rule says.
+    """Choose as many transient instances as the rule says.
 
     Args:
         config: The settings.
         snapshot: The cluster.
-        instances: Its instances, with those that the plan buys anyway.
-        rows: Of the members.
+        instances: Its instances, with those that the plan buys in any case.
+        rows: Rows of the members.
         task: A short task, which has the size of a slot.
-        released: The rows of members that were to go already. They cost what they cost.
+        released: The rows of members released before, whose price still counts.
     """
     every = [row for row in rows if is_spot(instances.offerings[row])]
     steady = sum(_slots(instances, row, task) for row in rows if row not in set(every))
     spot = [row for row in every if row not in released]
-    there = [run for row in rows for run in instances.residents[row]]
-    outlasting = sum(instances.runs[run].long for run in there)
+    residents = [run for row in rows for run in instances.residents[row]]
+    outlasting = sum(instances.runs[run].long for run in residents)
     load = long_load(snapshot.beside.instances, steady, task, outlasting)
     leaving = [view.offering for view in snapshot.draining]
 
     def market(more: Sequence[Offering] = ()) -> Market:
-        there = [instances.offerings[row] for row in rows]
-        members = (*there, *leaving, *more)
+        offerings = [instances.offerings[row] for row in rows]
+        members = (*offerings, *leaving, *more)
         return Market(config, task, members, instances.on_sale(), listed=snapshot.catalog)
 
     transient = sum(_slots(instances, row, task) for row in spot)
@@ -117,26 +119,26 @@ def resized(
         added += slots_of(offering, task)
     slots = {row: _slots(instances, row, task) for row in spot}
     kept = staying(snapshot, instances, slots, wanted)
-    left = sum(slots[row] for row in kept) + added
-    return Resized(kept, tuple(bought), load.told(config.threshold_ppm, left))
+    slots_left = sum(slots[row] for row in kept) + added
+    return Resized(kept, tuple(bought), load.told(config.threshold_ppm, slots_left))
 
 
 def staying(
     snapshot: Snapshot, instances: OpenInstances, slots: Mapping[int, int], wanted: int
 ) -> frozenset[int]:
-    """Those of some members that stay; those go first that are empty, or will be soonest.
+    """Members that stay; empty ones, and those that will be empty soonest, go first.
 
     Args:
         snapshot: The cluster.
         instances: Its instances.
-        slots: How many each member has, by its row.
-        wanted: So many slots stay at least.
+        slots: Number of slots of each member, by its row.
+        wanted: Least number of slots that stay.
     """
-    kept, left = set(slots), sum(slots.values())
+    kept, slots_left = set(slots), sum(slots.values())
     for row in sorted(slots, key=lambda row: (_idle_at(snapshot, instances, row), row)):
-        if left - slots[row] >= wanted and row < instances.live:
+        if slots_left - slots[row] >= wanted and row < instances.live:
             kept.discard(row)
-            left -= slots[row]
+            slots_left -= slots[row]
     return frozenset(kept)
 
 
@@ -147,10 +149,10 @@ def within_budget(
     kept: Set[int],
     task: TaskSpec,
 ) -> frozenset[int]:
-    """Those of the members that stay which the money suffices for: the dearest spot ones go.
+    """The staying members that the budget pays for: the dearest spot members go.
 
-    It may not suffice for all that were bought once their prices have risen. It is the most that
-    it would be for any task that there is.
+    The budget may not pay for all members once prices have risen. Of the budgets for the
+    present tasks the largest counts.
 
     Args:
         config: The settings.
@@ -160,12 +162,12 @@ def within_budget(
         task: A short task, which has the size of a slot.
     """
     rows = sorted(row for row in kept if row < instances.live)
-    there = [instances.offerings[row] for row in rows]
+    offerings = [instances.offerings[row] for row in rows]
     leaving = [view.offering for view in snapshot.draining]
     on_sale = instances.on_sale()
 
     def missing(task: TaskSpec) -> int:
-        market = Market(config, task, (*there, *leaving), on_sale, listed=snapshot.catalog)
+        market = Market(config, task, (*offerings, *leaving), on_sale, listed=snapshot.catalog)
         return market.spent - market.budget
 
     over, gone = missing(task), set[int]()
@@ -185,7 +187,9 @@ def _slots(instances: OpenInstances, row: int, task: TaskSpec) -> int:
 
 
 def _idle_at(snapshot: Snapshot, instances: OpenInstances, row: int) -> tuple[bool, int]:
-    """Whether somebody is on an instance, and for how long."""
-    there = [instances.runs[run] for run in instances.residents[row]]
-    lefts = (run.remaining.left_ms(snapshot.now_ms) for run in there if run.remaining is not None)
-    return bool(there), max(lefts, default=0)
+    """Whether any task is on an instance, and for how long."""
+    residents = [instances.runs[run] for run in instances.residents[row]]
+    lefts = (
+        run.remaining.left_ms(snapshot.now_ms) for run in residents if run.remaining is not None
+    )
+    return bool(residents), max(lefts, default=0)

@@ -6,19 +6,19 @@ from eva_master.model.ids import MILLION
 
 
 def published(n_long: int, n_static: int, threshold_ppm: int, most: int) -> int:
-    """How many transient servers there are to be, by the share of servers with long tasks.
+    """Wanted number of transient servers, by the share of servers with long tasks.
 
-    It is what the loop of CloudCoaster's section 3.2 comes to that adds and removes one server
-    after the other until the share crosses the threshold.
+    The number is the outcome of the loop in CloudCoaster's section 3.2, which adds and removes one
+    server after the other until the share crosses the threshold.
 
     Args:
         n_long: Servers that hold a long task.
-        n_static: Servers that are not transient, those for short tasks alone included.
+        n_static: Servers that are not transient, including those for short tasks alone.
         threshold_ppm: The share, in millionths, above which servers are added.
-        most: What the money buys, K.
+        most: Number of servers that the budget buys, K.
 
     Returns:
-        From 0 to `most`, those included that are requested and not there yet.
+        From 0 to `most`, including servers that are requested and not there yet.
     """
     return max(0, min(most, -(-n_long * MILLION // threshold_ppm) - n_static))
 

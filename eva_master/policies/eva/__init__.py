@@ -1,6 +1,7 @@
 """Eva: a local search for the configuration that costs least, moves and launches included.
 
-What plans is imported by who builds it: to read settings and check them needs its options alone.
+The planning code is imported only when a policy is built: settings can be read and checked with its
+options alone.
 """
 
 from __future__ import annotations

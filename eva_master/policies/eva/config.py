@@ -17,36 +17,37 @@ class Config:
     """Settings.
 
     Attributes:
-        round_gap_s: From one round to the next, `None` for as often as the control loop likes.
-        interference: Expect tasks that share an instance to slow each other down.
+        round_gap_s: Time from one round to the next, `None` for as often as the control loop likes.
+        interference: Whether to expect tasks that share an instance to slow each other down.
         default_throughput_ppm: Throughput of two workloads never seen together, in millionths;
             smaller packs more cautiously.
-        multi_task_view: Charge the slowdown of one member for its whole gang.
-        explained: Give reasons and a lower bound with every plan; they decide nothing.
+        multi_task_view: Whether to charge the slowdown of one member for its whole gang.
+        explained: Whether to give reasons and a lower bound with every plan; they decide nothing.
         optimizer: ``greedy`` packs by the paper's Algorithm 1; ``lp`` also solves the
             configuration LP and takes whichever packing is cheaper; ``auto`` does so unless
             nearly every task differs from all others. A search begins with such a packing where
             much is waiting.
-        horizon_s: Over which time moves and launches are to pay.
-        lost_ppm: Weight of the throughput lost to neighbours against prices, in millionths. What is
-            lost to a slow family always counts in full.
-        gang_lost_ppm: The same of the throughput that gangs lose to neighbours.
-        moves_ppm: Weight of the cost of a move, in millionths; less moves more.
+        horizon_s: Time within which moves and launches are to pay.
+        lost_ppm: Weight of the throughput lost to neighbours against prices, in millionths.
+            Throughput lost to a slow family always counts in full.
+        gang_lost_ppm: Weight of the throughput that gangs lose to neighbours, in millionths.
+        moves_ppm: Weight of the cost of a move, in millionths; a smaller weight leads to more
+            moves.
         lasting_ppm: The next move of a task is to pay within this part of the time since its last
             one, in millionths, where that is shorter than the horizon.
-        spare_ending: Launch nothing for tasks that all end, as stated or measured, before it is up
-            and they run there.
-        horizon_left: The move of a task is to pay within what it has left, where that is shorter
-            than the horizon.
-        iterations: How often per round something is taken apart.
-        afresh_every: After so many arrivals and ends of jobs the round also begins with a packing
-            of everything that may move; 0 for never.
-        scarcity: Where some offerings are limited and others are not, the search also begins with
-            who waits, and who is on a limited one, placed anew at prices with what the limit is
-            worth; so tasks that run almost as well elsewhere leave it to others.
-        by_base: Variants of a workload, such as ``bert[1]`` and ``bert[2]``, teach each other
-            about co-location.
-        infer_pairs: Sets of more than two teach about the pairs in them.
+        spare_ending: Whether to launch nothing for tasks that all end, as stated or measured,
+            before it is up and they run there.
+        horizon_left: Whether the move of a task is to pay within its remaining time, where that is
+            shorter than the horizon.
+        iterations: Number of trials per round in which instances are taken apart.
+        afresh_every: Number of arrivals and ends of jobs after which a round also begins with a
+            packing of everything that may move; 0 for never.
+        scarcity: Whether, with limited and unlimited offerings, the search also begins with waiting
+            tasks and tasks on limited offerings placed anew at prices that include the worth of the
+            limits; so tasks that run almost as well elsewhere leave limited ones to others.
+        by_base: Whether variants of a workload, such as ``bert[1]`` and ``bert[2]``, teach each
+            other about co-location.
+        infer_pairs: Whether sets of more than two teach about the pairs in them.
         spot_choice: How jobs with deadlines choose between spot instances, others and waiting,
             where the master's setting of this name leaves that to the policy.
     """
@@ -80,4 +81,4 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
     "uniform_progress": {"spot_choice": SpotChoice.UNIFORM_PROGRESS},
     "on_demand": {"spot_choice": SpotChoice.ON_DEMAND},
 }
-"""The same packing with other rules for jobs with deadlines, to compare these."""
+"""Presets with other rules for jobs with deadlines, for comparisons."""

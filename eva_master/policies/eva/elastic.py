@@ -1,11 +1,11 @@
 """Eva with elastic gangs: it tries sizes, and adopts those with which the cluster costs less.
 
-A gang starts with the number of members whose work costs least, as far as there is room. What
-further members do is worth the least that a unit of the gang's work costs. So a gang grows where
-room that is paid for would stand idle, or where more members cost less per unit of work; and it
-shrinks where others wait for the room, or where fewer cost less. A change of size stops the whole
-gang, and has to pay for that like a move. Each makes the cluster cheaper or places more, so an
-unchanging cluster comes to rest.
+A gang starts with the number of members whose work costs least, as far as there is room. The worth
+of further members' work is the least cost of a unit of the gang's work. So a gang grows where paid
+room would stand idle, or where more members cost less per unit of work; and it shrinks where others
+wait for the room, or where fewer cost less. A change of size stops the whole gang, and has to pay
+for that like a move. Each change makes the cluster cheaper or places more, so an unchanging cluster
+comes to rest.
 """
 
 from __future__ import annotations
@@ -63,17 +63,17 @@ class _Round:
         self._memory = memory
         self._open = {job.id: job for job in resizable(snapshot)}
         self._resized = _recalled(memory, snapshot)
-        found = {
+        best_sizes = {
             job.id: cheapest(snapshot, job, most_ever(snapshot, job))
             for job in snapshot.jobs
             if job.elastic is not None and any(run.job == job.id for run in snapshot.runs)
         }
-        self._best = {job: members for job, (members, _) in found.items()}
+        self._best = {job: members for job, (members, _) in best_sizes.items()}
         self._question = Question(
             snapshot,
             inner.terms,
             self._latest(),
-            {job: worth for job, (_, worth) in found.items()},
+            {job: worth for job, (_, worth) in best_sizes.items()},
             inner.problem,
         )
         self._reasons: dict[JobId, str] = {}
@@ -136,9 +136,9 @@ class _Round:
             yield self._best[job.id], _CHEAPER
 
     def _grown(self, trial: Trial) -> Trial:
-        """The same with members on room that would stand idle, where that pays."""
+        """The trial with further members on room that would stand idle, where that pays."""
         for name in self._open:
-            job = next(it for it in trial.seen.jobs if it.id == name)
+            job = next(view for view in trial.seen.jobs if view.id == name)
             assert job.elastic is not None
             if name in trial.unplaced or len(job.runs) >= job.elastic.most:
                 continue
@@ -180,11 +180,13 @@ class _Round:
 
 
 def _recalled(memory: PolicyMemory | None, snapshot: Snapshot) -> dict[JobId, Millis]:
-    """When gangs that are still there were resized last."""
-    told = None if memory is None else memory.data.get(_KEY)
-    if not isinstance(told, dict):
+    """Time of the last change of size, of gangs that still exist."""
+    recorded = None if memory is None else memory.data.get(_KEY)
+    if not isinstance(recorded, dict):
         return {}
-    there = {job.id for job in snapshot.jobs if job.elastic is not None}
+    present = {job.id for job in snapshot.jobs if job.elastic is not None}
     return {
-        JobId(job): Millis(at) for job, at in told.items() if isinstance(at, int) and job in there
+        JobId(job): Millis(at)
+        for job, at in recorded.items()
+        if isinstance(at, int) and job in present
     }

@@ -1,4 +1,4 @@
-"""What Eva carries from round to round."""
+"""Memory of Eva from round to round."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class Memory:
     """Eva's memory.
 
     Attributes:
-        rounds: What was answered and proved.
-        moved: Task runs that were moved a short time ago, and when.
+        rounds: Answers and proofs of the last rounds.
+        moved: Task runs that were moved recently, and when.
     """
 
     rounds: RoundMemory

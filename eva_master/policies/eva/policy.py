@@ -56,7 +56,7 @@ _LESS_WITHOUT_EVENTS = 3
 
 @dataclass(frozen=True, slots=True)
 class _Round:
-    """What one round is about."""
+    """Inputs of one round."""
 
     problem: Problem
     trigger: ReplanTrigger
@@ -72,10 +72,9 @@ class Eva:
     """Eva's scheduler.
 
     Every round places waiting tasks. When a job has arrived or ended, when task runs that could not
-    be moved then can be now, and when something was learned about co-location, it searches for
-    the configuration that costs least, moves and launches included; see
-    `packing.local_search`. It
-    begins with the one in which nothing moves and never ends with a dearer one, so with an
+    be moved then can be now, and when co-location was learned, it searches for the configuration
+    that costs least, moves and launches included; see `packing.local_search`. The search begins
+    with the configuration in which nothing moves and never ends with a dearer one, so with an
     unchanged set of jobs nothing ever moves.
     """
 
@@ -99,12 +98,12 @@ class Eva:
             by_base=config.by_base,
             infer_pairs=config.infer_pairs,
         )
-        # What sets cost is worked out once; that it is remembered changes no plan.
+        # Costs of sets are computed once; this memory changes no plan.
         self._loads: LoadCache | None = None
 
     @property
     def terms(self) -> Terms:
-        """What counts how much in its objective."""
+        """Weights of the costs in its objective."""
         return self._terms
 
     def problem(self, snapshot: Snapshot) -> Problem:
@@ -150,11 +149,11 @@ class Eva:
         return plan_of(problem, chosen, figures, reasons), Memory(rounds, moved).dump()
 
     def _steered(self, problem: Problem) -> Configuration | None:
-        """Who is on a scarce offering, and who waits, placed anew at prices with scarcity.
+        """Tasks on scarce offerings, and waiting tasks, placed anew at prices with scarcity.
 
-        `None` if nothing is scarce, or if all that there is may be.
+        `None` if nothing is scarce, or if all offerings are limited.
         """
-        limits = {it.limit for it in problem.offerings if problem.buyable(it.id)}
+        limits = {offering.limit for offering in problem.offerings if problem.buyable(offering.id)}
         if not self._config.scarcity or None not in limits or limits <= {None, 0}:
             return None
         counts = problem.counts(run.id for run in problem.snapshot.runs)
@@ -162,12 +161,12 @@ class Eva:
         if not scarcity:
             return None
         steering = self.problem(raised(problem.snapshot, scarcity))
-        there = [it for it in settled(steering) if _is_on(steering, it, scarcity)]
-        placed = completed(steering, configure(steering, [*waiting(steering), *there]))
+        on_scarce = [run for run in settled(steering) if _is_on(steering, run, scarcity)]
+        placed = completed(steering, configure(steering, [*waiting(steering), *on_scarce]))
         return restated(problem, placed)
 
     def _searched(self, round_: _Round) -> tuple[Configuration, Figures]:
-        """The cheapest configuration that is found, and how."""
+        """The cheapest configuration found, and figures of the search."""
         problem, config = round_.problem, self._config
         loads = self._loads
         if loads is None or not loads.serves(problem, self._terms):
@@ -183,7 +182,7 @@ class Eva:
             start = starts[number]
             fewer = start.unplaced.keys() < chosen.unplaced.keys()
             if number and not round_.budget.left:
-                # What was placed in addition is kept, as it is.
+                # Additional placements are kept as they are.
                 chosen = start if fewer else chosen
                 break
             working = WorkingConfiguration(problem, loads, start, round_.latest, round_.ends)
@@ -195,7 +194,7 @@ class Eva:
                 chosen = finished(working, start) if working.within_limits() else start
                 least = working.total
             if number + 1 == len(starts):
-                # With more on it, the cluster may be better off arranged in another way.
+                # With more tasks, another arrangement may be cheaper.
                 larger = completed(problem, chosen)
                 if larger is chosen:
                     break

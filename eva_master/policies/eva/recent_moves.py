@@ -17,12 +17,12 @@ Moved = tuple[tuple[RunId, Millis], ...]
 
 
 def made(before: Moved, snapshot: Snapshot) -> Mapping[RunId, Millis]:
-    """Moves of a short time ago, but for those that were decided and never made.
+    """Recent moves, without those that were decided and never made.
 
-    A task that has run since before its move was decided is where it was.
+    A task that has run since before its move was decided was not moved.
 
     Args:
-        before: What was remembered so far.
+        before: The moves remembered so far.
         snapshot: The cluster.
     """
     latest = dict(before)
@@ -36,14 +36,14 @@ def made(before: Moved, snapshot: Snapshot) -> Mapping[RunId, Millis]:
 def recalled(
     before: Mapping[RunId, Millis], problem: Problem, terms: Terms, chosen: Configuration
 ) -> Moved:
-    """What is to be remembered after a plan.
+    """The moves to remember after a plan.
 
     Forgets task runs that are gone, and those whose moves pay within the horizon again.
 
     Args:
-        before: What was remembered so far, see `made`.
-        problem: The snapshot's.
-        terms: What counts how much.
+        before: The moves remembered so far, see `made`.
+        problem: The packing problem of the snapshot.
+        terms: Weights of the costs.
         chosen: The configuration that the plan is to bring about.
     """
     now = problem.snapshot.now_ms

@@ -1,4 +1,4 @@
-"""What the published Eva carries from round to round."""
+"""Memory of the published Eva from round to round."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class Memory:
     """The published Eva's memory.
 
     Attributes:
-        rounds: What was answered and proved.
-        rates: Of events and of full reconfigurations.
+        rounds: Answers and proofs of the last rounds.
+        rates: Rates of events and of full reconfigurations.
     """
 
     rounds: RoundMemory

@@ -22,8 +22,8 @@ _WHY = "others have had less GPU time"
 class GandivaFair:
     """Divides the fleet's GPU time by tickets, of which each tenant has as many as its quota.
 
-    A tenant's jobs divide its part evenly. What a tenant cannot use the others do, by their
-    tickets. Jobs that do not all fit at once take turns.
+    A tenant's jobs divide its part evenly. Other tenants use the rest of a part, by their tickets.
+    Jobs that do not all fit at once take turns.
     """
 
     name = NAME
@@ -35,17 +35,17 @@ class GandivaFair:
     def plan(
         self, snapshot: Snapshot, memory: PolicyMemory | None
     ) -> tuple[Plan, PolicyMemory | None]:
-        """Divide the fleet anew, but for what is under a lease."""
+        """Divide the fleet anew, except for leased places."""
         allot = partial(_members, snapshot)
         plan = self._allotted.plan(snapshot, allot, _WHY, explained=self._config.explained)
         return plan, memory
 
 
 def _members(snapshot: Snapshot, fleet: Fleet, claims: Sequence[Claim]) -> Mapping[RunId, int]:
-    """How many members of each contender run."""
-    total = sum(there.gpus for there in fleet.capacity().values())
-    quotas = {one.name: sum(count for _, count in one.quota) for one in snapshot.tenants}
-    found = {claim.id: claim.now for claim in claims if claim.keeps}
+    """Number of members of each contender that run."""
+    total = sum(capacity.gpus for capacity in fleet.capacity().values())
+    quotas = {tenant.name: sum(count for _, count in tenant.quota) for tenant in snapshot.tenants}
+    running = {claim.id: claim.now for claim in claims if claim.keeps}
     kept: dict[str, int] = {}
     open_to: dict[str, list[Claim]] = {}
     for claim in claims:
@@ -54,20 +54,21 @@ def _members(snapshot: Snapshot, fleet: Fleet, claims: Sequence[Claim]) -> Mappi
         else:
             open_to.setdefault(claim.tenant, []).append(claim)
     present = {claim.tenant for claim in claims}
-    tickets = {it: max(1, quotas.get(it, 1)) for it in present}
+    tickets = {tenant: max(1, quotas.get(tenant, 1)) for tenant in present}
     most = {
-        it: kept.get(it, 0) + sum(claim.most * claim.gpus for claim in open_to.get(it, ()))
-        for it in present
+        tenant: kept.get(tenant, 0)
+        + sum(claim.most * claim.gpus for claim in open_to.get(tenant, ()))
+        for tenant in present
     }
     parts = divided(total, tickets, most)
     free = total - sum(kept.values())
     for name in sorted(open_to, key=lambda it: (kept.get(it, 0) - parts[it], it)):
         given = within(open_to[name], min(free, parts[name] - kept.get(name, 0)), snapshot.now_ms)
-        found |= given
+        running |= given
         free -= _gpus(given, open_to[name])
-    rest = [claim for of in open_to.values() for claim in of if claim.id not in found]
+    rest = [claim for of in open_to.values() for claim in of if claim.id not in running]
     more = within(sorted(rest, key=lambda it: it.came), free, snapshot.now_ms)
-    return found | more
+    return running | more
 
 
 def _gpus(members: Mapping[RunId, int], claims: Sequence[Claim]) -> int:

@@ -13,34 +13,34 @@ K = TypeVar("K", bound=str)
 
 
 def divided(total: int, tickets: Mapping[K, int], most: Mapping[K, int]) -> dict[K, int]:
-    """Divide a number in proportion to tickets; nobody gets more than it can use.
+    """Divide a number in proportion to tickets, within the use of each key.
 
-    What somebody cannot use is divided among the others in the same way. Parts are whole; what is
-    left by rounding goes to whom it took most from.
+    The excess of a key's part over its use is divided among the others in the same way. Parts are
+    whole; remainders of rounding go to the keys that lost most.
 
     Args:
-        total: What there is, not negative.
-        tickets: Of each, above 0.
-        most: What each can use; of the same.
+        total: The number to divide, not negative.
+        tickets: Tickets of each key, above 0.
+        most: Most that each key can use.
     """
     part = dict.fromkeys(tickets, Fraction(0))
     open_to = sorted(tickets)
-    left = Fraction(total)
-    while open_to and left > 0:
-        each = left / sum(tickets[it] for it in open_to)
-        full = [it for it in open_to if most[it] - part[it] <= each * tickets[it]]
-        for it in full or open_to:
-            more = most[it] - part[it] if full else each * tickets[it]
-            part[it] += more
-            left -= more
+    rest = Fraction(total)
+    while open_to and rest > 0:
+        each = rest / sum(tickets[key] for key in open_to)
+        full = [key for key in open_to if most[key] - part[key] <= each * tickets[key]]
+        for key in full or open_to:
+            more = most[key] - part[key] if full else each * tickets[key]
+            part[key] += more
+            rest -= more
         if not full:
             break
-        open_to = [it for it in open_to if it not in set(full)]
-    whole = {it: int(amount) for it, amount in part.items()}
+        open_to = [key for key in open_to if key not in set(full)]
+    whole = {key: int(amount) for key, amount in part.items()}
     missing = min(total, sum(most.values())) - sum(whole.values())
-    for it in sorted(part, key=lambda it: (whole[it] - part[it], it)):
-        if missing > 0 and whole[it] < most[it]:
-            whole[it] += 1
+    for key in sorted(part, key=lambda name: (whole[name] - part[name], name)):
+        if missing > 0 and whole[key] < most[key]:
+            whole[key] += 1
             missing -= 1
     return whole
 
@@ -48,30 +48,30 @@ def divided(total: int, tickets: Mapping[K, int], most: Mapping[K, int]) -> dict
 def within(claims: Sequence[Claim], gpus: int, now: Millis) -> dict[RunId, int]:
     """Divide GPUs among contenders: each as many members as the others, as far as they go.
 
-    Where not all can run at once those go first that have had least GPU time.
+    If not all can run at once, those with the least GPU time go first.
 
     Args:
-        claims: Of one tenant; none keeps what it has.
-        gpus: What they may have together.
-        now: Until when GPU time counts.
+        claims: Claims of one tenant, none of which keeps its places.
+        gpus: Number of GPUs to divide.
+        now: Time until which GPU time counts.
     """
     short = sum(claim.least * claim.gpus for claim in claims) > gpus
     order = sorted(claims, key=lambda it: _rank(it, now) if short else (it.came, 0))
-    found: dict[RunId, int] = {}
+    members: dict[RunId, int] = {}
     for claim in order:
         if claim.least * claim.gpus <= gpus:
-            found[claim.id] = claim.least
+            members[claim.id] = claim.least
             gpus -= claim.least * claim.gpus
-    growing = [it for it in order if it.id in found and it.most > it.least]
+    growing = [claim for claim in order if claim.id in members and claim.most > claim.least]
     while growing:
         again = []
         for claim in growing:
-            if claim.gpus <= gpus and found[claim.id] < claim.most:
-                found[claim.id] += 1 if claim.gpus else claim.most - claim.least
+            if claim.gpus <= gpus and members[claim.id] < claim.most:
+                members[claim.id] += 1 if claim.gpus else claim.most - claim.least
                 gpus -= claim.gpus
                 again.append(claim)
         growing = again
-    return found
+    return members
 
 
 def _rank(claim: Claim, now: Millis) -> tuple[object, ...]:

@@ -37,25 +37,25 @@ _LEVELS = 8
 
 
 def max_min(needs: Sequence[Need], capacity: Capacity) -> list[Parts]:
-    """The job that is served worst is served as well as can be; then the next one, and so on.
+    """Maximise the service of the job that is served worst; then of the next one, and so on.
 
-    How well a job is served is its speed, beside what it would be if its time on each type were in
-    proportion to what there is of it, times the part of the fleet that it takes: a job that takes
-    twice as much is to have half of the time.
+    A job's service is its speed, relative to the speed if its time on each type were in proportion
+    to the type's capacity, times the part of the fleet that it takes: a job that takes twice as
+    much is to have half of the time.
 
     Args:
         needs: The jobs.
-        capacity: All that there is, by type.
+        capacity: Capacity of the fleet, by type.
 
     Returns:
         The parts of each job.
     """
     lp = _Division(needs, capacity, [_served(need, capacity) for need in needs])
-    level, left = lp.solved(), set(range(len(needs)))
+    level, open_jobs = lp.solved(), set(range(len(needs)))
     for _ in range(_LEVELS):
-        held = left & set(level.binding)
-        left -= held
-        if not held or not left:
+        held = open_jobs & set(level.binding)
+        open_jobs -= held
+        if not held or not open_jobs:
             break
         lp.keep(held, level.least)
         level = lp.solved()
@@ -82,13 +82,13 @@ def makespan(needs: Sequence[Need], capacity: Capacity) -> list[Parts]:
 
 
 def max_sum(needs: Sequence[Need], capacity: Capacity) -> list[Parts]:
-    """All jobs together have as much as can be of what they would have on their fastest types.
+    """Maximise the jobs' total time, relative to their fastest types.
 
-    What a job has counts as much as it takes of the fleet.
+    A job's weight is the part of the fleet that it takes.
 
     Args:
         needs: The jobs.
-        capacity: All that there is, by type.
+        capacity: Capacity of the fleet, by type.
 
     Returns:
         The parts of each job.
@@ -97,38 +97,38 @@ def max_sum(needs: Sequence[Need], capacity: Capacity) -> list[Parts]:
     for need in needs:
         weight = _taken(need, capacity) * need.count * min(need.alone_ms.values())
         scores.append({family: weight / ms for family, ms in need.alone_ms.items()})
-    most = max((max(it.values()) for it in scores), default=1.0)
+    most = max((max(score.values()) for score in scores), default=1.0)
     lp = _Division(needs, capacity, None)
-    lp.gain([{family: each / most for family, each in it.items()} for it in scores])
+    lp.gain([{family: each / most for family, each in score.items()} for score in scores])
     return lp.parts(lp.solved())
 
 
 def _served(need: Need, capacity: Capacity) -> dict[Family, float]:
-    """How well a job is served that is on a type all the time."""
-    rooms = {it: 1.0 / _most(need.demand[it], capacity[it]) for it in need.alone_ms}
+    """Service of a job that is on a type all the time."""
+    rooms = {family: 1.0 / _most(need.demand[family], capacity[family]) for family in need.alone_ms}
     even = sum(rooms[family] / ms for family, ms in need.alone_ms.items()) / sum(rooms.values())
     taken = _taken(need, capacity)
     return {family: taken / (ms * even) for family, ms in need.alone_ms.items()}
 
 
 def _taken(need: Need, capacity: Capacity) -> float:
-    """What part of the whole fleet a job takes."""
+    """Part of the whole fleet that a job takes."""
     total = sum(capacity.values(), NOTHING)
     return max(_most(need.demand[family], total) for family in need.alone_ms)
 
 
 def _most(demand: Resources, there: Resources) -> float:
-    """What part is taken of the resource of which that is most."""
+    """Part that is taken of the most used resource."""
     return max((part for _, part in parts_taken(demand, there)), default=0.0)
 
 
 @dataclass(frozen=True, slots=True)
 class _Solution:
-    """Of the LP.
+    """Solution of the LP.
 
     Attributes:
-        least: What the jobs have at least of what counts.
-        binding: Those that keep it from being more.
+        least: Lower bound of the jobs' scores.
+        binding: Jobs that keep the bound from being higher.
         amounts: The parts of the jobs, one after the other.
     """
 
@@ -140,13 +140,13 @@ class _Solution:
 class _Division:
     """The LP of a division.
 
-    Its rows are what there is of each type, all the time of each job, and what each job has of what
-    counts, beside the variable that is to be large: the least of these.
+    Its rows are the capacity of each type, the whole time of each job, and the score of each job
+    against the variable to maximise, which is the least of the scores.
 
     Args:
         needs: The jobs.
-        capacity: All that there is, by type.
-        scores: What counts, by job, of being on a type all the time; `None` if the least does not
+        capacity: Capacity of the fleet, by type.
+        scores: Score of each job for being on a type all the time; `None` if the least does not
             matter.
     """
 
@@ -181,7 +181,11 @@ class _Division:
         for number, need in enumerate(self._needs):
             for family in need.alone_ms:
                 parts = parts_taken(need.demand[family], capacity[family])
-                taken = {rows[family, it]: part for it, part in parts if (family, it) in rows}
+                taken = {
+                    rows[family, resource]: part
+                    for resource, part in parts
+                    if (family, resource) in rows
+                }
                 entries = {row: part * need.count for row, part in taken.items()}
                 entries[len(rows) + number] = 1.0
                 if scores is not None:

@@ -16,13 +16,13 @@ class Config:
     """Settings.
 
     Attributes:
-        objective: What the division of the fleet is best for: the job that it serves worst
-            (`max-min`), all jobs together (`max-sum`), or when the last job ends (`makespan`).
-        lease_s: For how long a job keeps a place that it was given.
-        divide_s: The fleet is divided anew when jobs have come or ended, but not within so many
-            seconds of the last time.
-        round_gap_s: From one round to the next, `None` for as often as the control loop likes.
-        explained: Give reasons with every plan; they decide nothing.
+        objective: Goal of the division of the fleet: the job that is served worst (`max-min`), all
+            jobs together (`max-sum`), or the end of the last job (`makespan`).
+        lease_s: How long a job keeps a place that it was given.
+        divide_s: Least time from one division to the next; the fleet is divided anew when jobs have
+            come or ended.
+        round_gap_s: Time from one round to the next, `None` for as often as the control loop likes.
+        explained: Whether to give reasons with every plan; they decide nothing.
     """
 
     objective: Literal["max-min", "max-sum", "makespan"] = "max-min"

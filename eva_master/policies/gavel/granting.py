@@ -20,70 +20,80 @@ def take_turns(
     contenders: Sequence[Contender],
     order: Sequence[Claim],
 ) -> None:
-    """Seat those of whom this round decides, in their order.
+    """Seat the contenders that this round decides on, in their order.
 
     Args:
-        seats: The fleet, without them.
-        instances: Of the same.
-        types: Of the fleet.
-        contenders: Who competes.
+        seats: The fleet without these contenders.
+        instances: Its instances.
+        types: Types of the fleet.
+        contenders: All contenders for the fleet.
         order: Their claims.
     """
     mark, chosen = instances.mark(), []
     leased, waits, closed = _leased(contenders, instances), set[RunId](), set[Family]()
     for claim in order:
-        one, family = claim.one, claim.family
-        if not one.chooses or seats.has(one) or not _begun(one, instances) <= {family}:
+        contender, family = claim.one, claim.family
+        if (
+            not contender.chooses
+            or seats.has(contender)
+            or not _begun(contender, instances) <= {family}
+        ):
             continue
-        if family not in closed and seats.on(one, (family,)):
-            chosen.append(one)
-        elif one.id not in waits:
-            waits.add(one.id)
+        if family not in closed and seats.on(contender, (family,)):
+            chosen.append(contender)
+        elif contender.id not in waits:
+            waits.add(contender.id)
             room = seats.room(family) + leased.get(family, NOTHING)
-            # If leases alone are in its way, nobody begins another one there before it.
-            if claim.due and one.demand[family].fits(room):
+            # If leases alone are in its way, no other contender begins a lease there before it.
+            if claim.due and contender.demand[family].fits(room):
                 closed.add(family)
-    left = [one for one in contenders if one.chooses]
-    # Whoever would only leave idle room stays.
-    chosen += [one for one in left if not seats.has(one) and seats.back(one)]
-    # What no type holds by itself has what the others leave of several.
-    mixed = [one for one in left if one.fixed or not one.types]
-    chosen += [one for one in mixed if not seats.has(one) and seats.on(one, types)]
+    movable = [contender for contender in contenders if contender.chooses]
+    # A contender that would only leave idle room stays.
+    chosen += [
+        contender for contender in movable if not seats.has(contender) and seats.back(contender)
+    ]
+    # Contenders that no single type holds get the room that the others leave on several.
+    mixed = [contender for contender in movable if contender.fixed or not contender.types]
+    chosen += [
+        contender for contender in mixed if not seats.has(contender) and seats.on(contender, types)
+    ]
     settle(seats, instances, mark, chosen)
 
 
 def _leased(contenders: Iterable[Contender], instances: OpenInstances) -> dict[Family, Resources]:
-    """What is taken of each type by those whose leases are not over."""
-    found: dict[Family, Resources] = {}
-    for one in contenders:
-        if one.fixed and one.seated:
-            for family in _begun(one, instances):
-                taken = found.get(family, NOTHING)
-                found[family] = taken + one.demand.get(family, NOTHING)
-    return found
+    """Room of each type taken by contenders whose leases are not over."""
+    taken_on: dict[Family, Resources] = {}
+    for contender in contenders:
+        if contender.fixed and contender.seated:
+            for family in _begun(contender, instances):
+                taken = taken_on.get(family, NOTHING)
+                taken_on[family] = taken + contender.demand.get(family, NOTHING)
+    return taken_on
 
 
 def _begun(one: Contender, instances: OpenInstances) -> set[Family]:
-    """The types on which some of a contender is seated."""
+    """Types on which part of a contender is seated."""
     rows = instances.row_of
-    return {instances.offerings[rows[it.id]].type.family for it in one.runs if it.id in rows}
+    return {instances.offerings[rows[run.id]].type.family for run in one.runs if run.id in rows}
 
 
 def hasten(seats: Seats, instances: OpenInstances, order: Sequence[Claim]) -> None:
-    """Move those to types with room that are done sooner by it."""
+    """Move contenders to types with room if they end sooner by it."""
     moved = True
     while moved:
         moved = False
         for claim in order:
-            one = claim.one
-            if one.fixed or not seats.has(one):
+            contender = claim.one
+            if contender.fixed or not seats.has(contender):
                 continue
-            now_ms = max(one.alone_ms.get(it, 0.0) for it in _begun(one, instances))
-            if one.alone_ms[claim.family] + one.move_ms < now_ms:
+            now_ms = max(
+                contender.alone_ms.get(family, 0.0) for family in _begun(contender, instances)
+            )
+            if contender.alone_ms[claim.family] + contender.move_ms < now_ms:
                 mark = instances.mark()
-                for run in one.runs:
+                for run in contender.runs:
                     instances.take(run.id)
-                if seats.on(one, (claim.family,)):
+                if seats.on(contender, (claim.family,)):
                     moved = True
                 else:
                     instances.back(mark)

@@ -1,4 +1,4 @@
-"""What the policy carries from round to round: the division, and what of it was received."""
+"""Memory of the policy from round to round: the division, and the time received of it."""
 
 from __future__ import annotations
 
@@ -44,21 +44,23 @@ class Division:
     def with_received(
         self, more: Mapping[RunId, Received], capacity: Mapping[Family, Resources]
     ) -> Division:
-        """The same a while later; of jobs that have ended nothing is kept.
+        """This division some time later, without jobs that have ended.
 
         Args:
-            more: What each contender that there is has received meanwhile.
-            capacity: All that there is of each type by now.
+            more: Time that each present contender has received meanwhile.
+            capacity: Present capacity of each type.
         """
-        kept = {one: parts for one, parts in self.parts.items() if one in more}
-        received = {one: _sum(self.received.get(one, {}), more[one]) for one in kept}
+        kept = {contender: parts for contender, parts in self.parts.items() if contender in more}
+        received = {
+            contender: _sum(self.received.get(contender, {}), more[contender]) for contender in kept
+        }
         stale = self.stale or self.parts.keys() != more.keys() or self.fleet != sizes(capacity)
         return Division(self.at_ms, self.fleet, kept, received, stale)
 
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """What is carried.
+    """State carried from round to round.
 
     Attributes:
         seen_ms: The time of the last round.
@@ -69,7 +71,7 @@ class Memory:
 
     @staticmethod
     def read(memory: PolicyMemory | None) -> Memory | None:
-        """That of the round before, if there is one that can be read."""
+        """The memory of the round before, if there is one that can be read."""
         if memory is None or (memory.policy, memory.version) != (NAME, _VERSION):
             return None
         data = memory.data
@@ -78,30 +80,31 @@ class Memory:
             return None
         if not (isinstance(fleet, dict) and isinstance(jobs, dict)):
             return None
-        pairs = {RunId(one): it for one, it in jobs.items() if isinstance(it, list)}
+        pairs = {RunId(name): row for name, row in jobs.items() if isinstance(row, list)}
         division = Division(
             Millis(at),
-            {Family(family): _size(it) for family, it in fleet.items()},
-            {one: _amounts(it[0]) for one, it in pairs.items()},
-            {one: _amounts(it[1]) for one, it in pairs.items()},
+            {Family(family): _size(size) for family, size in fleet.items()},
+            {name: _amounts(row[0]) for name, row in pairs.items()},
+            {name: _amounts(row[1]) for name, row in pairs.items()},
             data.get("stale") is True,
         )
         return Memory(division, Millis(seen))
 
     def written(self) -> PolicyMemory:
-        """The same for the next round."""
-        it = self.division
+        """The memory for the next round."""
+        division = self.division
         jobs: dict[str, Json] = {
-            one: [_json(parts), _json(it.received.get(one, {}))] for one, parts in it.parts.items()
+            name: [_json(parts), _json(division.received.get(name, {}))]
+            for name, parts in division.parts.items()
         }
-        fleet: dict[str, Json] = {family: [*size] for family, size in it.fleet.items()}
+        fleet: dict[str, Json] = {family: [*size] for family, size in division.fleet.items()}
         data: dict[str, Json] = {
-            "divided": it.at_ms,
+            "divided": division.at_ms,
             "seen": self.seen_ms,
             "fleet": fleet,
             "jobs": jobs,
         }
-        if it.stale:
+        if division.stale:
             data["stale"] = True
         return PolicyMemory(NAME, _VERSION, data)
 
@@ -133,5 +136,5 @@ def _amounts(data: Json) -> dict[Family, int]:
 
 def _size(data: Json) -> Size:
     assert isinstance(data, list)
-    gpus, cpus, memory = (int(str(it)) for it in data)
+    gpus, cpus, memory = (int(str(amount)) for amount in data)
     return gpus, cpus, memory

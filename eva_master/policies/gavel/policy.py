@@ -23,8 +23,9 @@ from eva_master.policies.gavel.memory import Division, Memory
 from eva_master.policies.gavel.rounds import Claim, claims, divided, received
 
 _ANYWAY_MS = 3_600_000
-"""After so long the fleet is divided anew though jobs and fleet are the same, since rates may be
-better known. What was received counts on."""
+"""Time after which the fleet is divided anew though jobs and fleet are the same, since rates may be
+better known. Time received so far still counts.
+"""
 _DIVIDE: Mapping[str, Divide] = {"max-min": max_min, "max-sum": max_sum, "makespan": makespan}
 
 
@@ -45,7 +46,7 @@ class Gavel:
     def plan(
         self, snapshot: Snapshot, memory: PolicyMemory | None
     ) -> tuple[Plan, PolicyMemory | None]:
-        """Give the fleet's room away anew, but for what is under a lease."""
+        """Allot the fleet's room anew, except for leased places."""
         lease_ms = 1000 * self._config.lease_s
         fleet, contenders = self._contenders.of(snapshot, lease_ms)
         capacity, now = fleet.capacity(), snapshot.now_ms
@@ -53,17 +54,17 @@ class Gavel:
         division = self._division(snapshot, contenders, capacity, before)
         order = claims(contenders, division, lease_ms)
         instances = open_instances(snapshot, self._cache)
-        if all(one.seated or not one.chooses for one in contenders):
+        if all(contender.seated or not contender.chooses for contender in contenders):
             hasten(Seats(snapshot, instances, ()), instances, order)
         else:
             seats = Seats(snapshot, instances, contenders)
             take_turns(seats, instances, tuple(fleet.machines), contenders, order)
-        left = unplaced(contenders, instances)
+        unseated = unplaced(contenders, instances)
         expected = Outlook({}, 0.0)
-        if left:
+        if unseated:
             turn_ms = 1000 * max(self._config.lease_s, self._config.round_gap_s or 0)
             expected = _expected(order, Seats(snapshot, instances, ()), capacity, turn_ms)
-        why = _reasons(left, order, expected)
+        why = _reasons(unseated, order, expected)
         plan = turn_plan(
             snapshot,
             instances,
@@ -96,30 +97,32 @@ class Gavel:
 def _expected(
     order: Sequence[Claim], seats: Seats, capacity: Mapping[Family, Resources], turn_ms: int
 ) -> Outlook:
-    """When each has its turn, if all that go before it have one turn each.
+    """When each contender has its turn, if all before it have one turn each.
 
-    Those that have a place now have it until the end of theirs.
+    Contenders with a place keep it until the end of their turn.
     """
     first = dict[RunId, Claim]()
     for claim in order:
         first.setdefault(claim.one.id, claim)
     queue = ((claim.one, claim.family) for claim in first.values())
-    found = outlook(queue, seats, capacity, turn_ms)
-    return replace(found, turns_ms={it: ms + turn_ms for it, ms in found.turns_ms.items()})
+    forecast = outlook(queue, seats, capacity, turn_ms)
+    return replace(
+        forecast, turns_ms={contender: ms + turn_ms for contender, ms in forecast.turns_ms.items()}
+    )
 
 
 def _reasons(
     left: Sequence[Contender], order: Sequence[Claim], expected: Outlook
 ) -> dict[RunId, str]:
-    """Why some have no place: by the claim of each that comes first."""
-    waits = {one.id for one in left}
-    found: dict[RunId, str] = {}
+    """Reasons of contenders without a place: by the first claim of each."""
+    waits = {contender.id for contender in left}
+    whys: dict[RunId, str] = {}
     for claim in order:
-        if claim.one.id in waits and claim.one.id not in found:
+        if claim.one.id in waits and claim.one.id not in whys:
             why = "others have had less of what is due to them on"
             turn = expected_turn(expected, claim.one)
-            found[claim.one.id] = f"{why} {claim.family}, or it has no room{turn}"
-    return found
+            whys[claim.one.id] = f"{why} {claim.family}, or it has no room{turn}"
+    return whys
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,58 +21,69 @@ def divided(
     divide: Divide,
     now: Millis,
 ) -> Division:
-    """Divide a fleet among contenders, who have received nothing so far.
+    """Divide a fleet among contenders that have received nothing so far.
 
-    Who takes nothing of a type is to have all of its time there. Who can run on no type alone has
-    no part.
+    A contender that takes nothing of a type gets all of its time there. A contender that fits on no
+    single type gets no part.
 
     Args:
-        contenders: Who competes.
-        capacity: All that there is, by type.
-        divide: Says what the division is best for.
-        now: When this is.
+        contenders: The contenders.
+        capacity: Capacity of the fleet, by type.
+        divide: Function for the goal of the division.
+        now: The time.
     """
     alike: dict[object, list[Contender]] = {}
-    for one in contenders:
-        if one.types and NOTHING not in one.demand.values():
-            key = one.types, tuple(one.demand.items()), tuple(one.alone_ms.items())
-            alike.setdefault(key, []).append(one)
+    for contender in contenders:
+        if contender.types and NOTHING not in contender.demand.values():
+            key = (
+                contender.types,
+                tuple(contender.demand.items()),
+                tuple(contender.alone_ms.items()),
+            )
+            alike.setdefault(key, []).append(contender)
     groups = list(alike.values())
-    found = divide([_need(group) for group in groups], capacity)
+    divisions = divide([_need(group) for group in groups], capacity)
     parts = {
-        one.id: in_millionths(each)
-        for group, each in zip(groups, found, strict=True)
-        for one in group
+        contender.id: in_millionths(each)
+        for group, each in zip(groups, divisions, strict=True)
+        for contender in group
     }
-    free = {it.id: dict.fromkeys(it.types, MILLION) for it in contenders}
+    free = {contender.id: dict.fromkeys(contender.types, MILLION) for contender in contenders}
     return Division(now, sizes(capacity), free | parts)
 
 
 def _need(alike: Sequence[Contender]) -> Need:
-    """What contenders that are alike need."""
-    one, count = alike[0], sum(1 + it.unseen for it in alike)
-    return Need(one.demand, {it: max(1.0, one.alone_ms[it]) for it in one.types}, count)
+    """Demand of a group of equal contenders."""
+    example, count = alike[0], sum(1 + contender.unseen for contender in alike)
+    return Need(
+        example.demand,
+        {family: max(1.0, example.alone_ms[family]) for family in example.types},
+        count,
+    )
 
 
 def received(
     snapshot: Snapshot, contenders: Sequence[Contender], since: Millis
 ) -> dict[RunId, Received]:
-    """For how long each contender has been running on the type where it is.
+    """Time for which each contender has been running on its present type.
 
     Args:
         snapshot: The cluster.
-        contenders: Who competes.
-        since: Only time from then on counts.
+        contenders: The contenders.
+        since: Time before which nothing counts.
     """
     types = {view.id: view.offering.type.family for view in snapshot.instances}
-    return {one.id: _received(one, types, snapshot.now_ms, since) for one in contenders}
+    return {
+        contender.id: _received(contender, types, snapshot.now_ms, since)
+        for contender in contenders
+    }
 
 
 def _received(
     one: Contender, types: Mapping[InstanceId, Family], now: Millis, since: Millis
 ) -> Received:
     began = one.job.lease_ms if one.job.kind is JobKind.GANG else one.runs[0].running_since_ms
-    on = {None if it.instance is None else types.get(it.instance) for it in one.runs}
+    on = {None if run.instance is None else types.get(run.instance) for run in one.runs}
     family = on.pop()
     if began is None or on or family is None:
         return {}
@@ -93,29 +104,29 @@ class Claim:
 
 
 def claims(contenders: Sequence[Contender], division: Division, lease_ms: int) -> list[Claim]:
-    """All claims in their order: by priority, then who has had least of what is due to it.
+    """All claims in order: by priority, then by the least received part of the share due.
 
-    Half a lease counts as received from the beginning, so that no division is by nothing. Of those
-    to whom nothing is due, whoever loses least there goes first.
+    Half a lease counts as received from the beginning, so that no division is by zero. Among
+    contenders with nothing due, the one that loses least on the type goes first.
 
     Args:
-        contenders: Who competes.
-        division: What is due.
+        contenders: The contenders.
+        division: The shares due.
         lease_ms: The length of a lease.
     """
-    found = []
-    for one in contenders:
-        had = division.received.get(one.id, {})
-        best = min((one.alone_ms[family] for family in one.types), default=0.0)
-        for family in one.types:
-            part = division.part(one.id, family)
+    ranked = []
+    for contender in contenders:
+        had = division.received.get(contender.id, {})
+        best = min((contender.alone_ms[family] for family in contender.types), default=0.0)
+        for family in contender.types:
+            part = division.part(contender.id, family)
             due = part / (had.get(family, 0) / lease_ms + 0.5)
             rank = (
-                -one.job.priority,
+                -contender.job.priority,
                 -due,
                 -part,
-                -best / one.alone_ms[family],
-                one.job.submitted_ms,
+                -best / contender.alone_ms[family],
+                contender.job.submitted_ms,
             )
-            found.append(((*rank, one.id, family), Claim(one, family, due)))
-    return [claim for _, claim in sorted(found, key=lambda it: it[0])]
+            ranked.append(((*rank, contender.id, family), Claim(contender, family, due)))
+    return [claim for _, claim in sorted(ranked, key=lambda it: it[0])]

@@ -1,4 +1,4 @@
-"""Who goes first, and on which types: by what the time of each type is worth."""
+"""Order of the contenders and their types: by the worth of each type's time."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ _LEASES = 12
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """A contender in the order in which they choose.
+    """A contender in the order of choice.
 
     Attributes:
-        one: Who.
-        costs: What is left of it costs by type, in milliseconds of the bound.
+        one: The contender.
+        costs: Cost of its remaining work by type, in milliseconds of the bound.
         suits: The types that suit it, the best first.
         parting: Several types that suit its tasks better than any one of these, `None` if none do.
         brief: Whether it has waited for many leases though it would end within one.
         late: Whether it came so long ago that it goes before those that came after it.
         mixed: Whether it runs on all of these together, since none has room for all of it.
-        critical: Whether everything ends later if it waits.
+        critical: Whether the end of all work is later if it waits.
     """
 
     one: Contender
@@ -47,17 +47,18 @@ class Turn:
 
     @property
     def least(self) -> float:
-        """What is left of it costs where that is least."""
+        """Cost of its remaining work on its cheapest type."""
         return min(self.costs.values(), default=0.0)
 
 
 @dataclass(frozen=True, slots=True)
 class Urgency:
-    """When everything can be done, and who has to hurry for it.
+    """Earliest end of all work, and the slack of critical contenders.
 
     Attributes:
-        bound_ms: Nobody is done with everything that is left before.
-        slack_ms: Who would end later than so long before it goes first.
+        bound_ms: Lower bound of the time until all remaining work is done.
+        slack_ms: A contender that would end within this time before the bound, or later, goes
+            first.
     """
 
     bound_ms: float
@@ -69,9 +70,9 @@ class Order:
     """The order of a round.
 
     Attributes:
-        bound_ms: Nobody is done with everything that is left before.
-        worth: What the time of each type is worth.
-        turns: Who chooses first.
+        bound_ms: Lower bound of the time until all remaining work is done.
+        worth: Worth of each type's time.
+        turns: Contenders in the order of choice.
     """
 
     bound_ms: float
@@ -89,8 +90,8 @@ def ordered(
     """Find the order of a round.
 
     Args:
-        contenders: Who competes, by submission.
-        capacity: Of the fleet, by type.
+        contenders: The contenders, by submission.
+        capacity: Capacity of the fleet, by type.
         on: The types that contenders are on at present, by their ids.
         config: Settings.
         now: The time of the round.
@@ -100,20 +101,22 @@ def ordered(
     worth = least_time(needs, capacity, one_by_one=False)
     assert least is not None, "contenders have room in the fleet"
     assert worth is not None, "contenders have room in the fleet"
-    first = min((one.job.submitted_ms for one in contenders), default=now)
+    first = min((contender.job.submitted_ms for contender in contenders), default=now)
     span_ms = now - first + least.bound_ms
     slack_ms = min(1000 * config.slack_s, span_ms / _SLACK_PART)
     urgent = Urgency(least.bound_ms, slack_ms)
-    turns = [_turn(one, urgent, worth, on.get(one.id), config) for one in contenders]
+    turns = [
+        _turn(contender, urgent, worth, on.get(contender.id), config) for contender in contenders
+    ]
     came = now - config.patience * least.bound_ms
     lease_ms = 1000 * config.lease_s
     turns = [
         replace(
-            it,
-            late=it.one.job.submitted_ms < came,
-            brief=_is_brief(it.one, lease_ms) and _waits_ms(it.one, now) > _LEASES * lease_ms,
+            turn,
+            late=turn.one.job.submitted_ms < came,
+            brief=_is_brief(turn.one, lease_ms) and _waits_ms(turn.one, now) > _LEASES * lease_ms,
         )
-        for it in turns
+        for turn in turns
     ]
     turns.sort(key=lambda turn: _rank(turn, config))
     return Order(least.bound_ms, worth, tuple(turns))
@@ -130,15 +133,15 @@ def _waits_ms(one: Contender, now: Millis) -> int:
 
 
 def _needs(contenders: Sequence[Contender]) -> list[Need]:
-    """What is left to be done; tasks of arrays that are alike are one need."""
-    found: dict[object, Need] = {}
-    for one in contenders:
-        for need in one.needs:
+    """Remaining work; equal tasks of arrays are one need."""
+    needs: dict[object, Need] = {}
+    for contender in contenders:
+        for need in contender.needs:
             key = tuple(need.demand.items()), tuple(need.alone_ms.items())
-            before = found.get(key)
-            count = 1 + one.unseen + (before.count if before else 0)
-            found[key] = replace(need, count=count)
-    return list(found.values())
+            before = needs.get(key)
+            count = 1 + contender.unseen + (before.count if before else 0)
+            needs[key] = replace(need, count=count)
+    return list(needs.values())
 
 
 def _turn(
@@ -148,12 +151,12 @@ def _turn(
     on: frozenset[Family] | None,
     config: Config,
 ) -> Turn:
-    # Whoever goes elsewhere is longer at it.
+    # A contender that moves takes longer.
     takes = {
         family: ms + (one.move_ms if on is not None and on != {family} else 0)
         for family, ms in one.alone_ms.items()
     }
-    costs = {it: ms * worth.cost(it, one.demand[it]) for it, ms in takes.items()}
+    costs = {family: ms * worth.cost(family, one.demand[family]) for family, ms in takes.items()}
     parting = _parting(one, urgent, worth, on)
     least_ms = one.left_ms if parting is None else min(one.left_ms, parting.takes_ms)
     critical = least_ms >= urgent.bound_ms - urgent.slack_ms
@@ -161,11 +164,11 @@ def _turn(
         fastest = sorted(costs, key=lambda it: (takes[it], it))
         others = sorted(worth.price.keys() - costs.keys())
         return Turn(one, costs, (*fastest, *others), parting, critical, mixed=True)
-    in_time = [it for it in one.types if takes[it] <= urgent.bound_ms]
+    in_time = [family for family in one.types if takes[family] <= urgent.bound_ms]
     in_time = in_time or [min(one.types, key=lambda it: (takes[it], it))]
     cheapest = sorted(in_time, key=lambda it: (costs[it], it))
     most = costs[cheapest[0]] * (MILLION + config.near_ppm) / MILLION
-    near = [it for it in cheapest if critical or costs[it] <= most]
+    near = [family for family in cheapest if critical or costs[family] <= most]
     first = cheapest[0]
     if parting and _worse(parting.takes_ms, parting.cost, urgent) >= _worse(
         takes[first], costs[first], urgent
@@ -178,33 +181,33 @@ def _parting(
     one: Contender, urgent: Urgency, worth: LeastTime, on: frozenset[Family] | None
 ) -> Parting | None:
     """The best way to have the tasks of a gang on several types, if there is any."""
-    found = [
-        replace(it, takes_ms=it.takes_ms + one.move_ms)
-        if on is not None and on != set(it.types)
-        else it
-        for it in partings(one, worth)
+    ways = [
+        replace(way, takes_ms=way.takes_ms + one.move_ms)
+        if on is not None and on != set(way.types)
+        else way
+        for way in partings(one, worth)
     ]
-    return min(found, key=lambda it: _worse(it.takes_ms, it.cost, urgent), default=None)
+    return min(ways, key=lambda it: _worse(it.takes_ms, it.cost, urgent), default=None)
 
 
 def _worse(takes_ms: float, cost: float, urgent: Urgency) -> tuple[bool, float]:
-    """What compares more is worse: what ends after everything can be done, then what costs more."""
+    """Sort key from good to bad: ends beyond the bound are worst, then higher costs."""
     late = takes_ms > urgent.bound_ms
     return late, takes_ms if late else cost
 
 
 def _rank(turn: Turn, config: Config) -> tuple[object, ...]:
-    """Who is late goes first, in the order in which they came.
+    """Sort key: late contenders go first, in the order of their arrival.
 
-    Then whoever has waited for long enough and ends within a lease, since nobody waits longer than
-    that for it; then the critical ones, of these the longest; then who costs least.
+    Then contenders that have waited long enough and end within a lease, since that delays others
+    only briefly; then the critical ones, the longest first; then those of the least cost.
     """
     came = turn.one.job.submitted_ms
     first = -turn.one.job.priority, not turn.late, came if turn.late else 0
     if turn.brief:
         return *first, 0, turn.least, came, turn.one.id
     if turn.critical:
-        # Those that are about as long do not take turns.
-        left = turn.one.left_ms + (2_000 * config.lease_s if turn.one.seated else 0)
-        return *first, 1, -left, came, turn.one.id
+        # Contenders of about equal length do not take turns.
+        rest_ms = turn.one.left_ms + (2_000 * config.lease_s if turn.one.seated else 0)
+        return *first, 1, -rest_ms, came, turn.one.id
     return *first, 2, turn.least, came, turn.one.id

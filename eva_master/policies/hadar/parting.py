@@ -12,12 +12,12 @@ from eva_master.packing.lp.least_time import LeastTime
 
 @dataclass(frozen=True, slots=True)
 class Parting:
-    """Where the tasks of a gang may run.
+    """Types for the tasks of a gang of unlike tasks.
 
     Attributes:
         types: The type of each of its task runs; not all are the same.
-        takes_ms: How long what is left of it takes there.
-        cost: What that costs, in milliseconds of the bound.
+        takes_ms: Duration of its remaining work there.
+        cost: Cost of that work, in milliseconds of the bound.
     """
 
     types: tuple[Family, ...]
@@ -26,22 +26,21 @@ class Parting:
 
 
 def partings(one: Contender, worth: LeastTime) -> Iterator[Parting]:
-    """Ways to run a gang of unlike tasks on several types, one for each pace that it may have.
+    """Ways to run a gang of unlike tasks on several types, one for each possible pace.
 
-    At each pace every kind of its tasks is on the type that costs least of those on which it keeps
-    up. There is none of a gang that divides batches, which has no such pace, nor of one with tasks
-    of unknown rates.
+    At each pace every kind of its tasks is on the cheapest type that keeps up. There is none for a
+    gang that divides batches, which has no such pace, nor for one with tasks of unknown rates.
 
     Args:
         one: A contender.
-        worth: What the time of each type is worth.
+        worth: Worth of each type's time.
     """
-    known = dict(one.apart)
-    if one.job.split_batch or not all(run.task in known for run in one.runs):
+    needs_of = dict(one.apart)
+    if one.job.split_batch or not all(run.task in needs_of for run in one.runs):
         return
-    for most_ms in sorted({ms for need in known.values() for ms in need.alone_ms.values()}):
+    for most_ms in sorted({ms for need in needs_of.values() for ms in need.alone_ms.values()}):
         chosen = {}
-        for task, need in known.items():
+        for task, need in needs_of.items():
             costs = [
                 (worth.cost(family, need.demand[family]), ms, family)
                 for family, ms in need.alone_ms.items()
