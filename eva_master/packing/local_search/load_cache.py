@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from itertools import combinations
 from operator import le
+from typing import NamedTuple
 
 from eva_master.model.ids import MILLION, Family, OfferingId, Workload
 from eva_master.model.planning.snapshot import ThroughputTable
@@ -23,6 +24,39 @@ NEVER = 1 << 120
 """More than anything costs: what cannot be bought."""
 _LOADS_REMEMBERED = 200_000
 """A cache with more loads than this is replaced by a new one."""
+
+
+class _Parts(NamedTuple):
+    """Sums over the tasks of a load, of which its loss is made; one task more changes few of them.
+
+    Attributes:
+        to_family: What its tasks lose to a slow family; gangs left out, as in the next one.
+        shared: How many tasks of each workload there are, and what they are worth on the family.
+        members: Numbers of the classes that are in gangs, each once.
+    """
+
+    to_family: int
+    shared: Mapping[int, tuple[int, int]]
+    members: tuple[int, ...]
+
+
+_NO_PARTS = _Parts(0, {}, ())
+
+
+class _Figures(NamedTuple):
+    """A task of some class on some family.
+
+    Attributes:
+        workload: Its number in the cache.
+        to_family: What it loses to a slow family; 0 in a gang, as is the next one.
+        worth: What it is worth there.
+        speed: Speed of its gang if this is the slowest member, in millionths; -1 outside gangs.
+    """
+
+    workload: int
+    to_family: int
+    worth: int
+    speed: int
 
 
 class Load:
@@ -42,11 +76,12 @@ class Load:
         cheapest: The number of that instance's offering.
         after: The load with one task more, by that task's class.
         before: The load with one task less, by that task's class.
+        parts: What `lost` is made of, `None` until then.
         round: Of the cache, in which it was met last.
     """
 
     __slots__ = (
-        *("after", "before", "cheapest", "classes", "fits", "lost", "need", "new_cost"),
+        *("after", "before", "cheapest", "classes", "fits", "lost", "need", "new_cost", "parts"),
         *("progress", "round"),
     )
 
@@ -60,6 +95,7 @@ class Load:
         self.cheapest = -1
         self.after: dict[int, Load] = {}
         self.before: dict[int, Load] = {}
+        self.parts: _Parts | None = None
         self.round = 0
 
 
@@ -113,11 +149,13 @@ class LoadCache:
         ]
         self._numbers: dict[TaskClass, int] = {}
         self._classes: list[TaskClass] = []
-        self._workloads: list[int] = []
+        self._figures: list[dict[Family, _Figures]] = []
+        # Workloads have numbers of their own, that stay, beside those of the throughput model.
+        self._workloads: dict[Workload, int] = {}
+        self._in_model: list[int] = []
+        self._holding: list[set[Load]] = []
         self._labels = frozenset({UNKNOWN, UNPROFILED})
         self._table = ThroughputTable()
-        # By the observations that the loss was worked out from: of the set, and of its pairs.
-        self._by_names: dict[tuple[Workload, ...], set[Load]] = {}
         self._follow(problem)
         self._needs: list[dict[Family, tuple[int, int, int]]] = []
         self.minimum_shares: list[int] = []
@@ -139,6 +177,7 @@ class LoadCache:
         for family in sorted(self._sized):
             load = self._interned(family, ())
             load.fits, load.new_cost, load.lost = (1 << len(self.offerings)) - 1, 0, 0
+            load.parts = _NO_PARTS
             self.empty[family] = load
 
     def serves(self, problem: Problem, terms: Terms) -> bool:
@@ -162,15 +201,14 @@ class LoadCache:
         found = load.after.get(number)
         if found is None:
             # It may have been met by another way.
-            key = self._families[load], tuple(sorted((*load.classes, number)))
-            found = self._loads.get(key)
+            found = self._loads.get((self._families[load], _with(load.classes, number)))
         if found is None or found.round != self.round:
             if not self.budget.left:
                 return None
             self.budget.spend(Work.LOAD)
             self.met += 1
-        found = self.more(load, number)
-        found.round = self.round
+            found = self.more(load, number)
+            found.round = self.round
         return found
 
     def _follow(self, problem: Problem) -> None:
@@ -178,8 +216,7 @@ class LoadCache:
         gone, new = changes(self._table.observed, problem.table.observed)
         self._table = problem.table
         for names in {tuple(sorted((workload, *others))) for (workload, others), _ in gone + new}:
-            for load in self._by_names.pop(names, ()):
-                load.lost, load.progress = -1, {}
+            self._forget(names)
         labels = self._labels.union(
             (task_class.workload for task_class in problem.classes),
             *((workload, *others) for (workload, others), _ in new),
@@ -187,7 +224,19 @@ class LoadCache:
         self._throughput = problem.cache.throughput(problem.table, labels, problem.default_ppm)
         if labels != self._labels:
             index, self._labels = self._throughput.index, labels
-            self._workloads = [index[task_class.workload] for task_class in self._classes]
+            self._in_model = [index[name] for name in self._workloads]
+
+    def _forget(self, names: tuple[Workload, ...]) -> None:
+        """Forget losses that are worked out from an observation: of the whole set, or of a pair."""
+        if not self._workloads.keys() >= set(names):
+            return
+        numbers = Counter(self._workloads[name] for name in names)
+        for load in min((self._holding[number] for number in numbers), key=len):
+            assert load.parts is not None
+            shared = load.parts.shared
+            held = all(n in shared and shared[n][0] >= tasks for n, tasks in numbers.items())
+            if held and len(names) in (2, len(load.classes)):
+                load.lost, load.progress = -1, {}
 
     def number(self, task_class: TaskClass) -> int:
         """The number of a class in this cache."""
@@ -195,7 +244,12 @@ class LoadCache:
         if number is None:
             number = self._numbers[task_class] = len(self._classes)
             self._classes.append(task_class)
-            self._workloads.append(self._throughput.index[task_class.workload])
+            self._figures.append({})
+            name = task_class.workload
+            if name not in self._workloads:
+                self._workloads[name] = len(self._workloads)
+                self._in_model.append(self._throughput.index[name])
+                self._holding.append(set())
             self._needs.append({family: vector(need) for family, need in task_class.demand})
             self.minimum_shares.append(self._minimum_share(task_class) * MILLION)
         return number
@@ -221,7 +275,16 @@ class LoadCache:
         """The load with one more task of a class."""
         found = load.after.get(number)
         if found is None:
-            found = self._interned(self._families[load], tuple(sorted((*load.classes, number))))
+            family, classes = self._families[load], _with(load.classes, number)
+            found = self._loads.get((family, classes))
+            if found is None:
+                need = self._needs[number].get(family)
+                if need is None or not load.fits:
+                    needs = None
+                else:
+                    (gpus, cpus, memory), more = load.need, need
+                    needs = gpus + more[0], cpus + more[1], memory + more[2]
+                found = self._remember(family, self._sized_load(family, classes, needs))
             load.after[number] = found
             found.before[number] = load
         return found
@@ -240,19 +303,33 @@ class LoadCache:
     def _interned(self, family: Family, classes: tuple[int, ...]) -> Load:
         known = self._loads.get((family, classes))
         if known is None:
-            known = self._loads[family, classes] = self._sized_load(family, classes)
-            self._families[known] = family
+            needs = self._need(family, classes)
+            known = self._remember(family, self._sized_load(family, classes, needs))
         return known
 
-    def _sized_load(self, family: Family, classes: tuple[int, ...]) -> Load:
-        """Find out which offerings hold a set, and the cheapest that can be bought."""
+    def _remember(self, family: Family, load: Load) -> Load:
+        self._loads[family, load.classes] = load
+        self._families[load] = family
+        return load
+
+    def _need(self, family: Family, classes: tuple[int, ...]) -> tuple[int, int, int] | None:
+        """GPUs, milli-CPUs, MiB of all tasks of a set; `None` if one cannot be on the family."""
         gpus = cpus = memory = 0
         for number in classes:
             need = self._needs[number].get(family)
             if need is None:
-                return Load(classes, (0, 0, 0))
+                return None
             gpus, cpus, memory = gpus + need[0], cpus + need[1], memory + need[2]
-        load = Load(classes, (gpus, cpus, memory))
+        return gpus, cpus, memory
+
+    def _sized_load(
+        self, family: Family, classes: tuple[int, ...], need: tuple[int, int, int] | None
+    ) -> Load:
+        """Find out which offerings hold a set, and the cheapest that can be bought."""
+        if need is None:
+            return Load(classes, (0, 0, 0))
+        gpus, cpus, memory = need
+        load = Load(classes, need)
         for sized in self._sized[family]:
             size = sized.capacity
             if gpus <= size[0] and cpus <= size[1] and memory <= size[2]:
@@ -265,34 +342,67 @@ class LoadCache:
         """Work out what the tasks of a load lose to each other and to a slow family."""
         if load.lost >= 0:
             return load.lost
+        parts = load.parts
+        if parts is None:
+            parts = load.parts = self._summed(load)
+            for number in parts.shared:
+                self._holding[number].add(load)
+        in_model, to_neighbours = self._in_model, 0
+        tasks = sorted([(in_model[n], count) for n, (count, _) in parts.shared.items()])
+        throughput = self._throughput.by_workload(tuple(tasks))
+        for number, (_, worth) in parts.shared.items():
+            to_neighbours += worth * (MILLION - throughput[in_model[number]])
         family = self._families[load]
-        counts = Counter(load.classes)
-        tasks: dict[int, int] = {}
-        for number, count in counts.items():
-            workload = self._workloads[number]
-            tasks[workload] = tasks.get(workload, 0) + count
-        self._depends_on_names(load)
-        throughput = self._throughput.by_workload(tuple(sorted(tasks.items())))
-        to_family = to_neighbours = 0
-        for number, count in counts.items():
-            task_class, ppm = self._classes[number], throughput[self._workloads[number]]
-            if task_class.others:
-                # A slow family holds up the whole gang, as neighbours do.
-                speed = task_class.charge_on(family) * MILLION // task_class.charge
-                load.progress[number] = self.terms.counted(speed, ppm)
-                continue
-            price = task_class.price_on(family) if task_class.prices else task_class.price
-            to_family += count * (task_class.most - price)
-            to_neighbours += count * price * (MILLION - ppm)
-        load.lost = to_family * MILLION + to_neighbours * self.terms.lost_ppm // MILLION
+        for number in parts.members:
+            # A slow family holds up the whole gang, as neighbours do.
+            figures = self._figures_on(family, number)
+            ppm = throughput[in_model[figures.workload]]
+            load.progress[number] = self.terms.counted(figures.speed, ppm)
+        load.lost = parts.to_family * MILLION + to_neighbours * self.terms.lost_ppm // MILLION
         return load.lost
 
-    def _depends_on_names(self, load: Load) -> None:
-        """Note which observations the loss of a load is worked out from."""
-        whole = tuple(sorted(self._classes[number].workload for number in load.classes))
-        at_most_two = [n for place, n in enumerate(whole) if place < 2 or whole[place - 2] != n]
-        for names in {whole, *combinations(at_most_two, 2)}:
-            self._by_names.setdefault(names, set()).add(load)
+    def _summed(self, load: Load) -> _Parts:
+        """The parts of a load: those of one with a task less and that task, if there is one."""
+        family = self._families[load]
+        for number, before in load.before.items():
+            if before.parts is not None:
+                return _joined(before.parts, number, self._figures_on(family, number))
+        parts = _NO_PARTS
+        for number in load.classes:
+            parts = _joined(parts, number, self._figures_on(family, number))
+        return parts
+
+    def _figures_on(self, family: Family, number: int) -> _Figures:
+        known = self._figures[number].get(family)
+        if known is None:
+            task_class = self._classes[number]
+            workload = self._workloads[task_class.workload]
+            if task_class.others:
+                speed = task_class.charge_on(family) * MILLION // task_class.charge
+                known = _Figures(workload, 0, 0, speed)
+            else:
+                price = task_class.price_on(family) if task_class.prices else task_class.price
+                known = _Figures(workload, task_class.most - price, price, -1)
+            self._figures[number][family] = known
+        return known
+
+
+def _with(classes: tuple[int, ...], number: int) -> tuple[int, ...]:
+    """Sorted numbers of classes with one more."""
+    place = bisect_left(classes, number)
+    return (*classes[:place], number, *classes[place:])
+
+
+def _joined(parts: _Parts, number: int, figures: _Figures) -> _Parts:
+    """Parts with those of one more task of a class."""
+    workload, to_family, worth, speed = figures
+    shared = dict(parts.shared)
+    tasks, together = shared.get(workload, (0, 0))
+    shared[workload] = tasks + 1, together + worth
+    members = parts.members
+    if speed >= 0 and number not in members:
+        members = (*members, number)
+    return _Parts(parts.to_family + to_family, shared, members)
 
 
 def _made_for(problem: Problem, terms: Terms) -> tuple[object, ...]:
