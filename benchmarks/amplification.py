@@ -1,4 +1,4 @@
-"""What a small job file of very many equal tasks costs a master, and those who ask it meanwhile.
+"""The cost of a small job file of very many equal tasks for a master and its callers.
 
 Run as `python -m benchmarks.amplification [--tasks N] [--kilobytes N] [--json]`. A real master has
 a catalog that offers one instance of each type, so that nearly all tasks wait. One client submits

@@ -1,4 +1,4 @@
-"""What an array of tasks of one second costs a live master.
+"""The cost of an array of tasks of one second on a live master.
 
 Run as `python -m benchmarks.array_master [--tasks N] [--agents N] [--slots N] [--limit SECONDS]
 [--json]`. The real master runs in a process of its own, with journal, planner and gRPC port, and
@@ -44,7 +44,7 @@ _TYPE = "bench.node"
 _MIB = 64
 """Memory of a slot."""
 _ROUNDS = "1s"
-"""Least time between two plans. What ends is followed by what is planned next."""
+"""Least time between two plans. A plan follows the tasks that have ended."""
 _FENCE = "2m"
 _TOKEN_MS = 600_000
 _ENDED = ("succeeded", "failed", "cancelled")

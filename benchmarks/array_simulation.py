@@ -1,4 +1,4 @@
-"""What an array of tasks of one second costs the simulator.
+"""The cost of an array of tasks of one second in the simulator.
 
 Run as `python -m benchmarks.array_simulation [--tasks N] [--nodes N] [--json]`. One
 array arrives at owned nodes of 16 slots each; boots of machines would be most of what is simulated

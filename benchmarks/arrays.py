@@ -1,4 +1,4 @@
-"""What one task of an array costs the control loop, in arrays of several sizes.
+"""The cost of one task of an array in the control loop, for arrays of several sizes.
 
 Run as `python -m benchmarks.arrays [--tasks N ...] [--slots N] [--profile N] [--json]`. The state
 machine of production gets every event of every task, each in a turn of its own: its place, its
@@ -85,7 +85,7 @@ class Cluster:
         """Run one array to its end.
 
         Raises:
-            RuntimeError: It does not end.
+            RuntimeError: The array does not end.
         """
         spec = JobSpec("a", "bench", (_TASK,) * tasks, kind=JobKind.ARRAY)
         self._tell(JobSubmitted("submit", spec))

@@ -37,7 +37,7 @@ _LEASES = 3
 
 @dataclass(frozen=True)
 class Machine:
-    """What every node is.
+    """The machine that every node is.
 
     Attributes:
         type: As the master's settings name it.
@@ -58,7 +58,7 @@ class Machine:
         return self.task_ms if known is None else known[int(index.partition("+")[0])]
 
     def resources(self) -> pb.Resources:
-        """What it has for tasks."""
+        """The resources that tasks may use."""
         return pb.Resources(milli_cpus=self.milli_cpus, memory_mib=self.memory_mib)
 
 
@@ -66,7 +66,7 @@ class ClockworkAgent:
     """One agent.
 
     Args:
-        machine: What it runs on.
+        machine: Machine that it runs on.
         token: Of its node.
     """
 

@@ -6,11 +6,11 @@ policies with all presets, and those that the tests add. `--policy eva` means th
 `--policy 'eva*'` all whose names begin so. `--property` takes words of names; `rest` stands for the
 three that ask whether a cluster comes to rest.
 
-Every run draws new clusters, by a seed that it prints. It may be stopped at any time, and goes on
-where it was: what was checked is in a file (`--progress`), by variant and property. When the code
-of the policies has changed it begins anew, with the same seed if one is given. The exit code is 1
-if something failed; each failure is printed as the Python of a small cluster that fails as well,
-which belongs into `eva_master.testing.found`.
+Every run draws new clusters, by a seed that it prints. The run may be stopped at any time, and goes
+on where it was: a file (`--progress`) has what was checked, by variant and property. When the code
+of the policies has changed the run begins anew, with the same seed if one is given. The exit code
+is 1 if something failed; each failure is printed as the Python of a small cluster that fails as
+well, which belongs into `eva_master.testing.found`.
 
 Plans that several properties ask for are made once in a batch, except for the property that asks
 for the same plan again.
@@ -57,7 +57,7 @@ _TRIES = 400
 
 @dataclass
 class Progress:
-    """What was checked, by variant and property, and what failed.
+    """Finished checks by variant and property, and failures.
 
     Attributes:
         code: Digest of the code that it holds for.
@@ -96,7 +96,7 @@ class Remembering:
 
     Args:
         policy: Makes the plans.
-        known: Those that were made, by the bytes of what they hang on.
+        known: Known errors, by the bytes that they depend on.
     """
 
     def __init__(self, policy: Policy, known: dict[bytes, tuple[Plan, PolicyMemory | None]]):
@@ -139,7 +139,7 @@ class Check:
     test: Callable[..., None]
 
     def error(self, snapshot: Snapshot, number: int) -> str:
-        """What is wrong with a cluster, empty if nothing is."""
+        """The fault of a cluster, empty if there is none."""
         takes = inspect.signature(self.test).parameters
         given = {"variant": self.variant, "explained": self.variant, "seed": number}
         try:
@@ -201,7 +201,7 @@ def run(wanted: Sequence[Check], goal: int, progress: Progress, deadline_s: floa
     """Check until all have seen so many clusters, or until the time is up.
 
     Args:
-        wanted: What to check.
+        wanted: Checks to run.
         goal: How many clusters each is to see.
         progress: Where it stands; kept up to date.
         deadline_s: By the monotonic clock.
@@ -245,7 +245,7 @@ def _digest() -> str:
 
 
 def figures(wanted: Sequence[Check], goal: int, progress: Progress) -> Figures:
-    """What is known of the checks: `missed` names those that failed or are not through."""
+    """Results of the checks: `missed` names failed and unfinished ones."""
     names = {one.name for one in wanted}
     failures = [one for one in progress.failures if one["check"] in names]
     checked = {name: progress.checked.get(name, 0) for name in sorted(names)}

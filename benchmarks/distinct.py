@@ -3,9 +3,9 @@
 Run as `python -m benchmarks.distinct [--tasks N ...] [--policy NAME[:PRESET]] [--json]`. One user's
 tasks, each of another size and workload, arrive at once, and another user's task behind them. The
 policy plans three rounds: the first places all of them, before each of the others a job comes and
-goes. The figure is the processor time of the dearest round. The baseline is the same in the same
-process with tasks that are alike, so that a busy machine shows in both. It is an error if a task
-has no place after the first round.
+goes. The figure is the processor time of the dearest round. The baseline runs in the same process
+with tasks that are alike, so that a busy machine shows in both. A task without a place after the
+first round is an error.
 """
 
 from __future__ import annotations

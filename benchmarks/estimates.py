@@ -1,11 +1,11 @@
-"""What the estimate of run times costs: for a task that has finished, and in memory.
+"""The cost of estimating run times: for a task that has finished, and in memory.
 
 Run as `python -m benchmarks.estimates [--tasks N] [--owners N] [--json]`. Tasks of an array finish
 one after the other, and after each the estimate is made that policies are shown. Earlier jobs of
 the owner have taught as much as is kept of one owner. `us_per_task` is processor time, the least of
-several trials; `calls_per_task` is the same on every machine. What a job teaches when it ends is
-`us_per_job`, of which nothing depends on the number of its tasks. Memory is that of what is learned
-of many owners, at the bounds, with the last values of each feature that `3sigma` and `point` keep.
+several trials; `calls_per_task` is the same on every machine. `us_per_job` is the cost of a job
+that ends, which does not depend on the number of its tasks. Memory is that of what is learned of
+many owners, at the bounds, with the last values of each feature that `3sigma` and `point` keep.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _OWNER = "owner"
 
 
 def _taught(owners: int, mode: Estimates, most: int) -> RunTimes:
-    """What jobs of many names have taught, so many values in all."""
+    """Knowledge from jobs of many names, with so many values in all."""
     times, rng = RunTimes(), Random(1)
     for number in range(most):
         name, owner = f"job{number}x", f"{_OWNER}{number % owners}"
@@ -63,7 +63,7 @@ def _taught(owners: int, mode: Estimates, most: int) -> RunTimes:
 
 
 def _job(rng: Random) -> Finished:
-    """What a job of two tasks teaches."""
+    """A finished job of two tasks."""
     took = rng.randint(1_000, 10_000_000)
     return NONE_FINISHED.plus(took).plus(took + rng.randint(0, took))
 

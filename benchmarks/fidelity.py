@@ -63,7 +63,7 @@ _SETTINGS = {
     "policy": {"name": "eva", "options": _OPTIONS},
 }
 _LOOP = Settings(round_gap_ms=1_000, window_ms=5_000)
-"""The same for a simulation."""
+"""Settings of a simulation."""
 
 _FAMILIES = ["c7i", "r7i"]
 _LAUNCH_MS, _SETUP_MS, _START_MS, _STOP_MS = 500, 1_500, 1_000, 500

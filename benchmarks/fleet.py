@@ -6,11 +6,11 @@ GPU type (`kind: gpus` of `eva experiment`). The production control loop runs on
 fleet has 5 servers of 4 GPUs of each type that the file names. A slot is both: from one plan to the
 next at least, and for how long a place is kept, but for a minute.
 
-`bound_h` is a lower bound of the total time: nobody is done earlier, even if moves take no time.
-`moves_per_job` says how often a task of a job moved, `changed_rounds` in which share of the rounds
-a task was started, or stopped for another one, `used` which share of the GPUs' time tasks held,
-`nearly_full` for which part of the time they held nine of ten GPUs. Times are those of the
-simulated fleet; `cpu_s` is processor time. The same arguments give the same figures, but for that.
+`bound_h` is a lower bound of the total time, even if moves take no time. `moves_per_job` says how
+often a task of a job moved, `changed_rounds` in which share of the rounds a task was started, or
+stopped for another one, `used` which share of the GPUs' time tasks held, `nearly_full` for which
+part of the time they held nine of ten GPUs. Times are those of the simulated fleet; `cpu_s` is
+processor time. Equal arguments give equal figures, but for that.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ from eva_master.model.trace import Trace
 from eva_master.simulation.run import Setup, Simulation
 
 POLICIES = ("hadar", "eva", "fifo")
-"""Those that are compared unless others are named."""
+"""Policies that are compared unless others are named."""
 _BY_ITERATIONS = ("hadar:published", "hadar_published")
-"""Those that compare jobs by their iterations, so that these are what their programs count."""
+"""Policies that compare jobs by their iterations, so that these are what their programs count."""
 _FIGURES = (
     "total_h",
     "mean_h",

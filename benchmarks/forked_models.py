@@ -24,18 +24,18 @@ Loss = Callable[[nn.Module, tuple[Tensor, ...]], Tensor]
 
 @dataclass(frozen=True)
 class Model:
-    """What is trained, on what, and how good it is.
+    """A model, its data and its measure of quality.
 
     Attributes:
         name: Of the model.
-        metric: What `measure` gives.
+        metric: Name of the value that `measure` gives.
         larger: Whether more of it is better.
         steps: Steps of a whole training.
         rate: The learning rate that somebody would choose for one node.
         network: Makes it, from torch's random numbers.
         optimiser: Makes the optimiser from the weights and the rate.
         batch: Draws a mini-batch.
-        loss: Of a mini-batch.
+        loss: Loss of a mini-batch.
         measure: Of the network, on data that is not trained on.
     """
 

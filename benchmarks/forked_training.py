@@ -1,8 +1,8 @@
 """How good models are that forks on nodes of several speeds have trained, and how soon.
 
 Run as `python -m benchmarks.forked_training [--model NAME ...] [--seeds N] [--results FILE]
-[--table]`. Five nodes, of speeds 1, 0.2, 0.2, 0.5 and 0.5, train one model together. It is compared
-with what the fastest node makes of it alone, with as many steps (2.4 times the time) and in the
+[--table]`. Five nodes, of speeds 1, 0.2, 0.2, 0.5 and 0.5, train one model together. The result is
+compared with that of the fastest node alone, with as many steps (2.4 times the time) and in the
 same time.
 
 Time is virtual: a fork makes steps in proportion to its speed, and nobody sleeps, so that results
@@ -78,7 +78,7 @@ class Trainer:
     """One copy of a model that trains on batches of its own.
 
     Args:
-        model: What it trains.
+        model: Model to train.
         seed: Of the first weights, the same for all forks.
         fork: Which copy it is; it decides on the order of the data.
         rate: The learning rate, in multiples of the model's.

@@ -1,12 +1,12 @@
-"""What forks gain: mixes of 1 to 12 training jobs on five nodes, by policy, with forks and without.
+"""The gain of forks: mixes of 1 to 12 jobs on five nodes, by policy, with forks and without.
 
-Run as `python -m benchmarks.forks [--cluster aws|lab] [--policy NAME[:PRESET] ...]
-[--merge-s S ...] [--every-s S] [--round-s S] [--slot-s S ...] [--json]`. The clusters are those
-of the experiments of Hadar's authors: on AWS one node with a V100, two with a K80 and two with a
-T4; in their lab one each with a Titan RTX, T4, T400, RTX 3090 and RTX A2000. So are the mixes. How
-long jobs take they do not say: 15 to 30 minutes on the type that suits each best is a guess. The
-speeds on AWS are those that Gavel's authors measured of such models, with their P100 in place of
-the T4. Those in the lab are a guess, too: in proportion to the bandwidth of each GPU's memory.
+Run as `python -m benchmarks.forks [--cluster aws|lab] [--policy NAME[:PRESET] ...] [--merge-s S
+...] [--every-s S] [--round-s S] [--slot-s S ...] [--json]`. The clusters are those of the
+experiments of Hadar's authors: on AWS one node with a V100, two with a K80 and two with a T4; in
+their lab one each with a Titan RTX, T4, T400, RTX 3090 and RTX A2000. So are the mixes. How long
+jobs take they do not say: 15 to 30 minutes on the type that suits each best is a guess. The speeds
+on AWS are those that Gavel's authors measured of such models, with their P100 in place of the T4.
+Speeds in the lab are a guess, too: in proportion to the bandwidth of each GPU's memory.
 
 Each policy runs every mix once without forks and once per cost of a merge with as many forks as
 there are nodes. A slot is all of these: from one plan to the next at least, from one merge to the
@@ -121,7 +121,7 @@ class Case:
     Attributes:
         cluster: On what, by its name.
         forks: Of each job at most.
-        merge_ms: What a merge takes.
+        merge_ms: Duration of a merge.
         every_ms: From one merge to the next.
         slot: How often there is a plan.
     """

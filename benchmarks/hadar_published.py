@@ -1,4 +1,4 @@
-"""What Hadar as published comes to: its readings, one round's optimum, the time of a decision.
+"""Results of Hadar as published: its readings, one round's optimum, the time of a decision.
 
 Run as `python -m benchmarks.hadar_published readings FILE [--set OPTION=VALUE ...]`, with a CSV
 file of jobs as of `benchmarks.fleet`: hours in total, until the mean job and until half of the jobs
@@ -89,7 +89,7 @@ def reading(file: Path, options: dict[str, Any], arguments: argparse.Namespace) 
 
 
 def _shuffled(trace: Trace, seed: int | None) -> Trace:
-    """The same jobs under names whose order is drawn."""
+    """The jobs under names whose order is drawn."""
     if seed is None:
         return trace
     numbers = list(range(len(trace.jobs)))
@@ -99,7 +99,7 @@ def _shuffled(trace: Trace, seed: int | None) -> Trace:
 
 
 def _of_hours(trace: Trace, file: Path, family: str) -> Trace:
-    """The same jobs with the work that a GPU of a type does in the hours that the file states."""
+    """The jobs with the work that a GPU of a type does in the hours that the file states."""
     with file.open() as lines:
         rows = {row["job"]: row for row in csv.DictReader(lines)}
     jobs = []
@@ -115,7 +115,7 @@ def _of_hours(trace: Trace, file: Path, family: str) -> Trace:
 
 
 def shares_of_optimum(file: Path) -> Iterator[dict[str, Any]]:
-    """What share of the most utility the first round has."""
+    """The first round's share of the most utility."""
     asks = [_ask(job) for job in read_gpu_jobs(file)]
     types = sorted(asks[0].rates)
     servers = [Server(f"{it}-{n}", Kind(it, 4), 4) for it in types for n in range(5)]

@@ -82,7 +82,7 @@ def running_master(
         instances: The instances that its cloud lists.
 
     Raises:
-        RuntimeError: It did not start.
+        RuntimeError: The master did not start.
     """
     request = {
         "settings": {
@@ -133,7 +133,7 @@ def wait_until(condition: Callable[[], bool], what: str, *, pause_s: float = 0.0
     """Poll until a condition holds, with a pause between one look and the next.
 
     Raises:
-        TimeoutError: It does not come to hold in time.
+        TimeoutError: The condition does not come to hold in time.
     """
     end = time.monotonic() + START_S
     while not condition():

@@ -1,4 +1,4 @@
-"""What history costs a master: a journal of many jobs that have ended, and a master on it.
+"""The cost of history for a master: a journal of many jobs that have ended, and a master on it.
 
 Run as `python -m benchmarks.history [--jobs N] [--json]`. Writes a journal of N ended jobs of one
 task each, an instance for every tenth of them, a thousand jobs of the last days and a hundred that
@@ -128,7 +128,7 @@ def _run(state_dir: Path, jobs: int, reads: int) -> Figures:
 
 
 def _questions(master: RunningMaster, client: Client, port: int) -> dict[str, Callable[[], int]]:
-    """What is asked, by the command that asks it; each returns the size of the answer."""
+    """Questions by the command that asks them; each returns the size of the answer."""
     page = 200
     url = f"https://127.0.0.1:{port}/metrics"
     authority = (master.state_dir / "pki" / "ca.pem").read_text()

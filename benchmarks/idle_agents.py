@@ -1,4 +1,4 @@
-"""What many connected agents with nothing to report cost the master.
+"""The master's cost of many connected agents with nothing to report.
 
 Run as `python -m benchmarks.idle_agents [--agents N] [--window SECONDS] [--json]`. The journal of a
 real master is filled with ready instances, each of which holds one running task, and with their

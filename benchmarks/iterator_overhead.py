@@ -1,4 +1,4 @@
-"""What `EvaIterator` costs per step: wrapped against bare loop, in the same process.
+"""The cost of `EvaIterator` per step: wrapped against bare loop, in the same process.
 
 Run as `python -m benchmarks.iterator_overhead [--json]`. Measured outside Eva, and inside with an
 agent that asks for a report every 100 ms, ten times as often as the real one. The loop's body is

@@ -1,4 +1,4 @@
-"""What a room that becomes free in a pool costs the control loop, however many tasks wait in line.
+"""The cost of freed room in a pool for the control loop, however many tasks wait in line.
 
 Run as `python -m benchmarks.lines [--waiting N ...] [--json]`. Tasks of single-task jobs, or of one
 array, stand in a line for a pool whose instances are full. One after the other ends, and its room

@@ -2,13 +2,13 @@
 
 Run as `python -m benchmarks.live_run_times FILE [--policy NAME ...] [--jobs N] [--faster N]
 [--slots N] [--gap MS] [--with-past] [--results FOLDER] [--json]`, with a trace of jobs as for
-`benchmarks.run_times`. What its past jobs teach is in the journal from the start if it is asked
-for; else they are left out. The real master runs in a process of its own, with journal, planner and
-gRPC port. Agents from another process join as nodes of one slot each, and their tasks are timers.
-The trace is run as many times faster as is said, arrivals, tasks and the queues of `slearn` alike.
-Beside each figure is that of the same jobs, as fast, in a simulation.
+`benchmarks.run_times`. With `--with-past` the journal has the knowledge of its past jobs from the
+start; else they are left out. The real master runs in a process of its own, with journal, planner
+and gRPC port. Agents from another process join as nodes of one slot each, and their tasks are
+timers. The trace is run as many times faster as is said, arrivals, tasks and the queues of `slearn`
+alike. Beside each figure is that of the same jobs, as fast, in a simulation.
 
-What has been run stays in the folder, a file per policy, and is not run again: a call that was
+Finished policies stay in the folder, a file each, and are not run again: a call that was
 interrupted goes on with the policies that are left.
 """
 

@@ -1,4 +1,4 @@
-"""What a tenant gains or loses that lies about what its jobs are worth and how long they take.
+"""Gains and losses of a tenant that lies about what its jobs are worth and how long they take.
 
 Run as `python -m benchmarks.misreports WORLD.json [...] [--count N] [--guarantee on|off|both]
 [--pricing NAME] [--json]`. In each of N trials per world one tenant says of all its jobs that they
@@ -69,11 +69,11 @@ def _times(worth: Worth | None, factor: float) -> Worth | None:
 
 
 def net(trace: Trace, played: Trace, options: dict[str, Any]) -> dict[str, float]:
-    """What each tenant truly has of a run, in dollars.
+    """The true result of a run for each tenant, in dollars.
 
     Args:
         trace: The truth.
-        played: What is told.
+        played: Reported trace.
         options: Of the policy.
     """
     simulation = Simulation(world_setup(played, "astraea", options, _ROUND_S))

@@ -1,4 +1,4 @@
-"""What plans cost compared with the least that any scheduler could pay.
+"""The cost of plans compared with the least that any scheduler could pay.
 
 Run as `python -m benchmarks.packing [--input FILE] [--interference FILE] [--patience N]`. Without
 an input it makes trials of its own, without interference and with: tasks of the Eva paper's Table

@@ -19,7 +19,7 @@ _Name = Annotated[str, Field(min_length=1)]
 
 
 class _Model(BaseModel):
-    # Such files tell more than is needed here.
+    # The files hold more than is needed here.
     model_config = ConfigDict(extra="ignore", frozen=True)
 
 
@@ -43,13 +43,13 @@ class Item(_Model):
 
 
 class Optimum(_Model):
-    """What is known of the best packing, in dollars per hour."""
+    """Bounds of the best packing, in dollars per hour."""
 
     best_integer: _Size | None = None
 
 
 class Input(_Model):
-    """What is to be packed."""
+    """The tasks of a file, to pack."""
 
     tasks: Annotated[
         list[Item], Field(min_length=1, validation_alias=AliasChoices("tasks", "classes"))
@@ -80,7 +80,7 @@ def load(path: Path, model: type[M]) -> M:
     """Read a file.
 
     Raises:
-        InvalidTrace: It cannot be read or is wrong; names the row and field of each problem.
+        InvalidTrace: The file cannot be read or is wrong; names the row and field of each problem.
     """
     content = read_json(path)
     try:

@@ -37,7 +37,7 @@ class QuietAgent:
         instance: The agent's instance.
         key: In PEM, as is the certificate.
         certificate: Its certificate.
-        run: What runs here, in its first attempt.
+        run: Task run here, in its first attempt.
     """
 
     def __init__(

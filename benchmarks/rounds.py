@@ -149,11 +149,11 @@ class Cluster:
         """Hold one round, if one is due, and let the cluster come to rest.
 
         Args:
-            events: What has happened.
+            events: Events of the round.
             watch: Gets the times.
 
         Returns:
-            What the policy saw.
+            The snapshot that the policy saw.
         """
         handle = self.machine.handle
         actions = watch.time("events", lambda: handle(events, self._later()))
@@ -168,7 +168,7 @@ class Cluster:
         return None if request is None else request.snapshot
 
     def _sent(self, seen: Snapshot) -> Snapshot:
-        """What arrives in the planner's process."""
+        """The snapshot as it arrives in the planner's process."""
         return self._receiver.snapshot(_sent(self._sender.diff(seen)))
 
     def _settle(self, actions: Sequence[Action]) -> None:
@@ -232,7 +232,7 @@ class Cluster:
 
 
 def _sent(value: T) -> T:
-    """What arrives in another process."""
+    """The value as it arrives in another process."""
     parcel: FastPickle[T] = pickle.loads(pickle.dumps(FastPickle(value)))
     return parcel.content
 

@@ -75,7 +75,7 @@ def simulated(
         name: Of the policy, ``NAME`` or ``NAME:PRESET``.
         cluster: On what it runs.
         seed: Of the policy, if it has one.
-        mode: What run times are estimated from, if the policy is not to choose it.
+        mode: Source of run times, if the policy is not to choose it.
         stated: Whether jobs state how long they take; under a preset `oracle` they always do.
 
     Raises:

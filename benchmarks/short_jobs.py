@@ -11,8 +11,8 @@ there:
 - `published`: CloudCoaster as its paper has it, with a queue at each server that a job asks;
 - `eagle`: that without transient servers.
 
-Times are those of the simulated cluster; `cpu_s` is processor time. The same arguments give the
-same figures, but for that.
+Times are those of the simulated cluster; `cpu_s` is processor time. Equal arguments give equal
+figures, but for that.
 """
 
 from __future__ import annotations

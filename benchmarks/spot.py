@@ -1,4 +1,4 @@
-"""What jobs cost on spot markets that run dry and come back, beside what they cost on demand.
+"""The cost of jobs on spot markets that run dry and come back, beside that on demand.
 
 Run as `python -m benchmarks.spot FILE [...] [--policy NAME] [--offset DURATION] [--json]`, with
 scenario files such as benchmarks/spot_markets/west3.yaml. They name a trace of jobs, all of which
@@ -71,7 +71,7 @@ def data(name: str) -> Path:
     """A file by its absolute path, or of the data that `EVA_TEST_DATA` names.
 
     Raises:
-        SystemExit: It names none.
+        SystemExit: The name is unknown.
     """
     if Path(name).is_absolute():
         return Path(name)
@@ -90,7 +90,7 @@ class Scenario:
         trace: The jobs.
         truth: How they slow each other down.
         market: Where they run.
-        catalog: What is on demand, and what of it the market sells.
+        catalog: Offerings on demand, and those of them that the market sells.
         offsets: Where in the market runs begin.
         policies: Which schedulers are compared.
         deadline: Jobs are due after so many times their time alone, and half an hour; `None` for
@@ -224,7 +224,7 @@ def prepared(
 
 
 def due(trace: Trace, factor: float) -> Trace:
-    """The same jobs with deadlines: so many times their time alone, and half an hour."""
+    """The jobs with deadlines: so many times their time alone, and half an hour."""
     jobs = (
         replace(job, within_ms=round(factor * job.duration_ms) + _GRACE_MS) for job in trace.jobs
     )

@@ -1,9 +1,9 @@
-"""What single jobs with deadlines cost on spot pools, each as part of what it costs on demand.
+"""The cost of single jobs with deadlines on spot pools, each as part of its cost on demand.
 
 The settings of a file (`benchmarks/spot_markets/single.yaml`) are all combinations of sets of
-recorded pools, deadlines and times that a change of instance takes. What pools are like is learned
-from the first third of the recording; jobs begin in the rest. At each sample the product's own
-rules choose between a spot instance, one on demand, and waiting; on demand is always to be had.
+recorded pools, deadlines and times that a change of instance takes. Pools are learned from the
+first third of the recording; jobs begin in the rest. At each sample the product's own rules choose
+between a spot instance, one on demand, and waiting; on demand is always to be had.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Recording:
 
     Attributes:
         pools: Which.
-        prices: What each costs, as part of what is paid on demand.
+        prices: Price of each pool, as part of the price on demand.
         gap_ms: From one sample to the next.
         up: Whether each was there, by pool and sample.
     """
@@ -50,7 +50,7 @@ class Recording:
     up: npt.NDArray[np.bool_]
 
     def learned(self) -> SpotPools:
-        """What a cluster would know that tried all pools all the time in the first part."""
+        """The knowledge of a cluster that tried all pools all the time in the first part."""
         known = SpotPools()
         for sample in range(self.up.shape[1] // _LEARNED_PART):
             now = Millis(sample * self.gap_ms)
@@ -110,7 +110,7 @@ class Trial:
         return range(samples // _LEARNED_PART, last, max(1, every_ms // self._of.gap_ms))
 
     def run(self, rule: SpotChoice, start: int) -> tuple[float, bool]:
-        """What a job costs, in hours on demand, and whether it is late."""
+        """The cost of a job, in hours on demand, and whether it is late."""
         job = _Run(float(self._setting.work_ms))
         sample = start
         while job.left_ms > 0:
@@ -163,7 +163,7 @@ class Trial:
         job.cost += price * (gap_ms - unused_ms) / MILLIS_PER_HOUR
 
     def bound(self, start: int) -> float:
-        """What nobody can go below who knows the future, even if changes took no time."""
+        """The least cost with the future known, even if changes took no time."""
         gap_ms, of = self._of.gap_ms, self._of
         window = of.up[:, start : start + self._setting.within_ms // gap_ms]
         prices = np.where(window, np.array(of.prices)[:, None], 1.0).min(axis=0)

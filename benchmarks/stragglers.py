@@ -66,11 +66,11 @@ class Sizes:
 
 @dataclass(frozen=True)
 class Run:
-    """What one array came to.
+    """Results of one array.
 
     Attributes:
         minutes: From its submission to its end.
-        usd: What it was charged.
+        usd: Charges of the array.
         replicas_usd: The part of that for second runs.
         doubled: How many tasks got a second run.
         won: How many of these second runs won.
@@ -87,7 +87,7 @@ def run(where: str, sizes: Sizes, stragglers: Stragglers, seed: int) -> Run:
     """Run one array to its end.
 
     Raises:
-        RuntimeError: It does not end.
+        RuntimeError: The array does not end.
     """
     cluster = _cluster(where, sizes, seed)
     tasks = (_TASK,) * sizes.tasks

@@ -1,18 +1,18 @@
-"""What tenants that share a cluster make of it, by policy, and what they could make at most.
+"""Results of tenants that share a cluster, by policy, and their upper bound.
 
 Run as `python -m benchmarks.tenants WORLD.json [--policy NAME[:PRESET] ...] [--json]`, with a world
 of tenants (`kind: world` of `eva experiment`). The production control loop runs on virtual time; a
 plan is made every hour.
 
-`revenue` is what all jobs are worth when they end, in dollars, counted at the end of the hour, as
-values of worlds are; `bound` is what nobody's revenue exceeds, and `share` the part of it.
-`worse_off` tenants have less than alone: value and income less payments is below what their jobs
-would be worth on their own servers under `astraea`, whatever the policy here; `least_gain` is the
-gain of whom sharing serves worst, as a part of that. `borrowed_jobs` ever ran on GPUs beyond their
+`revenue` is the worth of all jobs when they end, in dollars, counted at the end of the hour, as
+values of worlds are; `bound` is an upper bound of it, and `share` the part of it. `worse_off`
+tenants have less than alone: value and income less payments is below what their jobs would be worth
+on their own servers under `astraea`, whatever the policy here; `least_gain` is the gain of the
+tenant that sharing serves worst, as a part of that. `borrowed_jobs` ever ran on GPUs beyond their
 tenant's quota. `paid` and `earned` are what tenants owe each other by that, in dollars.
 `alpha_variance` is that of alpha, a tenant's part of all gains over its part of the cluster, over
 tenants with jobs. `total_h` is from the first arrival to the last end, and `cpu_s` processor time.
-The same arguments give the same figures, but for that.
+Equal arguments give equal figures, but for that.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from eva_master.model.trace import Trace
 from eva_master.simulation.run import Simulation
 
 POLICIES = ("astraea", "gandiva_fair", "hived")
-"""Those that are compared unless others are named."""
+"""Policies that are compared unless others are named."""
 _ROUND_S = 3600
 _ROUNDED = 4
 
@@ -45,7 +45,7 @@ def simulated(trace: Trace, policy: str, options: dict[str, Any]) -> dict[str, A
     """Simulate a world under a policy.
 
     Args:
-        trace: Of a world.
+        trace: Trace of a world.
         policy: The policy's name, and maybe its preset.
         options: Of the policy; those that it does not have are left out.
     """

@@ -5,10 +5,9 @@ number of GPUs, type. Each workload is known on one type and asked for on anothe
 An error is the factor between the rate that is expected and the one that was measured, above 1
 either way.
 
-Rows: all types alike; what data sheets say of memory bandwidth (the prior), of peak operations; the
+Rows: all types alike; data sheets' memory bandwidth (the prior), and their peak operations; the
 formula of HadarE in two readings; and what is inferred once some other workloads were measured on
-all types, from the prior and from types that count as alike. What is drawn at random has a fixed
-seed.
+all types, from the prior and from types that count as alike. Random draws have a fixed seed.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ def watchers(master: RunningMaster, reading: int, silent: int) -> Iterator[list[
     """Open streams of all jobs until the block ends.
 
     Args:
-        master: What they watch.
+        master: Master to watch.
         reading: How many are read.
         silent: How many are not.
 

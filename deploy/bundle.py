@@ -27,9 +27,9 @@ from packaging.utils import canonicalize_name
 
 REPOSITORY = Path(__file__).parents[1]
 PYTHON = "3.11"
-"""What the wheels are for; the user data asks for the same."""
+"""Python version of the wheels; the user data asks for the same."""
 
-# What `eva_worker` imports; the master needs all that the distribution names.
+# Imports of `eva_worker`; the master needs all that the distribution names.
 _WORKER = (
     *("botocore", "click", "cryptography", "docker", "eva-iterator", "grpcio", "nvidia-ml-py"),
     *("obstore", "prometheus-client", "protobuf", "psutil", "structlog"),
@@ -128,7 +128,7 @@ def _download(names: Iterable[str], arch: str, wheels: Path) -> None:
     common = [*pip, "--no-deps", "--only-binary=:all:", f"--python-version={PYTHON}", *target]
     common += ["--dest", str(wheels)]
     subprocess.run([*common, "--require-hashes", "-r", str(requirements)], check=True)
-    # It only unpacks what has been verified, so its version is of no consequence.
+    # This pip only unpacks verified files, so its version is of no consequence.
     subprocess.run([*common, _PIP], check=True)
 
 

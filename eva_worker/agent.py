@@ -71,7 +71,7 @@ class Agent:
         home = settings.state_dir
         self._cluster_file = home / "cluster.json"
         mount = settings.storage_mount
-        # What other tasks write is not for all to read.
+        # Files of other tasks are not for all to read.
         private = [home, *([mount / "jobs"] if mount else [])]
         self._storage = Storage(home / "cache", home / "uploads", private, hidden=settings.hidden)
         self._metrics = Metrics()

@@ -299,9 +299,9 @@ def _pairs(_context: click.Context, _parameter: click.Parameter, values: Any) ->
 def worker(task_env: dict[str, str], ca_file: Path | None, **rest: Any) -> None:
     """Run tasks on this instance for the master.
 
-    The first time, the worker joins the cluster with the join token of its instance. It reads the
-    token from the variable EVA_WORKER_TOKEN only, since every user can see command lines. From then
-    on it has a certificate in its state directory, which it renews by itself.
+    The first time, the worker joins the cluster with the join token of its instance. The variable
+    EVA_WORKER_TOKEN is the only place for the token, since every user can see command lines. From
+    then on the worker has a certificate in its state directory, which it renews by itself.
 
     A machine that nobody launched joins with --join and --type: an owned node. Its tasks stop when
     it has heard of no master for the node's `fence_after`, whatever has become of the worker.
@@ -311,8 +311,8 @@ def worker(task_env: dict[str, str], ca_file: Path | None, **rest: Any) -> None:
     SIGTERM it checkpoints and stops the tasks, uploads their files, and signs off from the master;
     on a second SIGTERM it leaves at once. Tasks keep running while the master or the agent is away.
 
-    The worker also does this when the cloud announces that it takes the instance away, and when it
-    has reached no master for too long. It then has the instance switched off.
+    The worker also does this when the cloud announces an interruption, and when no master has been
+    reached for too long. Then the instance is switched off.
     """
     machine = _node(rest) if rest["join"] or _has_joined(rest) else _launched(rest)
     isolation = _isolation(rest, machine.pop("environment", {}))

@@ -1,4 +1,4 @@
-"""What tasks are kept from, whatever runs them."""
+"""Isolation of tasks, whatever runs them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ UNPRIVILEGED = 65_532
 
 @dataclass(frozen=True, slots=True)
 class Isolation:
-    """What an operator decided about the isolation of tasks.
+    """The operator's decisions on the isolation of tasks.
 
     Attributes:
         user: ``unprivileged`` for a user without rights where the worker is root, ``worker`` for

@@ -1,4 +1,4 @@
-"""What the master orders and what it is told, as plain values; `wire` converts them to protobuf."""
+"""Messages between master and worker, as plain values; `wire` converts them to protobuf."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ class Gang:
 
 @dataclass(frozen=True, slots=True)
 class Fork:
-    """What a fork must know of the others of its job.
+    """The data that a fork needs of the others of its job.
 
     Attributes:
         number: Its own number, from 0.
@@ -149,7 +149,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class MergeRound:
-    """What a fork is to do now, as the master says; see `MergeRound` of iterator.proto.
+    """The master's instruction to a fork; see `MergeRound` of iterator.proto.
 
     Attributes:
         parts: Of the leader: what was given.
@@ -173,7 +173,7 @@ class MergeRound:
 
 @dataclass(frozen=True, slots=True)
 class KeptPart:
-    """What became of a part in a merge.
+    """A part's fate in a merge.
 
     Attributes:
         reason: Why it was left out.
@@ -222,7 +222,7 @@ class JobOutputs:
         index: The task whose outputs they are, if it is one task's.
         tasks: Of so many tasks, from the first one on, each in the directory of its index; 0 for
             those of one task, without a directory.
-        path: Of a file or directory below the outputs; empty for all of them.
+        path: A file or directory below the outputs; empty for all of them.
     """
 
     job: str

@@ -21,7 +21,7 @@ class Settings:
     Attributes:
         master: ``HOST:PORT`` of the master's port for workers.
         instance: The instance's id in the cluster.
-        instance_type: Such as ``p3.2xlarge``.
+        instance_type: Type of the instance, such as ``p3.2xlarge``.
         gpus: GPUs that tasks may use.
         milli_cpus: Thousandths of a vCPU that tasks may use.
         memory_mib: Mebibytes that tasks may use.
@@ -30,7 +30,7 @@ class Settings:
         state_dir: Directory of everything that must survive the agent.
         emulated: Whether the instance's hardware is emulated.
         task_env: Variables for every task.
-        runtime: What runs the tasks, see `eva_worker.runtime.registry`.
+        runtime: Runtime of the tasks, see `eva_worker.runtime.registry`.
         runtime_options: The runtime's own options by name, such as ``docker_host``.
         address: Address at which other instances reach this one; empty for that of the route to the
             master.
@@ -44,7 +44,7 @@ class Settings:
         power_off: Shell command that ends the instance after the worker has left by itself; empty
             for none.
         storage_mount: A directory that all instances of the cluster share; `None` for none.
-        isolation: What tasks are kept from.
+        isolation: Isolation of tasks.
         metadata_url: URL of the service that announces interruptions; empty for none.
         owned: Whether this is an owned node, whose tasks run under a lease.
     """

@@ -1,4 +1,4 @@
-"""What a new instance must be told so that its worker becomes part of the cluster."""
+"""Data that a new instance needs so that its worker joins the cluster."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Bootstrap:
         join: ``HOST:PORT`` of the port where instances get their first certificate.
         authorities: PEM certificates of those who may vouch for the master.
         token: Makes the join token of an instance's launch attempt, always the same one.
-        isolation: What tasks are kept from, as variables for ``eva worker``.
+        isolation: Isolation of tasks, as variables for ``eva worker``.
     """
 
     workers: str

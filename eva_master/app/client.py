@@ -92,8 +92,8 @@ class ClientConfig(BaseConfig):
 def client_file() -> Path | None:
     """The command's settings file.
 
-    It is the one that EVA_CONFIG names, else the user's own, else the one that a master of this
-    user has written; `None` if there is none of them.
+    The file is the one that EVA_CONFIG names, else the user's own, else the one that a master of
+    this user has written; `None` if there is none of them.
     """
     if named := os.environ.get("EVA_CONFIG"):
         return Path(named)
@@ -186,7 +186,7 @@ def _is_empty(file: Path) -> bool:
 def _close(directory: Path) -> None:
     """Keep other users out of a directory of Eva's settings or state."""
     if directory in {user_config_dir(), user_state_dir()}:
-        with contextlib.suppress(OSError):  # It is another user's, who answers for it.
+        with contextlib.suppress(OSError):  # Another user owns the file and answers for it.
             mode = directory.stat().st_mode
             if mode & _OTHERS:
                 directory.chmod(mode & 0o700)

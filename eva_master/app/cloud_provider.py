@@ -1,4 +1,4 @@
-"""What a cloud has to say for a master to use it."""
+"""The interface of a cloud for the master."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Prepared:
 class CloudProvider(ABC):
     """One cloud; a package of `eva_master.app.clouds` exports one as ``PROVIDER``.
 
-    It is imported by every command, so what takes long to import is imported by its methods.
+    Every command imports this class, so slow imports belong in its methods.
 
     Attributes:
         name: That of the package, of the setting ``cloud``, and of the section of the settings.
@@ -80,14 +80,14 @@ class CloudProvider(ABC):
 
     @abstractmethod
     def complaints(self, config: MasterConfig) -> Iterator[Complaint]:
-        """What is wrong with the settings as a whole, if this is their cloud."""
+        """Contradictions in the settings as a whole, if this is their cloud."""
 
     @abstractmethod
     def check(self, config: MasterConfig) -> None:
         """See that a master could start, as far as that can be told without asking anybody.
 
         Raises:
-            InvalidConfig: It could not.
+            InvalidConfig: The cloud could not be used.
         """
 
     @abstractmethod
@@ -105,10 +105,10 @@ class CloudProvider(ABC):
 
     @abstractmethod
     def catalog(self, config: MasterConfig) -> Catalog:
-        """What the master may buy.
+        """Offerings that the master may buy.
 
         Raises:
-            InvalidConfig: What the settings say of it cannot be used.
+            InvalidConfig: The settings of the catalog cannot be used.
         """
 
     @abstractmethod
@@ -148,7 +148,7 @@ class CloudProvider(ABC):
             config: Prepared, see `prepare`.
             inbox: Gets what happens.
             clock: Tells the time.
-            bootstrap: What instances are told to find the master.
-            catalog: What the master may buy.
+            bootstrap: Data that instances need to find the master.
+            catalog: Offerings that the master may buy.
             engine: The journal's database, for records of the cloud's own.
         """

@@ -134,7 +134,7 @@ class LimitsSection(Section):
         jobs: All unfinished jobs.
         waits: Jobs in the `after` of all unfinished jobs, together.
         instances_per_job: Instances on which tasks of one job are at the same time.
-        instances_per_user: The same for all tasks of one user.
+        instances_per_user: Maximum of instances for all tasks of one user.
         instances: Instances of the cluster at the same time.
         priority: The highest priority that a user may state who is no operator; `None` for any.
         grace_period: The longest that a job file may state.
@@ -163,7 +163,7 @@ class LimitsSection(Section):
 
 
 class CatalogSection(Section):
-    """What can be bought.
+    """Offerings on sale.
 
     Attributes:
         file: Types and prices that are added to those that come with the project.
@@ -175,7 +175,7 @@ class CatalogSection(Section):
 
 
 class IsolationSection(Section):
-    """What tasks are kept from; the worker's options of the same names say more.
+    """Isolation of tasks; the worker's options of equal names say more.
 
     Attributes:
         user: ``unprivileged`` for a user without rights where workers are root, ``worker`` for the
@@ -204,8 +204,8 @@ class MasterConfig(BaseConfig):
     Attributes:
         cluster: Names the cluster in tags, metrics and logs.
         state_dir: Everything that must survive a restart.
-        state_id: What the file ``state-id`` in `state_dir` must say; empty for anything. A master
-            whose volume is not mounted, or is another one, then refuses to start.
+        state_id: Required content of the file ``state-id`` in `state_dir`; empty for anything. A
+            master whose volume is not mounted, or is another one, then refuses to start.
         listen: Where users dial, and instances without a certificate.
         worker_listen: Where workers dial; see `worker_address`.
         metrics_port: Prometheus and health on the same host, `None` for none.
@@ -216,8 +216,8 @@ class MasterConfig(BaseConfig):
             of an instance is ever an input.
         round_period: From one planning round to the next when nothing happens.
         round_min_interval: From one round to the next however much happens.
-        round_work: How long a round may take on the machine on which `packing.round_work` was
-            measured. What is done is counted, not timed, so that a plan is the same everywhere.
+        round_work: Work budget of a round, as time on the machine on which `packing.round_work` was
+            measured. Work is counted, not timed, so that a plan is the same everywhere.
         register_timeout: An instance whose worker has not registered by then is replaced.
         start_timeout: A task whose image, inputs and program are not ready by then has failed.
         lost_worker_timeout: An instance whose worker was away so long is replaced.
@@ -230,17 +230,18 @@ class MasterConfig(BaseConfig):
         profile: Whether one task of a workload whose standalone throughput is neither stated nor
             known runs alone until it is. If not, all may be packed at once, as if company cost them
             little.
-        estimates: What run times are estimated from where no job states them: `history`, `3sigma`
-            and `point` for the owner's earlier jobs, `pilots` for finished tasks of the same job,
-            `posterior` for both, `off` for nothing; `None` for what the policy asks for.
+        estimates: Source of run times where no job states them: `history`, `3sigma` and `point` for
+            the owner's earlier jobs, `pilots` for finished tasks of the same job, `posterior` for
+            both, `off` for nothing; `None` for what the policy asks for.
         upload_interval: From one upload of logs, outputs and checkpoints to the next.
         gang_ports: Ports on which the members of gangs meet, such as 20000-29999. Workers must
             reach each other on them.
         history_kept: Jobs that have ended and instances that are gone leave the master's memory
             after so long; the journal keeps them, and every command still shows them.
         cloud: Where instances come from; each cloud has a section of its own, see `section`.
-        isolation: What tasks are kept from.
-        tenants: Whom jobs are accounted to, by name; owners whom none names belong to ``default``.
+        isolation: Isolation of tasks.
+        tenants: Tenants that jobs are accounted to, by name; owners whom none names belong to
+            ``default``.
         preemption: Whether a job that waits may have running ones of lower priority suspended,
             where what can be bought is limited; ``suspend`` needs `limits.priority`.
         preemption_across: Whether it may have those of other partitions suspended, too, where these
@@ -330,7 +331,7 @@ class MasterConfig(BaseConfig):
 
     @property
     def tenant_rules(self) -> TenantRules:
-        """Who belongs to which tenant."""
+        """Rules that assign owners to tenants."""
         return TenantRules({name: section.owners for name, section in self.tenants.items()})
 
     @property

@@ -32,7 +32,7 @@ class History:
         setup: The setup except for the policy.
         past: The recorded past. Owned nodes are replayed as if they had been there all the time.
         cost_usd: The real cost.
-        left_out: What happened then and is not replayed, for people.
+        left_out: Notes on past events that are not replayed.
     """
 
     setup: Setup
@@ -58,7 +58,7 @@ def read_history(state: Path, catalog: Catalog | None = None) -> History:
 
     Raises:
         NotFound: There is no journal.
-        StorageError: It cannot be read.
+        StorageError: The journal cannot be read.
         InvalidTrace: No job was ever submitted.
     """
     with copied_journal(state) as journal:

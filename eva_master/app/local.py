@@ -28,7 +28,7 @@ def run_up(config: MasterConfig) -> None:
     Raises:
         InvalidConfig: The settings name another cloud.
         EvaError: The control loop cannot go on.
-        SystemExit: It broke down.
+        SystemExit: The master broke down.
     """
     cloud = cloud_of(config)
     if not cloud.ends_with_master:
@@ -37,7 +37,7 @@ def run_up(config: MasterConfig) -> None:
             hint="run: eva master",
         )
     logs.configure(config.cluster)
-    # Whoever ends the cluster may have ended its reader, too, as Ctrl-C does in a pipe.
+    # The end of the cluster may be the end of its reader, too, as with Ctrl-C in a pipe.
     console = Console(file=cast("TextIO", logs.UnfailingStderr()))
     prepared = cloud.prepare(config, console.print)
     config = prepared.config

@@ -174,8 +174,8 @@ class Master:
 
     Args:
         config: The settings.
-        on_failure: Called, in the loop's thread, when the control loop breaks down. What it
-            knew is in the journal; the process should end and be started again.
+        on_failure: Called, in the loop's thread, when the control loop breaks down. The journal has
+            its state; the process should end and be started again.
         open_cloud: Makes the cloud, `None` for the one that the settings choose.
     """
 
@@ -300,7 +300,7 @@ class Master:
         """Open for business; returns the ports.
 
         Raises:
-            EvaError: It cannot, and has closed what it had opened.
+            EvaError: The master cannot start, and has closed what it had opened.
         """
         config = self._config
         try:
@@ -518,7 +518,7 @@ def ended(why: BaseException | None) -> None:
 
     Raises:
         EvaError: The loop could not go on.
-        SystemExit: It broke down, and the log has the details.
+        SystemExit: The master broke down, and the log has the details.
     """
     if isinstance(why, EvaError):
         raise why

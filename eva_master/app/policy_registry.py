@@ -54,7 +54,7 @@ class PolicySource:
     Attributes:
         name: Of the policy.
         distribution: Name and version of what was installed to have it.
-        target: What is imported, as ``module:attribute``.
+        target: Object to import, as ``module:attribute``.
         load: Imports it.
     """
 
@@ -204,7 +204,7 @@ def _code_of(package: str) -> str:
 
 
 def _fault(name: str, kind: Any) -> str:
-    """What keeps an object from being a `ports.PolicyKind`; empty if nothing does."""
+    """The fault that keeps an object from being a `ports.PolicyKind`; empty if there is none."""
     if getattr(kind, "name", None) != name:
         return f"its name is {getattr(kind, 'name', None)!r}, that of its entry point {name!r}"
     if not callable(getattr(kind, "build", None)):

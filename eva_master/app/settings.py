@@ -48,7 +48,7 @@ def load_master_config(
     """Gather the master's settings.
 
     Args:
-        policies: What `policy.name` may be; `policy.options` is checked against its config.
+        policies: Values of `policy.name`; `policy.options` is checked against the policy's config.
         file: A settings file, `None` for none.
         flags: Nested settings that override file and environment.
         defaults: Nested settings that file and environment override.

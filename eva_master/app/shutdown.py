@@ -30,7 +30,7 @@ class Shutdown:
     Args:
         gateway: Gives the state of the tasks.
         inbox: The control loop's.
-        cloud: Whose instances go.
+        cloud: Cloud whose instances go.
         tell: Told what happens.
         grace_ms: Time that tasks have to stop, if their own grace period is longer.
     """
@@ -95,7 +95,7 @@ class Shutdown:
 
     @staticmethod
     def _on_nodes(running: Iterable[RunId], model: ReadModel) -> list[TaskRun]:
-        """Those that still occupy owned nodes."""
+        """Task runs that still occupy owned nodes."""
         runs = [run for name in running if (run := model.runs.get(name)) is not None]
         return [
             run

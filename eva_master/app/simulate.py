@@ -155,7 +155,7 @@ def require_possible(name: str, options: Mapping[str, Any]) -> None:
         options: Of the policy's own.
 
     Raises:
-        InvalidConfig: It cannot.
+        InvalidConfig: The policy cannot run so.
     """
     section = OnePolicySection(name=name, options=dict(options))
     kind = policies()[section.name]
@@ -326,7 +326,7 @@ def compare(
             preference of each.
         reference: Whether to compute the lower bound; there is none where there are owned nodes.
         division: Divides the cluster into partitions; the references are for an undivided one.
-        estimates: What run times are estimated from; `None` for what each policy asks for.
+        estimates: Source of run times; `None` for what each policy asks for.
         spot_choice: How jobs with deadlines choose; likewise.
         watch: Called with the policy's name and its progress.
 
@@ -350,7 +350,7 @@ def compare(
     alone = None if division else runs.get(NO_PACKING)
     alone = alone or _timed(Chosen(NO_PACKING, {}), setup, rhythm, watch)
     bound = None
-    if reference and not setup.nodes:  # What nodes cost does not depend on their use.
+    if reference and not setup.nodes:  # The cost of nodes does not depend on their use.
 
         def told(done: int, total: int) -> None:
             watch("lower bound", RunProgress(0, done, total, 0.0))
@@ -419,7 +419,7 @@ def gap_of(text: str | None) -> int | None:
     """Whole seconds of a duration such as ``5m``; `None` for none.
 
     Raises:
-        InvalidConfig: It is not a duration.
+        InvalidConfig: The text is not a duration.
     """
     if text is None:
         return None

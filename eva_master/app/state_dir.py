@@ -32,7 +32,8 @@ def make_state(config: MasterConfig) -> None:
     """Make the state directory unless it is there, and keep other users out of it.
 
     Raises:
-        InvalidConfig: It cannot be made, others may have written to it, or it is another user's.
+        InvalidConfig: The directory cannot be made, others may have written to it, or another user
+            owns it.
     """
     directory = config.state_dir
     try:
@@ -92,7 +93,7 @@ def _mend(directory: Path) -> None:
     """Take from others what they may do with the files of a directory; links are not followed."""
     for place, directories, files, descriptor in os.fwalk(directory, follow_symlinks=False):
         for name in (*directories, *files):
-            with contextlib.suppress(OSError):  # It is gone by now.
+            with contextlib.suppress(OSError):  # The file is gone by now.
                 status = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
                 if not stat.S_ISLNK(status.st_mode) and status.st_mode & _OTHERS:
                     closed = stat.S_IMODE(status.st_mode) & ~_OTHERS
@@ -108,7 +109,7 @@ def require_state(config: MasterConfig) -> None:
     every instance of the old one unwanted.
 
     Raises:
-        InvalidConfig: It has no id, or another one.
+        InvalidConfig: The directory has no id, or another one.
     """
     if not config.state_id:
         return

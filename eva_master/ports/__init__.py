@@ -70,7 +70,7 @@ class WorkerLink(Protocol):
     """The connection to the workers of all instances."""
 
     def execute(self, action: WorkerAction) -> None:
-        """Send a command. It is dropped silently if the worker has no session.
+        """Send a command; without a session of the worker it is dropped silently.
 
         The control loop repeats what still applies when the worker registers.
         """
@@ -99,8 +99,8 @@ class Checkpoints(Protocol):
     def place(self, request: PlaceOutputs) -> None:
         """Copy the outputs of an extra run over its task's; `OutputsPlaced` is posted.
 
-        What the task's own run has left there goes. A request that is repeated while it is carried
-        out is dropped; afterwards it is carried out again, to the same effect.
+        Files that the task's own run has left there are removed. A request that is repeated while
+        it is carried out is dropped; afterwards it is carried out again, to the same effect.
         """
         ...
 
@@ -116,7 +116,7 @@ class Replies(Protocol):
         """Show readers and watchers what was just committed; called once a turn.
 
         Args:
-            changes: What was committed, which may be nothing.
+            changes: Committed changes, which may be empty.
             model: Makes the model of the cluster as of this commit. To be called at once or not
                 at all: where nobody reads, none is made.
         """
@@ -127,7 +127,7 @@ class Journal(Protocol):
     """Durable storage of the control loop's state."""
 
     def load(self, since: Millis | None = None) -> Changes:
-        """What was committed, the latest version of each record.
+        """Committed records, the latest version of each.
 
         Rounds are left out, they are for reading only.
 
@@ -201,15 +201,15 @@ class Policy(Protocol):
     ) -> tuple[Plan, PolicyMemory | None]:
         """Decide which task run runs where.
 
-        It must be deterministic, must not exceed any capacity or offering limit, must keep gangs
-        whole, must not move pinned task runs, and must return an empty plan when nothing relevant
-        has changed.
+        Planning must be deterministic, must not exceed any capacity or offering limit, must keep
+        gangs whole, must not move pinned task runs, and must return an empty plan when nothing
+        relevant has changed.
         """
         ...
 
 
 class PolicyKind(Protocol):
-    """What a policy package exports as ``POLICY``, and an entry point ``eva.policies`` refers to.
+    """The object that a policy package exports as ``POLICY``, for its entry point.
 
     The kind may also have ``presets``, a mapping from names to choices of options;
     ``renamed_options``, a mapping from earlier names of options to those of today; ``time_shares``,

@@ -35,9 +35,9 @@ class LearnedTime:
     """How long the jobs of an owner took that have one value of a feature.
 
     Attributes:
-        owner: Whose. feature: What they have in common, such as ``workload``.
+        owner: Owner of the jobs. feature: Common feature of the jobs, such as ``workload``.
         value: Its value, empty for all jobs of the owner.
-        median_ms: What one of their tasks takes.
+        median_ms: Run time of one of their tasks.
         between_ppm: Variance of the logarithm over jobs, in millionths.
         within_ppm: Variance of the logarithm over the tasks of a job, likewise.
         error_ppm: Mean squared error as a prediction of the next job, likewise.

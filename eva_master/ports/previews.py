@@ -29,10 +29,11 @@ class Foreseen:
         before: Where each task run is.
         places: Where each would be.
         waiting: Why others would wait.
-        offerings: Those of live instances, and of new ones by key, at the prices that are billed.
+        offerings: Offerings of live instances, and of new ones by key, at the prices that are
+            billed.
         stays: Instances that would stand in pools, and so stay though they are empty.
         suspends: Task runs that would be suspended.
-        reasons: Those of the policy.
+        reasons: Reasons of the policy.
     """
 
     snapshot: Snapshot

@@ -1,4 +1,4 @@
-"""What those see who only look: the cluster as of one commit, and the records of what is over."""
+"""Read access: the cluster as of one commit, and the records of ended jobs and gone instances."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class JobRecord:
 
     Attributes:
         runs: Task runs of the page that was asked for, all of each of its tasks.
-        account: What it owes.
+        account: Charges of the job.
         states: How many of all its tasks are in each state.
         in_hand: How many of their runs have an instance or a target.
         telling: The task runs that tell how long the job still takes; none once it has ended.
@@ -115,7 +115,7 @@ class Outlook:
 
 @dataclass(frozen=True, slots=True)
 class LineOutlook:
-    """What goes before a job's first waiting task in a line, and when that starts at the latest.
+    """The work before a job's first waiting task in a line, and the latest start of that task.
 
     Attributes:
         tasks: How many waiting tasks go before it.
@@ -162,7 +162,7 @@ class Pause:
     Attributes:
         since_ms: From when on.
         reason: Why, in words for the user.
-        hint: What to do about it.
+        hint: Advice on the pause.
     """
 
     since_ms: Millis
@@ -191,7 +191,7 @@ class Measured(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class LearnedTables:
-    """What was learned, table by table.
+    """Learned figures, table by table.
 
     Rows name the owner whose jobs taught them, or a tenant behind an "@"; figures of others, as
     plans reckon with them, name nobody.
@@ -210,10 +210,10 @@ class LearnedTables:
 
 @dataclass(frozen=True, slots=True)
 class DagOutlook:
-    """What users are told of the DAG of which a job is a stage.
+    """The outlook for users on the DAG of which a job is a stage.
 
     Attributes:
-        label: What DAGs of its kind are labelled.
+        label: Label of the DAG.
         stages: How many stages it has. ended: How many of these have ended.
         waiting: How many wait for others.
         left_ms: How long all tasks that have not finished take together, by estimate; `None` if
@@ -231,11 +231,11 @@ class DagOutlook:
 
 
 class ReadModel(Protocol):
-    """The cluster as of one commit. It never changes, and any thread may read it.
+    """The cluster as of one commit, immutable and readable from any thread.
 
-    It has what is alive, and what was over for less than the master's `history_kept`; `Archive`
-    has the rest. Amounts as of a moment after the commit are projected: running costs are added,
-    nothing is booked.
+    Active jobs and live instances are included, and those that ended less than the master's
+    `history_kept` ago; `Archive` has the rest. Amounts as of a moment after the commit are
+    projected: running costs are added, nothing is booked.
     """
 
     @property
@@ -320,7 +320,7 @@ class ReadModel(Protocol):
 
     @property
     def memories(self) -> Mapping[str, PolicyMemory | None]:
-        """The same of the other partitions' policies, by partition."""
+        """Memories of the other partitions' policies, by partition."""
         ...
 
     @property
@@ -333,7 +333,7 @@ class ReadModel(Protocol):
         ...
 
     def of_partitions(self, now: Millis) -> Mapping[str, PartitionTotals]:
-        """What each partition has and costs as of `now`, by name.
+        """Each partition's holdings and costs as of `now`, by name.
 
         The charges add up to all that was charged. If the cluster is not divided, it is one
         partition of an empty name.
@@ -371,7 +371,7 @@ class ReadModel(Protocol):
     def record(self, job: JobId, now: Millis, page: TaskPage = SHOWN) -> JobRecord:
         """A job that is known, with what it owes as of `now`, and a page of its tasks.
 
-        It takes time in proportion to the tasks of the page, and to those of a gang.
+        The call takes time in proportion to the tasks of the page, and to those of a gang.
         """
         ...
 
@@ -380,41 +380,40 @@ class ReadModel(Protocol):
         ...
 
     def cost(self, now: Millis) -> CostSums:
-        """What the whole cluster cost as of `now`, what is not in memory included."""
+        """The costs of the whole cluster as of `now`, with those that are not in memory."""
         ...
 
     def of_tenants(self, now: Millis) -> Mapping[str, TenantTotals]:
-        """What each tenant's jobs cost as of `now`, and how many there are in each state.
+        """Costs of each tenant's jobs as of `now`, and their number by state.
 
         Together with the idle part of `cost` the charges add up to all that was charged.
         """
         ...
 
     def tenant_limits(self, now: Millis) -> Mapping[str, TenantLimits]:
-        """What tenants with quotas or budgets may have, and have, as of `now`."""
+        """Limits and use of tenants with quotas or budgets, as of `now`."""
         ...
 
     def of_types(self, now: Millis) -> Mapping[str, CostTotals]:
-        """What the instances of each type cost as of `now`, by name.
+        """Costs of the instances of each type as of `now`, by name.
 
-        The charges add up to all that was charged. Those under the empty name are of types that
-        are not kept apart.
+        The charges add up to the total. The empty name stands for types that are not kept apart.
         """
         ...
 
     def of_owners(self, now: Millis) -> Mapping[str, CostTotals]:
-        """What the jobs of each owner cost as of `now`, likewise.
+        """Costs of each owner's jobs as of `now`, by name; the empty name stands for the rest.
 
         Together with the idle part of `cost` the charges add up to all that was charged.
         """
         ...
 
     def charged(self, now: Millis) -> Exact:
-        """What the cloud charges for everything up to `now`."""
+        """The cloud's charges for all instances up to `now`."""
         ...
 
     def ahead(self, job: JobId, places: Iterable[LinePlace], now: Millis) -> list[LineOutlook]:
-        """What goes before the waiting tasks of a job in lines where it stands; takes time."""
+        """The work before the waiting tasks of a job in its lines; takes time."""
         ...
 
     def occupants(self, instance: InstanceId) -> tuple[TaskRun, ...]:
@@ -422,7 +421,7 @@ class ReadModel(Protocol):
         ...
 
     def used(self, instance: InstanceId) -> Resources:
-        """What they take of it together."""
+        """Room of the instance that its tasks take together."""
         ...
 
     def is_connected(self, instance: InstanceId) -> bool:
@@ -438,7 +437,7 @@ class ReadModel(Protocol):
         ...
 
     def evidence(self, job: Job) -> Evidence | None:
-        """What a job's run time is estimated from where it is not stated; `None` if nothing is."""
+        """Sources of a job's estimated run time; `None` if it is stated or unknown."""
         ...
 
     def terms_of(self, job: JobId) -> Terms | None:
@@ -446,7 +445,7 @@ class ReadModel(Protocol):
         ...
 
     def dag_outlook(self, job: Job) -> DagOutlook | None:
-        """What is expected of a job's DAG; `None` if it is no stage of one, or has ended."""
+        """The outlook on a job's DAG; `None` if it is no stage of one, or has ended."""
         ...
 
     def normalised(self, run: TaskRun) -> float | None:
@@ -472,7 +471,7 @@ class ReadModel(Protocol):
 
     @property
     def estimates(self) -> Estimates:
-        """What run times are estimated from."""
+        """Source of estimated run times."""
         ...
 
     def spot_life_ms(self, job: Job) -> int | None:
@@ -480,11 +479,11 @@ class ReadModel(Protocol):
         ...
 
     def watched_pools(self, now: Millis) -> Sequence[WatchedPool]:
-        """What was seen of pools of spot instances, by name."""
+        """States of spot pools as last seen, by name."""
         ...
 
     def learned_times(self, owner: str) -> Sequence[LearnedTime]:
-        """What was learned of run times, of one owner or, if empty, of all; sorted."""
+        """Learned run times of one owner or, if empty, of all; sorted."""
         ...
 
     def unforked(self, job: JobId, now: Millis) -> str:
@@ -530,7 +529,7 @@ class Archive(Protocol):
         """An owner's jobs by their ids, or else the newest ones by their names.
 
         Args:
-            owner: Nobody else's jobs are looked at.
+            owner: Owner of the jobs; others are not looked at.
             references: Ids and names; one of which there is no job is left out.
 
         Returns:

@@ -29,7 +29,7 @@ class SharedLimit:
     """A limit that partitions share.
 
     Attributes:
-        name: What it limits, in words.
+        name: Name of the limit, in words.
         kind: An offering's, the cloud's, that of all instances, a user's or a tenant's.
         about: The offering, user or tenant; empty for all instances.
         used: How much of it is in use: instances, or GPUs of a tenant.

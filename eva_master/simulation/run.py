@@ -70,8 +70,8 @@ class Setup:
     """The setup of a simulation.
 
     Attributes:
-        trace: The jobs that arrive. What its past ones teach of run times is known from the start.
-        catalog: What the cloud sells, with the delays of each type.
+        trace: The jobs that arrive. Run times that its past jobs teach are known from the start.
+        catalog: Offerings of the cloud, with the delays of each type.
         policy: The scheduler under test.
         truth: True interference; the scheduler learns of it only from reports.
         accounting: When files and images are fetched for a move.
@@ -80,16 +80,16 @@ class Setup:
         round_period_ms: There is a plan at least so often, also when nothing happens; by default
             never, and where the cluster is divided as often as in production.
         durations: Whether jobs state how long they take alone.
-        estimates: What run times are estimated from where jobs do not state them.
+        estimates: Source of run times where jobs do not state them.
         faults: The faults to inject.
-        market: What spot instances there are, and at what prices; `None` for as many as anybody
-            wants, at those of the catalog.
+        market: Capacity and prices of spot instances over time; `None` for any number at the prices
+            of the catalog.
         seed: Seed of the faults.
         past: The recorded past of a live cluster to replay. The trace is then `Past.trace`; delays
             are as recorded, whatever the accounting.
         settings: The control loop's settings, by default those of production without repetitions of
             messages. The timing of rounds is not taken from it.
-        preemption: What a job that waits may do to running jobs of lower priority.
+        preemption: Rule on suspending running jobs of lower priority.
         spot_choice: How jobs with deadlines choose between spot instances, others and waiting.
         pool_share_ppm: See `control.settings.Settings`; `price_limit_ppm` and
             `patience` likewise.
@@ -97,7 +97,7 @@ class Setup:
         nodes: Owned nodes, which are there from the beginning to the end.
         partitions: How the cluster is divided; when its parts plan is theirs to say.
         policies: The schedulers of partitions that have one of their own, by name.
-        tenancy: What tenants may have; the policies that lend are named there.
+        tenancy: Limits of tenants; policies that lend are named there.
         keep_record: Whether every round, occupancy, job and bill is kept.
         stopwatch: Returns real seconds, to time the policy; `None` not to time it.
         date_of: Returns the date at a virtual time, empty where times are no dates.
@@ -134,7 +134,7 @@ class Setup:
 
     @property
     def offered(self) -> Catalog:
-        """What tasks can run on: what the cloud sells, and the nodes."""
+        """Room for tasks: the cloud's offerings, and the nodes."""
         return (*self.catalog, *offerings(self.nodes))
 
 
@@ -330,7 +330,7 @@ class Simulation:
         )
 
     def _close_down(self) -> None:
-        """Nobody comes any more: have instances go that would stand in pools for ever."""
+        """After the last arrival, release instances that would stand in pools for ever."""
         state = self.cluster.state
         if not self._closed_down and any(
             not state.instances[it].owned for it in state.membership.standing
@@ -354,7 +354,7 @@ class Simulation:
 
     @property
     def standings(self) -> Mapping[str, Standing]:
-        """What each tenant with a quota has got so far, by name."""
+        """The standing of each tenant with a quota so far, by name."""
         found = tenants.views(self.cluster.state, self._setup.tenancy, self._setup.offered)
         return {view.name: view.standing for view in found}
 
@@ -376,7 +376,7 @@ class Simulation:
 
     @property
     def events(self) -> int:
-        """What the control loop was told so far."""
+        """Number of events that the control loop has received."""
         return self.cluster.inbox.events
 
     @property

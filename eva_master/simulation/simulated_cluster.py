@@ -114,7 +114,7 @@ class SimulatedCluster:
     """A simulated cluster under the production control loop.
 
     Args:
-        catalog: What the cloud sells.
+        catalog: Offerings of the cloud.
         policy: The scheduler under test; if the cluster is divided, that of each partition, or one
             for all.
         settings: The control loop's settings; their owned nodes are there from the beginning.
@@ -131,7 +131,7 @@ class SimulatedCluster:
         latency_ms: How long the planner and the object store take to answer.
         recorded_rounds: When some rounds were requested and answered in a recording; it overrides
             the latency of their plans.
-        greedy_rounds: Those of them of which the plan was that of the greedy pass alone.
+        greedy_rounds: Rounds whose plan was that of the greedy pass alone.
         journal: The journal; by default one in memory, from which the master can restart.
         start: When the simulation begins, in milliseconds since the epoch.
         merge_ms: How long it takes to merge the parts of a job's forks.

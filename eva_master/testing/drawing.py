@@ -1,4 +1,4 @@
-"""What the examples of property tests depend on."""
+"""Sources of the examples of property tests."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from hypothesis.internal.conjecture import providers
 def by_declaration_alone() -> None:
     """Have hypothesis draw examples that do not depend on which modules were imported before.
 
-    It mixes in constants that it finds in the modules of the project. So the examples of a test
-    would depend on every other file, and on which tests ran in the same process before.
+    Hypothesis mixes in constants that it finds in the modules of the project. So the examples of a
+    test would depend on every other file, and on which tests ran in the same process before.
 
     Raises:
         AttributeError: This release of hypothesis looks for constants in another way.

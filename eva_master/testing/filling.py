@@ -1,4 +1,4 @@
-"""Who takes the room in pools, by the plainest of means."""
+"""A plain reference for filling room in pools."""
 
 from __future__ import annotations
 

@@ -120,7 +120,7 @@ class _Job:
 
 @dataclass(frozen=True, slots=True)
 class _Sketch:
-    """What a `Cluster` is made of."""
+    """Parts of a `Cluster`."""
 
     catalog: Catalog
     bought: tuple[tuple[InstanceId, str, bool], ...]

@@ -22,7 +22,7 @@ def check(snapshot: Snapshot, plan: Plan, *, explained: bool = True) -> None:
         explained: Whether every place is to have a reason.
 
     Raises:
-        AssertionError: It is not; the message says which rule it breaks.
+        AssertionError: The plan is unlawful; the message says which rule it breaks.
     """
     runs = {run.id: run for run in snapshot.runs}
     named = [entry.run for entry in plan.entries]

@@ -44,7 +44,7 @@ def chosen(config: pytest.Config) -> dict[str, Variant]:
     """Every variant of the policies that the command line names.
 
     Raises:
-        pytest.UsageError: It names none, or one that cannot be used.
+        pytest.UsageError: The options name no policy, or one that cannot be used.
     """
     names: list[str] = config.getoption("--policy")
     if not names:

@@ -1,4 +1,4 @@
-"""What every policy must keep to, as tests over any of its variants."""
+"""Laws of every policy, as tests over any of its variants."""
 
 from __future__ import annotations
 
@@ -255,7 +255,7 @@ class PolicySuite:
         for minutes in (5, 60, 7 * 24 * 60):
             still = later(still, event=True, minutes=minutes)
             still, memory = at_rest(policy, still, memory, event=True)
-            # Nor is it by luck that a round finds nothing to do.
+            # A round that finds nothing to do does so not by luck alone.
             still = later(still, event=True)
             plan, memory = policy.plan(still, memory)
             assert quiet(plan), plan
@@ -462,7 +462,7 @@ class PolicySuite:
         assert quiet(policy.plan(later(snapshot, event=True), memory)[0])
 
     def test_pinned_task_runs_keep_their_room(self, variant: Variant) -> None:
-        """What a pinned task run holds is not given to another."""
+        """Room that a pinned task run holds is not given to another."""
         cluster = Cluster(offer("t", (0, 4, 16), 1.0, limit=1)).instance("i", "t", ready=False)
         cluster.job("a", task(any=(0, 4, 16)), on=["i"], running=False, pinned=True)
         cluster.job("b", task(any=(0, 4, 16)))

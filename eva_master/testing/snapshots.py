@@ -58,7 +58,7 @@ def offer(
 
     Args:
         name: Of the type and the offering.
-        sizes: What it holds.
+        sizes: Capacity of an instance.
         usd: Dollars per hour.
         family: Of the type; tasks state their demand by family.
         limit: At most so many may be bought, `None` for any number.
@@ -93,11 +93,11 @@ class Cluster:
     """A snapshot in the making.
 
     Attributes:
-        catalog: What is on sale.
+        catalog: Offerings on sale.
         jobs: Added by `job`.
         runs: Their task runs.
         bought: Live instances with their offerings, and whether they are ready.
-        throughput: What was learned about co-location, see `table`.
+        throughput: Learned co-location, see `table`.
         now_ms: The time of the snapshot.
     """
 
@@ -138,8 +138,8 @@ class Cluster:
             pinned: Whether they must stay where they are.
             kind: How its tasks belong together.
             priority: The higher go first.
-            checkpoint_s: What a stop takes.
-            launch_s: What a start takes.
+            checkpoint_s: Duration of a stop.
+            launch_s: Duration of a start.
             left_s: How long each task will still run alone from now on, `None` for unknown.
         """
         id_ = JobId(name)
@@ -206,7 +206,7 @@ def _instances(
 def carried_out(snapshot: Snapshot, plan: Plan) -> Snapshot:
     """The cluster once the plan has been carried out and empty instances are gone.
 
-    Those in pools stay, and the tasks that stand in lines have taken the room there.
+    Members of pools stay, and the tasks that stand in lines have taken the room there.
     """
     bought = {i.id: (i.offering, i.ready) for i in snapshot.instances}
     fresh: dict[int, InstanceId] = {}

@@ -47,7 +47,7 @@ def check_turns(policy: Policy, snapshot: Snapshot, lease: int, *, event: bool) 
         event: Whether a job comes and goes between any two rounds.
 
     Raises:
-        AssertionError: It does not.
+        AssertionError: The policy breaks the law.
     """
     memory: PolicyMemory | None = None
     began = {run.id: snapshot.now_ms for run in snapshot.runs if run.instance is not None}

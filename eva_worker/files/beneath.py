@@ -248,7 +248,7 @@ class Directory(Descriptor):
 
     Args:
         fd: Its descriptor, which this object closes.
-        label: What it is called in messages.
+        label: Name in messages.
     """
 
     def __init__(self, fd: int, label: str) -> None:
@@ -468,7 +468,7 @@ def vanishing(label: str) -> Iterator[None]:
 def remove_tree(path: Path) -> None:
     """Remove a directory and all below it, however deep; links are removed, not followed.
 
-    What cannot be removed stays.
+    Files that cannot be removed stay.
     """
     with contextlib.suppress(OSError):
         if not stat.S_ISDIR(path.lstat().st_mode):

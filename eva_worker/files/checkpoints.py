@@ -40,7 +40,8 @@ def newest_in_common(own: Collection[int], others: Iterable[Collection[int]]) ->
 
     Args:
         own: The complete generations of one member.
-        others: Those of each other member. A member that has stored none does not publish any.
+        others: Generations of each other member. A member that has stored none does not publish
+            any.
     """
     return max(set(own).intersection(*(those for those in others if those)), default=0)
 

@@ -82,7 +82,7 @@ def read_manifest(data: bytes) -> list[FileEntry]:
     """Read a file list.
 
     Raises:
-        BadOrder: It is no file list, it is too long, or a path in it leaves the directory.
+        BadOrder: The data is no file list, too long, or a path in it leaves the directory.
     """
     _require_list(len(data))
     # Values of JSON take many times the memory of their text.
@@ -148,7 +148,7 @@ class Fetcher:
         cache: Directory for blobs, shared by all tasks of the instance.
         roots: Where inputs may come from; nowhere if not given.
         private: Directories that no input may come from.
-        hidden: Nor from these, unless its root lies in one.
+        hidden: Directories that inputs may not come from, unless their root lies in one.
     """
 
     def __init__(
@@ -204,7 +204,7 @@ class Fetcher:
             UnsupportedInput: The operator does not allow one, or a name is not a file name.
             TooLarge, InstanceFailed: The disk has no room for them.
             Missing: There is nothing at a URL.
-            StoreUnavailable: S3 failed. What has arrived is kept for the next try.
+            StoreUnavailable: S3 failed. Files that have arrived are kept for the next try.
         """
         directory = await asyncio.to_thread(lambda: Directory.at(target, make=True))
         for name, url in sorted(inputs.items()):
@@ -320,7 +320,7 @@ class Fetcher:
     def _lay_out(self, manifest: str, entries: Collection[FileEntry], target: Path) -> None:
         with Directory.at(target, make=True) as directory:
             cached = {it.sha256: self._cached(_beside(manifest, it.sha256)) for it in entries}
-            # What the list says of sizes need not be true.
+            # Sizes in the list need not be true.
             sizes = ((it.path, cached[it.sha256].stat().st_size) for it in entries)
             require_room_for(directory, sizes)
             for entry in entries:

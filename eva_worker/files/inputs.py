@@ -22,7 +22,7 @@ from eva_worker.files.beneath import CHANGED, MOST_DEPTH, Directory, check, open
 from eva_worker.files.room import require_room
 
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,62}")
-# It becomes part of a host's name.
+# The region becomes part of a host's name.
 _REGION = re.compile(r"region=[a-z0-9-]{1,40}")
 _SETTING = "the operator decides with the master's setting input_roots"
 _MOST_COPIED = 2_000_000
@@ -50,7 +50,7 @@ class Roots:
         """The root that allows an input, and the place of the input.
 
         Raises:
-            UnsupportedInput: It is no URL of a kind that inputs can have.
+            UnsupportedInput: The text is no URL of a kind that inputs can have.
             InputRefused: The operator does not allow it.
         """
         wanted = _Place.of(url, f"input {url[:200]}")
@@ -131,7 +131,7 @@ class Copier:
     """Copies inputs that are files of the instance.
 
     Args:
-        roots: What the operator allows.
+        roots: Roots that the operator allows.
         private: Directories that no input may come from, such as the agent's own.
         hidden: Files and directories, such as a master's on this machine, that inputs may come
             from only if a root itself lies there.
@@ -153,10 +153,10 @@ class Copier:
         Args:
             url: Of the input.
             target: The directory of the task's inputs.
-            name: What it is called there.
+            name: Name of the copy there.
 
         Raises:
-            UnsupportedInput: It may not be copied.
+            UnsupportedInput: The input may not be copied.
             Missing: There is no such file.
             TooLarge, InstanceFailed: The disk has no room for it.
         """

@@ -46,7 +46,7 @@ class OutputsFetcher:
             BadOrder: No correct master sends such an order.
             Missing: A job has written nothing there.
             TooLarge, InstanceFailed: The disk has no room for them, or there are too many files.
-            StoreUnavailable: The store failed. What has arrived is kept for the next try.
+            StoreUnavailable: The store failed. Files that have arrived are kept for the next try.
         """
         if not outputs:
             return

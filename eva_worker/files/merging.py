@@ -44,7 +44,7 @@ class StoredMerge:
 
     Attributes:
         digest: Its name there: of the list of its files.
-        kept: What became of each part.
+        kept: Result for each part.
         check_merged: Its figure; `None` if there is none, NaN if it is no finite number.
         check_best: That of the best part, likewise.
     """
@@ -60,7 +60,7 @@ class MergeFiles:
 
     Args:
         objects: The store.
-        job: Whose.
+        job: Job of the forks.
         home: ``$EVA_MERGE_DIR``; nothing above it can be changed by the task.
     """
 
@@ -84,7 +84,7 @@ class MergeFiles:
             How many steps it holds, and the digest of the list of its files.
 
         Raises:
-            Missing, UnstorableFile: It cannot be stored.
+            Missing, UnstorableFile: The part cannot be stored.
             StoreUnavailable: The store failed.
         """
         note = await asyncio.to_thread(self._note, _name("given", epoch), "part.json")
@@ -98,7 +98,7 @@ class MergeFiles:
         """Store the merge that the program has made; epochs that nobody needs any more go.
 
         Raises:
-            Missing, UnstorableFile: It cannot be stored.
+            Missing, UnstorableFile: The merge cannot be stored.
             StoreUnavailable: The store failed.
         """
         name = _name("merged", epoch)
@@ -219,7 +219,7 @@ class MergeFiles:
                 raise Missing(f"changed while it was stored: {entry.path[:200]}")
 
     def _note(self, name: str, file: str) -> dict[str, Any]:
-        """What the program says of a directory; raises `Missing` or `UnstorableFile`."""
+        """The program's note about a directory; raises `Missing` or `UnstorableFile`."""
         with vanishing(name), Directory.at(self._home) as home:
             directory = home.directory(name)
         with directory, vanishing(file), directory.file(file) as opened:
@@ -274,7 +274,7 @@ def _figure(value: object) -> float | None:
 
 
 def _kept(parts: object) -> tuple[KeptPart, ...]:
-    """What a leader says of the parts; raises `UnstorableFile`."""
+    """A leader's account of the parts; raises `UnstorableFile`."""
     if not isinstance(parts, list) or len(parts) > _MOST_FORKS:
         raise UnstorableFile("merged.json has no list of parts")
     found = []

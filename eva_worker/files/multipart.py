@@ -90,7 +90,7 @@ class Section(io.RawIOBase):
     """A part of a file that is read like a file, without being loaded into memory.
 
     Args:
-        file: The whole file. It is closed with this one.
+        file: The whole file, closed with this one.
         start: Where the part begins.
         length: In bytes.
     """

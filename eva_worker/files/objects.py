@@ -37,7 +37,7 @@ _LONGEST_KEY = 1_000
 """Bytes of an escaped key below the store's own prefix; S3 takes 1,024 in all."""
 _LONGEST_NAME = 240
 """Bytes of a name in it: a directory takes 255, and the store adds a few while it writes."""
-# What a directory says of a name that it cannot have, and when an object may be in the way of
+# The error of a directory for a name that it cannot have, and when an object may be in the way of
 # another one, such as a/b where there is a.
 _NAME_TOO_LONG = "(os error 36)"
 _IN_THE_WAY = re.compile(r"\(os error (?:20|21|39)\)")
@@ -51,9 +51,9 @@ class Objects:
     """An object store.
 
     Args:
-        url: Such as ``file:///var/lib/eva/objects``, or ``s3://bucket/prefix`` with
-            ``?region=NAME&endpoint=URL`` where the environment does not name them. Credentials are
-            those of the environment or the instance.
+        url: URL of the store, such as ``file:///var/lib/eva/objects``, or ``s3://bucket/prefix``
+            with ``?region=NAME&endpoint=URL`` where the environment does not name them. Credentials
+            are those of the environment or the instance.
         escaped: Whether keys are escaped as this project escapes them.
         uploads: Directory of the records of uploads to S3 in progress, which a later try continues.
             Without it, a later try begins again.
@@ -112,7 +112,7 @@ class Objects:
     def _cannot_have(self, location: str, error: StoreUnavailable) -> bool:
         """Whether a store that is a directory cannot have a name, however often it is asked.
 
-        What it said is no proof: if its own directory was away, it may be back by now.
+        The error is no proof: if the store's own directory was away, it may be back by now.
         """
         if not isinstance(self._store, LocalStore):
             return False

@@ -84,7 +84,9 @@ class Allowance:
             await served
         except asyncio.CancelledError:
             if served.done() and not served.cancelled():
-                self._left += wanted  # It was served but was cancelled before it could notice.
+                self._left += (
+                    wanted  # The waiter was served but was cancelled before it could notice.
+                )
             self._serve()
             raise
 

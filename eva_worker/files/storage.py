@@ -17,13 +17,13 @@ from eva_worker.orders import JobOutputs, Order, Welcome
 
 
 class Storage:
-    """The object store of the cluster. It is known once a master has ever welcomed this worker.
+    """The object store of the cluster, known once a master has ever welcomed this worker.
 
     Args:
         cache: Directory for blobs.
         uploads: Directory of the records of uploads in progress.
         private: Directories that no input may come from.
-        hidden: Nor from these, unless its root lies in one.
+        hidden: Directories that inputs may not come from, unless their root lies in one.
     """
 
     def __init__(
@@ -124,8 +124,8 @@ class SharedStorage:
     def input(self, url: str, roots: Roots) -> Path | None:
         """Where an input lies that need not be copied; `None` if it must be copied.
 
-        What tasks write (``jobs``), and what is reached by a link, is copied: it might be something
-        else by the time it is mounted.
+        Files of tasks (``jobs``), and files reached by a link, are copied: they might be something
+        else by the time they are mounted.
         """
         try:
             _, wanted = roots.place(url)

@@ -15,7 +15,7 @@ from eva_worker.files.beneath import make_accessible, remove_tree
 class Trash:
     """A directory whose content is removed by a thread of its own.
 
-    What an earlier agent has not removed goes, too.
+    Leftovers of an earlier agent go, too.
 
     Args:
         root: The directory, on the file system of what is thrown away.
@@ -35,7 +35,7 @@ class Trash:
         """Remove a directory: at once from its place, and later from the disk.
 
         Raises:
-            OSError: It cannot be moved.
+            OSError: The directory cannot be moved.
         """
         self._root.mkdir(parents=True, exist_ok=True)
         place = self._root / secrets.token_hex(8)

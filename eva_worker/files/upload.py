@@ -66,7 +66,7 @@ class Uploader:
         objects: The store.
         key: The attempt.
         gang: The other members of its gang.
-        home: The attempt's directory, which its task cannot replace. It has the log file (``log``)
+        home: The attempt's directory, which its task cannot replace, with the log file (``log``)
             and ``$EVA_CHECKPOINT_DIR`` (``checkpoints``).
         log_kept: How many bytes of the log stay on the disk once they are stored.
         outputs: ``$EVA_STORAGE/outputs`` below `home`; `None` if it need not be uploaded.
@@ -183,7 +183,7 @@ class Uploader:
             goes_on: Whether the program still runs.
 
         Raises:
-            StoreUnavailable: The store failed. What was stored before stays.
+            StoreUnavailable: The store failed. Files stored before stay.
         """
         await self.newest_checkpoint()
         if how is not None and await self._plain.store(how, goes_on):
@@ -244,7 +244,7 @@ class Uploader:
 
         Raises:
             Missing: The file no longer exists.
-            UnstorableFile: It cannot be stored.
+            UnstorableFile: The file cannot be stored.
         """
         name = found.path
         async with self._file_of(directory, name) as file:
@@ -267,7 +267,7 @@ class Uploader:
 
         Raises:
             Missing: The file no longer exists, or something else is in its place.
-            UnstorableFile: It cannot be stored.
+            UnstorableFile: The file cannot be stored.
         """
         async with self._parallel:
             try:

@@ -15,7 +15,7 @@ _log = structlog.get_logger()
 def route_to(target: str) -> str:
     """This machine's address on the route to ``HOST:PORT``.
 
-    It sends nothing, but blocks while the name is resolved.
+    The call sends nothing, but blocks while the name is resolved.
 
     Raises:
         OSError: The name cannot be resolved, or there is no route.

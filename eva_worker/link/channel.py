@@ -14,7 +14,7 @@ _HINT_KEY = "eva-hint-bin"
 
 
 _WRONG_TIME = ("not yet valid", "has expired", "CERTIFICATE_EXPIRED")
-"""What OpenSSL says when a certificate is not valid now, here or at the master."""
+"""OpenSSL's messages when a certificate is not valid now, here or at the master."""
 
 
 def reason_of(error: grpc.aio.AioRpcError) -> str:
@@ -27,7 +27,7 @@ def reason_of(error: grpc.aio.AioRpcError) -> str:
 
 
 def hint_of(error: grpc.aio.AioRpcError) -> str:
-    """What the master says is to be done, in its own words, to be put after the reason."""
+    """The master's advice, in its own words, to be put after the reason."""
     for name, value in error.trailing_metadata() or ():
         if name == _HINT_KEY and isinstance(value, bytes) and value:
             return "; " + "".join(c for c in value.decode(errors="replace") if c.isprintable())

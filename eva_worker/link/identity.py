@@ -112,7 +112,7 @@ class Identity:
         """Put a new certificate in force.
 
         Raises:
-            BadIdentity: It is not for this key and this instance. Nothing was changed.
+            BadIdentity: The certificate is not for this key and this instance. Nothing was changed.
         """
         checked = self._checked(self.key_file.read_bytes(), certificate, authorities)
         # The authorities are not read before there is a certificate.

@@ -38,7 +38,7 @@ _REFUSALS = (
 
 @dataclass(frozen=True, slots=True)
 class Invitation:
-    """What a token of a node says.
+    """Contents of a node's token.
 
     Attributes:
         enrol: ``HOST:PORT`` where the master takes it.
@@ -55,7 +55,7 @@ class Invitation:
         """Read a token, or the file that it is in.
 
         Raises:
-            JoinRefused: It is none.
+            JoinRefused: The text is no token of a node.
         """
         text = token.strip()
         if not text.startswith(_PREFIX):
@@ -80,7 +80,7 @@ class Invitation:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """What this machine is to the cluster, once it has joined.
+    """This machine's part in the cluster, once it has joined.
 
     Attributes:
         name: The node's name, which is its instance id.
@@ -98,7 +98,7 @@ class Node:
 
     @classmethod
     def load(cls, state_dir: Path) -> Node | None:
-        """What an earlier worker of this state directory joined as; `None` for nothing."""
+        """The node as which an earlier worker of this directory joined; `None` without one."""
         document: dict[str, Any] | None = read_json(state_dir / "node.json")
         return None if document is None else cls(**document)
 

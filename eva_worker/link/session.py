@@ -1,4 +1,4 @@
-"""The stream to the master. It is opened again whenever it ends, one session at a time."""
+"""The stream to the master, opened again whenever it ends, one session at a time."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ class Reserve:
 
 
 reserve = Reserve()
-"""The agent's reserve. It has no room before the first `Reserve.keep`."""
+"""The agent's reserve, without room before the first `Reserve.keep`."""
 
 
 def is_full(directory: Path) -> bool:

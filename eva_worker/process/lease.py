@@ -30,7 +30,7 @@ def now_ms() -> int:
 
 
 def boot_id() -> str:
-    """What no other boot of this machine has."""
+    """Identity of this boot of the machine."""
     with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:  # noqa: PTH123
         return file.read().strip()
 

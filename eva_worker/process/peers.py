@@ -77,7 +77,7 @@ def _walk(pid: int, ancestor: int, started: int | None) -> bool:
             return False
         parent, began = int(fields[_PARENT]), int(fields[_STARTED])
         if born is not None and began > born:
-            return False  # It ended meanwhile, and a younger process has its number.
+            return False  # The process ended meanwhile, and a younger one has its number.
         if pid == ancestor:
             return started in {None, began}
         if parent == 0:

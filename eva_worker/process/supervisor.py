@@ -1,4 +1,4 @@
-"""Keeps the agent running. It is kept small so that little in it can fail."""
+"""Keeps the agent running, with little code so that little can fail."""
 
 from __future__ import annotations
 
@@ -23,8 +23,9 @@ from eva_worker.settings import ENVIRONMENT, SUPERVISOR, Settings
 _PR_SET_CHILD_SUBREAPER = 36
 _SETTLED_S = 60.0
 _FAREWELL_S = (30.0, 900.0)
-"""Bounds of the time, in seconds, that an agent without a master gets to upload its tasks' files.
-It gets as long as there was no master. Then the instance is switched off."""
+"""Bounds of the time, in seconds, that an agent without a master gets to upload its tasks' files:
+as long as there was no master. Then the instance is switched off.
+"""
 _LOOKS = 20
 """Looks at the contact file within the time after which a worker counts as abandoned."""
 _TERMINATION = {signal.SIGTERM, signal.SIGINT}
@@ -83,7 +84,7 @@ class Guard(Protocol):
 
 
 class _NoGuard:
-    """Of a worker whose tasks need no lease, or have parents that look after it."""
+    """For a worker whose tasks need no lease, or have parents that look after it."""
 
     def patience_s(self) -> float | None:
         return None

@@ -108,7 +108,8 @@ class Runtime(Protocol):
     async def prepare(self, image: Image, tell: Tell) -> str:
         """Fetch or build an image, so that a start need not wait for it.
 
-        It may be repeated and cancelled at any time. Concurrent calls for one image share the work.
+        The call may be repeated and cancelled at any time. Concurrent calls for one image share the
+        work.
 
         Args:
             image: The wanted image.
@@ -127,8 +128,8 @@ class Runtime(Protocol):
         """Start an attempt; returns when it runs or is already over.
 
         Raises:
-            StartFailed: It cannot be started, or it was started before.
-            InstanceFailed: It cannot be started here, for no fault of its own.
+            StartFailed: The task cannot be started, or was started before.
+            InstanceFailed: The task cannot be started here, for no fault of its own.
         """
         ...
 

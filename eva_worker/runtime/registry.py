@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 class RuntimeProvider(ABC):
     """One runtime, for the worker to choose by its name.
 
-    It is imported by every worker, so what takes long to import is imported by its methods.
+    Every worker imports this class, so slow imports belong in its methods.
 
     Attributes:
         name: That of the package, and of the setting ``runtime``.
@@ -35,14 +35,14 @@ class RuntimeProvider(ABC):
 
     @abstractmethod
     def base_env(self) -> Mapping[str, str]:
-        """What tasks have of the environment of this machine."""
+        """The variables of this machine's environment that tasks have."""
 
     @abstractmethod
     def check(self, settings: Settings) -> None:
         """See that the runtime is there, before anything runs.
 
         Raises:
-            RuntimeUnavailable: It is not.
+            RuntimeUnavailable: The runtime does not suit the settings.
         """
 
     def fence(self, settings: Settings, root: Path) -> bool:
@@ -75,7 +75,7 @@ class RuntimeProvider(ABC):
             root: A directory for its records.
 
         Raises:
-            RuntimeUnavailable: It is not there.
+            RuntimeUnavailable: The runtime is not there.
         """
 
 

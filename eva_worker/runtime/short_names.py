@@ -44,7 +44,7 @@ def make_directory(path: Path, attempt: Path) -> None:
 
     Raises:
         StartFailed: Another user has a directory of that name.
-        OSError: It cannot be made.
+        OSError: The directory cannot be made.
     """
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
     try:

@@ -91,7 +91,7 @@ class Attempt:
 
     Args:
         record: Its record.
-        services: What all attempts share.
+        services: Services that all attempts share.
         changed: Called whenever there is something to report.
     """
 
@@ -432,7 +432,7 @@ class Attempt:
         await self._close()
 
     async def _exit_of(self, ended: Exit) -> dict[str, Any]:
-        """What the record is to say of an exit."""
+        """The record's changes for an exit."""
         changes: dict[str, Any] = {"exit_code": ended.code, "never_started": not ended.ran}
         if ended.ran:
             known = ended.ran_ms is not None
@@ -440,7 +440,7 @@ class Attempt:
         if refusal := self._record.refusal:
             return {**changes, "exit_code": ended.code or 1, "message": refusal}
         if ended.code == 0 and ended.ran and not ended.stopped:
-            # It had come to its end before the stop that was requested meanwhile.
+            # The task had come to its end before the stop that was requested meanwhile.
             return {**changes, "stop_grace_ms": None, "message": ended.message}
         message, blameless = ended.message, ended.blameless
         if ended.stopped and self._record.stop_grace_ms is None:

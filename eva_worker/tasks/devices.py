@@ -120,7 +120,8 @@ class Devices:
             elif others:
                 cpu = min(others, key=lambda cpu: (others[cpu], cpu))
             else:
-                # It already has a share of every shared CPU; its part stays counted in the sums.
+                # The task already has a share of every shared CPU; its part stays counted in the
+                # sums.
                 cpu = min(shared)
             shared[cpu] = shared.get(cpu, 0) + part
         return cpus, tuple(sorted(shared.items()))

@@ -87,8 +87,8 @@ def not_begun(error: Exception, by_itself: bool | None) -> tuple[str, bool]:
     """Why a program was not started, for its user, and whether the instance is to blame.
 
     Args:
-        error: What went wrong.
-        by_itself: What `filled_by` says: inputs that no disk can hold are the job's own fault.
+        error: Error of the start.
+        by_itself: Answer of `filled_by`: inputs that no disk can hold are the job's own fault.
     """
     if by_itself:
         return f"its files fill the disk of its instance: {error}", False
@@ -112,9 +112,9 @@ def ended_how(exit_code: int, *, stopped: bool) -> How | None:
 class Finished:
     """The note in the object store that a task run has succeeded.
 
-    It is written once all files of the attempt are stored, and before the master is told. So if the
-    instance is lost before the master has heard of the success, a later attempt finds the note, and
-    nothing runs twice.
+    The note is written once all files of the attempt are stored, and before the master is told. So
+    if the instance is lost before the master has heard of the success, a later attempt finds the
+    note, and nothing runs twice.
 
     Args:
         objects: The store.

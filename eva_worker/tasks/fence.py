@@ -79,7 +79,7 @@ class Fence:
         self._length_ms = length_ms
 
     def terms(self) -> tuple[str, int] | None:
-        """What a task is started under: the file and the epoch; `None` if it needs no lease."""
+        """The terms of a start: the file and the epoch; `None` if the task needs no lease."""
         if not self.needed:
             return None
         return self._file, self._lease[0] if self._lease is not None else 0
@@ -112,7 +112,7 @@ class Fence:
         epoch = self._lease[0] if self._lease is not None else now
         try:
             lease.write(self._file, (epoch, until_ms))
-        except OSError as error:  # What was granted before goes on to run out.
+        except OSError as error:  # The granted lease goes on to run out.
             _log.error("lease cannot be written down", error=str(error))
             return
         self._lease = epoch, until_ms

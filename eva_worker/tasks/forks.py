@@ -1,4 +1,4 @@
-"""What one fork is told by the master and tells it, between its program and the object store."""
+"""One fork's messages with the master, between its program and the object store."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from eva_worker.orders import MergeNews, MergeRound, PartGiven, PartsMerged, Tas
 
 _TRIES = 5
 _WAITS = MergeRound(0)
-"""What a program is told before the master has said anything: wait."""
+"""The answer to a program before the master's first message: wait."""
 
 
 class ForkMerges:
     """One fork: fetches merges and parts before its program is told, stores what it makes.
 
-    The master's newest word counts. What is done about it is done one after the other, in the
-    background; each step may be repeated.
+    The master's newest message counts. Its steps are done one after the other, in the background;
+    each may be repeated.
 
     Args:
         key: The attempt.
@@ -94,7 +94,7 @@ class ForkMerges:
 
     @property
     def answer(self) -> MergeRound:
-        """What the program is to be told."""
+        """The answer for the program."""
         return self._answer
 
     async def _keep_up(self) -> None:

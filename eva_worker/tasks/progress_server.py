@@ -33,7 +33,7 @@ _METHOD = "/eva.iterator.v1.Iterator/Report"
 _SECRET = "eva-socket-secret"  # noqa: S105 - its name
 """Metadata of a report: what the task has in EVA_SOCKET_SECRET."""
 
-# What a task may report. The master has the same limits (rpc/workers/messages.py).
+# Limits of a task's reports. The master has equal ones (rpc/workers/messages.py).
 _MOST_SOURCES = 1_024
 _MOST_METRICS = 256
 _LONGEST_NAME = 200
@@ -126,7 +126,9 @@ class Counters:
             if math.isfinite(value):
                 self._metrics[name] = value
             else:
-                self._metrics.pop(name, None)  # What is neither shown nor compared is not kept.
+                self._metrics.pop(
+                    name, None
+                )  # Metrics that are neither shown nor compared are not kept.
         if published and kept:
             others = sum(n for name, n in self._steps.items() if name != source)
             self._kept[published] = self._base + others + kept
@@ -237,18 +239,18 @@ class ReportRate:
 class IteratorServer:
     """The service ``Iterator`` on the socket of one attempt.
 
-    Only the attempt's own processes are heard. Whatever else says on the socket has no effect:
-    neither on the progress nor on whether the attempt fails. What the task itself sends is checked
-    before it is taken in. The first report that breaks a rule ends the attempt; nothing is taken in
-    from then on.
+    Only the attempt's own processes are heard. Messages of others have no effect, neither on the
+    progress nor on whether the attempt fails. The task's own messages are checked before they are
+    taken in. The first report that breaks a rule ends the attempt; nothing is taken in from then
+    on.
 
     Args:
         socket: Path of the socket.
         counters: Where the reports go.
         refuse: Called once with why the task must fail.
-        merges: What a fork is told; `None` if it is none.
+        merges: Merges of a fork; `None` in a job without forks.
         owns: Says whether a process belongs to the attempt.
-        secret: What reports of the attempt show, if they show one; empty if it has none.
+        secret: Secret that the attempt's reports show, if they show one; empty if it has none.
     """
 
     def __init__(
@@ -333,7 +335,7 @@ class IteratorServer:
         return iterator_pb2.ReportResponse(interval_ms=interval_ms, merge=self._merge_round())
 
     def _merge_round(self) -> iterator_pb2.MergeRound | None:
-        """What a fork is to do now."""
+        """The next step of a fork."""
         if self._merges is None:
             return None
         it = self._merges.answer
@@ -349,7 +351,7 @@ class IteratorServer:
         )
 
     def _begin(self) -> None:
-        """Count a call. Those that never send a report, or one that is too large, cost as much."""
+        """Count a call. Calls without a report, or with one that is too large, cost as much."""
         try:
             self._rate.begin()
         except Malformed as error:
@@ -391,7 +393,7 @@ class _Methods(grpc.GenericRpcHandler):
     Args:
         report: Takes in a report.
         begin: Called for each call, of any method, before its report is read.
-        secret: What reports of the attempt may show; empty if it has none.
+        secret: Secret that the attempt's reports may show; empty if it has none.
         proven: Whether calls are known to come from the attempt, so that they need not show it: a
             program may have an older release of the SDK.
     """

@@ -25,7 +25,7 @@ class Stage(StrEnum):
     CLOSING = "closing"
     """No process of it runs; its files are being uploaded."""
     EXITED = "exited"
-    """All is done. It is listed until the master has acknowledged it."""
+    """All is done, and the attempt is listed until the master has acknowledged it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +157,7 @@ class AttemptRecords:
         write_json(self.directory(record.key) / "record.json", record.to_json())
 
     def remove(self, key: TaskKey) -> None:
-        """Remove an attempt's record and all of its files. It still counts as seen."""
+        """Remove an attempt's record and all of its files. The attempt still counts as seen."""
         directory = self.directory(key)
         # The record goes first, so that a half-removed attempt does not come back.
         (directory / "record.json").unlink(missing_ok=True)

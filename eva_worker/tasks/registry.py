@@ -28,7 +28,7 @@ class Tasks:
     """The attempts that this worker knows, from their order until they are forgotten.
 
     Args:
-        services: What all attempts share.
+        services: Services that all attempts share.
         changed: Called at every change of an attempt.
         crashed: Called with an unforeseen error in an attempt's life.
     """
@@ -54,7 +54,7 @@ class Tasks:
         for record in await asyncio.to_thread(self._services.records.load):
             self._begin(record, adopted=record.key in known)
         for key in known - self._attempts.keys():
-            # It was forgotten, but the agent died before all of it was removed.
+            # The attempt was forgotten, but the agent died before all of it was removed.
             await self._services.runtime.kill(key)
             await self._services.runtime.wait(key)
             await self._services.runtime.cleanup(key)

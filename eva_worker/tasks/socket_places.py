@@ -18,9 +18,9 @@ _LONGEST = 107  # sockaddr_un holds 108 bytes including the zero at the end.
 def socket_path(directory: Path) -> Path:
     """The path of an attempt's socket, by the attempt's directory; the same at every call.
 
-    It is in the directory itself if the name is short enough for a socket, else in a directory of
-    its own under the first of these where it is: ``$XDG_RUNTIME_DIR``, the system's temporary
-    directory, ``/tmp``.
+    The socket is in the directory itself if the name is short enough for a socket, else in a
+    directory of its own under the first of these where it is: ``$XDG_RUNTIME_DIR``, the system's
+    temporary directory, ``/tmp``.
     """
     path = directory / "run" / "eva.sock"
     others = [place / "eva.sock" for place in elsewhere(directory)]
@@ -48,7 +48,7 @@ def socket_secret(attempt: Path, *, make: bool = False) -> str:
         make: Whether to make one if there is none.
 
     Raises:
-        OSError: It cannot be made.
+        OSError: The file cannot be made.
     """
     path = attempt / "socket-secret"
     with contextlib.suppress(FileNotFoundError):
@@ -67,7 +67,7 @@ def remove_socket_directory(socket: Path) -> None:
 def hold(directory: Directory) -> None:
     """Keep agents that do not see the attempt's files from removing a socket's directory.
 
-    It is held until its descriptor is closed, at the latest by the death of this process.
+    The lock is held until its descriptor is closed, at the latest by the death of this process.
     """
     fcntl.flock(directory.fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
 

@@ -42,7 +42,7 @@ class Demo:
 
     Args:
         cluster: Has not been started.
-        tasks: What they run in.
+        tasks: Runtime of the tasks.
         screen: Where it is shown.
     """
 
@@ -131,7 +131,7 @@ def _kept_apart(picture: Picture) -> bool:
 
 
 def _awaited(picture: Picture) -> str:
-    """What the demo waits for, for the message that it took too long."""
+    """The event that the demo waits for, for the message that it took too long."""
     tasks = [
         f"{called(job, task)} ({task.state}, step {task.steps:,} of {task.total_steps:,}) "
         f"{task.waiting_for}".rstrip()

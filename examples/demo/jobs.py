@@ -38,7 +38,7 @@ class DemoJob:
         document |= {
             "name": self.name,
             "total_steps": int(self.envs["STEPS"]),
-            # What stopping and starting a process takes on this machine.
+            # Times of stopping and starting a process on this machine.
             "delays": {"checkpoint": "1s", "launch": "2s"},
         }
         if self.throughput is not None:
@@ -79,8 +79,8 @@ def _gang(name: str, steps: int) -> DemoJob:
     return DemoJob(name, "ring_digits", {"STEPS": str(steps), "OMP_NUM_THREADS": "1"})
 
 
-# A first job starts a planning round at once. Those that arrive within the shortest time between
-# two rounds share the next one, in which they can be packed together.
+# A first job starts a planning round at once. Jobs that arrive within the shortest time between two
+# rounds share the next one, in which they can be packed together.
 FIRST_WAVE = (
     DemoJob("graph", "graph_rank", {"STEPS": "600", "NODES": "100000"}),
     _mlp("mlp-a", 3_000),

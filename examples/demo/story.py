@@ -196,7 +196,7 @@ def resumptions(job: str, log: str) -> list[Resumption]:
 
     Args:
         job: Its name.
-        log: What all of its attempts printed, one after the other.
+        log: Output of all of its attempts, one after the other.
     """
     parts = _RESUMED.split(log)
     # Text and step of the checkpoint take turns.

@@ -1,6 +1,6 @@
 """Trains for so many steps, at the pace of the GPU that it pretends to have.
 
-It checkpoints when it is told to stop, and goes on from there on whatever node is next.
+The program checkpoints when it is told to stop, and goes on from there on whatever node is next.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def pace() -> float:
 
 
 class Training:
-    """What would be weights: here only how many steps have been made."""
+    """A stand-in for weights: the number of steps made."""
 
     def __init__(self, step: int) -> None:
         self.step = step

@@ -97,7 +97,7 @@ def rows_of(members):
 
 
 class Trainer:
-    """What a checkpoint holds: weights and step."""
+    """The contents of a checkpoint: weights and step."""
 
     def __init__(self, members, asked):
         self.members, self.asked = members, asked
@@ -123,7 +123,7 @@ class Trainer:
         error = probabilities(images[mine], self.weights)
         error[np.arange(len(mine)), labels[mine]] -= 1.0
         time.sleep(ROW_S * len(mine))
-        # Who is asked to stop says so in the sum: all of them stop after the same step.
+        # A stopped process says so in the sum: all of them stop after the same step.
         vote = float(self.asked.is_set())
         total = self.members.sum(np.append((images[mine].T @ error / BATCH).ravel(), vote))
         self.weights = self.weights - RATE * total[:-1].reshape(65, 10)

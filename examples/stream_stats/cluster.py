@@ -51,7 +51,7 @@ def spread_out(records):
 
 
 class Stream:
-    """What has been learned from the chunks so far: all that a checkpoint must hold."""
+    """State learned from the chunks so far: all that a checkpoint must hold."""
 
     def __init__(self):
         self.step = 0

@@ -81,7 +81,7 @@ def publish_as(directory: Path, generation: int, save: Callable[[Path], object])
         Whether it was published; not if there is one of that number, which then remains.
 
     Raises:
-        OSError: It cannot be written. Nothing is published then, as when `save` raises.
+        OSError: The checkpoint cannot be written. Nothing is published then, as when `save` raises.
     """
 
     def rename(draft: Path, directory: Path) -> bool:
@@ -132,7 +132,7 @@ def prune(directory: Path, only: Collection[int] | None = None) -> None:
 
     Args:
         directory: Directory of the generations.
-        only: Those that may be removed, None for all.
+        only: Generations that may be removed, None for all.
     """
     for generation in generations(directory)[:-KEPT_GENERATIONS]:
         if only is not None and generation not in only:

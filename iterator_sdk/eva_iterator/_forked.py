@@ -1,4 +1,4 @@
-"""What a program says so that its job can be trained by several forks at once."""
+"""The program's part in training by several forks at once."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ class Forked:
                 `.txt`, `.yaml`, `.toml` and `.csv` files, are those of the fork that made most
                 steps.
             load: Takes over the state from a directory that holds such files.
-            average: Writes the average of `parts` into the given directory, in place of the
-                above. Each part has `path`, `steps`, `fork` and `check`. What `path` holds was
-                written by another process: it should be read without unpickling.
+            average: Writes the average of `parts` into the given directory, in place of the above.
+                Each part has `path`, `steps`, `fork` and `check`. The contents of `path` were
+                written by another process: read them without unpickling.
             check: Computes a metric of the present weights, such as the loss on held-out data.
                 With it Eva notices if averaging does harm. Without it, the metric that the job
                 file names is looked up among those that were reported.

@@ -26,8 +26,8 @@ _log = logging.getLogger("eva_iterator")
 class EvaIterator(Generic[T]):
     """Iterates over a data loader, or anything else, and lets Eva count the steps.
 
-    A step is one pass through the body of the loop. It counts once the body has finished, so a pass
-    that ends with `break` does not count. Each `for` over the wrapper is a new pass over the
+    A step is one pass through the body of the loop. Steps count once the body has finished, so a
+    pass that ends with `break` does not count. Each `for` over the wrapper is a new pass over the
     wrapped iterable, whose length and attributes it has. Outside Eva the wrapper does nothing.
 
     When the scheduler stops the program (SIGTERM), the current step is finished, a checkpoint is
@@ -54,17 +54,17 @@ class EvaIterator(Generic[T]):
         """Wraps an iterable.
 
         Args:
-            iterable: What to iterate over.
-            total: Steps of the whole program, as for `set_total`. It is never guessed from the
-                length of the iterable, which is only one epoch.
-            checkpoint: Writes the state of the program into the given directory. It is called in
-                the looping thread, between two steps.
+            iterable: Iterable to wrap.
+            total: Steps of the whole program, as for `set_total`, never guessed from the length of
+                the iterable, which is only one epoch.
+            checkpoint: Writes the state of the program into the given directory. The looping thread
+                calls it between two steps.
             checkpoint_every_s: Seconds between checkpoints, on top of the one at a stop and the one
                 after the last step.
             forked: How the program's state is averaged where its job has forks: between two steps
-                the loop then also gives and loads weights, and waits for them. It ends when the
-                forks have made all steps together. In other jobs it has no effect.
-            on_stop: What the loop does when the program is stopped, after the checkpoint: "raise"
+                the loop then also gives and loads weights, and waits for them. The loop ends when
+                the forks have made all steps together. In other jobs the argument has no effect.
+            on_stop: The loop's behaviour when the program is stopped, after the checkpoint: "raise"
                 raises `Stopped`. With "end" the loop ends as if the data had ended, and so does
                 every later loop that says so; the program must then ask `stopping()`.
 

@@ -29,7 +29,7 @@ FLUSH_TIMEOUT_S = 10.0
 """Longest wait in seconds for the last report, which gives an agent time to restart."""
 
 STOPPING_TIMEOUT_S = 2.0
-"""The same for a program that was asked to stop, whose grace period runs."""
+"""Timeout for a program that was asked to stop, whose grace period runs."""
 
 _FIRST_INTERVAL_S = 1.0
 _INTERVAL_BOUNDS_S = (0.01, 60.0)
@@ -73,7 +73,7 @@ class Reporter:
             socket: Path of the agent's Unix socket.
             progress: The progress to report.
             generation: Reads the newest published checkpoint generation.
-            link: What a fork hears and says, None in a job without forks.
+            link: Link of a fork, None in a job without forks.
         """
         self._channel = connect(socket)
         self._progress = progress

@@ -32,9 +32,9 @@ class Session:
 
     Attributes:
         active: Whether this process talks to an agent; False outside Eva and in workers.
-        progress: What the process has done.
+        progress: Progress of the process.
         stop: Whether it was asked to stop.
-        fork: What it is in a job of several forks, None in other jobs.
+        fork: Fork of a job with several forks, None in other jobs.
         unsaved: Publishes the checkpoint of the last loop that ended with steps unsaved, None if
             no loop did since the last checkpoint.
     """

@@ -15,9 +15,9 @@ STOPPED_CODE = 128 + signal.SIGTERM
 class Stopped(SystemExit):
     """Ends a program that was asked to stop, once its checkpoint is published.
 
-    A loop over an `EvaIterator` raises it. It passes `except Exception`; `finally` and `with`
-    blocks run. Unless something catches it the program ends with its code: 143, or 0 in a fork that
-    its job needs no more. In another thread than the main one it ends that thread alone.
+    A loop over an `EvaIterator` raises it. The exception passes `except Exception`; `finally` and
+    `with` blocks run. Unless something catches it the program ends with its code: 143, or 0 in a
+    fork that its job needs no more. In another thread than the main one it ends that thread alone.
     """
 
     def __init__(self, code: int = STOPPED_CODE) -> None:

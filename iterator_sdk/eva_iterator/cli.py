@@ -12,7 +12,7 @@ from pathlib import Path
 import eva_iterator
 from eva_iterator import _checkpoints, _session
 
-# The same for every call in a task: counts are absolute, so later ones replace earlier ones.
+# Source of every call in a task: counts are absolute, so later ones replace earlier ones.
 _SOURCE = "eva-progress"
 
 

@@ -171,7 +171,7 @@ class Task:
         self.agent.reports.clear()
         job = yaml.safe_load((self.workdir / self.file).read_text())
         env = {
-            "OMP_NUM_THREADS": "1",  # It has one CPU; more threads wait for it in circles.
+            "OMP_NUM_THREADS": "1",  # The program has one CPU; more threads wait for it in circles.
             **{name: os.environ[name] for name in INHERITED if name in os.environ},
             "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
             "EVA_CHECKPOINT_DIR": str(self.checkpoints),

@@ -139,18 +139,18 @@ class Cluster:
         return next(view.remaining for view in seen.runs if view.id == run)
 
     def job_view(self, job: str) -> JobView:
-        """What a policy would be told of a job now."""
+        """The view of a job that a policy would see now."""
         seen = snapshot(self.state, Millis(self.now), SETTINGS)
         return next(view for view in seen.jobs if view.id == job)
 
     def left(self, run: str = "job-1/0") -> int:
-        """What a policy would be told now."""
+        """The remaining time that a policy would see now."""
         view = self.view(run)
         assert view is not None
         return view.left_ms(Millis(self.now))
 
     def outlook(self, run: str = "job-1/0") -> Outlook:
-        """What a user would be told now."""
+        """The outlook that a user would see now."""
         job = self.state.jobs[self.state.runs[RunId(run)].job]
         runs = list(self.state.members(job.id))
         _, told = remaining.outlooks(self.state, job, runs, runs, Millis(self.now))

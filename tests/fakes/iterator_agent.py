@@ -29,7 +29,7 @@ class RecordingAgent(IteratorServicer):
 
     Args:
         socket: Where it listens.
-        interval_ms: What it answers: milliseconds until the next report.
+        interval_ms: Milliseconds until the next report, as it answers.
     """
 
     def __init__(self, socket: Path, interval_ms: int = 20) -> None:
@@ -87,9 +87,9 @@ class Program:
     """A task's program: Python code in a process of its own, which leads a process group.
 
     Args:
-        code: What it runs.
+        code: Code of the program.
         directory: Where the code is written and run; checkpoints go to `checkpoints` below it.
-        agent: Whom it reports to; None outside Eva.
+        agent: Agent that it reports to; None outside Eva.
         environ: More of its environment.
     """
 

@@ -52,7 +52,7 @@ class Script:
 
     Attributes:
         wanted: Copy to place; a place is a name of the test's own.
-        offerings: What a place is, by its name; `SMALL` where nothing is said.
+        offerings: Offerings of places, by name; `SMALL` by default.
     """
 
     name = "script"

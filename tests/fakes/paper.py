@@ -10,7 +10,7 @@ from math import floor
 from eva_master.model.ids import Workload
 
 Entries = Iterable[tuple[Workload, Sequence[Workload], int]]
-"""What was observed: whose throughput, beside whom, in millionths. A later one replaces another."""
+"""Observations: workload, neighbours, throughput in millionths. A later one replaces another."""
 
 
 def down(value: Fraction) -> Fraction:

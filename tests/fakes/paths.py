@@ -28,7 +28,7 @@ def plain_name(directory: Path) -> Iterator[tuple[str, int]]:
     """Give a directory a name without blanks, for scripts into which it is put unquoted.
 
     Args:
-        directory: It exists, whatever it is called.
+        directory: Existing directory with any name.
 
     Yields:
         The name, for processes that inherit the file descriptor, and that descriptor.

@@ -1,9 +1,9 @@
 """Runs thousands of worlds that no test has seen, under eva; goes on where it was stopped.
 
-`python -m tests.worlds.campaign --count 10000`: what was found is in build/worlds.txt, whose first
+`python -m tests.worlds.campaign --count 10000` writes findings to build/worlds.txt, whose first
 line says how many worlds are done and with which code. With other code it begins anew. The exit
-code is 1 if an oracle found anything but a cost of one world in a thousand. What it finds becomes a
-fixed world.
+code is 1 if an oracle found anything but a cost of one world in a thousand. Findings become fixed
+worlds.
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ _PARTS = (0.25, 0.5, 0.75)
 
 
 class Life(SimulatedCluster):
-    """One run of a world. It is the log of attempts and the cloud's watcher as well."""
+    """One run of a world, which is the log of attempts and the cloud's watcher as well."""
 
     def __init__(
         self,

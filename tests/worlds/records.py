@@ -126,7 +126,7 @@ class Preview:
 
     Attributes:
         places: By task the instance or offering where it would start, or why it waits.
-        became: The same after the first plan; empty where something came in between.
+        became: Preview of the task after the first plan; empty where something came in between.
     """
 
     job: str
@@ -168,7 +168,7 @@ class Story:
     Attributes:
         gap_ms: A round: from one plan to the next at least.
         quiet: Whether everything ended in time.
-        told: What happened, in order, for people.
+        told: Events in order, for people.
     """
 
     world: World

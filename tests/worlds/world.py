@@ -139,10 +139,10 @@ class World:
 
     Attributes:
         settings: The master's settings, but for the policy, the catalog and the nodes.
-        policy: What the world wants of the policy's section, over the policy that is asked for.
+        policy: The world's changes to the policy's section.
         nodes: Owned machines by name, with the name of the type whose capacity they have.
         shared: How fast a task is beside one other task, and again for each further one.
-        minimum_s: What an instance costs at least.
+        minimum_s: Least time that an instance is billed.
     """
 
     seed: int

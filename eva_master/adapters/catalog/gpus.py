@@ -1,4 +1,4 @@
-"""What the makers' data sheets say of GPUs.
+"""Data sheets of GPUs.
 
 One figure is kept: the memory bandwidth. Of what data sheets state it tells best how much faster
 jobs are on one GPU than on another: see docs/design/learning.md.
@@ -49,7 +49,7 @@ SHEETS = {
     "H200": Gpu(989_000, 141, pcie=5),
     "B200": Gpu(2_250_000, 192, pcie=5),
 }
-"""What HadarE's formula asks for, of one GPU each."""
+"""Inputs of HadarE's formula, for one GPU each."""
 Pcie = Annotated[int, Field(ge=SLOWEST_PCIE, le=FASTEST_PCIE, strict=True)]
 """A generation of the PCIe bus."""
 _BANDWIDTH = re.compile(r"([1-9][0-9]{0,5})GB/s")
@@ -62,7 +62,7 @@ def parse_gpu(text: object) -> int:
         Memory bandwidth in GB/s.
 
     Raises:
-        ValueError: It is neither.
+        ValueError: The text is neither a name nor a bandwidth.
     """
     if isinstance(text, str):
         if text in GPUS:
@@ -80,7 +80,7 @@ def parse_gpu(text: object) -> int:
 
 
 def sheet(bandwidth: int, pcie: int | None) -> Gpu | None:
-    """What HadarE's formula asks for of a GPU of which `parse_gpu` has read the bandwidth.
+    """Inputs of HadarE's formula for a GPU whose bandwidth `parse_gpu` has read.
 
     Args:
         bandwidth: As read; those of all GPUs that are known by name differ, but for those whose

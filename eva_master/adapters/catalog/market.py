@@ -102,11 +102,11 @@ def _in_zones(one: Offering, snapshot: Snapshot | None, terms: Terms) -> Iterato
 
 
 def as_spot(one: Offering, price: Price, life_ms: int) -> Offering:
-    """The same type on sale on the spot market.
+    """Return the offering's type as an offering of the spot market.
 
     Args:
-        one: It on demand.
-        price: What it costs there.
+        one: The type on demand.
+        price: Its price on the spot market.
         life_ms: How long such an instance is expected to live.
     """
     return replace(

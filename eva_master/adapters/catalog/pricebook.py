@@ -45,7 +45,7 @@ def parse_price(text: object) -> int:
         Micro-dollars per hour.
 
     Raises:
-        ValueError: It is not a price, or it is finer than a micro-dollar.
+        ValueError: The text is no price, or finer than a micro-dollar.
     """
     match = _PRICE.fullmatch(text) if isinstance(text, str) else None
     if match is None:
@@ -56,7 +56,7 @@ def parse_price(text: object) -> int:
 
 
 class SpotPrice(NamedTuple):
-    """What a type costs on the spot market: so much, or a part of what it costs on demand."""
+    """A type's price on the spot market: an amount, or a part of its price on demand."""
 
     price: int | None = None
     part_ppm: int = 0
@@ -66,7 +66,7 @@ def parse_spot_price(text: object) -> SpotPrice:
     """Read a spot price: ``$0.918/h``, or ``30%`` of the price on demand.
 
     Raises:
-        ValueError: It is neither, or nothing.
+        ValueError: The text is neither, or zero.
     """
     part = isinstance(text, str) and text.endswith("%")
     found = SpotPrice(None, parse_discount(text)) if part else SpotPrice(parse_price(text))
@@ -204,7 +204,7 @@ def named_in(user_file: Path) -> frozenset[str]:
     """The types and families that a catalog file names itself.
 
     Raises:
-        InvalidConfig: It cannot be read; what it says is for `load_catalog` to check.
+        InvalidConfig: The file cannot be read; `load_catalog` checks its contents.
     """
     document = _read(user_file).value
     types, only = document.get("types"), document.get("only")

@@ -31,7 +31,7 @@ class Change:
     Attributes:
         action: ``Add``, ``Modify`` or ``Remove``.
         resource: Its name in the template.
-        kind: Such as ``AWS::EC2::Instance``.
+        kind: Type of the resource, such as ``AWS::EC2::Instance``.
         replaced: Whether it is removed and made anew: ``True``, ``False`` or ``Conditional``.
     """
 
@@ -74,7 +74,7 @@ class Stack:
     def parameters(self) -> dict[str, str]:
         """The values of this stack's parameters; none if there is no stack.
 
-        Of a parameter that CloudFormation looks up, it is what it found last.
+        A parameter that CloudFormation looks up has its last value.
         """
         described = self._described() or {}
         return {
@@ -187,7 +187,8 @@ class Stack:
         """Wait until the stack is created or updated, or is back where it was.
 
         Raises:
-            CloudError: It has failed. The message has the first reason that CloudFormation gives.
+            CloudError: The change failed. The message has the first reason that CloudFormation
+                gives.
         """
 
         def look() -> bool:
@@ -283,7 +284,7 @@ class Stack:
         return failed[-1] if failed else "no reason given"
 
     def _events(self) -> list[Any]:
-        """What has happened since something was begun last, the newest first."""
+        """Events since the last operation began, the newest first."""
         pages = self._client.get_paginator("describe_stack_events").paginate(StackName=self.name)
         found = []
         try:
@@ -315,7 +316,7 @@ class Stack:
 
 
 def _after(status: str, stack: str, cluster: str) -> str:
-    """What to do about a stack in a status that says that something failed."""
+    """Advice for a stack whose status says that something failed."""
     if status == "DELETE_FAILED":
         return f"run eva teardown --cluster {cluster} again"
     if status == "UPDATE_ROLLBACK_COMPLETE":

@@ -19,7 +19,7 @@ class _Refusals:
 
 
 class AvailabilityBook:
-    """The availability of each offering. It is used by one thread.
+    """The availability of each offering. One thread uses it.
 
     A refused offering is not tried for a while, each time twice as long. Then one launch is let
     through, and the others wait for its result.

@@ -42,7 +42,7 @@ class CloudTime:
         """Take in EC2's time from an answer; one that has none tells nothing.
 
         Args:
-            asked_ms: What `asked` returned.
+            asked_ms: Result of `asked`.
             answer: As boto3 returns it.
         """
         date_ms = _date_ms(answer)

@@ -87,7 +87,7 @@ _ENDS: tuple[tuple[frozenset[str], str, str], ...] = (
     ),
     (frozenset({"UserInitiatedShutdown"}), "it was terminated by someone else's request", ""),
 )
-"""What codes of StateReason mean, and what to do."""
+"""Meanings of StateReason codes, and advice."""
 
 _RETRY_MS: tuple[tuple[type[CloudError], int], ...] = (
     (CapacityUnavailable, 180_000),

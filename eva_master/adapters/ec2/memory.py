@@ -9,7 +9,7 @@ from eva_master.model.catalog import Offering
 RESERVED_MIB = 400
 """For the system, the container engine and the worker."""
 _GUEST_PER_MILLE = 925
-"""What a guest sees of the memory that a type is listed with, until it has been measured.
+"""Share of the listed memory that a guest sees, until it has been measured.
 
 The rest is the hypervisor's and the kernel's. Karpenter assumes the same share.
 """

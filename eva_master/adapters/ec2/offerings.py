@@ -71,8 +71,8 @@ class ListPrices:
     """Prices of a region, in micro-dollars; `None` for what the list does not have.
 
     Attributes:
-        instance: Of a type on demand, by the hour.
-        gp3_gib_month: Of a GiB of gp3 volume, by the month.
+        instance: Price per hour of an instance on demand.
+        gp3_gib_month: Price per month of a GiB of gp3 volume.
     """
 
     instance: int | None
@@ -131,7 +131,7 @@ def _described(
 def is_burstable(name: str) -> bool:
     """Whether a type computes on credits.
 
-    Its price is that of a share of its vCPUs. Whoever uses them wholly is billed for credits, up to
+    The listed price covers a share of its vCPUs. Full use of them is billed as credits, up to
     twenty times the price.
     """
     return _BURSTABLE.match(name) is not None

@@ -24,7 +24,7 @@ class Ec2Settings:
     Attributes:
         cluster: Names the cluster in the tags of its instances; two clusters in one account and
             region must differ, since each terminates instances that it does not know.
-        region: Such as ``us-east-1``.
+        region: Name of the region, such as ``us-east-1``.
         images: Image by type, by family, or by architecture, with ``-gpu`` for instances with
             GPUs: the id of an AMI, or ``ssm:`` and the name of a parameter of Systems Manager that
             holds it. The narrowest that suits an instance applies.

@@ -24,7 +24,7 @@ _ABOUT: tuple[tuple[type[CloudError], str, str], ...] = (
 
 
 class Troubles:
-    """Remembers which kinds of calls fail, and since when. It is used by one thread."""
+    """Remembers which kinds of calls fail, and since when. One thread uses it."""
 
     def __init__(self) -> None:
         self._failing: dict[str, tuple[Millis, str]] = {}

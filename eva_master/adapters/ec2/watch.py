@@ -34,7 +34,7 @@ Step = Call | InstanceUp | InstanceGone | LaunchFailed | None
 
 @dataclass(slots=True)
 class Life:
-    """The life of one instance, from its first action or sighting. It is used by one thread.
+    """The life of one instance, from its first action or sighting. One thread uses it.
 
     Attributes:
         wanted: The requested launch; `None` if the instance was found or is only to be terminated.

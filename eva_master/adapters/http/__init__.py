@@ -1,1 +1,1 @@
-"""What the master says over HTTPS."""
+"""Pages that the master serves over HTTPS."""

@@ -61,7 +61,7 @@ def at_its_path(application: WSGIApplication) -> WSGIApplication:
 
 @dataclass(frozen=True, slots=True)
 class _Figures:
-    """What a scrape reads of the model."""
+    """Figures of the model that a scrape reads."""
 
     jobs: Mapping[JobState, int]
     tenants: Mapping[str, TenantTotals]
@@ -116,10 +116,10 @@ class MasterMetrics(Collector):
         Args:
             address: Of an interface.
             port: 0 takes any that is free.
-            identity: What to show to whoever connects.
+            identity: Identity shown to clients.
 
         Raises:
-            InvalidConfig: Nobody can listen there.
+            InvalidConfig: The address cannot be bound.
         """
         return HttpsServer(address, port, at_its_path(make_wsgi_app(self.registry)), identity)
 
@@ -242,7 +242,7 @@ def _tenants(figures: _Figures) -> Iterator[Metric]:
 
 
 def _payments(tenants: Mapping[str, TenantTotals]) -> Iterator[Metric]:
-    """What tenants got out of the cluster, and what they owe each other."""
+    """Worth, payments and debts of tenants."""
     value = CounterMetricFamily(
         "eva_tenant_value_usd",
         "What a tenant's jobs were worth when they succeeded.",

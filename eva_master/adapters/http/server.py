@@ -33,13 +33,13 @@ class HttpsServer:
         address: Of an interface, or the name of one.
         port: 0 takes any that is free.
         application: Called in a thread per connection.
-        identity: What to show to whoever connects.
+        identity: Identity shown to clients.
 
     Attributes:
         port: Where it listens.
 
     Raises:
-        InvalidConfig: Nobody can listen there.
+        InvalidConfig: The address cannot be bound.
     """
 
     def __init__(

@@ -51,7 +51,7 @@ _ONE = Tasks(1)
 
 @dataclass(frozen=True, slots=True)
 class Predecessors:
-    """What a job file says about its place among other jobs.
+    """Names of a job file that order it among other jobs.
 
     Attributes:
         file_name: The file, for messages.
@@ -80,7 +80,7 @@ class Predecessors:
 
 
 def predecessors(document: Document, job: JobFile, file_name: str, name: str) -> Predecessors:
-    """What a file says that was read and found right."""
+    """Predecessors that a valid file names."""
     problems: dict[str, Problem] = {}
     for path, reference in _named(job):
         problems.setdefault(reference, document.problem(path, ""))
@@ -121,7 +121,7 @@ def ordered(spec: JobSpec, job: JobFile, jobs: Mapping[str, JobId]) -> JobSpec:
 
     Args:
         spec: The job without them.
-        job: What its file says.
+        job: The job file.
         jobs: The jobs that it is to run after, by what the file calls them; without an id those
             that are still to be submitted.
     """
@@ -206,7 +206,7 @@ def _complaint(reference: str, job: JobId | Several | None) -> tuple[str, str] |
 def in_order(files: Sequence[Predecessors]) -> list[int]:
     """The order in which to submit several files, so that each comes after those that it names.
 
-    It is the given one as far as possible.
+    The given order is kept as far as possible.
 
     Args:
         files: Jobs that may name each other, by the names in their files.

@@ -14,7 +14,7 @@ from eva_master.model.job import Deadline
 
 
 def problems(document: Document, job: JobFile) -> Iterator[Problem]:
-    """What is wrong between keys that are right one by one."""
+    """Contradictions between keys that are valid one by one."""
     if job.spot_wait and job.spot not in ("allowed", "only"):
         hint = "write `spot: allowed`, or remove it"
         yield document.problem(("spot_wait",), "the job may run on no spot instance", hint)
@@ -34,7 +34,7 @@ def problems(document: Document, job: JobFile) -> Iterator[Problem]:
 
 
 def deadline_of(job: JobFile) -> Deadline | None:
-    """What the file says of when the job is to be done, `None` if it says nothing."""
+    """The deadline that the file states, `None` without one."""
     said = job.deadline
     if said is None:
         return None

@@ -13,7 +13,7 @@ from eva_master.model.job import JobSpec, ParameterServers
 
 
 def problems(document: Document, job: JobFile) -> Iterator[Problem]:
-    """What is wrong between keys that are right one by one."""
+    """Contradictions between keys that are valid one by one."""
     sizes = job.tasks
     if not isinstance(sizes, ElasticSection):
         return

@@ -13,7 +13,7 @@ from eva_master.model.job import JobKind
 
 
 def problems(document: Document, job: JobFile) -> Iterator[Problem]:
-    """What is wrong between keys that are right one by one."""
+    """Contradictions between keys that are valid one by one."""
     if job.merge is not None and job.forks == 1:
         message = "only forks are merged, and the job has none"
         yield document.problem(("merge",), message, "write `forks: 2` or more, or remove it")

@@ -18,7 +18,7 @@ DEFAULT_ROOTS = ("s3://",)
 """Whatever the workers' role may read in S3, and no file of an instance."""
 
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,62}")
-# It becomes part of a host's name.
+# The region becomes part of a host's name.
 _REGION = re.compile(r"region=[a-z0-9-]{1,40}")
 _LONGEST = 2_000
 
@@ -114,7 +114,7 @@ class InputRoots:
         return store.covers(root) or not (store.covers(wanted) or wanted.covers(store))
 
     def problems(self, document: Document, inputs: Mapping[str, str]) -> Iterator[Problem]:
-        """What is wrong with the inputs of a job file."""
+        """Problems of a job file's inputs."""
         for name, url in inputs.items():
             if complaint := self.complaint(url):
                 yield document.problem(

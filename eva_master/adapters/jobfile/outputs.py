@@ -68,7 +68,7 @@ class Reference:
         """Read an input; `None` if it is a URL.
 
         Raises:
-            ValueError: It is meant for a job's outputs and is not written so.
+            ValueError: The text names a job's outputs and is malformed.
         """
         if not text.startswith(_PREFIX):
             return None

@@ -1,4 +1,4 @@
-"""Parses a job file into a `JobSpec`. It resolves all families and reports all problems."""
+"""Parses a job file into a `JobSpec`, with all families resolved and all problems reported."""
 
 from __future__ import annotations
 
@@ -88,9 +88,9 @@ def parse_job(
     Args:
         text: The file as the user wrote it.
         file_name: Its name, for messages.
-        owner: Who submits it.
-        tenant: Whom it is accounted to.
-        catalog: What can be bought: demands are resolved over its families.
+        owner: Owner that submits the job.
+        tenant: Tenant that the job is accounted to.
+        catalog: Offerings on sale; demands are resolved over their families.
         workdir: Digest of the uploaded directory, `None` for none.
         build: Digest of the uploaded build context.
         envs: Variables that override the file's.
@@ -105,9 +105,9 @@ def parse_job(
         grace_allowed_ms: How long a grace period may be here (``limits.grace_period``).
 
     Raises:
-        Cancelled: Nobody waits for it any more.
+        Cancelled: The caller has gone away.
         InvalidJob: The file cannot be accepted, with every problem.
-        LimitExceeded: It has more tasks than are allowed.
+        LimitExceeded: The job has more tasks than are allowed.
         Unplaceable: No instance type can hold one of them.
     """
     document, job = _read(text, file_name, cancelled)
@@ -151,7 +151,7 @@ def parse_job(
 
 
 def _spec(job: JobFile, tasks: tuple[TaskSpec, ...]) -> JobSpec:
-    """What a file itself says of the whole job."""
+    """The job's own part of the specification."""
     return JobSpec(
         name=job.name or "",
         owner="",
@@ -331,7 +331,7 @@ def _overrides_problems(envs: Mapping[str, str], name: str | None) -> Iterator[P
 
 
 def _job_problems(document: Document, job: JobFile, name: str | None) -> list[Problem]:
-    """What is wrong between keys that are right one by one."""
+    """Contradictions between keys that are valid one by one."""
     problems = []
     if not (name or job.name):
         problems.append(document.problem(("name",), "'name' is missing"))
@@ -578,7 +578,7 @@ class _TaskResolver:
         )
 
     def _complain(self, key: Path, message: str, hint: str) -> None:
-        # What the task does not say itself is missing at the job's top level.
+        # Keys that the task lacks are missing at the job's top level.
         nearer = (*self._path, *key)
         path = nearer if nearer[:-1] in self._document.marks and len(key) > 1 else key
         problem = self._document.problem(path, message, hint)

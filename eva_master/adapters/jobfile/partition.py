@@ -31,7 +31,7 @@ class Placement:
     anywhere: bool = False
 
     def problems(self, document: Document, job: JobFile, owner: str) -> Iterator[Problem]:
-        """What is wrong with the partition that a file names."""
+        """Problems of the partition that a file names."""
         name = job.partition
         if name is None:
             return
@@ -54,7 +54,7 @@ class Placement:
         return replace(spec, partition=job.partition or self.choose(spec))
 
     def catalog(self, spec: JobSpec, catalog: Catalog) -> Catalog:
-        """What is sold where a job runs."""
+        """Offerings on sale where a job runs."""
         if not self.partitions.divided:
             return catalog
         return self.partitions.home(spec.partition).sold(catalog)

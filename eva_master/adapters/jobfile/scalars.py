@@ -117,7 +117,7 @@ def check_text(text: str) -> str:
     """Check text that is passed to a process as an argument or variable.
 
     Raises:
-        ValueError: It holds a NUL character.
+        ValueError: The text holds a NUL character.
     """
     if "\0" in text:
         raise refusal("must not hold a NUL character")
@@ -128,7 +128,7 @@ def check_value(text: str) -> str:
     """Check the value of an environment variable, which the kernel keeps below 128 KiB.
 
     Raises:
-        ValueError: It is longer, or holds a NUL character.
+        ValueError: The value is longer, or holds a NUL character.
     """
     if len(text) > _LONGEST_VALUE or size_of(text) > _LONGEST_VALUE:
         raise refusal(
@@ -143,8 +143,8 @@ def check_script(text: str) -> str:
     """Check a task's script; lines that end as on Windows end with a line feed alone then.
 
     Raises:
-        ValueError: It is too long, holds a NUL character, or its first line begins as one that
-            names an interpreter and names none.
+        ValueError: The script is too long, holds a NUL character, or its first line begins as one
+            that names an interpreter and names none.
     """
     if (size := size_of(text)) > MOST_SCRIPT:
         raise refusal(

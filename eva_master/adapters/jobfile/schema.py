@@ -1,4 +1,4 @@
-"""The schema of job files. It has only keys that take effect."""
+"""The schema of job files, with effective keys only."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ class ParameterServersSection(_Section):
 
 
 class ValueSection(_Section):
-    """What it is worth that the job is done: less and less, never below zero."""
+    """Worth of a finished job: it falls with time, never below zero."""
 
     worth: Annotated[Dollars, AfterValidator(check_worth)] = Field(
         description="If it is done in the moment in which it is submitted."
@@ -486,7 +486,7 @@ class JobFile(_Section):
 
     @property
     def training(self) -> Training | None:
-        """What it trains, as far as it says so; `None` if it says nothing."""
+        """The model that the job trains, as far as the file states it; `None` without one."""
         if self.batch_size is None and self.model_size is None and self.dataset_size is None:
             return None
         return Training(

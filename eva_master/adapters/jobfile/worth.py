@@ -1,4 +1,4 @@
-"""What a job is worth, in job files: `value`."""
+"""The worth of a job, in job files: `value`."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from eva_master.model.errors import Problem
 
 
 def problems(document: Document, job: JobFile) -> Iterator[Problem]:
-    """What is wrong between keys that are right one by one."""
+    """Contradictions between keys that are valid one by one."""
     if job.value is not None and job.value.loses is not None and job.value.halves is not None:
         message = "a job loses so much an hour or halves its worth, not both"
         yield document.problem(("value", "halves"), message, "remove it, or `loses`")
 
 
 def worth_of(job: JobFile) -> Worth | None:
-    """What the file says that the job is worth, `None` if it says nothing."""
+    """The worth that the file states, `None` without one."""
     said = job.value
     if said is None:
         return None

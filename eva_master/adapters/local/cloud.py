@@ -1,7 +1,7 @@
 """The local cloud: each instance is a host process of this machine.
 
-One thread runs one coroutine per instance, from its request to its end. It shares no state with
-other threads. What must survive the master is in files; see `records`.
+One thread runs one coroutine per instance, from its request to its end, without state shared with
+other threads. Files hold what must survive the master; see `records`.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class LocalCloudConfig:
         launch_delay_ms: Time from the request until the instance runs.
         boot_delay_ms: Time from then until its worker starts.
         read_rate: Bytes per second of an instance's data server.
-        read_rates: The same for single instance types, by name.
+        read_rates: Rates of single instance types, by name.
         task_env: Added to the environment of every task.
         containers: The containers that tasks run in; `None` for plain processes.
         hidden: Files and directories that tasks which are plain processes must not see, and that
@@ -265,8 +265,8 @@ class LocalCloud:
             if not record.closed:
                 self._terminate(record.instance)
         await asyncio.gather(*(life.task for life in self._lives.values()))
-        # An engine may create a container that an agent had asked for just before it was killed.
-        # Such a container never starts, and only this cloud will remove it.
+        # An engine may create a container that an agent asked for just before it was killed. This
+        # container never starts, and only this cloud will remove it.
         for engine in {record.engine for record in self._records.values()} - {""}:
             await asyncio.to_thread(_remove_containers, engine, self._files.root)
 

@@ -46,8 +46,8 @@ class Engine:
         url: Where it listens.
 
     Raises:
-        EngineUnavailable: It does not answer or does not suit emulated instances, because it runs
-            on another machine or maps the owners of files to other users.
+        EngineUnavailable: The engine does not answer or does not suit emulated instances, because
+            it runs on another machine or maps the owners of files to other users.
     """
 
     def __init__(self, url: str = "") -> None:
@@ -215,7 +215,7 @@ def ready_image(engine: Engine, told: Callable[[str], None]) -> str:
         Its id.
 
     Raises:
-        EngineUnavailable: It cannot be built, or no container of it runs.
+        EngineUnavailable: The image cannot be built, or no container of it runs.
     """
     tree = python_tree()
     image = engine.find_image(tree)

@@ -167,8 +167,8 @@ def _received(*within_s: float | None) -> int | None:
 def _shut_down(worker: int, interruption: Interruption) -> None:
     """Ask the worker to leave, and wait until it has, until a second SIGTERM or the very end.
 
-    The worker stops its tasks, stores their files and reports how they ended. What was suspended
-    goes on for that: an init does the same, since a stopped process cannot heed its signal.
+    The worker stops its tasks, stores their files and reports how they ended. Suspended processes
+    are continued for that, since a stopped process cannot heed its signal.
     """
     os.kill(worker, signal.SIGTERM)
     for pid in _descendants(os.getpid()):

@@ -1,8 +1,8 @@
 """Builds an image of this machine's Python, for tasks that name none, without a registry.
 
-It has the interpreter with its library, packages of the present environment, a shell with small
-tools, and the shared libraries that they need. Everything except the packages has the same path as
-on the machine.
+The image has the interpreter with its library, packages of the present environment, a shell with
+small tools, and the shared libraries that they need. Everything except the packages has the same
+path as on the machine.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ def interrupt(root: Path, instance: InstanceId) -> None:
 
     Raises:
         NotFound: No such instance runs there.
-        InvalidRequest: It is no spot instance.
+        InvalidRequest: The instance is not a spot instance.
     """
     records = Records(root).read()
     running = [it for it in records.values() if it.pid is not None and not it.closed]

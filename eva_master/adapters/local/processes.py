@@ -47,7 +47,7 @@ def spawn(command: list[str], environment: Mapping[str, str], log: Path) -> Gate
     the end of the process.
 
     Raises:
-        OSError: It could not be started.
+        OSError: The process could not be started.
     """
     reader, writer = os.pipe()
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
@@ -73,7 +73,7 @@ def spawn(command: list[str], environment: Mapping[str, str], log: Path) -> Gate
 
 
 def birth(pid: int) -> str | None:
-    """What distinguishes a process from a later one with the same pid, even after a reboot.
+    """Tell a process from a later one with the same pid, even after a reboot.
 
     Returns:
         Boot id and clock tick of its start; `None` if it does not run.

@@ -20,7 +20,8 @@ _FILE = "record.json"
 class Record:
     """The record of one instance.
 
-    It is pending until it has a host process, up until it is gone, and neither if `failed`.
+    The instance is pending until it has a host process, up until it is gone, and neither if
+    `failed`.
 
     Attributes:
         attempt: Launch attempt, 0 if it was only ever asked to be terminated.
@@ -110,7 +111,7 @@ class Records:
         """Replace the record of an instance durably; it survives a power cut.
 
         Raises:
-            OSError: It could not be written; the old one remains.
+            OSError: The record could not be written; the old one remains.
         """
         directory = self.directory(record.instance)
         directory.mkdir(mode=0o700, exist_ok=True)

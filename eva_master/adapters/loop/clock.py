@@ -31,7 +31,7 @@ log = structlog.get_logger(__name__)
 class SystemClock:
     """The machine's wall clock, as `eva_master.ports.Clock`.
 
-    It is for certificates, which other machines read by their own clocks.
+    The wall clock is for certificates, which other machines check by their own clocks.
     """
 
     def now(self) -> Millis:

@@ -102,7 +102,7 @@ class LoopGateway:
     def paused(self, pause: Pause | None) -> None:
         """Note that the control loop stands still; any thread may call it.
 
-        Commands that wait are answered, and new ones are refused. Who watches jobs by name is told.
+        Waiting commands are answered, and new ones are refused. Watchers of named jobs are told.
 
         Args:
             pause: Why, for the user; `None` once it goes on.
@@ -154,7 +154,7 @@ class LoopGateway:
     async def read(self, fn: Callable[[ReadModel], T]) -> T:
         """Call a function with the newest model, in a thread of its own.
 
-        It is for calls that would hold up all others; the rest use `model`.
+        Use this for calls that would hold up all others; the rest use `model`.
         """
         model, loop = await self.model(), asyncio.get_running_loop()
         return await loop.run_in_executor(self._readers, fn, model)
@@ -223,11 +223,11 @@ class LoopGateway:
 class Watch(Subscription[set[JobId]]):
     """An endless asynchronous iterator of sets of changed jobs.
 
-    What changes while nobody iterates is merged, so a slow watcher misses intermediate states
+    Changes are merged while the watch is not iterated, so a slow watcher misses intermediate states
     but never the last one, and holds at most one id per job.
 
     Attributes:
-        names: What is watched.
+        names: Jobs to watch.
     """
 
     def __init__(self, gateway: LoopGateway, jobs: frozenset[JobId] | None) -> None:

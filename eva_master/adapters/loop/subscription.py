@@ -1,4 +1,4 @@
-"""What follows something that goes on: an asynchronous iterator that is ended by its context."""
+"""Subscriptions: asynchronous iterators over continuing events, ended by their context."""
 
 from __future__ import annotations
 

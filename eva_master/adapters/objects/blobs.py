@@ -34,7 +34,7 @@ def blob_key(name: str) -> str:
             their name: SHA-256 in lower-case hexadecimal.
 
     Raises:
-        InvalidKey: It is no name of a blob.
+        InvalidKey: The name is not a blob's.
     """
     owner, slash, digest = name.rpartition("/")
     if not _DIGEST.fullmatch(digest) or (slash and not is_owner(owner)):
@@ -63,7 +63,7 @@ async def put_blob(store: ObjectStore, name: str, chunks: AsyncIterator[bytes]) 
     """Store a blob if its content matches its digest.
 
     Raises:
-        InvalidKey: It is no name of a blob.
+        InvalidKey: The name is not a blob's.
         DigestMismatch: The content has another digest; nothing was stored.
     """
     key, digest = blob_key(name), name.rpartition("/")[2]

@@ -32,7 +32,7 @@ def scan_context(path: Path, dockerfiles: Collection[str]) -> Scanned:
         dockerfiles: Paths of the Dockerfiles in it.
 
     Raises:
-        InvalidJob: It cannot be uploaded as it is.
+        InvalidJob: The context cannot be uploaded as it is.
     """
     root = path.resolve()
     file = root / IGNORE_FILE

@@ -41,7 +41,7 @@ class FileLists:
 
         Args:
             name: The blob's name, which is there; see `reference`.
-            what: What it lists, for messages.
+            what: Contents of the list, for messages.
 
         Raises:
             InvalidJob: With the first thing that is wrong, and in which file.

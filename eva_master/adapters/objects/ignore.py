@@ -35,7 +35,7 @@ class IgnoreRules:
     """The lines of an ignore file.
 
     Args:
-        text: What the file holds.
+        text: Text of the file.
         before: Lines that stand before its first one.
     """
 

@@ -18,13 +18,13 @@ def outputs_prefix(run: RunId) -> str:
 async def place(store: ObjectStore, run: RunId, own: RunId) -> None:
     """Copy a run's outputs over those of its task's own run, and remove what else is there.
 
-    What is copied stays where it is, so that doing it again, from the beginning, comes to the same
-    however far it had come.
+    The source stays in place, so repeating the copy from the beginning gives the same result after
+    any interruption.
 
     Args:
         store: The store.
-        run: Whose outputs count.
-        own: Whose place they take. Nothing else may write there.
+        run: Run whose outputs count.
+        own: Run whose outputs are replaced. Nothing else may write there.
 
     Raises:
         StorageError: The store failed.

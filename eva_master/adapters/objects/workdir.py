@@ -79,7 +79,7 @@ class Scanned(NamedTuple):
         digest: That of the manifest.
         sources: A file for each digest in it.
         sizes: Bytes of the content of each digest.
-        left_out: What Eva leaves out by itself.
+        left_out: Files that Eva leaves out by itself.
     """
 
     manifest: bytes
@@ -95,8 +95,8 @@ class _Walk:
 
     Attributes:
         root: The root, without links.
-        ignored: What to leave out.
-        problems: What cannot be uploaded, in words.
+        ignored: Rules for files to leave out.
+        problems: Files that cannot be uploaded, in words.
     """
 
     root: Path
@@ -113,7 +113,7 @@ def scan_directory(path: Path, ignored: Ignored | None = None) -> Scanned:
 
     Args:
         path: The root of the tree.
-        ignored: What to leave out; as `IGNORE_FILE` says if not given.
+        ignored: Rules for files to leave out; by default those of `IGNORE_FILE`.
 
     Raises:
         InvalidJob: The tree cannot be uploaded as it is; names all that is wrong.

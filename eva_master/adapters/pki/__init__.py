@@ -1,4 +1,4 @@
 """The cluster's certificate authority and the certificates that it issues.
 
-Whoever calls a master needs `names` alone, and not what certificates are made with.
+Clients of a master import `names` alone, not the libraries that make certificates.
 """

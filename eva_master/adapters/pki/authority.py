@@ -125,7 +125,8 @@ class Authority:
     def issue_agent(self, key: PublicKey, instance: InstanceId, life_ms: int) -> bytes:
         """A PEM certificate for an instance's agent.
 
-        It is valid for a client of the master, and for a server on the agent's own machine.
+        The certificate is valid for a client of the master, and for a server on the agent's own
+        machine.
 
         Args:
             key: The agent's, see `requested_key`.
@@ -176,7 +177,7 @@ def requested_key(signing_request: bytes) -> PublicKey:
     """The public key of a PEM certificate signing request, which proves possession of the key.
 
     Raises:
-        ValueError: It is malformed, not signed by its key, or the key has the wrong type.
+        ValueError: The request is malformed, not signed by its key, or the key has the wrong type.
     """
     try:
         request = x509.load_pem_x509_csr(signing_request)
@@ -220,9 +221,9 @@ def _date(clock: Clock) -> datetime:
 
 def _life(now: Millis, life: timedelta) -> tuple[datetime, datetime]:
     """From when until when a certificate is valid that is made now."""
-    # It is valid from half of its life earlier, so that it outlives a clock that is set back, and
-    # serves machines whose clocks are behind. Agents renew it two thirds through, so after half of
-    # its life from now: a clock that is set forward by less finds it valid, too.
+    # The certificate is valid from half of its life earlier, so that it survives a clock that is
+    # set back, and serves machines whose clocks are behind. Agents renew it two thirds through, so
+    # after half of its life from now: a clock that is set forward by less finds it valid, too.
     present = datetime.fromtimestamp(now / 1000, UTC)
     return present - life / 2, present + life
 

@@ -16,7 +16,7 @@ from eva_master.model.ids import InstanceId
 from eva_master.model.resources import Resources
 
 PREFIX = "eva-node."
-"""What invitations begin with, so that they are known for what they are."""
+"""Prefix of invitations."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,8 +97,8 @@ class NodeRegister:
             key: The public key that it was issued for.
 
         Raises:
-            NotAuthorised: It was removed, another machine has taken its place, or the settings no
-                longer have it.
+            NotAuthorised: The node was removed, another machine has taken its place, or the
+                settings no longer have it.
         """
         if name not in self.declared and self.joined(name):
             raise NotAuthorised(
@@ -126,7 +126,7 @@ class NodeRegister:
         Args:
             secret: The token's.
             type_: The type that the machine is said to be.
-            measured: What it has.
+            measured: Measured size of the machine.
             public_key: Its key, in DER.
 
         Raises:

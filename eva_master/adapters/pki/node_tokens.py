@@ -108,7 +108,7 @@ class NodeTokens:
         return node
 
     def redeem(self, secret: str, public_key: bytes) -> InstanceId:
-        """Use a token for a machine's key. The same key may use it again if the answer was lost.
+        """Use a token for a machine's key, perhaps again after a lost answer.
 
         Args:
             secret: The token's.
@@ -149,7 +149,7 @@ class NodeTokens:
         """Check that a key, in DER, is that of the machine that joined as a node.
 
         Raises:
-            NotAuthorised: It is another one.
+            NotAuthorised: The key is another machine's.
         """
         token = self._tokens.get(node)
         if token is None or token.public_key != _digest(public_key):

@@ -61,7 +61,7 @@ class JoinTokens:
         """The token of a launch; its time begins with the first call.
 
         Raises:
-            StorageError: It could not be recorded, so it must not be used.
+            StorageError: The token could not be recorded, so it must not be used.
         """
         now = self._clock.now()
         self._table.issue(instance, attempt, Millis(now + self._life_ms), now)
@@ -69,7 +69,7 @@ class JoinTokens:
         return f"{launch}/{self._seal(launch)}"
 
     def redeem(self, instance: InstanceId, token: str, public_key: bytes) -> None:
-        """Use a token for a key. The same key may use it again if the answer was lost.
+        """Use a token for a key, perhaps again after a lost answer.
 
         Args:
             instance: The instance that presents it.

@@ -1,4 +1,4 @@
-"""What the planner's process does; it imports no more than that takes, to be there soon."""
+"""The planner's process, with few imports, to start quickly."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class PolicySource:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What to plan for.
+    """A request for a plan.
 
     Attributes:
         apart: The snapshot is complete, and later ones are no differences from it.
@@ -62,14 +62,14 @@ class Failed:
 
 
 def described(error: Exception) -> str:
-    """What went wrong, in a line."""
+    """Describe an error in a line."""
     return f"{type(error).__name__}: {error}"
 
 
 def live_with_parent(lifeline: Connection) -> None:
     """Ignore interrupts, which the master handles, and end when the master ends.
 
-    It lowers its priority, so that a long solve does not slow the master down on a small machine.
+    Lower its priority, so that a long solve does not slow the master down on a small machine.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.nice(_NICENESS)

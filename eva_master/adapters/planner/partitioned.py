@@ -40,7 +40,7 @@ class PartitionedPlanner:
         Args:
             snapshot: Of the partition.
             memory: Of its policy.
-            partition: Whose policy is asked; empty if the cluster is not divided.
+            partition: Partition whose policy is asked; empty if the cluster is not divided.
 
         Raises:
             InvalidPlan: The policy failed, or took too long.

@@ -65,8 +65,9 @@ class ProcessPlanner:
     """Implements `eva_master.ports.Planner` with a child process.
 
     The child starts at once, so that the first round does not wait for its imports, and again at
-    the next request after it died. It never outlives the master. If a round takes far too long, the
-    child is ended, and another one plans by the greedy pass alone, where `greedy` allows that.
+    the next request after its death. The child never outlives the master. If a round takes far too
+    long, the child is ended, and another one plans by the greedy pass alone, where `greedy` allows
+    that.
 
     Args:
         inbox: Gets `PlanReady` or `PlanFailed`.

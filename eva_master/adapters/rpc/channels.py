@@ -28,7 +28,7 @@ _RETRY_POLICIES = {
 
 
 def service_config() -> dict[str, Any]:
-    """What gRPC is told about repeating calls, from the table of methods."""
+    """Configure gRPC's repeated calls, from the table of methods."""
     return {
         "methodConfig": [
             {

@@ -13,7 +13,7 @@ from eva_master.model.errors import EvaError, Problem
 DETAIL_KEY = "eva-error-bin"
 """Trailing metadata that carries a serialised `ErrorDetail`."""
 HINT_KEY = "eva-hint-bin"
-"""The same metadata for peers that show an error and know nothing of its class: what to do."""
+"""The hint alone, for peers that show an error without knowing its class."""
 PUSHBACK_KEY = "grpc-retry-pushback-ms"
 """Tells a gRPC client when to repeat a call by itself, and by a negative number not to."""
 
@@ -29,7 +29,7 @@ class BadRequest(EvaError):
 
 
 class SessionReplaced(EvaError):
-    """The same worker has opened a newer session."""
+    """The worker has opened a newer session."""
 
 
 class AlreadyConnected(EvaError):

@@ -1,4 +1,4 @@
-"""What surrounds every handler of a server: errors become answers."""
+"""Wrappers of a server's handlers: errors become answers."""
 
 from __future__ import annotations
 
@@ -63,8 +63,8 @@ def wrapped(
     Args:
         handler: The old one.
         wrap: Makes the new function of the old one.
-        request_streaming: Whether the new function gets requests as a stream; `None` for as the
-            old one does. What is on the wire is the same, but a stream is read by the function.
+        request_streaming: Whether the new function gets requests as a stream; `None` keeps the old
+            form. The wire format does not change, but the function reads a stream itself.
         deserializer: Instead of the old one's.
         serializer: Instead of the old one's.
     """

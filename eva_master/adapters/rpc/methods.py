@@ -13,7 +13,7 @@ from eva_master.model.users import Role
 
 
 class Retry(Enum):
-    """What the client's channel does when the master is not reached, or goes away meanwhile."""
+    """Reactions of the client's channel when the master is not reached, or goes away meanwhile."""
 
     READ = "read"
     """Asks again, but not for long: somebody waits."""
@@ -28,7 +28,7 @@ class Line(Enum):
 
     CALLS = "calls"
     FILES = "files"
-    """What has a job file parsed, which takes time."""
+    """Methods that have a job file parsed, which takes time."""
     UPLOADS = "uploads"
     TOKENS = "tokens"
     STREAMS = "streams"

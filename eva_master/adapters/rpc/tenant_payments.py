@@ -1,4 +1,4 @@
-"""What tenants got, paid and lent each other, as messages have it."""
+"""Worth, payments and loans of tenants, as messages."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def borrowing_of(terms: Terms | None) -> pb.Borrowing | None:
 
 
 def worth_of(view: JobView) -> pb.JobWorth | None:
-    """What a job would be worth when it is done; `None` if nothing tells."""
+    """The worth of a job when it is done; `None` if unknown."""
     worth, length = view.worth, None if view.estimate is None else view.estimate.mean_ms
     if worth is None:
         return None

@@ -159,8 +159,7 @@ def _pages(
         connection: To the journal.
         jobs: The jobs.
         begun: How many task runs each of them began with.
-        page: Which ones. Of a large job of which no page is asked for: some that failed, and the
-            first ones.
+        page: Tasks to read. By default, some failed and the first tasks of a large job.
     """
     small = [job for job in jobs if page == SHOWN and begun[job.id] <= SMALL_JOB]
     found = _all(connection, small, begun)

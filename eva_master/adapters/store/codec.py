@@ -37,8 +37,8 @@ class Codec(Generic[T]):
     """Encodes records of one type one by one, and decodes them in bulk.
 
     Args:
-        adapter: Of a list, because one call that decodes thousands is several times faster than
-            thousands of calls.
+        adapter: Adapter of a list, because one call that decodes thousands is several times faster
+            than thousands of calls.
         leave_out: Fields that are stored elsewhere.
         brief: Tells the records whose fields are left out where they have their default. So the
             default of a field may never change.
@@ -137,7 +137,7 @@ _UNMET = TypeAdapter(Ended | None)
 
 
 def unmet(document: str) -> Ended | None:
-    """Of a job's document, why the job was given up before it ran; `None` if it was not.
+    """The reason why a job was given up before it ran, from its document; `None` if it was not.
 
     Raises:
         StorageError: The document is damaged.

@@ -70,7 +70,7 @@ class JoinTokenTable:
         """Use a token for a key, unless it has expired or was used before.
 
         Returns:
-            What holds when this returns, `None` for a token that was never issued.
+            The record that holds when this returns, `None` for a token that was never issued.
         """
         table = JOIN_TOKENS.c
         this = (table.instance_id == instance) & (table.attempt == attempt)

@@ -390,7 +390,7 @@ def _check_whole(engine: Engine) -> None:
     """Look for damage in an SQLite file that is not too large for that.
 
     Raises:
-        StorageError: It is damaged.
+        StorageError: The journal is damaged.
     """
     path = _file(engine.url)
     if path is None or not path.exists() or path.stat().st_size > _CHECKED_BYTES:

@@ -12,9 +12,9 @@ from eva_master.model.errors import JournalInUse
 class ProcessLock:
     """A lock file that this process holds until it releases it or ends in any way.
 
-    A record lock rather than ``flock``: children forked by the master do not inherit it, so that
-    a planner process which outlives a killed master keeps no successor out. It keeps processes
-    apart, not the users of one path within a process.
+    A record lock rather than ``flock``: children forked by the master do not inherit it, so that a
+    planner process which outlives a killed master keeps no successor out. The lock excludes other
+    processes, not users of one path within a process.
 
     Raises:
         JournalInUse: Another process holds the lock.

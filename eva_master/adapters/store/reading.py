@@ -24,7 +24,7 @@ def copied_journal(state: Path) -> Iterator[SqlJournal]:
     Raises:
         NotFound: There is no journal.
         JournalTooNew: A later release wrote it.
-        StorageError: It cannot be read.
+        StorageError: The journal cannot be read.
     """
     file = state / _FILE if state.is_dir() else state
     if not file.is_file():

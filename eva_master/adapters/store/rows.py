@@ -92,7 +92,7 @@ def spec_row(job: Job, runs: int = 0) -> Values:
     """The spec of a job.
 
     Args:
-        job: Whose.
+        job: Job of the specification.
         runs: So many of its task runs have no row yet, see `eva_master.adapters.store.untouched`.
     """
     return {

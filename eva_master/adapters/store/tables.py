@@ -119,7 +119,7 @@ INSTANCE_ACCOUNTS = Table(
     Column("charged", String, nullable=False),
     Column("idle", String, nullable=False),
     Column("closed", Boolean, nullable=False),
-    # What it cost since it stood in each pool, as JSON; empty if it never stood in one.
+    # The instance's costs since it stood in each pool, as JSON; empty if it never stood in one.
     Column("standing", Text, nullable=False, server_default=""),
     _checksum(),
 )

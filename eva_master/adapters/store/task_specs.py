@@ -1,8 +1,8 @@
 """The tasks of a job as one document in which every part that is repeated stands once.
 
 The tasks of an array are mostly equal, and those that differ share their program, their variables
-or their demand. Written out, a job file of 60 kB comes to 600 MB; here it stays 60 kB. What is read
-back shares its parts too, so that memory holds each of them once.
+or their demand. Written out, a job file of 60 kB comes to 600 MB; here it stays 60 kB. Values read
+back share their parts too, so that memory holds each of them once.
 """
 
 from __future__ import annotations

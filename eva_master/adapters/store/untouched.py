@@ -23,7 +23,7 @@ class _Active:
 
     Attributes:
         spec: As it is in the database.
-        first: What its task runs were at its submission.
+        first: Task runs as they were at the job's submission.
         rows: For each task run that began with the job, whether it has a row.
     """
 
@@ -33,7 +33,7 @@ class _Active:
 
 
 class ActiveJobs:
-    """What the journal knows to be in its database of jobs that have not ended."""
+    """Rows of active jobs in the journal's database."""
 
     def __init__(self) -> None:
         self._jobs: dict[JobId, _Active] = {}
@@ -46,7 +46,7 @@ class ActiveJobs:
         Args:
             jobs: The jobs.
             begun: How many task runs each of them began with.
-            runs: Those that have rows.
+            runs: Task runs with rows.
         """
         self._jobs = {
             job.id: _Active(job.spec, _state_at_first(job.submitted_ms), bytearray(begun[job.id]))
@@ -122,7 +122,7 @@ def missing(
     Args:
         jobs: The jobs.
         begun: How many task runs each of them began with.
-        runs: Those that have rows.
+        runs: Task runs with rows.
     """
     rows = {run.id for run in runs}
     for job in jobs:
@@ -135,7 +135,7 @@ _WAITS_FOR = "waiting_for"
 _STATE = attrgetter(
     *(it.name for it in fields(TaskRun) if it.name not in ("id", "job", "index", _WAITS_FOR))
 )
-"""Of a task run all but its name and why it waits."""
+"""All fields of a task run but its name and why it waits."""
 
 
 def _state_at_first(submitted_ms: Millis) -> tuple[Any, ...]:

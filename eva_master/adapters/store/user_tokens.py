@@ -62,14 +62,14 @@ class UserTokens:
 
         Args:
             owner: The owner of the jobs that are submitted with it.
-            role: What it allows.
+            role: Role that the token grants.
             lifetime_ms: How long it is valid from now, `None` for no end.
 
         Returns:
             The token and its secret, which is kept nowhere.
 
         Raises:
-            InvalidConfig: It is not a valid name of an owner.
+            InvalidConfig: The owner is not a valid name.
             StorageError: The database refused; there is no new token.
         """
         if not is_owner(owner):
@@ -135,7 +135,7 @@ class UserTokens:
         """Check that a token that was authenticated is still valid.
 
         Raises:
-            NotAuthenticated: It has expired or was revoked.
+            NotAuthenticated: The token has expired or was revoked.
         """
         token = self._tokens[key]
         if token.revoked_ms is not None:

@@ -57,7 +57,8 @@ def parse_duration(text: object) -> int:
         Milliseconds.
 
     Raises:
-        ValueError: It is not a duration, has no unit, or is not a whole number of milliseconds.
+        ValueError: The text is not a duration, has no unit, or is not a whole number of
+            milliseconds.
     """
     if not isinstance(text, str):
         seconds = _is_number(text) and float(str(text)) > 0
@@ -79,7 +80,7 @@ def parse_mib(text: object) -> int:
         Mebibytes.
 
     Raises:
-        ValueError: It is not a size, has no unit, or is not a whole number of mebibytes.
+        ValueError: The text is not a size, has no unit, or is not a whole number of mebibytes.
     """
     if not isinstance(text, str):
         plausible = _is_number(text) and 0 < float(str(text)) <= _MOST_IN_GIB
@@ -104,7 +105,7 @@ def parse_milli_cpus(number: object) -> int:
         Thousandths of a vCPU.
 
     Raises:
-        ValueError: It is not a number, not finite, negative, or finer than a thousandth.
+        ValueError: The value is not a number, not finite, negative, or finer than a thousandth.
     """
     if not _is_number(number):
         raise _refusal(f"{_cut(number)} is not a number of vCPUs", _meant_cpus(number))
@@ -126,7 +127,7 @@ def parse_discount(text: object) -> int:
         Millionths.
 
     Raises:
-        ValueError: It is not one, or it is 100% or more.
+        ValueError: The text is not a percentage, or is 100% or more.
     """
     return _part(text, "a discount", "28%")
 
@@ -138,7 +139,7 @@ def parse_share(text: object) -> int:
         Millionths.
 
     Raises:
-        ValueError: It is not one.
+        ValueError: The text is not a share.
     """
     return MILLION if text == "100%" else _part(text, "a part of a whole", "50%")
 
@@ -164,7 +165,7 @@ def parse_dollars(text: object) -> int:
         Micro-dollars.
 
     Raises:
-        ValueError: It is not one, or is negative.
+        ValueError: The text is not an amount, or is negative.
     """
     return _dollars(text, _DOLLARS, "an amount of dollars", "$500")
 
@@ -176,7 +177,7 @@ def parse_dollars_per_hour(text: object) -> int:
         Micro-dollars per hour.
 
     Raises:
-        ValueError: It is not one, or is negative.
+        ValueError: The text is not an amount per hour, or is negative.
     """
     return _dollars(text, _HOURLY, "an amount of dollars per hour", "$2/h")
 

@@ -50,9 +50,9 @@ def read(text: str, cancelled: Cancellation) -> Events:
         cancelled: Looked at now and then.
 
     Raises:
-        CancelledError: Nobody waits for it any more.
-        TooMuchError: It has too many nodes, or is nested too deeply.
-        yaml.YAMLError: It is not YAML, or more than one document.
+        CancelledError: The caller has gone away.
+        TooMuchError: The text has too many nodes, or is nested too deeply.
+        yaml.YAMLError: The text is not YAML, or more than one document.
     """
     loader = _LOADER(text)
     try:

@@ -117,14 +117,14 @@ def load(
     Args:
         text: The file's content.
         file_name: For the error message.
-        error: What to raise.
+        error: Error to raise.
         text_under: Keys whose mappings keep their scalars as they are written: an environment
             variable ``0.10`` is not ``0.1``.
         most_bytes: Size of the largest file that is looked at.
         cancelled: Looked at now and then.
 
     Raises:
-        CancelledError: Nobody waits for it any more.
+        CancelledError: The caller has gone away.
         EvaError: Of the type `error`: it is not YAML, no mapping, or has a key twice.
     """
     if len(text) > most_bytes or len(text.encode(errors="replace")) > most_bytes:

@@ -25,15 +25,15 @@ class Description:
         duration_h: Mean, median, 80th and 95th percentile and largest; of arrays that of a task as
             their users state it.
         arrays: Jobs that are arrays.
-        array_task_h: The same of their tasks as they are; `None` if there are none.
+        array_task_h: Task-hours of arrays as they are; `None` if there are none.
         past: Jobs that ended before it begins.
         gpu_share: Jobs by GPUs of a task, as a share of all jobs.
         gang_share: Jobs by number of tasks, as a share of all jobs.
         base_share: Jobs by base workload, as a share of all jobs.
         classes: How many distinct workloads there are.
-        alone_usd: What it would cost if each task had its own cheapest instance for exactly as
-            long as its job, or the task of an array, runs alone; `None` if no type of the catalog
-            can hold one of them.
+        alone_usd: Cost if each task had its own cheapest instance for exactly as long as its job,
+            or the task of an array, runs alone; `None` if no type of the catalog can hold one of
+            them.
     """
 
     name: str

@@ -156,7 +156,7 @@ def read_trace(path: Path) -> Trace:
     """Read a trace.
 
     Raises:
-        InvalidTrace: It cannot be read or is wrong; names job and field of each problem.
+        InvalidTrace: The file cannot be read or is wrong; names job and field of each problem.
     """
     suffix = plain_suffix(path)
     if suffix in _CONVERTIBLE or (suffix not in SUFFIXES and form_of(path) is not None):
@@ -204,7 +204,7 @@ def write_trace(trace: Trace, path: Path) -> None:
     Raises:
         InvalidTrace: The file's suffix is neither ``.json`` nor ``.jsonl``, or `read_trace` would
             refuse the file.
-        OSError: It cannot be written.
+        OSError: The file cannot be written.
     """
     if path.suffix not in SUFFIXES:
         raise InvalidTrace(
@@ -260,7 +260,7 @@ def _homeless(jobs: dict[str, _Job]) -> Iterator[Problem]:
 
 
 def _contradictions(jobs: dict[str, _Job]) -> Iterator[Problem]:
-    """What is wrong between fields that are right one by one."""
+    """Contradictions between fields that are valid one by one."""
     for number, job in jobs.items():
         if job.kind == "gang" and job.concurrency is not None:
             message = "all tasks of a gang run or none does, so their number cannot be limited"

@@ -1,7 +1,7 @@
 """Traces in the form of Hawk's simulator: a job a line, with how long each of its tasks takes.
 
 A line has the job's arrival, its number of tasks, their mean duration, and the duration of each,
-times in seconds, with blanks between. Such files are stretches of the Yahoo trace and its like.
+times in seconds, with blanks between. Stretches of the Yahoo trace have this form.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Arrival:
 
     Attributes:
         at_ms: When it arrives, after the beginning of the trace.
-        mean_ms: What the trace says of its tasks, at least 1.
+        mean_ms: Mean duration of its tasks that the trace states, at least 1.
         durations_ms: How long each takes, at least 1.
     """
 
@@ -53,7 +53,7 @@ def read_hawk(path: Path) -> tuple[Arrival, ...]:
         The jobs in their order, which is that of their arrivals.
 
     Raises:
-        InvalidTrace: It cannot be read or is wrong; names the line of each problem.
+        InvalidTrace: The file cannot be read or is wrong; names the line of each problem.
     """
     problems: list[Problem] = []
     found: list[Arrival] = []
@@ -115,7 +115,7 @@ def _gaps(stretch: Sequence[Arrival]) -> list[int]:
 
 
 def denser(arrivals: Sequence[Arrival], load: float) -> Iterator[Arrival]:
-    """The same jobs, `load` times as many in the same time, from the first one's arrival on."""
+    """The arrivals, `load` times as many in equal time, from the first one on."""
     first = arrivals[0].at_ms if arrivals else 0
     for arrival in arrivals:
         yield replace(arrival, at_ms=round((arrival.at_ms - first) / load))

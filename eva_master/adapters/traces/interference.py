@@ -33,7 +33,7 @@ def read_interference(path: Path) -> Interference:
     """Read a table of interference.
 
     Raises:
-        InvalidTrace: It cannot be read or is wrong; names row and column of each problem.
+        InvalidTrace: The file cannot be read or is wrong; names row and column of each problem.
     """
     content = read_json(path)
     try:
@@ -58,7 +58,7 @@ def uniform_interference(normalised: float) -> Interference:
     """Make a table with one value for all pairs.
 
     Args:
-        normalised: What any workload achieves beside any other, in (0, 1].
+        normalised: Throughput of any workload beside any other, in (0, 1].
     """
     return Interference({}, round(normalised * MILLION))
 

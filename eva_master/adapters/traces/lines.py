@@ -16,7 +16,7 @@ def read_lines(path: Path) -> list[str]:
     """The lines of a text file, see `read_text`.
 
     Raises:
-        InvalidTrace: It cannot be read, is damaged or too large, or is not UTF-8.
+        InvalidTrace: The file cannot be read, is damaged or too large, or is not UTF-8.
     """
     return read_text(path).splitlines()
 
@@ -33,10 +33,10 @@ def number(word: str, what: str) -> float:
 
     Args:
         word: As it stands in the file.
-        what: What it is to be, for the error, such as ``a duration``.
+        what: Meaning of the word, for the error, such as ``a duration``.
 
     Raises:
-        ValueError: It is none; says which word.
+        ValueError: The word is no number; the message quotes it.
     """
     try:
         found = float(word)

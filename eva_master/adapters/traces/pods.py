@@ -29,7 +29,7 @@ class Pods:
 
     Attributes:
         shapes: Demands and durations of pods, in their order.
-        notes: What was left out, for people.
+        notes: Notes on pods that were left out.
     """
 
     shapes: tuple[Shape, ...]
@@ -47,7 +47,7 @@ def read_pods(path: Path, catalog: Catalog) -> Pods:
         catalog: The offerings that may hold them.
 
     Raises:
-        InvalidTrace: It cannot be read or is wrong; names line and column of each problem.
+        InvalidTrace: The file cannot be read or is wrong; names line and column of each problem.
     """
     lines = csv.DictReader(read_lines(path), strict=True)
     if missing := [column for column in COLUMNS if column not in (lines.fieldnames or ())]:

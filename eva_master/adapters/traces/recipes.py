@@ -327,7 +327,7 @@ class TasksRecipe(BaseRecipe):
     jobs: Count | None = Field(default=None, description="only so many of its jobs")
 
     def of_seed(self, seed: int) -> TasksRecipe:
-        """The same with the file of a seed."""
+        """The recipe with the file of a seed."""
         name = self.file.name.replace("{seed}", str(seed))
         return self.model_copy(update={"file": self.file.with_name(name)})
 
@@ -475,7 +475,7 @@ def source_of(path: Path) -> Mapping[str, object]:
     """The recipe that reads a file, by the end of its name and what is in it.
 
     Raises:
-        InvalidTrace: It has no form that can be read, or cannot be read at all.
+        InvalidTrace: The file has no form that can be read, or cannot be read at all.
     """
     if plain_suffix(path) == ".csv" and set(POD_COLUMNS) <= set(columns_of(path)):
         return {"kind": "alibaba", "pods": path}

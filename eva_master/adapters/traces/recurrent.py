@@ -52,12 +52,12 @@ FloatArray = np.ndarray[Any, np.dtype[np.float64]]
 
 @dataclass(frozen=True, slots=True)
 class Flavour:
-    """What makes traces like those of one cluster.
+    """Parameters of traces like those of one cluster.
 
     Spreads are standard deviations of logarithms.
 
     Attributes:
-        usual_s: What a run of the median group usually takes, per task.
+        usual_s: Usual time of a run of the median group, per task.
         usual_spread: Of that over groups.
         core: Of the usual runs of the median group.
         tail: Of the runs of a group, the share that takes far longer than usual.

@@ -31,7 +31,7 @@ def read_text(path: Path) -> str:
     """Read a text file, which may be compressed with gzip and begin with a byte order mark.
 
     Raises:
-        InvalidTrace: It cannot be read, is damaged or too large, or is not UTF-8.
+        InvalidTrace: The file cannot be read, is damaged or too large, or is not UTF-8.
     """
     try:
         with path.open("rb") as file:
@@ -51,7 +51,7 @@ def read_json(path: Path) -> Any:
     """Read a JSON file in which no key may stand twice.
 
     Raises:
-        InvalidTrace: It cannot be read, is not JSON, or has a key twice.
+        InvalidTrace: The file cannot be read, is not JSON, or has a key twice.
     """
     return parse_json(read_text(path), path)
 
@@ -65,7 +65,7 @@ def parse_json(text: str, path: Path, *, first_line: int = 1) -> Any:
         first_line: The text's first line in the file.
 
     Raises:
-        InvalidTrace: It is not JSON, or has a key twice.
+        InvalidTrace: The text is not JSON, or has a key twice.
     """
     try:
         return json.loads(text, object_pairs_hook=_without_repetition)

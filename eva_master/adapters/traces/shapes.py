@@ -122,7 +122,7 @@ class FamilySpeeds:
     """Demands and speeds of tasks of one class on the families of a catalog.
 
     Attributes:
-        demands: What they need on families where they would not run otherwise.
+        demands: Demands on families where the tasks would not run otherwise.
         speeds: See `TraceTask.speed_by_family`.
     """
 
@@ -143,7 +143,7 @@ def family_speeds(
         seed: Of the trace.
         demands: Of the jobs; equal ones are one class.
         share: Of the classes.
-        catalog: Whose families there are.
+        catalog: Catalog that has the families.
     """
     rng = generator(seed, Draw.SPEEDS)
     families = sorted({base_family(offering.type.family) for offering in catalog})

@@ -42,12 +42,12 @@ _HOURS = 24
 
 @dataclass(frozen=True, slots=True)
 class Features:
-    """What a job has in common with others, as far as the control loop is to know it.
+    """Features that a job shares with others, as far as the control loop sees them.
 
     Attributes:
         name: The job's.
-        user: Who submitted it.
-        application: What its tasks run.
+        user: Submitting user.
+        application: Application that its tasks run.
     """
 
     name: str
@@ -58,7 +58,7 @@ class Features:
     def base(self) -> str:
         """The part of the jobs' own names that those of one name share.
 
-        It ends with a letter, since what is counted at the end of a name is not looked at (see
+        The name ends with a letter, since numbers at the end of a name are not looked at (see
         `eva_master.learning.runtimes.Traits`): ``40-job`` for ``40``.
         """
         return f"{self.name}-job"
@@ -102,8 +102,8 @@ class Recurring:
     """Jobs of such a trace.
 
     Attributes:
-        ended: Those that ended before it begins, in the order in which they did.
-        jobs: Those to run, in the order of their arrivals.
+        ended: Jobs that ended before the trace begins, in the order of their ends.
+        jobs: Jobs to run, in the order of their arrivals.
     """
 
     ended: tuple[EndedLine, ...]
@@ -117,7 +117,7 @@ def read_tasks(path: Path) -> Recurring:
         path: Of the file, which may be compressed with gzip.
 
     Raises:
-        InvalidTrace: It cannot be read or is wrong; names the line of each problem.
+        InvalidTrace: The file cannot be read or is wrong; names the line of each problem.
     """
     problems: list[Problem] = []
     ended: list[EndedLine] = []

@@ -47,7 +47,7 @@ class MeasuredWorkload(BaseModel):
         """A task of this workload.
 
         Args:
-            demand: What it needs instead of what this workload was measured with.
+            demand: Demand in place of the one that this workload was measured with.
         """
         own = () if demand is not None else tuple(sorted(self._demands()))
         return TraceTask(

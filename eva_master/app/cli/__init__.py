@@ -95,7 +95,7 @@ class _Commands(click.Group):
         _write_anything()
         try:
             answer = super().invoke(ctx)
-            if sys.stdout is not None:  # It may have been closed by the caller.
+            if sys.stdout is not None:  # The caller may have closed the stream.
                 sys.stdout.flush()
         except EvaError as error:
             report(error)

@@ -24,8 +24,8 @@ def explain(session: Session, subject: str, newest: bool, as_json: bool) -> None
     """Explain why a job runs where it does, why an instance is kept, or why a round chose its plan.
 
     Without an argument, explain the newest round; `pools` is about instances that stay though they
-    are empty. Of a fleet in which jobs take turns a round says how soon everything can be done, and
-    what its types are worth.
+    are empty. For a fleet in which jobs take turns, a round says how soon everything can be done,
+    and what its types are worth.
     """
     from eva_master.app.cli.views import explanation
 

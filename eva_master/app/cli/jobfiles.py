@@ -61,7 +61,7 @@ class LocalJobFile:
             allow_outside: Whether it may be above that of the job file, or a hidden one elsewhere.
 
         Raises:
-            InvalidJob: It does not exist, or needs `allow_outside`.
+            InvalidJob: The directory does not exist, or needs `allow_outside`.
         """
         from eva_master.adapters.jobfile import workdir_of
 
@@ -109,7 +109,7 @@ class LocalJobFile:
             allow_outside: See `workdir`.
 
         Raises:
-            InvalidJob: It does not exist, is above the job file's, or lacks a Dockerfile.
+            InvalidJob: The context does not exist, is above the job file's, or lacks a Dockerfile.
         """
         from eva_master.adapters.jobfile import build_context_of
         from eva_master.adapters.text.yamlfile import invalid
@@ -135,7 +135,7 @@ def read_job_file(path: Path) -> LocalJobFile:
     """Read a job file, ``-`` for stdin.
 
     Raises:
-        InvalidJob: It cannot be read, or is not text.
+        InvalidJob: The file cannot be read, or is not text.
     """
     try:
         if str(path) == "-":

@@ -93,8 +93,8 @@ def status(
 
     JOB/INDEX or JOB/NAME shows one of its tasks. Without JOB it tells how the cluster is.
 
-    Of a job of more than 100 tasks those that matter are shown: that failed, ended last, have a
-    place or wait though they began. --tasks and --failed show others.
+    For a job of more than 100 tasks, tasks are shown that failed, ended last, have a place or wait
+    though they began. --tasks and --failed show others.
     """
     from eva_master.app.cli.views import shapes, tables
 

@@ -149,7 +149,7 @@ def _all_tasks(client: Client, name: str, options: dict[str, Any]) -> None:
         return prefixed(out, lock, prefix, raw=options["raw"])
 
     follow = options["follow"]
-    if follow:  # What runs first: others may wait for long.
+    if follow:  # Running tasks come first: others may wait for long.
         tasks.sort(key=lambda task: (task.state == "waiting", task.index))
         if len(tasks) > MOST_STREAMS:
             note(f"{MOST_STREAMS} of {len(tasks):,} tasks at a time; others follow as these end")

@@ -59,8 +59,8 @@ def advice(word: str, commands: Sequence[str]) -> str:
     """Advice on what to write in place of an unknown command; empty if nothing is known.
 
     Args:
-        word: What was written.
-        commands: Those that there are.
+        word: Word that the user typed.
+        commands: Existing commands.
     """
     for told, words in _HERE.items():
         if word.lower() in words:

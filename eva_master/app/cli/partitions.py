@@ -139,7 +139,7 @@ def _name(message: Partition) -> str:
 
 
 def _set(message: Partition, field: str) -> int | None:
-    """What the settings have of it, `None` if they have nothing."""
+    """The field's value in the settings, `None` without one."""
     there = {it.name for it, _ in message.ListFields()}
     return getattr(message, field) if field in there else None
 
@@ -151,7 +151,7 @@ def _of(message: Partition, what: str) -> str:
 
 
 def _spent(amount: int, budget: int | None) -> str:
-    """What is spent, and what may be."""
+    """Spending and its limit."""
     from eva_master.app.cli.views.words import money
 
     return money(amount) + ("" if budget is None else f"/{money(budget)}")

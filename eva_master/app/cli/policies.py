@@ -26,7 +26,7 @@ class _Listed:
 def policies(*, as_json: bool) -> None:
     """List the schedulers that are installed here, with their presets.
 
-    Those of other distributions are among them; one that is broken is listed with the reason.
+    Policies of other distributions are among them; a broken one is listed with the reason.
     """
     listed = _listed()
     if as_json:

@@ -28,8 +28,8 @@ def retry(
 ) -> None:
     """Submit a JOB that has ended again, with the same files, and print the new job's id.
 
-    Tasks keep their indices. Those that had not succeeded go on from their checkpoints; those that
-    had begin anew, and are left out by --failed.
+    Tasks keep their indices. Unfinished and failed tasks go on from their checkpoints; tasks that
+    had succeeded begin anew, and are left out by --failed.
     """
     from eva_master.app.cli.submit import wait_for_all
 

@@ -1,4 +1,4 @@
-"""What commands share: connection, ``--address``, ``--json`` and retries."""
+"""Common parts of commands: connection, ``--address``, ``--json`` and retries."""
 
 from __future__ import annotations
 

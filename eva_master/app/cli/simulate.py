@@ -359,7 +359,7 @@ def _compare(chosen: Sequence[Chosen], setup: Setup, options: Mapping[str, Any])
             chosen,
             setup,
             rhythm=gap_of(options["round_gap"]),
-            # What packing costs at least is reckoned at prices that do not change.
+            # The lower bound assumes prices that do not change.
             reference=not options["no_reference"],
             division=_division(setup, options["partition_file"]),
             estimates=None if (mode := options["estimates"]) is None else Estimates(mode),

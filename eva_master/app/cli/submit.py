@@ -179,7 +179,7 @@ class _Printed:
     def __init__(self, *, quiet: bool) -> None:
         self.ids: dict[int, str] = {}
         self.notes: dict[int, Sequence[str]] = {}
-        """What users may not have meant, by the numbers of the files."""
+        """Doubts about the files, by their numbers."""
         self._quiet = quiet
         self._next = 0
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from eva_master.adapters.rpc.messages import Job
 
 _Verdict = tuple[str, bool]
-"""What became of a job, and whether the master has to be asked for it."""
+"""The result for a job, and whether the master has to be asked for it."""
 
 
 @click.command()

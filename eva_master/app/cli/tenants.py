@@ -126,7 +126,7 @@ def _bill(answer: TenantsResponse, listed: Sequence[Tenant]) -> RenderableType:
 
 
 def _accounts(listed: Sequence[Tenant]) -> RenderableType:
-    """What tenants got, paid and lent each other."""
+    """Table of tenants' worth, payments and loans."""
     from eva_master.app.cli.views.grid import Grid
     from eva_master.app.cli.views.words import money, plain
 
@@ -207,7 +207,7 @@ def _budget_left(message: Tenant) -> str:
 
 
 def _limits(message: Tenant) -> dict[str, Any]:
-    """What it may have and has; nothing for one that may have as much as it likes."""
+    """A tenant's limits and use; empty without limits."""
     from eva_master.app.cli.views import shapes
 
     found: dict[str, Any] = {}

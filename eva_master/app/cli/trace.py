@@ -82,7 +82,7 @@ class _Kinds(click.Group):
 
 @trace.group(cls=_Kinds)
 def generate() -> None:
-    """Generate a trace. The same options and seed make the same file.
+    """Generate a trace. Equal options and seeds make equal files.
 
     Each random quantity has its own generator, so that an option changes only its own part of the
     trace.
@@ -201,10 +201,10 @@ def convert(source: Path, target: Path, jobs: int | None, delay_factor: float, s
     """Write another system's list of jobs, or a trace of another form, as a trace of Eva.
 
     The form is found out by the end of the source's name and its first line; any may be compressed
-    (.gz). Read are the Standard Workload Format (.swf), Philly's job log (.json), Helios' and
-    Alibaba's lists (.csv), CSV with the columns arrival, duration, gpus, cpus, memory (seconds and
-    GiB; tasks, name, user if you like), traces of Hawk's simulator (.tr), past jobs with arrays
-    (.txt) and traces of Eva (.json, .jsonl). What is left out and what is assumed is told.
+    (.gz). Readable forms are the Standard Workload Format (.swf), Philly's job log (.json), Helios'
+    and Alibaba's lists (.csv), CSV with the columns arrival, duration, gpus, cpus, memory (seconds
+    and GiB; tasks, name, user if you like), traces of Hawk's simulator (.tr), past jobs with arrays
+    (.txt) and traces of Eva (.json, .jsonl). The output tells what is left out and what is assumed.
     """
     from eva_master.adapters.catalog import load_catalog
     from eva_master.adapters.traces.recipes import source_of

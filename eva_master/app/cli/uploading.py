@@ -36,7 +36,7 @@ class Uploads:
     Attributes:
         file: Its file.
         workdir: The working directory, if it has one.
-        context: What its images are built from, if they are.
+        context: Context that its images are built from, if any.
         sure: Whether nothing is to be asked.
     """
 

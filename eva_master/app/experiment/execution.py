@@ -99,7 +99,7 @@ def _reference(run: Run) -> Result:
 
 
 class _World(NamedTuple):
-    """What jobs run on."""
+    """The cluster that jobs run on."""
 
     trace: Trace
     catalog: Catalog
@@ -243,7 +243,7 @@ def _pair(entry: PolicyEntry, short: ShortSection) -> Pair:
 
 
 def _of_tenants(outcome: Outcome) -> dict[str, float]:
-    """What all tenants got together, and how unevenly; nothing where none has a quota."""
+    """Revenue of all tenants, and how unevenly it is spread; empty where none has a quota."""
     alphas = [one.alpha for one in outcome.tenants if one.alpha is not None]
     if not alphas:
         return {}

@@ -33,7 +33,7 @@ class ClusterSection(BaseModel):
 
     Attributes:
         servers: All of them.
-        short: Those for short tasks alone, N, at most; policies for short jobs have the option
+        short: Servers for short tasks alone, N, at most; policies for short jobs have the option
             `slots` for it. All others are always there.
         usd_per_hour: The price of a server on demand.
         spot_ratio: How many times as much it costs as a transient one, r.
@@ -97,7 +97,7 @@ def _one(name: str, options: Mapping[str, Any]) -> Policy:
 
 
 def short_problem(short: ShortSection, cluster: ClusterSection | None) -> str:
-    """What is wrong with a policy for short jobs; empty if nothing is.
+    """The problem of a policy for short jobs; empty if there is none.
 
     Args:
         short: The policy, with its options.
@@ -136,8 +136,8 @@ def figures_of(outcome: Outcome, trace: Trace, cluster: ClusterSection) -> dict[
     """The figures of short and long tasks, and of transient servers.
 
     Args:
-        outcome: Of a run with a record.
-        trace: What was run.
+        outcome: Outcome of a run with a record.
+        trace: Trace of the run.
         cluster: On what.
 
     Returns:
@@ -196,8 +196,8 @@ def curves_of(record: Record, trace: Trace, cutoff_ms: int) -> dict[str, Any]:
     """Waits of short tasks as quantiles, and what is up and held over time.
 
     Args:
-        record: Of a run.
-        trace: What was run.
+        record: Record of a run.
+        trace: Trace of the run.
         cutoff_ms: Which jobs are short.
     """
     short = short_jobs(trace, cutoff_ms)

@@ -37,8 +37,8 @@ class ServersSection(BaseModel):
         gpus: Of each; beside each GPU there is a vCPU with 1 GiB, which is what a task of a trace
             of `kind: gpus` takes.
         usd_per_hour: The price of a server.
-        gpu: What GPUs they are, as in a catalog; by default those that the type is named after. It
-            matters where jobs do not state how fast they are.
+        gpu: Model of the GPUs, as in a catalog; by default the one that the type is named after.
+            The model matters where jobs do not state how fast they are.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -71,7 +71,7 @@ def nodes_of(fleet: Mapping[str, ServersSection]) -> tuple[OwnedNode, ...]:
 
 
 def awaited(trace: Trace, round_gap_ms: int) -> Trace:
-    """The same jobs a round later, so that the first plan for them sees the whole fleet.
+    """The trace with jobs a round later, so that the first plan for them sees the whole fleet.
 
     A plan is made when the nodes join, and the next one is a round later at the earliest.
     """
@@ -88,8 +88,8 @@ def fleet_figures(
     """The figures of a run on a fleet.
 
     Args:
-        outcome: Of a run with a record.
-        trace: What was run.
+        outcome: Outcome of a run with a record.
+        trace: Trace of the run.
         fleet: On what.
         round_gap_ms: From one plan to the next at least, if it is known.
 
@@ -162,8 +162,8 @@ def fleet_curves(
     """How many GPUs of each type tasks hold over time, from the first arrival to the last end.
 
     Args:
-        outcome: Of a run with a record.
-        trace: What was run.
+        outcome: Outcome of a run with a record.
+        trace: Trace of the run.
         fleet: On what.
 
     Returns:

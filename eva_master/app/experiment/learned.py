@@ -28,8 +28,8 @@ def figures_of(
     Args:
         watched: Has the estimates that the policy was given.
         record: Of the run.
-        trace: What was run.
-        mode: What run times were estimated from.
+        trace: Trace of the run.
+        mode: Source of estimates.
         stated: Whether jobs told how long they take.
 
     Returns:
@@ -59,8 +59,8 @@ def figures_of_dags(
     Args:
         watched: Has the estimates that the policy was given.
         record: Of the run.
-        trace: What was run.
-        mode: What run times were estimated from.
+        trace: Trace of the run.
+        mode: Source of estimates.
         stated: Whether jobs told how long they take.
     """
     found = accuracy_of_dags(watched.decisive(mode, stated=stated), trace.jobs)

@@ -63,7 +63,7 @@ class Run:
         planner: The planner that packs the whole trace at once; see
             `eva_master.app.experiment.packing`.
         partitions: The parts of the cluster, by name; none if it is not divided.
-        tenants: Those that may have only so much, by name.
+        tenants: Tenants with limits, by name.
         cluster: A fixed cluster in place of the catalog.
         fleet: A fleet of several GPU types in place of the catalog.
         round_gap_ms: From one plan to the next at least, on either.
@@ -188,7 +188,7 @@ class Cell:
 
 
 def _policy(entry: PolicyEntry) -> Any:
-    """What a policy's entry says of it alone; runs from before know of no short jobs."""
+    """A policy's own part of its entry; runs from before know of no short jobs."""
     unsaid = {"label", "stated_durations"}
     unsaid |= {name for name in ("short", "back") if getattr(entry, name) is None}
     return entry.model_dump(mode="json", exclude=unsaid)
@@ -250,7 +250,7 @@ def _drawn(recipe: Recipe, seed: int) -> tuple[Recipe, int]:
 
 
 def _asked(entry: PolicyEntry) -> Estimates:
-    """What a policy asks run times to be estimated from."""
+    """The source of run times that a policy asks for."""
     return asked_by(_section(entry)) or Estimates.POSTERIOR
 
 
@@ -296,7 +296,7 @@ class Results:
         """Write a result.
 
         Raises:
-            OSError: It cannot be written.
+            OSError: The file cannot be written.
         """
         self._folder.mkdir(parents=True, exist_ok=True)
         path = self._path(result["digest"])

@@ -182,11 +182,12 @@ class Experiment(_Section):
             default as each policy asks.
         faults: The faults to inject; none by default.
         stated_durations: Whether jobs tell the scheduler how long they take.
-        estimates: What run times are estimated from where jobs do not state them; by default what
-            each policy asks for.
+        estimates: Source of run times where jobs do not state them; by default what each policy
+            asks for.
         partitions: Divides the cluster, as in a master's settings; a partition that names no policy
             has the one that is compared.
-        tenants: What tenants may have, as in a master's settings; a trace says whose its jobs are.
+        tenants: Limits of tenants, as in a master's settings; a trace names the tenants of its
+            jobs.
         cluster: A fixed cluster in place of a catalog.
         fleet: A fixed cluster of several GPU types in place of a catalog.
         round_gap: From one plan to the next at least, on a fixed cluster or a fleet.
@@ -278,7 +279,7 @@ def load_experiment(path: Path, settings: Sequence[str] = ()) -> Plan:
             is set on those that have it.
 
     Raises:
-        InvalidConfig: It cannot be read or is wrong; carries line and key of each problem.
+        InvalidConfig: The file cannot be read or is wrong; carries line and key of each problem.
     """
     try:
         text = path.read_text(encoding="utf-8")

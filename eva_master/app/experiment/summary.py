@@ -109,7 +109,7 @@ class Summary:
     Attributes:
         rows: In the order of the file.
         reference: The mean reference bound in dollars by trace and point.
-        reference_share: The same over the baseline's cost.
+        reference_share: Lower bound over the baseline's cost.
         missing: Number of runs without a result.
         versions: Versions of the code that made the results.
     """

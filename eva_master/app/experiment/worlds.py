@@ -29,12 +29,12 @@ _NEAR_USD = 0.01
 
 @dataclass(frozen=True, slots=True)
 class Money:
-    """What a tenant has got, in dollars.
+    """A tenant's revenue, in dollars.
 
     Attributes:
-        value: What its jobs were worth by the end of the hours in which they ended.
+        value: Worth of its jobs by the end of the hours in which they ended.
         paid: To others. earned: From others.
-        alone: What its jobs would have been worth on its own servers.
+        alone: Worth that its jobs would have had on its own servers.
     """
 
     value: float
@@ -70,7 +70,7 @@ def world_setup(
 
 
 def _of_network(trace: Trace, policy: str) -> dict[str, object]:
-    """What a policy that plans with parameter servers is told of a world."""
+    """Facts of a world for a policy that plans with parameter servers."""
     network, known = trace.network, options_of(policy)
     if network is None or "ps_per_server" not in known:
         return {}
@@ -88,8 +88,8 @@ def world_figures(
     """The figures of a run of a world.
 
     Args:
-        outcome: Of a run with a record.
-        trace: What was run.
+        outcome: Outcome of a run with a record.
+        trace: Trace of the run.
         simulation: That made it.
         round_s: At multiples of which there were plans.
     """
@@ -134,7 +134,7 @@ def world_tenants(
 def money_of(
     outcome: Outcome, trace: Trace, standings: Mapping[str, Standing], round_s: int | None
 ) -> dict[str, Money]:
-    """What each tenant of a world has got; one without jobs may have earned."""
+    """The revenue of each tenant of a world; one without jobs may have earned."""
     values, alone = _by_tenant(outcome, trace), alone_of(trace, round_s)
     found = {}
     for tenant in sorted(alone):
@@ -172,13 +172,13 @@ def _part(trace: Trace, tenant: TraceTenant) -> float:
 
 @lru_cache(maxsize=8)
 def bound_of(trace: Trace) -> float:
-    """What nobody's revenue exceeds, in dollars."""
+    """The bound of every policy's revenue, in dollars."""
     return revenue_bound(trace)
 
 
 @lru_cache(maxsize=8)
 def alone_of(trace: Trace, round_s: int | None) -> Mapping[str, float]:
-    """What the jobs of each tenant are worth if it is alone on its own servers, in dollars."""
+    """The worth of each tenant's jobs if it is alone on its own servers, in dollars."""
     found = {}
     for tenant in trace.tenants:
         jobs = tuple(job for job in trace.jobs if job.tenant == tenant.name)

@@ -74,7 +74,7 @@ def _check_fence(duration_ms: int) -> int:
 
 
 class CapacitySection(BaseModel):
-    """What tasks may use of a node.
+    """The capacity of a node for tasks.
 
     Attributes:
         gpu: Memory bandwidth of a GPU in GB/s, by its name or as stated; 0 if it is not stated.
@@ -91,7 +91,7 @@ class CapacitySection(BaseModel):
 
     @property
     def resources(self) -> Resources:
-        """The same as a value."""
+        """The section as a value."""
         return Resources(self.gpus, self.cpus, self.memory)
 
 
@@ -99,9 +99,9 @@ class NodeSection(BaseModel):
     """An owned node.
 
     Attributes:
-        type: What demands and speeds are stated for, as of an instance type: FAMILY.SIZE.
-        capacity: What tasks may use of it.
-        usd_per_hour: What it costs while it is in the cluster, in micro-dollars.
+        type: Type for demands and speeds, as of an instance type: FAMILY.SIZE.
+        capacity: Its capacity for tasks.
+        usd_per_hour: Price while it is in the cluster, in micro-dollars.
         fence_after: So long after the last word of a master it has stopped its tasks.
     """
 

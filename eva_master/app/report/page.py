@@ -122,7 +122,7 @@ def write_report(summary: Summary, folder: Path) -> Path:
         The page.
 
     Raises:
-        OSError: It cannot be written.
+        OSError: A file cannot be written.
     """
     figures = folder / "figures"
     figures.mkdir(parents=True, exist_ok=True)
@@ -285,7 +285,7 @@ def _partitions(summary: Summary) -> str:
 
 
 def _tenants(summary: Summary) -> str:
-    """What the jobs of each tenant came to; nothing where no job has one."""
+    """Results of each tenant's jobs; empty where no job has one."""
     lines = []
     known = {key for row in summary.rows for of in row.tenants.values() for key in of}
     quotas = "alpha" in known

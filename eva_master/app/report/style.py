@@ -44,7 +44,7 @@ class Picture:
     Attributes:
         name: Name of its file, without suffix.
         title: Title above it.
-        caption: What it shows and how to read it.
+        caption: Explanation of the figure.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""What sections of the settings are made of."""
+"""Building blocks of settings' sections."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the settings of the master and of the command share.
+"""Settings that the master and the command share.
 
 Every command reads this, so it imports little.
 """
@@ -32,7 +32,7 @@ Address = Annotated[str, AfterValidator(_check_address)]
 
 
 class BaseConfig(BaseSettings):
-    """What the settings of the master and of the command share."""
+    """Settings that the master and the command share."""
 
     model_config = SettingsConfigDict(
         extra="forbid", frozen=True, env_nested_delimiter="__", validate_default=False

@@ -71,7 +71,7 @@ class OfferingsSection(Section):
     nodes: Names | None = None
 
     def offers(self) -> Offers:
-        """What is launched for the partition."""
+        """Offerings that are launched for the partition."""
         launched = (self.families, self.zones, self.purchase)
         if self.nodes is not None and launched == (None, None, None):
             return Offers(purchase=frozenset())
@@ -94,11 +94,11 @@ class PartitionLimitsSection(Section):
 
 
 class BudgetSection(Section):
-    """What may be spent; a budget that is used up stops launches, and nothing that runs.
+    """Spending limits; a budget that is used up stops launches, not running tasks.
 
     Attributes:
         usd_per_hour: The prices of all instances at a time, together.
-        usd_per_month: What all instances cost in a calendar month, UTC.
+        usd_per_month: Limit of all instances' costs in a calendar month, UTC.
     """
 
     usd_per_hour: Usd | None = None
@@ -106,7 +106,7 @@ class BudgetSection(Section):
 
 
 class MostSection(Section):
-    """What each task takes at most.
+    """Upper bounds of each task's demand.
 
     Attributes:
         gpus: Whole GPUs.
@@ -144,7 +144,7 @@ class RuleSection(Section):
         owners: Names of owners, and patterns with one ``*``.
         tenants: Names of tenants.
         workloads: Names, or beginnings of names followed by ``*``.
-        most: What each of their tasks takes at most.
+        most: Upper bounds of each of their tasks' demand.
         spot: Whether they may run on spot instances.
         duration: How long one task takes; a job of which that is not known does not match.
     """
@@ -183,10 +183,10 @@ class PartitionSection(Section):
 
     Attributes:
         policy: Which scheduler decides here; that of the cluster if absent.
-        offerings: What is launched for it.
+        offerings: Offerings that are launched for it.
         limits: How much it may have; the limits of the cluster hold besides.
-        budget: What it may spend.
-        submitters: Who may run jobs here: names of owners, and patterns with one ``*``; everybody
+        budget: Its spending limits.
+        submitters: Users of the partition: names of owners, and patterns with one ``*``; everybody
             if absent.
         rule: Which jobs come here that name no partition.
         default: Whether jobs come here that no rule matches; of exactly one partition.
@@ -242,7 +242,7 @@ def _micro(amount: Decimal | None) -> int | None:
 def contradictions(
     sections: Mapping[str, PartitionSection], tenants: tuple[str, ...], nodes: Collection[str]
 ) -> Iterator[Complaint]:
-    """What is wrong with the partitions as a whole.
+    """Contradictions between the partitions.
 
     Args:
         sections: By name.
@@ -307,11 +307,11 @@ def unsold(
     catalog: Catalog,
     nodes: Mapping[InstanceId, OfferingId],
 ) -> Iterator[Complaint]:
-    """What partitions ask for and nobody sells.
+    """Offerings that partitions ask for and no cloud sells.
 
     Args:
         sections: By name.
-        catalog: What a cloud sells.
+        catalog: Catalog of a cloud.
         nodes: The offerings that owned nodes stand for, by name.
     """
     divided = with_nodes((it.partition(name, "", 0) for name, it in sections.items()), nodes)

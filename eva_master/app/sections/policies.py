@@ -1,4 +1,4 @@
-"""What the settings' sections on policies come to."""
+"""Values of the settings' sections on policies."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from eva_master.ports import Policy, PolicyKind
 def estimates_of(
     kind: PolicyKind, config: Any, default: Estimates = Estimates.POSTERIOR
 ) -> Estimates:
-    """What a policy wants run times estimated from, where that is left to it.
+    """The source of run times that a policy wants, where that is left to it.
 
     Args:
         kind: The policy.
@@ -51,7 +51,7 @@ def estimates_of(
 
 
 def asked_by(section: OnePolicySection) -> Estimates | None:
-    """What the policy of a section wants run times estimated from; `None` if it does not mind."""
+    """The source of run times that a section's policy wants; `None` without a preference."""
     found: Estimates | None = _asked(section, "estimates")
     return found
 
@@ -97,13 +97,13 @@ def led_by(partition: Partition, section: PolicySection) -> Partition:
 
 
 def _asked(section: OnePolicySection, what: str) -> Any:
-    """What the optional method of this name of a section's policy answers; else `None`."""
+    """The answer of a section's policy by its optional method of this name; else `None`."""
     kind = policies()[section.name]
     return getattr(kind, what, lambda _: None)(policy_config(section, kind))
 
 
 def estimates_in(config: MasterConfig) -> Estimates:
-    """What a master estimates run times from.
+    """The source of a master's run times.
 
     That is what its settings state, or else what the policy asks for where jobs go by default.
     """
@@ -132,11 +132,11 @@ def _usual(config: MasterConfig) -> OnePolicySection:
 
 
 def estimate_doubts(section: PolicySection, used: Estimates) -> Iterator[str]:
-    """What an operator may not have meant about what run times are estimated from.
+    """Doubts about the source of run times, for the operator.
 
     Args:
         section: The policies.
-        used: What they are estimated from.
+        used: Source in use.
     """
     for _, one in section.parts:
         asked = asked_by(one)
@@ -148,7 +148,7 @@ def estimate_doubts(section: PolicySection, used: Estimates) -> Iterator[str]:
 
 
 def refusals(kind: PolicyKind, config: Any) -> Iterator[tuple[str, str, str]]:
-    """What keeps a policy from deciding where nobody says how long jobs take.
+    """Faults of a policy that cannot decide without stated run times.
 
     Args:
         kind: The policy.
@@ -162,11 +162,11 @@ def refusals(kind: PolicyKind, config: Any) -> Iterator[tuple[str, str, str]]:
 
 
 def doubts(section: PolicySection, catalog: Catalog) -> Iterator[str]:
-    """What an operator may not have meant, as the policies themselves say.
+    """Doubts of the policies themselves, for the operator.
 
     Args:
         section: The policies.
-        catalog: What there is: what the cloud sells, and owned nodes.
+        catalog: Offerings: those of the cloud, and owned nodes.
     """
     for _, one in section.parts:
         if (found := getattr(policies()[one.name], "doubts", None)) is not None:
@@ -174,7 +174,7 @@ def doubts(section: PolicySection, catalog: Catalog) -> Iterator[str]:
 
 
 def source(section: PolicySection) -> tuple[dict[str, Any], str]:
-    """What the planner's process makes a policy of: options, and the path of a function."""
+    """The planner process' recipe of a policy: options, and the path of a function."""
     build, options = _made_by(section), section.options
     behind = {} if section.back is None else {"behind": _spec(section.back)}
     if section.short is not None:
@@ -241,7 +241,7 @@ def policy_problems(
     known: Mapping[str, PolicyKind],
     document: Document,
 ) -> list[Problem]:
-    """What is wrong with a section on policies.
+    """Problems of a section on policies.
 
     Args:
         path: Where it is in the document.
@@ -286,7 +286,7 @@ def live_problems(
     known: Mapping[str, PolicyKind],
     document: Document,
 ) -> list[Problem]:
-    """What is wrong with a section on policies of a live master, where run times are not known.
+    """Problems of a live master's section on policies, where run times are not known.
 
     Args:
         path: Where it is in the document.

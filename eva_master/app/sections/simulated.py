@@ -62,7 +62,7 @@ def read_partitions(file: Path, setup: Setup) -> dict[str, PartitionSection]:
         setup: Has catalog and nodes.
 
     Raises:
-        InvalidConfig: It cannot be read or is wrong; carries line and key of each problem.
+        InvalidConfig: The file cannot be read or is wrong; carries line and key of each problem.
     """
     document = _document(file)
     sections = _valid(file, document, _File).partitions
@@ -118,7 +118,7 @@ def read_tenants(file: Path, setup: Setup) -> Setup:
         setup: Has catalog and nodes.
 
     Raises:
-        InvalidConfig: It cannot be read or is wrong; carries line and key of each problem.
+        InvalidConfig: The file cannot be read or is wrong; carries line and key of each problem.
     """
     return with_tenants(_valid(file, _document(file), _TenantsFile).tenants, setup)
 
@@ -126,7 +126,7 @@ def read_tenants(file: Path, setup: Setup) -> Setup:
 def problems_of(
     sections: Mapping[str, PartitionSection], document: Document, setup: Setup | None = None
 ) -> list[Problem]:
-    """What is wrong with partitions that are to be simulated; tenants are those of the trace.
+    """Problems of simulated partitions; tenants are those of the trace.
 
     Args:
         sections: By name.
@@ -200,7 +200,7 @@ def policy_of(section: PolicySection, setup: Setup) -> tuple[Policy, int | None]
 
     Args:
         section: On a policy and those in front of it and behind it.
-        setup: What is to be simulated.
+        setup: Setup of the simulation.
     """
     back, gap = _one(section, setup)
     if section.back is not None:

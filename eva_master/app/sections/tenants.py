@@ -49,22 +49,22 @@ Gpus = Annotated[int, Field(ge=0, le=_MOST_GPUS, strict=True)]
 
 
 class TenantBudgetSection(Section):
-    """What may be spent for a tenant; a budget that is used up stops launches, nothing that runs.
+    """A tenant's spending limits; a budget that is used up stops launches, not running tasks.
 
     Attributes:
-        usd_per_month: What its jobs are charged in a calendar month, UTC.
+        usd_per_month: Limit of its jobs' charges in a calendar month, UTC.
     """
 
     usd_per_month: Usd
 
 
 class TenantRoomSection(Section):
-    """What a tenant may have.
+    """A tenant's limits.
 
     Attributes:
         quota: How many GPUs of each family it may have at a time, ``*`` for any family; as many as
             there are if absent.
-        budget: What may be spent for it.
+        budget: Its spending limits.
     """
 
     quota: Annotated[dict[str, Gpus], Field(max_length=_MOST_FAMILIES)] | None = None
@@ -75,7 +75,7 @@ class TenantSection(TenantRoomSection):
     """A tenant, to whom jobs are accounted.
 
     Attributes:
-        owners: Who belongs to it: names of owners, and patterns with one ``*``.
+        owners: Its owners: names, and patterns with one ``*``.
     """
 
     owners: Annotated[tuple[Entry, ...], AfterValidator(_check_entries)]
@@ -98,7 +98,7 @@ SimulatedTenantSections = Annotated[
 
 
 def tenancy(sections: Mapping[str, TenantRoomSection], lending: frozenset[str]) -> Tenancy:
-    """What tenants may have.
+    """Limits of tenants.
 
     Args:
         sections: By name.
@@ -137,7 +137,7 @@ def unfounded(sections: Mapping[str, TenantRoomSection], catalog: Catalog) -> It
 
     Args:
         sections: By name.
-        catalog: What is sold, owned nodes included.
+        catalog: Offerings on sale, owned nodes included.
     """
     fleet = fleet_of(catalog)
     known, unknown = sorted(fleet), False

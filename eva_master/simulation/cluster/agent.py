@@ -39,7 +39,7 @@ from eva_master.simulation.cluster.work import Attempt, Checkpoint, ForkProgram,
 
 
 class Surroundings(Protocol):
-    """What the simulated workers of a cluster share.
+    """State that the simulated workers of a cluster share.
 
     Attributes:
         timeline: The virtual time.
@@ -48,7 +48,7 @@ class Surroundings(Protocol):
         reports: Decides when progress is reported.
         progress_model: Advances the attempts that run.
         attempt_log: Is told what happens to attempts.
-        told: What an attempt reports to have done, from what it has.
+        told: Maps an attempt's real progress to the reported one.
         speed_of: How fast a task run really runs on a family.
         merge_ms: How long it takes to merge the parts of forks.
     """
@@ -68,7 +68,7 @@ class Surroundings(Protocol):
         ...
 
     def work(self, run: RunId) -> Work:
-        """What a task run has to do, and what it has stored."""
+        """Remaining work and stored checkpoints of a task run."""
         ...
 
     def done(self, run: RunId) -> None:
@@ -80,7 +80,7 @@ class Agent:
     """One simulated worker, which behaves towards its master as a real one does.
 
     Args:
-        surroundings: What it shares with the other workers.
+        surroundings: State shared with the other workers.
         machine: Where it runs.
     """
 

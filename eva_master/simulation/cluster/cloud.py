@@ -60,7 +60,7 @@ class Life:
 
 
 class Hosts:
-    """What runs on the machines; called when one has booted and when one is gone."""
+    """Workers on the machines; called when one has booted and when one is gone."""
 
     def boot(self, machine: Machine) -> None:
         """Handle that the machine has booted."""
@@ -161,7 +161,7 @@ class SimulatedCloud:
 
         Args:
             instance: Its id.
-            reason: What the cloud says of it.
+            reason: Reason that the cloud gives.
             reclaimed: Whether the cloud takes back what it sold on the spot market.
         """
         if self._machines[instance].gone_ms is None:

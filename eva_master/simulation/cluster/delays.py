@@ -51,7 +51,7 @@ class Durations(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Delays:
-    """The same delays for all tasks, in milliseconds. Files are only fetched for moves.
+    """Equal delays for all tasks, in milliseconds. Files are only fetched for moves.
 
     Attributes:
         report_ms: Interval of a task's progress reports.

@@ -44,7 +44,7 @@ class TaskSets:
         self._truth = truth
         self._sorted: dict[InstanceId, list[Workload]] = {}
         self._speeds: dict[InstanceId, dict[Workload, float]] = {}
-        """Those that were asked for since the instance's tasks changed."""
+        """Speeds that were asked for since the instance's tasks changed."""
 
     def add(self, instance: InstanceId, workload: Workload) -> bool:
         """A task has come to an instance; returns whether any that was there has another speed."""

@@ -15,7 +15,7 @@ UNDISTURBED: Truth = lambda _workload, _others: 1.0  # noqa: E731 - a constant t
 
 
 def remembered(truth: Truth) -> Truth:
-    """The same function with a cache of its results per task set."""
+    """Cache a truth's results per task set."""
     known: dict[tuple[Workload, tuple[Workload, ...]], float] = {}
 
     def speed(workload: Workload, others: tuple[Workload, ...]) -> float:
@@ -35,7 +35,7 @@ instances."""
 def stated_size_speed(spec: JobSpec, members: int, *, apart: bool) -> float:
     """The speed of a gang of which all that is known is what its user stated.
 
-    It is as fast as that, or else as is usual.
+    The stated speed of the size counts, else the usual one.
 
     Args:
         spec: The gang.

@@ -60,7 +60,7 @@ class Work:
         self.stored = {number: held for number, held in self.stored.items() if number <= generation}
 
     def progress(self, done_ms: float) -> Progress:
-        """What a program says that has done so much."""
+        """The report of a program that has done so much."""
         if not self.tells_steps:
             return NO_PROGRESS
         total_steps = self.steps(self.total_ms) if self.tells_total else 0
@@ -73,7 +73,7 @@ class Work:
 
 @dataclass(slots=True)
 class ForkProgram:
-    """What one fork's program has been told, and has done.
+    """Received messages and progress of one fork's program.
 
     Attributes:
         gives: Whether it gives its parts, as programs do that use the library.
@@ -121,8 +121,8 @@ class Attempt:
         seen_ms: The true work done when it last reported. told_ms: The work that it then reported,
             since reports may be noisy.
         paused: Whether its program does nothing for now.
-        fork: What its program does as a fork; `None` if it is none.
-        until_ms: Of a fork, the work at which its present share is done.
+        fork: Program's part as a fork; `None` in a job without forks.
+        until_ms: Work at which a fork's present share is done.
     """
 
     order: TaskOrder

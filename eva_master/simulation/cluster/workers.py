@@ -175,7 +175,7 @@ class SimulatedWorkers(Hosts):
         return self._sessions
 
     def work(self, run: RunId) -> Work:
-        """What a task run has to do, and what it has stored."""
+        """Remaining work and stored checkpoints of a task run."""
         if run not in self._work:
             self._work[run] = self._work_of(run)
         return self._work[run]

@@ -1,4 +1,4 @@
-"""Who used more of a fleet than its tenant had brought."""
+"""Jobs that used more of a fleet than their tenant had brought."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from eva_master.simulation.results.metrics import Record
 
 @dataclass(frozen=True, slots=True)
 class _Held:
-    """What one attempt of a job had.
+    """Instances of one attempt of a job.
 
     Attributes:
         gpus: One for each of its members.
@@ -27,7 +27,7 @@ def borrowers(record: Record, trace: Trace) -> frozenset[str]:
     """The jobs that ever ran on GPUs beyond their tenant's quota; who came later borrows.
 
     Args:
-        record: Of a run of the trace.
+        record: Record of a run of the trace.
         trace: Of gangs whose members take one GPU each; tenants without a quota never borrow.
     """
     quotas = {one.name: sum(count for _, count in one.quota) for one in trace.tenants}

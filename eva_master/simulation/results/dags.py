@@ -21,9 +21,9 @@ class DagAccuracy:
     """How far off the estimates of whole DAGs were.
 
     Attributes:
-        dags: Those of several stages.
-        estimated: Those of which there was an estimate; all else is about these, and 0 if there is
-            none.
+        dags: Number of DAGs with several stages.
+        estimated: Number of these with an estimate; all other figures are about these, and 0 if
+            there is none.
         p50: Median of the error of a DAG's work, as a share of that.
         p90: The 90th percentile.
     """
@@ -47,7 +47,7 @@ class WatchedDags:
     Attributes:
         at_first: By the first stage's name in the trace: the estimate, in milliseconds of one task,
             in the first snapshot that shows that stage.
-        before_second: The same in the first snapshot in which that stage has ended.
+        before_second: Estimates in the first snapshot in which that stage has ended.
     """
 
     def __init__(self, policy: Policy, jobs: Iterable[TraceJob]) -> None:
@@ -74,7 +74,7 @@ class WatchedDags:
         Where finished tasks change nothing that is the one at its arrival.
 
         Args:
-            mode: What run times were estimated from.
+            mode: Source of estimates.
             stated: Whether jobs told how long they take.
         """
         return self.at_first if stated or mode in BEFOREHAND else self.before_second

@@ -9,7 +9,7 @@ def alphas_of(gains: Mapping[str, float], parts: Mapping[str, float]) -> dict[st
     """Each tenant's part of all gains over its part of the cluster; 1 is fair.
 
     Args:
-        gains: What each tenant got, in dollars; those without a part count in the sum.
+        gains: Gain of each tenant, in dollars; tenants without a part count in the sum.
         parts: The part of the cluster that each brought, in 0..1; 0 if it brought nothing.
 
     Returns:

@@ -19,7 +19,7 @@ def fleet_bound(trace: Trace, nodes: Iterable[OwnedNode]) -> LeastTime | None:
     """The lower bound of total time, as if all jobs were there at once and moved for nothing.
 
     Args:
-        trace: What is to be done.
+        trace: Work to do.
         nodes: All that it can be done on.
 
     Returns:
@@ -35,7 +35,7 @@ def fleet_bound(trace: Trace, nodes: Iterable[OwnedNode]) -> LeastTime | None:
 
 
 def _needs(job: TraceJob, families: list[Family]) -> Iterator[Need]:
-    """What a job needs; tasks of a gang that are alike are one need.
+    """The needs of a job; tasks of a gang that are alike are one need.
 
     Tasks of a gang that differ count by themselves: none of them is slower alone. A gang that
     divides batches by speed is no faster than the fastest of them anywhere.

@@ -22,8 +22,8 @@ def market_bound(trace: Trace, catalog: Catalog, market: Market, watch: Watch | 
 
     Args:
         trace: The jobs that arrive.
-        catalog: What is on sale, that of the market among it.
-        market: What of it is there when.
+        catalog: Offerings on sale, those of the market among them.
+        market: Their capacity over time.
         watch: See `reference_bound`.
     """
     sold = _sold(catalog, market, 0)
@@ -43,7 +43,7 @@ def market_bound(trace: Trace, catalog: Catalog, market: Market, watch: Watch | 
 
 
 def _sold(catalog: Catalog, market: Market, now: int) -> Catalog:
-    """What is on demand, and of what pools have now the cheapest of each type."""
+    """Offerings on demand, and the cheapest available pool of each type."""
     prices = dict(market.prices(catalog, now))
     cheapest: dict[str, Offering] = {}
     others = []

@@ -61,7 +61,7 @@ class JobFigures:
 
 @dataclass(frozen=True, slots=True)
 class DeadlineFigures:
-    """What became of deadlines.
+    """Kept and missed deadlines.
 
     Attributes:
         jobs: How many have any.
@@ -74,7 +74,7 @@ class DeadlineFigures:
 
     @classmethod
     def of(cls, jobs: Iterable[JobFigures]) -> DeadlineFigures | None:
-        """Those of some jobs, `None` if none has a deadline."""
+        """Figures of some jobs, `None` if none has a deadline."""
         late = [it.late_ms for it in jobs if it.due_ms is not None]
         if not late:
             return None
@@ -131,12 +131,12 @@ class Planning:
 
 @dataclass(frozen=True, slots=True)
 class TenantFigures:
-    """What the jobs of one tenant came to.
+    """Results of one tenant's jobs.
 
     Attributes:
         cost_usd: Their shares of instances; with what is idle, they add up to the run's cost.
         jct_mean_h: Mean over its jobs, as is `idle_mean_h`; see `Outcome`.
-        value_usd: What they were worth when they succeeded.
+        value_usd: Worth of its jobs when they succeeded.
         gain_usd: That, and what the tenant earned and received, less what it paid and gave.
         alpha: Its part of all gains over its part of all quotas; `None` if it has no quota.
     """
@@ -158,7 +158,7 @@ def by_tenant(
 
     Args:
         jobs: Jobs that have ended.
-        sums: What is booked of each tenant.
+        sums: Booked sums of each tenant.
         quotas: Of the tenants that have one.
     """
     groups: dict[str, list[JobFigures]] = {}
@@ -192,10 +192,10 @@ def _gain(of: TenantTotals) -> float:
 
 @dataclass(frozen=True, slots=True)
 class PartitionFigures:
-    """What one partition came to.
+    """Results of one partition.
 
     Attributes:
-        jobs: Those that ended there.
+        jobs: Jobs that ended there.
         cost_usd: Of its instances, idle time included; they add up to the run's cost.
         jct_mean_h: Mean over its jobs, 0 if there were none, as is `idle_mean_h`; see `Outcome`.
     """
@@ -214,7 +214,7 @@ def by_partition(
 
     Args:
         jobs: Jobs that have ended.
-        charged: What the instances of each partition cost, exactly.
+        charged: Exact costs of each partition's instances.
     """
     groups: dict[str, list[JobFigures]] = {name: [] for name in charged}
     for job in jobs:

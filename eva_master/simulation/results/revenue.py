@@ -1,4 +1,4 @@
-"""What jobs are worth when they end, where time is cut into slots of an hour."""
+"""The worth of jobs when they end, where time is cut into slots of an hour."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ def revenue_usd(jobs: Iterable[JobFigures], trace: Trace) -> float:
     """Dollars that jobs are worth by when they end, at the end of that slot.
 
     Args:
-        jobs: Those that ended.
-        trace: What was run; jobs whose worth it does not state count nothing.
+        jobs: Jobs that ended.
+        trace: Trace of the run; jobs without a stated worth count nothing.
     """
     return sum(values_of(jobs, trace).values()) / MILLION
 
 
 def values_of(jobs: Iterable[JobFigures], trace: Trace) -> dict[str, int]:
-    """The same of each job by its name in the trace, in micro-dollars."""
+    """Worth of each job by its name in the trace, in micro-dollars."""
     worths = {job.id: job.worth for job in trace.jobs}
     found = {}
     for job in jobs:

@@ -1,4 +1,4 @@
-"""What the jobs of a trace can be worth together at most, whoever schedules them, by an LP."""
+"""An upper bound of the worth of a trace's jobs under any scheduler, by an LP."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class _Work:
         arrival: In which it arrives.
         hours: Of one worker.
         most: Workers at a time.
-        values: What it is worth if it ends with a slot; of each slot from its arrival on.
+        values: Worth of the job if it ends with a slot; for each slot from its arrival on.
     """
 
     arrival: int
@@ -39,9 +39,10 @@ def revenue_bound(trace: Trace) -> float:
 
     A job is worth a part of its value for each part of its work, by when that is done: at the end
     of the slot at the earliest, and no sooner after its arrival than all workers that it can use
-    could be done with all of it. It uses at most as many at a time as it has tasks, and all jobs
-    together at most as many as there are GPUs. Members are as fast on several instances as on one,
-    and moves cost nothing. So whatever a scheduler does, preemptive or not, is a solution.
+    could be done with all of it. The job uses at most as many workers at a time as it has tasks,
+    and all jobs together at most as many as there are GPUs. Members are as fast on several
+    instances as on one, and moves cost nothing. So every schedule, preemptive or not, is a
+    solution.
 
     Args:
         trace: Elastic gangs of tasks of one GPU each, with what they are worth, and nodes.

@@ -43,8 +43,8 @@ class Accuracy:
 
     Attributes:
         jobs: Wide jobs.
-        estimated: Those of which there was an estimate; all else is about these, and 0 if there is
-            none.
+        estimated: Number of tasks with an estimate; all other figures are about these, and 0 if
+            there is none.
         p50: Median of the error of a task's mean run time, as a share of that.
         p90: The 90th percentile.
         right_queue: Share of the jobs that come to the same queue by the estimate of their work as
@@ -71,7 +71,7 @@ class WatchedEstimates:
     Attributes:
         at_first: By job of the trace: the estimate of a task's mean run time in the first snapshot
             that shows the job, if there was one.
-        after_pilots: The same in the first snapshot in which as many of its tasks have finished as
+        after_pilots: Estimates in the first snapshot in which as many of its tasks have finished as
             it has pilots.
         pilots: By job: when the policy first chose pilots of it, in milliseconds, how many, and how
             many tasks it has.
@@ -111,7 +111,7 @@ class WatchedEstimates:
         That is the first one where finished tasks change nothing, else the one after the pilots.
 
         Args:
-            mode: What run times were estimated from.
+            mode: Source of estimates.
             stated: Whether jobs told how long they take.
         """
         return self.at_first if stated or mode in BEFOREHAND else self.after_pilots

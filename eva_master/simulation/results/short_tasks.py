@@ -43,7 +43,7 @@ class ShortTasks:
 
     Attributes:
         short: Waits of tasks of short jobs.
-        long: Those of the others.
+        long: Waits of the other tasks.
         reruns: Attempts beyond the first of each task.
         transients_mean: Spot instances that were up, on average while jobs arrived.
         transients_peak: At most so many were up at a time.

@@ -59,7 +59,7 @@ def _time(elapsed_ms: int, date: str) -> str:
 
 
 def _occupation(state: State, job: JobId) -> str:
-    """What a job does, by its first task that does not run."""
+    """State of a job, by its first task that does not run."""
     if others := list(state.dependencies.left(job)):
         more = f" and {len(others) - 1} more" if len(others) > 1 else ""
         return f"waits for {others[0]}{more} to succeed"

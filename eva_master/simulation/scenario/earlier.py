@@ -1,4 +1,4 @@
-"""What a master has learned from the jobs that ended before a trace begins."""
+"""Knowledge that a master has from the jobs that ended before a trace begins."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ def taught(
     """Learn how long jobs take from those that have ended, in their order.
 
     Args:
-        learned: What is known besides.
+        learned: Knowledge so far.
         earlier: The jobs.
         start: When the trace begins on the virtual clock. All of them count as ended then; nothing
             is learned of the hour of their submission, which nobody knows.
-        mode: What is estimated from.
+        mode: Source of estimates.
     """
     times, dags = learned.run_times, learned.dags
     for _, jobs in groupby(earlier, key=lambda it: (it.owner, it.dag, it.dag_number)):

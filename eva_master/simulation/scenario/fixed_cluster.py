@@ -11,19 +11,19 @@ from eva_master.model.resources import Resources
 from eva_master.model.trace import SLOT
 
 FENCE_MS = 600_000
-"""Of a simulated node; none of them is ever cut off."""
+"""Fencing time of a simulated node; none of them is ever cut off."""
 _ZONE = "fixed"
 SERVER_PRICE = Price(1_000_000)
-"""Of a server of which no price is known: a dollar per hour."""
+"""Price of a server without a known one: a dollar per hour."""
 
 
 @dataclass(frozen=True, slots=True)
 class FixedCluster:
     """Servers of one slot each.
 
-    All but those for short tasks are owned nodes, which are there from the beginning to the end and
-    cost what servers on demand cost. Those for short tasks can be bought, and so can transient
-    ones in their place.
+    All servers but those for short tasks are owned nodes, which are there from the beginning to the
+    end and cost what servers on demand cost. Servers for short tasks can be bought, and so can
+    transient ones in their place.
 
     Attributes:
         servers: All of them.
@@ -43,7 +43,7 @@ class FixedCluster:
 
     @property
     def catalog(self) -> Catalog:
-        """What can be bought: a server on demand, and a transient one."""
+        """Offerings: a server on demand, and a transient one."""
         family = Family("server")
         steady = Offering(
             InstanceType("server.1", family, SLOT, acquisition_ms=self.provisioning_ms),

@@ -22,7 +22,7 @@ class Servers:
         gpus: Of each, with a slot for a task beside each GPU.
         price: Of one, in micro-dollars per hour.
         gpu_bandwidth: Memory bandwidth of a GPU in GB/s, 0 if it is not known.
-        gpu: What else its data sheet says, `None` if that is not known.
+        gpu: Data sheet of its GPUs, `None` if unknown.
     """
 
     family: Family

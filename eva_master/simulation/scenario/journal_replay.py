@@ -124,7 +124,7 @@ class Past:
     start_ms: Millis
 
     def trace(self) -> Trace:
-        """The same jobs as a trace without delays; each task of an array is a job."""
+        """The jobs as a trace without delays; each task of an array is a job."""
         jobs = [one for job in self.jobs for one in self._split(job)]
         return Trace("history", tuple(sorted(jobs, key=lambda job: (job.arrival_ms, job.id))))
 
@@ -314,8 +314,8 @@ def _inits(state: State, recorded_attempts: Iterable[RecordedAttempt]) -> dict[W
 class _Work:
     """Computes the work that tasks have done, from when and beside which tasks they ran.
 
-    It follows `simulation.cluster.progress_model`: a job progresses from when all its tasks run,
-    each until it is stopped or done, at the speed of the slowest.
+    The model is that of `simulation.cluster.progress_model`: a job progresses from when all its
+    tasks run, each until it is stopped or done, at the speed of the slowest.
     """
 
     def __init__(

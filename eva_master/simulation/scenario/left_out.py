@@ -1,4 +1,4 @@
-"""What happened to a cluster that a replay of its journal does not repeat, told to people."""
+"""Past events of a cluster that a replay of its journal does not repeat, in words."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ Arrival = tuple[int, str, JobSpec]
 
 
 class Script(Protocol):
-    """What happens independently of the scheduler."""
+    """Events that do not depend on the scheduler."""
 
     @property
     def start_ms(self) -> Millis:
@@ -352,7 +352,7 @@ _FORKS_END = 1_000
 
 
 def work_of(script: Script, task: Task, saves_every_ms: int, *, forked: bool = False) -> Work:
-    """What a simulated task has to do.
+    """The work of a simulated task.
 
     All that is told of its length is the duration that its job states: where jobs are to hide how
     long they take, their programs must not tell it either.

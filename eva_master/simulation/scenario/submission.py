@@ -71,7 +71,7 @@ def alone_speeds(job: TraceJob, reservations: Sequence[Reservation]) -> tuple[fl
     All members of a gang run at the pace of the slowest, or at their mean if they divide batches.
 
     Args:
-        job: Of a trace.
+        job: Job of a trace.
         reservations: The reservation price of each of its tasks.
     """
     pairs = zip(job.tasks, reservations, strict=True)
@@ -104,7 +104,7 @@ def work_ms(job: TraceJob, index: int = 0) -> float:
     """How long a task takes alone at its trace's speed, by its iterations where they are known.
 
     Args:
-        job: Of a trace.
+        job: Job of a trace.
         index: One of its tasks; those of a gang take equally long.
     """
     own = job.tasks[index].duration_ms if job.is_array else None

@@ -7,5 +7,5 @@ from eva_master.model.trace import Trace
 
 
 def tenancy_of(trace: Trace) -> Tenancy:
-    """What the tenants of a trace may have: what they brought."""
+    """Limits of a trace's tenants: the servers that they brought."""
     return Tenancy({tenant.name: tenant.quota for tenant in trace.tenants})

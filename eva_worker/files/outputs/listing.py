@@ -66,9 +66,9 @@ def _follow(
     Args:
         home: The attempt's directory.
         found: Where it goes.
-        name: What it is called below ``outputs``.
+        name: Name below ``outputs``.
         place: Where the link is, in the attempt's directory.
-        target: What the link says.
+        target: Target of the link.
         nested: Whether it was met in a directory that another link leads to.
     """
     real, status = _resolved(home, place, target)
@@ -97,7 +97,7 @@ def _listing(home: Directory, path: str) -> Listing:
         with home.directory(path) as directory:
             return directory.listing()
     except OSError:
-        return Listing()  # It has changed meanwhile.
+        return Listing()  # The directory has changed meanwhile.
 
 
 def _resolved(home: Directory, place: str, target: str) -> tuple[str | None, os.stat_result | None]:

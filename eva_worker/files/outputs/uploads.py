@@ -37,7 +37,7 @@ class OutputUploads:
         count: Called with the number of bytes of every upload.
         notice: Called with what the user should know, as often as it is true.
         remember: Called now and then, and at the end, to write `sent` down.
-        saved: What `sent` was last, for an agent that goes on.
+        saved: Last value of `sent`, for an agent that goes on.
 
     Attributes:
         sent: Size, time and inode of each output that is stored, by its name.

@@ -95,7 +95,7 @@ def inside(path: str, target: str, roots: Sequence[str] = ()) -> str | None:
 
     Args:
         path: The link's, relative to the tree.
-        target: What it says.
+        target: Target of the link.
         roots: The absolute paths that the tree may have for the program.
     """
     above = posixpath.dirname(path)
@@ -133,7 +133,7 @@ def read(data: bytes) -> Contents:
     """Read the list of a copy.
 
     Raises:
-        BadOrder: It is none, it is too long, or a path in it leaves the directory.
+        BadOrder: The data is no list, too long, or a path in it leaves the directory.
     """
     files = read_manifest(data)
     values = json.loads(data)

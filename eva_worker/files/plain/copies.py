@@ -104,7 +104,7 @@ def chosen(
         run: The member.
         job: Its job.
         attempt: The attempt that begins; members that began sooner may have stored copies of it.
-        copies: Those of each task run of the job.
+        copies: Copies of each task run of the job.
     """
     first = f"{job}/0"
     attempts = {copy.attempt for of_run in copies.values() for copy in of_run}
@@ -133,7 +133,7 @@ def obsolete(copies: Collection[Copy], origin: str) -> list[Copy]:
     """The copies that no attempt will begin from, oldest first.
 
     Args:
-        copies: Those of a task run.
+        copies: Copies of a task run.
         origin: The name of the one that the present attempt began from, empty for none.
     """
     ordered = sorted(copies)

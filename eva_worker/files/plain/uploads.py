@@ -72,7 +72,7 @@ class PlainUploads:
         aside: Runs what reads the task's files.
         count: Called with the number of bytes of every upload.
         notice: Called with what the user should know, as often as it is true.
-        saved: What `remembered` returned last, for an agent that goes on.
+        saved: Last result of `remembered`, for an agent that goes on.
 
     Attributes:
         kept: The number of the newest copy that holds the program's files, 0 for none.

@@ -19,7 +19,7 @@ class Confinement:
 
     Attributes:
         user: ``UID:GID`` inside the container.
-        owner: Who has to own the task's files on this machine; `None` if they are right.
+        owner: Required owner of the task's files on this machine; `None` if they are right.
         network: Docker's network mode.
         userns: ``host`` for no user namespace where the engine would make one, else empty.
     """
@@ -42,8 +42,8 @@ def confinement(
     """Confine a task's container.
 
     Args:
-        isolation: What the operator decided.
-        info: What the engine says about itself.
+        isolation: The operator's decisions.
+        info: The engine's description of itself.
         gang: Whether the task is of a gang, whose members choose ports for each other.
         uid: The worker's user.
         gid: The worker's group.

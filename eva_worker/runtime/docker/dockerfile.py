@@ -1,10 +1,10 @@
 """Refuses Dockerfiles that reach for more than their context and images of registries.
 
-An engine takes the beginning of an image's id where an image's name may stand, and all that any
-user had fetched or built on the instance has one. It fetches what ``ADD`` names by a URL itself, as
-root on the network of its machine. And it may have a program of any registry read the file. The
-lines are read as the engine's builder does. What it might read otherwise than this module is
-refused.
+An engine takes the beginning of an image's id where an image's name may stand, and every image that
+any user had fetched or built on the instance has an id. The engine itself fetches a URL that
+``ADD`` names, as root on the network of its machine. And it may have a program of any registry read
+the file. The lines are read as the engine's builder does. Lines that the engine might read
+otherwise than this module are refused.
 """
 
 from __future__ import annotations
@@ -76,11 +76,11 @@ def check(context: Path, name: str) -> list[Base]:
         The images of registries that it builds on, whose own instructions `check_triggers` judges.
 
     Raises:
-        StartFailed: It is too large, names an image by an id, by a name that builds have, or in a
-            way that cannot be judged, has the engine fetch something, asks for rights, or names a
-            syntax. Or it is no plain file: then an engine may build from another one than is read
-            here, since it follows links in its own way and takes ``dockerfile`` for a missing
-            ``Dockerfile``.
+        StartFailed: The file is too large, names an image by an id, by a name that builds have, or
+            in a way that cannot be judged, has the engine fetch something, asks for rights, or
+            names a syntax. Or it is no plain file: then an engine may build from another one than
+            is read here, since it follows links in its own way and takes ``dockerfile`` for a
+            missing ``Dockerfile``.
     """
     root = context.resolve()
     path = root / os.path.normpath(name)

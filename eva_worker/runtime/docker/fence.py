@@ -76,7 +76,7 @@ def _end(container: Any) -> None:
     with contextlib.suppress(NotFound):
         try:
             container.kill()
-        except APIError:  # It does not run: it has ended meanwhile, or has not begun to.
+        except APIError:  # The container has ended meanwhile, or has not begun to run.
             container.reload()
             if container.status == "created":
                 container.remove(force=True, v=True)

@@ -9,7 +9,7 @@ _INSTANCE, _HOME = "eva.instance", "eva.home"
 
 
 def labels_of(instance: str, root: Path) -> dict[str, str]:
-    """What all containers of a worker have.
+    """The labels of all containers of a worker.
 
     Two clusters may use the same instance id: the directory of the records tells them apart.
 

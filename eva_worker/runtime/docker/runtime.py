@@ -63,7 +63,7 @@ _LOOK_AGAIN_S = 30.0
 _NOTICED_MS = 2_000  # The death of an engine is noticed a little after that of its containers.
 _START_TRIES = 60
 _MIB = 1 << 20
-# What an engine says when it, or its disk, is the reason why a container does not start.
+# Messages of an engine when it, or its disk, is the reason why a container does not start.
 _ENGINE_FAILS = (
     os.strerror(errno.ENOSPC).lower(),
     "containerd",
@@ -93,7 +93,7 @@ class DockerRuntime:
         default_image: Image for tasks that name none.
         real_gpus: Whether the engine is asked for GPUs, rather than only the environment
             naming them.
-        isolation: What tasks are kept from.
+        isolation: Isolation of tasks.
     """
 
     def __init__(
@@ -184,7 +184,7 @@ class DockerRuntime:
                 found = await in_thread(f"look at {key}", look)
             except NotFound:
                 return False
-            if not found["State"]["Pid"]:  # It has not begun, or it is over.
+            if not found["State"]["Pid"]:  # The container has not begun, or is over.
                 return False
             self._containers[key] = found["Id"], found["State"]["Pid"]
         container, first = self._containers[key]
@@ -327,7 +327,7 @@ class DockerRuntime:
             options["cpuset_cpus"] = ",".join(map(str, spec.cpus))
         if spec.memory_mib:
             limit = spec.memory_mib * _MIB
-            # The same limit with swap means no swap. Shared memory counts as memory anyway, and
+            # A limit that includes swap means no swap. Shared memory counts as memory anyway, and
             # data loaders need more of it than Docker's 64 MiB.
             options |= {"mem_limit": limit, "memswap_limit": limit, "shm_size": limit}
         if spec.gpus and self._real_gpus:

@@ -1,7 +1,6 @@
 """Until when a container that is to stop may run on, as a document that outlives the agent.
 
-It is by CLOCK_BOOTTIME: whoever sets the wall clock neither cuts a grace period short nor draws it
-out.
+Stops go by CLOCK_BOOTTIME: setting the wall clock neither shortens nor extends a grace period.
 """
 
 from __future__ import annotations

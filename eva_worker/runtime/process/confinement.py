@@ -1,9 +1,9 @@
 """Keeps a task's process from files that are none of its business. Standard library only.
 
-A process confines itself before it becomes the task. It gets a mount namespace in which hidden
-directories are empty, but for the task's own below them, and /tmp is the task's own; a worker that
-is not root needs a user namespace for that. Where the machine allows neither, Landlock refuses what
-is hidden.
+A process confines itself before it becomes the task. Its mount namespace has empty hidden
+directories, but for the task's own below them, and a /tmp of the task's own; a worker that is not
+root needs a user namespace for that. Where the machine allows neither, Landlock refuses what is
+hidden.
 
 Run as a program, it tries out what works and says so: see `tried_out`.
 """
@@ -27,7 +27,10 @@ MS_RDONLY, MS_NOSUID, MS_NODEV, MS_REMOUNT, MS_BIND = 0x1, 0x2, 0x4, 0x20, 0x100
 MS_REC, MS_SLAVE = 0x4000, 0x80000
 MOUNT_ATTR_RDONLY, AT_RECURSIVE, AT_FDCWD = 0x1, 0x8000, -100
 PR_SET_NO_NEW_PRIVS, PR_CAPBSET_DROP, PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL = 38, 24, 47, 4
-SYS_MOUNT_SETATTR, SYS_LANDLOCK = 442, 444  # The same on all architectures since 2019.
+SYS_MOUNT_SETATTR, SYS_LANDLOCK = (
+    442,
+    444,
+)  # Numbers of system calls, equal on all architectures since 2019.
 LANDLOCK_READ, LANDLOCK_WRITE, LANDLOCK_TRUNCATE = 1 << 2, 1 << 1, 1 << 14
 LANDLOCK_LIST = 1 << 3
 LANDLOCK_REMOVE = 1 << 5 | 1 << 4
@@ -79,9 +82,9 @@ def confine(
     """Confine this process and all that it becomes.
 
     Args:
-        how: What `tried_out` found.
+        how: Result of `tried_out`.
         hidden: Directories and files that it is not to see.
-        kept: What lies below them, or anywhere, that it may read and write.
+        kept: Directories below them, or anywhere, that the task may read and write.
         harmless: Whether it is to lose what its user may do beyond its own files: leave its control
             group, have services of the machine run programs, and all that root may.
         temporary: Directory that is to be its /tmp, where that is possible; empty for none.
@@ -89,7 +92,7 @@ def confine(
             where that is possible; members of a gang do.
 
     Raises:
-        OSError: It is not confined as it should be.
+        OSError: The process is not confined as it should be.
     """
     user = os.geteuid()
     root = user == 0
@@ -139,7 +142,7 @@ def tried_out(
 
     Args:
         hidden: See `confine`, like the other arguments.
-        kept: What is to be there all the same.
+        kept: Directories that are to be there all the same.
         harmless: Whether rights are given up.
         temporary: An empty directory, to try out a /tmp of its own.
         ways: The ways to try, the best one first.
@@ -207,9 +210,9 @@ def _hide(hidden: Iterable[str], kept: Iterable[str], temporary: str, own: dict[
     """Put emptiness over what is hidden and a directory over /tmp; what is kept stays in both.
 
     Args:
-        hidden: What is hidden.
-        kept: What is there all the same.
-        temporary: What is put over /tmp; empty for nothing.
+        hidden: Directories to hide.
+        kept: Directories that stay all the same.
+        temporary: Directory put over /tmp; empty for none.
         own: File systems of the task's own, by where they are.
     """
     places = {place: os.open(place, os.O_PATH) for place in sorted(map(os.path.realpath, kept))}
@@ -301,12 +304,12 @@ def _refuse(
 ) -> None:
     """Allow the files of all directories but those that are hidden, and of what is kept.
 
-    A directory above a hidden one cannot be allowed as a whole. What is in it now is, but it cannot
-    be listed itself, nor can anything be made or removed right in it.
+    A directory above a hidden one cannot be allowed as a whole. Its present entries are allowed,
+    but it cannot be listed itself, nor can anything be made or removed right in it.
 
     Args:
-        hidden: What is refused.
-        kept: What is not, even below that.
+        hidden: Directories to refuse.
+        kept: Directories that are allowed, even below these.
         written: Where files may be changed, too, unless they are refused.
         fixed: Where they may be read alone, all the same.
         apart: See `confine`.
@@ -395,7 +398,7 @@ def _beside(tops: list[str], directory: str) -> Iterator[str]:
         return
     for name in names:
         place = os.path.join(directory, name)  # noqa: PTH118
-        # What a link leads to is allowed where it lies, or it is hidden.
+        # A link's target is allowed where it lies, or it is hidden.
         if place in tops or os.path.islink(place):  # noqa: PTH114
             continue
         if any(top.startswith(place + "/") for top in tops):

@@ -85,7 +85,7 @@ class Groups:
 
     @classmethod
     def found(cls, home: Path, *, root: Path = _ROOT, own: Path = _OWN) -> Groups:
-        """Those of a worker, tried out.
+        """Find the groups of a worker and try them out.
 
         Args:
             home: A directory of the worker's, which tells it from others.
@@ -93,7 +93,7 @@ class Groups:
             own: Says which this process is in.
 
         Raises:
-            NoGroups: It cannot have any.
+            NoGroups: The worker cannot have any.
         """
         name = f"eva-{hashlib.sha256(os.fsencode(home.absolute())).hexdigest()[:12]}"
         paths = _own_paths(own)
@@ -126,7 +126,7 @@ class Groups:
             memory_mib: Most memory, swap included; 0 for no limit.
 
         Raises:
-            OSError: It cannot be made.
+            OSError: The group cannot be made.
         """
         with self._lock:
             return self._made(key, processes, memory_mib)

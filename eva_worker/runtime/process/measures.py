@@ -32,9 +32,9 @@ class Measures:
 
     Attributes:
         how: See `confinement.confine`.
-        hidden: What they are not to see.
+        hidden: Paths that tasks are not to see.
         groups: Makes their control groups; `None` if there cannot be any.
-        isolation: What the operator decided.
+        isolation: The operator's decisions.
         why: Why they are not confined in a better way; empty where there is none.
     """
 
@@ -61,7 +61,7 @@ class Measures:
         return self.isolation.user == "unprivileged"
 
     def document(self, spec: TaskSpec, temporary: Path, entrances: Sequence[str]) -> dict[str, Any]:
-        """What a task's shim is told.
+        """The instructions for a task's shim.
 
         Args:
             spec: The task.
@@ -94,8 +94,8 @@ def measures(home: Path, hidden: Sequence[Path], isolation: Isolation) -> Measur
 
     Args:
         home: The worker's state directory, which is hidden but for each task's own.
-        hidden: What else is hidden, such as the keys of a master on this machine.
-        isolation: What the operator decided.
+        hidden: Further hidden paths, such as the keys of a master on this machine.
+        isolation: The operator's decisions.
     """
     wanted = [str(place.absolute()) for place in (home, *hidden) if place.exists()]
     kept = [str(home.absolute()), *_programs(wanted), *_inherited(wanted)]

@@ -186,7 +186,7 @@ class ProcessRuntime:
 def environment() -> dict[str, str]:
     """The part of the agent's environment that a task inherits.
 
-    The directory of the agent's own commands comes first in the path. It has `eva-progress` and the
+    The directory of the agent's own commands comes first in the path, with `eva-progress` and the
     Python with `eva_iterator`.
     """
     ours = str(Path(sys.executable).parent)

@@ -1,10 +1,9 @@
 """The parent of one task: starts it, stops it, and records how it ended. Standard library only.
 
 Run as ``python -I -S shim.py DIRECTORY`` in a session of its own. Every start of a task waits for
-that, so it imports little: `json`, `signal`, `typing` and the like take longer than all the rest.
- It outlives the agent, so no exit
-code is lost. It is the reaper of all processes that the task starts (PR_SET_CHILD_SUBREAPER), so
-none of them can escape by changing its session, group or parent.
+ that, so it imports little: `json`, `signal`, `typing` and the like take longer than all the rest.
+ The shim outlives the agent, so no exit code is lost. As the reaper of all processes that the task
+ starts (PR_SET_CHILD_SUBREAPER) it sees those that change their session, group or parent, too.
 
 The directory holds ``spec.json`` (what to run, from the agent), ``lock`` (held while the shim
 lives), ``shim.json`` (pids with start times), ``stop.json`` (``grace_s``; from the agent, which
@@ -147,9 +146,9 @@ def execute(spec: dict[str, Any], parent: int) -> NoReturn:
         spare_nobody()  # Later its own entry in /proc may be out of reach.
         if confined := spec.get("confinement"):
             confine(confined)
-        # Whoever changes their rights loses this signal, so it comes after that.
+        # A change of rights clears this signal, so the call comes after it.
         libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-        if os.getppid() != parent:  # It ended before it was seen.
+        if os.getppid() != parent:  # The parent ended before it was seen.
             os._exit(NOT_EXECUTABLE)
         os.umask(0o022)  # As in a container, whatever its agent has.
         os.chdir(spec["workdir"])
@@ -169,7 +168,7 @@ def interpret(spec: dict[str, Any]) -> NoReturn:
     """Become the interpreter of the task's script; never returns if there is one.
 
     Raises:
-        OSError: It cannot be run; the message says why.
+        OSError: The program cannot be run; the message says why.
     """
     if "command" in spec:  # Of an agent that had begun before it was upgraded.
         command = ["/bin/sh", "-c", spec["command"]]

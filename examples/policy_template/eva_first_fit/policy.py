@@ -43,8 +43,8 @@ class Config:
 class FirstFit:
     """Places waiting tasks and never moves one.
 
-    Plans hang on the snapshot and the memory alone. What is kept in the object may only make the
-    next plan faster: after a restart it is gone.
+    Plans depend on the snapshot and the memory alone. Values kept in the object may only make the
+    next plan faster: after a restart they are gone.
     """
 
     name = NAME
@@ -94,7 +94,7 @@ class FirstFit:
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """What the entry point refers to; presets may be left out."""
+    """The object of the entry point; presets may be left out."""
 
     name: str = NAME
     config: type[Any] = Config

@@ -40,7 +40,7 @@ class Fork:
 
     Attributes:
         place: Which fork it is.
-        link: What it hears and says.
+        link: Link to the agent.
     """
 
     def __init__(self, place: Place, session: Host) -> None:
@@ -284,7 +284,7 @@ class Fork:
         elif forked.average is not None:
             try:
                 forked.average(merge.kept, draft)
-            except Exception as error:  # It met files that another process wrote.
+            except Exception as error:  # The fork met files that another process wrote.
                 raise Unfit(f"`average` failed: {error!r}") from error
 
     def _note_merge(self, forked: Weights, merge: Merge, draft: Path) -> None:
@@ -308,7 +308,7 @@ class Fork:
         except OSError:
             if path.is_dir():
                 raise
-            return  # It was replaced by a newer one meanwhile.
+            return  # A newer one replaced it meanwhile.
         self._holds(epoch)
 
     def _go_back(self, forked: Weights, epoch: int) -> None:

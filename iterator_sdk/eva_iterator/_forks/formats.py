@@ -32,8 +32,8 @@ def read(path: Path, most: int | None = None) -> Any:
         most: Bytes that may come out of it, however well it is compressed.
 
     Raises:
-        Unfit: It is torn, or it is not what its name says, or holds other things than weights.
-        OSError: It cannot be read.
+        Unfit: The file is torn, not what its name says, or holds other things than weights.
+        OSError: The file cannot be read.
     """
     try:
         if most is not None and unpacked(path) > most:
@@ -51,7 +51,7 @@ def unpacked(path: Path) -> int:
     """Bytes that come out of a file of weights, by its directory of members if it has one.
 
     Raises:
-        Exception: It is torn.
+        Exception: The file is torn.
     """
     if path.suffix == ".npy":
         return path.stat().st_size
@@ -63,7 +63,7 @@ def write(path: Path, state: Any) -> None:
     """Writes what `read` gave, or a mean of such.
 
     Raises:
-        OSError: It cannot be written.
+        OSError: The file cannot be written.
     """
     _WRITERS[path.suffix](path, state)
 

@@ -1,4 +1,4 @@
-"""What a fork hears from the agent and says to it, and its place in the environment."""
+"""A fork's messages from and to the agent, and its place in the environment."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PATIENCE_VARIABLE = "EVA_MERGE_PATIENCE_MS"
 
 
 class Round(NamedTuple):
-    """What the agent says of the present epoch; see `MergeRound` in iterator.proto."""
+    """The agent's message about the present epoch; see `MergeRound` in iterator.proto."""
 
     epoch: int
     base_steps: int = 0
@@ -82,7 +82,7 @@ def shard_in(environ: Mapping[str, str]) -> tuple[int, int]:
 
 
 class Link:
-    """What the looping thread and the reporter tell each other.
+    """State that the looping thread and the reporter share.
 
     The reporter writes `round`, the looping thread the rest; each is replaced as a whole.
 

@@ -28,7 +28,7 @@ class NothingKept(Exception):
 
 
 class Merge(NamedTuple):
-    """What a merge is made of.
+    """The parts of a merge.
 
     Attributes:
         kept: Parts in it, by fork.
@@ -127,7 +127,7 @@ def write_mean(
 
     Args:
         kept: Parts of that form, at least one.
-        form: What they look like.
+        form: Required form of the parts.
         directory: An empty directory.
         goes_on: Whether to continue.
 

@@ -27,7 +27,7 @@ _NUMBER = re.compile(r"0|[1-9]\d?")
 
 
 class Part(NamedTuple):
-    """What one fork gave: its files, and what it says about them.
+    """The part that one fork gave: its files, and its account of them.
 
     Attributes:
         fork: Its number.
@@ -57,7 +57,7 @@ class LeftOut(NamedTuple):
 
 
 class Form(NamedTuple):
-    """What parts must look like.
+    """The required form of parts.
 
     Attributes:
         files: Their files, relative to the part, in order.
@@ -92,8 +92,8 @@ def weights_of(path: Path) -> list[str]:
     """The files of weights in a trusted part, the program's own, in order.
 
     Raises:
-        Unfit: It has none, or files of which nobody knows whether they should be averaged.
-        OSError: It cannot be read.
+        Unfit: The directory has no weights, or files without a rule for averaging.
+        OSError: The directory cannot be read.
     """
     files = [Path(name) for name in _files(path)]
     for name in files:
@@ -108,8 +108,8 @@ def form_of(path: Path) -> Form:
     """The form of a trusted part: the program's own.
 
     Raises:
-        Unfit: It has something that cannot be averaged.
-        OSError: It cannot be read.
+        Unfit: The state has something that cannot be averaged.
+        OSError: The directory cannot be read.
     """
     files = _files(path)
     weights = weights_of(path)
@@ -125,8 +125,8 @@ def size_limit(path: Path) -> int:
     """Bytes that a part may have beside a trusted one: twice as many, and a megabyte.
 
     Raises:
-        Unfit: It has something else than plain files.
-        OSError: It cannot be read.
+        Unfit: The directory has something else than plain files.
+        OSError: The directory cannot be read.
     """
     return 2 * sum((path / name).stat().st_size for name in _files(path)) + _SPARE
 
@@ -135,8 +135,8 @@ def examine(part: Part, form: Form) -> None:
     """Makes sure that a part can be averaged.
 
     Raises:
-        Unfit: It cannot; the message says why.
-        OSError: It cannot be read.
+        Unfit: The part cannot be averaged; the message says why.
+        OSError: The part cannot be read.
     """
     examine_files(part, form.size)
     if tuple(_files(part.path)) != form.files:
@@ -155,7 +155,7 @@ def examine_files(part: Part, size: int) -> None:
 
     Raises:
         Unfit: Something is amiss.
-        OSError: It cannot be read.
+        OSError: The part cannot be read.
     """
     if part.steps == 0:
         raise Unfit("no steps")
@@ -176,7 +176,7 @@ def _noted(fork: int, path: Path) -> Part | LeftOut:
 
 
 def _json(path: Path) -> dict[str, Any]:
-    """What is in a small file of a JSON object; nothing if that cannot be read."""
+    """The object in a small JSON file; empty if that cannot be read."""
     try:
         with open(path, "rb", opener=_plain) as file:
             content = file.read(_LARGEST_NOTE + 1)
@@ -196,7 +196,7 @@ def _files(path: Path) -> list[str]:
 
     Raises:
         Unfit: There is something else than plain files and directories, or too many of them.
-        OSError: It cannot be read.
+        OSError: The directory cannot be read.
     """
     if path.is_symlink():
         raise Unfit("it is a link")

@@ -1,4 +1,4 @@
-"""What a fork stands between: the program, which has the weights, and its session with an agent."""
+"""The two sides of a fork: the program, which has the weights, and its session with an agent."""
 
 from __future__ import annotations
 

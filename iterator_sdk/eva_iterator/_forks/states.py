@@ -27,11 +27,12 @@ class Mean:
         """Starts with one state.
 
         Args:
-            first: It says what the others look like, and gives what is not averaged.
+            first: State that fixes the form of the others, and gives the values that are not
+                averaged.
             steps: Its weight, at least 1.
 
         Raises:
-            Unfit: It has something that is neither averaged nor copied.
+            Unfit: The state has something that is neither averaged nor copied.
         """
         self._first = first
         self._steps = steps
@@ -45,7 +46,7 @@ class Mean:
             steps: Its weight, at least 1.
 
         Raises:
-            Unfit: It has another form.
+            Unfit: The state has another form.
         """
         check(self._first, state)
         for index, (_, leaf) in enumerate(averaged(state)):
@@ -80,7 +81,7 @@ def mean(states: Sequence[Any], steps: Sequence[int]) -> Any:
 
 
 def averaged(state: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """What is averaged in a state, each with its place, always in the same order.
+    """The averaged values of a state, each with its place, always in one order.
 
     Raises:
         Unfit: Something is neither averaged nor copied.
@@ -98,7 +99,7 @@ def averaged(state: Any, path: str = "") -> Iterator[tuple[str, Any]]:
 def check(reference: Any, state: Any, path: str = "") -> None:
     """Makes sure that a state has the form of another.
 
-    It walks along the reference, so that a hostile state costs no more than a good one.
+    The walk goes along the reference, so that a hostile state costs no more than a good one.
 
     Args:
         reference: A trusted state.
@@ -173,7 +174,7 @@ def _is_averaged(leaf: Any, path: str) -> bool:
 
 
 def _is_tensor(leaf: Any) -> bool:
-    # Whoever has a tensor has imported torch.
+    # A program with a tensor has imported torch.
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(leaf, torch.Tensor)
 

@@ -1,4 +1,4 @@
-"""What a fork does next: a pure decision over what it heard and what it has done."""
+"""A fork's next step: a pure decision over what it heard and what it has done."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from eva_iterator._forks.link import Round
 
 
 class Turn(Enum):
-    """What to do between two steps."""
+    """Steps of a fork between two training steps."""
 
     TRAIN = "train"
     GIVE = "give"
@@ -21,7 +21,7 @@ class Turn(Enum):
 
 
 class Done(NamedTuple):
-    """What a fork has done.
+    """Progress of a fork.
 
     Attributes:
         epoch: The epoch in which its steps were made.
@@ -45,7 +45,7 @@ class Done(NamedTuple):
 
 
 class There(NamedTuple):
-    """What lies in the directory of merges, for the epoch that was heard of.
+    """Contents of the directory of merges, for the epoch that was heard of.
 
     Attributes:
         parts: All parts of the epoch.
@@ -63,11 +63,11 @@ def next_turn(heard: Round | None, done: Done, there: There) -> tuple[Turn, int]
 
     Args:
         heard: The newest from the agent.
-        done: What the fork has done.
-        there: What lies in the directory of merges.
+        done: Progress of the fork.
+        there: Contents of the directory of merges.
 
     Returns:
-        What to do, and the epoch that it is about.
+        The next step, and the epoch that it is about.
     """
     if heard is None:
         return Turn.WAIT, 0

@@ -109,12 +109,12 @@ class Account:
         )
 
     def calls(self, action: str) -> list[str]:
-        """What became of the calls of a kind, by the endpoint's own record."""
+        """Outcomes of the calls of a kind, by the endpoint's own record."""
         log = self._aws.calls(self.settings.cluster)
         return [call["outcome"] for call in log if call["action"] == action]
 
     def launch_by_hand(self, action: LaunchInstance, user_data: str = USER_DATA) -> None:
-        """What a master does that dies before it hears the answer."""
+        """The launch of a master that dies before it hears the answer."""
         name = IMAGE.removeprefix(PARAMETER)
         ami = self._aws.client("ssm").get_parameter(Name=name)["Parameter"]["Value"]
         request = launch_request(self.settings, action, Image(ami, "/dev/xvda"), user_data)

@@ -1,4 +1,4 @@
-"""Who calls `eva deploy aws` and `eva teardown`, and what is in the account then."""
+"""A caller of `eva deploy aws` and `eva teardown`, and the account afterwards."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Deployer:
 
         Args:
             more: Arguments.
-            settings: What the template's parameter of that name will be.
+            settings: Value of the template's parameter of that name.
         """
         self.say(settings)
         done = self.run("deploy", "aws", "-y", *more)
@@ -58,7 +58,7 @@ class Deployer:
         return done
 
     def say(self, settings: str = "") -> None:
-        """What the master does when it has started."""
+        """Act as the master that has started."""
         bundle = find_bundles(self.bundles).parameters()["MasterBundle"]
         said = {"token": "eva_secret", "ca": "-----BEGIN CERTIFICATE-----"}
         said["made_of"] = [bundle, settings]  # type: ignore[assignment]
@@ -70,7 +70,7 @@ class Deployer:
         )
 
     def proposed(self, *more: str) -> dict[str, str]:
-        """What would change, and whether it would be replaced, by resource."""
+        """Changes that would be made, and whether they would replace, by resource."""
         done = self.run("deploy", "aws", "--dry-run", "--json", *more)
         assert done.exit_code == 0, done.output
         return {it["resource"]: it["replaced"] for it in json.loads(done.stdout)["changes"]}

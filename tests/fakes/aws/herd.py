@@ -12,7 +12,7 @@ class Herd:
     """The instances of one cluster, all running; they are listed, tagged and terminated.
 
     Args:
-        cluster: Whose they are.
+        cluster: Cluster of the instances.
         count: How many; each was launched a second before the next.
     """
 

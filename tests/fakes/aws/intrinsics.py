@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 NOTHING = object()
-"""What a property that is left out has."""
+"""The value of a property that is left out."""
 _NAMED = re.compile(r"\$\{([^!}][^}]*)\}")
 
 
@@ -44,7 +44,7 @@ def parsed(text: str) -> dict[str, Any]:
 
 @dataclass
 class Scope:
-    """What names stand for.
+    """Values of names.
 
     Attributes:
         values: Of parameters and pseudo parameters.

@@ -16,9 +16,9 @@ class FakeMetadata:
     """A server in a thread, on any port of the loopback interface.
 
     Attributes:
-        documents: What it has, by path below `PREFIX`; to be changed at any time.
+        documents: Documents by path below `PREFIX`; to be changed at any time.
         token: Without this one nothing is answered.
-        status: What questions are answered with instead, if it is set.
+        status: Status of all answers instead, if it is set.
         asked: How many questions with the right token there were.
     """
 

@@ -30,7 +30,7 @@ class Purchase:
 
 
 def purchases(aws: Aws, cluster: str = "") -> list[Purchase]:
-    """What was bought, oldest first; of all clusters if none is given."""
+    """Purchases, oldest first; of all clusters if none is given."""
     return [
         Purchase(round(it["at"] * 1000), it["instance"], it["offering"])
         for it in aws.purchases()
@@ -67,7 +67,7 @@ def check(
 
 
 def check_ended(aws: Aws, journal: Path, cluster: str = "") -> None:
-    """The same of a cluster whose master has ended, by its journal's file."""
+    """Check a cluster whose master has ended, by its journal's file."""
     if journal.exists():
         with SqlJournal.open(f"sqlite:///{journal}") as written:
             ready_ms = {str(it.id): it.ready_ms for it in written.load().instances}

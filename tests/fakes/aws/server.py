@@ -155,7 +155,7 @@ class LoopGateway:
         return moto
 
     def _cluster(self, form: dict[str, str]) -> str:
-        """Whose call it is, empty if that cannot be told."""
+        """Cluster of the call, empty if that cannot be told."""
         if named := _tag(form, "eva:cluster"):
             return named
         for key, value in form.items():
@@ -390,7 +390,7 @@ def _made(answer: bytes) -> str:
 
 
 def _offering(form: dict[str, str]) -> str:
-    """What a launch buys: type, zone and, if so, that it is a spot instance."""
+    """The offering of a launch: type, zone and, if so, that it is a spot instance."""
     place = f"{form['InstanceType']}@{form.get('Placement.AvailabilityZone', '')}"
     spot = form.get("InstanceMarketOptions.MarketType") == "spot"
     return f"{place}/spot" if spot else place

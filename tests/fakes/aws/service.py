@@ -72,10 +72,10 @@ class Aws:
         """Have calls of a cluster fail.
 
         Args:
-            cluster: Whose.
+            cluster: Name of the cluster.
             faults: Of its next launches: codes of errors, or `LOST`.
-            calls: The same of its next calls of other kinds, such as ``DescribeInstances``; none
-                for a kind makes all well again.
+            calls: Faults of its next calls of other kinds, such as ``DescribeInstances``; none for
+                a kind makes all well again.
             launch_ms: So long its launches take from now on.
             sold_out: There is no capacity for these from now on, until the next order: ``TYPE``,
                 ``TYPE@ZONE`` or ``TYPE@ZONE/spot``.
@@ -103,7 +103,7 @@ class Aws:
         return answer
 
     def calls(self, cluster: str) -> list[dict[str, Any]]:
-        """What was called for a cluster: ``action``, ``outcome`` (empty or a code) and ``at``."""
+        """Calls for a cluster: ``action``, ``outcome`` (empty or a code) and ``at``."""
         answer: list[dict[str, Any]] = self._post("calls", {"cluster": cluster})
         return answer
 

@@ -1,8 +1,9 @@
 """CloudFormation as it is documented, where moto's is milder.
 
 Parameters of Systems Manager are looked up again by every update. A replacement is created before
-what it replaces is deleted, so an interface or a volume that is in use is not to be had. What fails
-is rolled back. What the tests look at exists as moto's (`resources.py`); the rest is a name.
+the original is deleted, so an interface or a volume that is in use is not to be had. Failed changes
+are rolled back. Resources that the tests look at exist as moto's (`resources.py`); the rest is a
+name.
 """
 
 from __future__ import annotations
@@ -216,7 +217,7 @@ class Stacks:
         return found
 
     def _resolved(self, template: Any, parameters: Mapping[str, str]) -> dict[str, str]:
-        """What parameters stand for today."""
+        """Present values of parameters."""
         assert self._account
         return {
             key: self._account.look_up(value)
@@ -226,7 +227,9 @@ class Stacks:
         }
 
     def _changes(self, stack: _Stack, template: Any, resolved: Mapping[str, str]) -> list[Any]:
-        """What would change, by resource; `execute` works it out again with what there is then."""
+        """Changes that would be made, by resource; `execute` works them out again with the present
+        resources.
+        """
         wanted = _wanted(template, self._scope(stack.name, template, resolved, stack.made))
         changes: list[Any] = []
         touched: dict[str, str] = {}

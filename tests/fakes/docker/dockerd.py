@@ -96,7 +96,7 @@ class Engine:
     def start(self) -> None:
         """Start it, again if it was stopped; raises `RuntimeError` if it does not come up."""
         drivers = (self._driver,) if self._driver else ("overlay2", "vfs")
-        # It gives up if its containerd needs more than 15 s, as it may on a busy machine.
+        # dockerd gives up if its containerd needs more than 15 s, as it may on a busy machine.
         for driver in drivers * _STARTS:
             self._process = self._spawn(driver)
             if _answering(self.url, self._process):
@@ -230,7 +230,7 @@ def _remove_containers(client: Any) -> None:
     deadline = time.monotonic() + DEADLINE_S
     while left := client.containers.list(all=True, ignore_removed=True):
         for container in left:
-            # It is gone, or about to be.
+            # The container is gone, or about to be.
             with contextlib.suppress(docker.errors.APIError):
                 container.remove(force=True)
         if time.monotonic() > deadline:
@@ -255,7 +255,7 @@ def _unmount_below(root: Path) -> None:
     """The engine mounts its data onto itself, and the namespaces that it keeps."""
     points = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
     for point in sorted((p for p in points if p.startswith(f"{root}/")), reverse=True):
-        # It may be gone by now.
+        # The mount may be gone by now.
         subprocess.run(["umount", "--lazy", point], check=False, capture_output=True)
 
 

@@ -1,8 +1,8 @@
 """A container engine without containers: it answers as one would, or fails as a test says.
 
-It speaks as much of the Docker Engine API as the fence of owned nodes needs, on a Unix socket, so
-that the fence is tested where no engine can run, and against answers that no engine gives on
-demand.
+The script speaks as much of the Docker Engine API as the fence of owned nodes needs, on a Unix
+socket, so that the fence is tested where no engine can run, and against answers that no engine
+gives on demand.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Container:
         labels: Its labels.
         kill: The status with which the engine answers a kill; 204 ends it. 0 for no answer at all:
             the engine hangs up.
-        look: Likewise for an inspection of it.
+        look: Answer to an inspection of it.
         meets: Kills that it waits for before it answers.
     """
 
@@ -46,7 +46,7 @@ class Container:
 
 @dataclass
 class ScriptedEngine:
-    """What there is, and what was asked.
+    """Containers of the engine, and received requests.
 
     Attributes:
         listing: The status with which a list is answered.

@@ -66,7 +66,7 @@ class Ec2Cluster(Cluster):
 
     Args:
         settings: The master's, beyond those of `Cluster`.
-        catalog: What is on sale.
+        catalog: Offerings on sale.
         spot: Whether spot instances are for sale, too.
         ec2: The section `ec2` of the settings, beyond what points it at the stand-in.
         image: Whether instances boot an image that has the worker, by the project's own recipe.

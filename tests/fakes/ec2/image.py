@@ -59,11 +59,11 @@ esac
 def lay_out(root: Path, *, logs: Path) -> None:
     """Make a root in a mount namespace of its own, and everything mounted in it.
 
-    It is in memory, and gone with the namespace: to remove thousands of files takes long.
+    The root is in memory, and gone with the namespace: to remove thousands of files takes long.
 
     Args:
         root: Where; made.
-        logs: What is ``/var/log`` there, on the disk; made.
+        logs: Directory of ``/var/log`` there, on the disk; made.
     """
     run("mount", "--make-rprivate", "/")
     root.mkdir()

@@ -2,7 +2,7 @@
 
 Its init (`tests.fakes.hosts.init`) does what the image's would: brings up the metadata service,
 runs the user data as cloud-init does, keeps the units running that it has enabled, and powers off
-when told to. It knows nothing of Eva.
+when told to. The init knows nothing of Eva.
 
 Exit code 0: the instance was switched off from within.
 """

@@ -21,7 +21,7 @@ class Metadata:
     """Serves in a thread that ends with the process.
 
     Args:
-        instance: What describes it: the ids, the user data in base64.
+        instance: Description of the instance: the ids, the user data in base64.
         notices: Directory where tests put ``spot/instance-action`` and the like.
         region: The instance's.
     """

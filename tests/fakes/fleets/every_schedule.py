@@ -11,7 +11,7 @@ from fractions import Fraction
 from itertools import product
 
 Pace = Callable[[Sequence[int]], Fraction]
-"""What a gang does in a round, by what each of its members would do on its GPU."""
+"""A gang's progress in a round, by what each of its members would do on its GPU."""
 
 Counts = tuple[int, ...]
 """GPUs of each type."""
@@ -58,7 +58,7 @@ GANGS = {
 
 @dataclass(frozen=True)
 class Best:
-    """What the best schedules reach.
+    """Results of the best schedules.
 
     Attributes:
         rounds: The fewest until everybody is done.
@@ -73,7 +73,7 @@ def best(gangs: Sequence[Gang], fleet: Counts, pace: Pace, *, one_type: bool) ->
     """Try every schedule.
 
     Args:
-        gangs: Whose work is to be done.
+        gangs: Gangs with their work.
         fleet: GPUs of each type.
         pace: How fast a gang is.
         one_type: Whether all members of a gang are on GPUs of one type.
@@ -122,7 +122,7 @@ def _rounds(
     choices: Sequence[Sequence[tuple[Counts, Fraction]]],
     fleet: Counts,
 ) -> set[tuple[Fraction, ...]]:
-    """What may be left after a round, without what others leave no more of: that is no worse."""
+    """Remaining work after a round, without states that others improve on."""
     nothing = (tuple(0 for _ in fleet), Fraction(0))
     options = [
         [*choice, nothing] if rest else [nothing]

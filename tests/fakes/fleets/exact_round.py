@@ -14,7 +14,7 @@ class Gang:
 
     Attributes:
         gpus: All of them or none, of any types.
-        gain: What it is worth to run it at the pace of a type.
+        gain: Worth of running it at the pace of a type.
         rates: How fast it is on each type; the slowest of those that it has sets its pace.
     """
 
@@ -27,7 +27,7 @@ def most_utility(gangs: Sequence[Gang], fleet: Mapping[str, int]) -> float:
     """Find it; who shares a server with whom costs nothing.
 
     Args:
-        gangs: Those that are there.
+        gangs: Gangs of the round.
         fleet: GPUs of each type.
     """
     model = highspy.Highs()

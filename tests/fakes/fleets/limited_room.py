@@ -33,7 +33,7 @@ class World(SimulatedCluster):
 
     Args:
         policy: The scheduler.
-        catalog: What is sold.
+        catalog: Offerings on sale.
         settings: Of the control loop, over its own.
     """
 

@@ -53,7 +53,7 @@ class Coordinator:
         return sum(self.steps)
 
     def answer(self, fork: int, given: int) -> Round:
-        """What a fork is told that has reported."""
+        """The answer to a fork's report."""
         with self._lock:
             self._note(fork, given)
             epoch = self.epoch

@@ -26,7 +26,7 @@ class Trainee:
     Args:
         fork: Its number.
         directory: $EVA_MERGE_DIR.
-        answer: What the agent answers to a fork that gave up to an epoch.
+        answer: The agent's answer to a fork that gave up to an epoch.
         check: Name of the check metric.
         patience_s: How long it waits for a merge.
     """

@@ -1,10 +1,10 @@
 """The flight recorder of a test host: what programs do there, written down outside of the cluster.
 
 Programs in containers see nothing of the machine but its loopback interface, so that is where it
-listens; the other end is `record` in `tests/e2e/programs`. It needs no network and outlives the
-instance's disk. Its files are those of a plain `Cluster`: a JSON line per event in
-``JOB.INDEX``, and a lock for each task that is held as long as its program is connected. The
-kernel closes the connection of a program that dies, and frees the locks of a machine that does.
+listens; the other end is `record` in `tests/e2e/programs`. The recorder needs no network and
+outlives the instance's disk. Its files are those of a plain `Cluster`: a JSON line per event in
+``JOB.INDEX``, and a lock for each task that is held as long as its program is connected. The kernel
+closes the connection of a program that dies, and frees the locks of a machine that does.
 """
 
 from __future__ import annotations

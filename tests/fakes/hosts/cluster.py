@@ -27,8 +27,8 @@ _RATE = 64 * MIB
 class HostCluster(Cluster):
     """A cluster of a master and hosts that are apart, from `start` to `close`.
 
-    Every instance is a machine with its own network, processes, mounts, disk and Docker engine,
-    in which its tasks run; the master is on the same network. What can happen to an instance:
+    Every instance is a machine with its own network, processes, mounts, disk and Docker engine, in
+    which its tasks run; the master is on the same network. Faults of an instance:
 
     - `machine`, `init`, `engine`, `supervisor`, `agent` and `container` are its processes, to be
       killed, suspended and resumed;
@@ -36,7 +36,7 @@ class HostCluster(Cluster):
 
     Args:
         settings: The master's, beyond those of `Cluster`.
-        catalog: What is on sale; see `Cluster`.
+        catalog: Offerings on sale; see `Cluster`.
         command: See `Cluster`.
         read_rate: Bytes per second that programs on one instance may read together.
         disk_mib: Size of the disk of each instance, without images and containers; such a disk
@@ -155,7 +155,7 @@ class HostCluster(Cluster):
         """The program of a task, or the shell that it runs in.
 
         Args:
-            task: Such as ``job-1/0``.
+            task: Name of a task, such as ``job-1/0``.
         """
         job, _, index = task.partition("/")
         instance = self.task(job, int(index)).instance

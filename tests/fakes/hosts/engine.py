@@ -49,7 +49,7 @@ def await_answer() -> None:
     """Wait until the engine answers.
 
     Raises:
-        TimeoutError: It does not.
+        TimeoutError: The engine does not answer.
     """
     deadline = time.monotonic() + START_S
     while not _answers():
@@ -74,8 +74,8 @@ def _answers() -> bool:
 def lend(prepared: Path, data: Path, *, on: Path | None = None) -> None:
     """Make a data directory of an engine that has images, in little time and space.
 
-    It is to be called at each start of a machine: what an image consists of is mounted, as it is
-    never written again; the rest is the engine's own, which stays.
+    Call this at each start of a machine: the contents of images are mounted, as they are never
+    written again; the rest is the engine's own, which stays.
 
     Args:
         prepared: A directory that has the images.
@@ -98,6 +98,6 @@ def lend(prepared: Path, data: Path, *, on: Path | None = None) -> None:
 
 
 def _not_copied(directory: str, names: list[str]) -> set[str]:
-    """What images consist of; and a device, which the engine makes when it starts."""
+    """Files of images; and a device, which the engine makes when it starts."""
     layer = {"diff"} if Path(directory).parent.name == "overlay2" else set()
     return {*names} & {*layer, "backingFsBlockDev"}

@@ -29,7 +29,8 @@ _KEEP_S = 24 * 3600
 def prepared() -> Path:
     """A directory with an engine's ``data`` that holds the image; not to be written to.
 
-    It stays for the next test run; another one is made when Python or a package in it changes.
+    The directory stays for the next test run; another one is made when Python or a package in it
+    changes.
     """
     home = Path(tempfile.gettempdir())
     made = home / f"{_PREFIX}{python_tree().digest()}"
@@ -48,7 +49,7 @@ def prepared() -> Path:
 
 
 def name(made: Path) -> str:
-    """What containers call the image in a `prepared` directory."""
+    """The name of the image for containers in a `prepared` directory."""
     return (made / _NAME).read_text()
 
 

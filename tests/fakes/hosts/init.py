@@ -1,10 +1,10 @@
-"""What all machines have in common: namespaces with a cable plugged in, and an init within.
+"""The common part of all machines: namespaces with a cable plugged in, and an init within.
 
 Two processes. The outer one makes the namespaces and plugs the cable in. The inner one is the init
 of the new process namespace: it keeps programs running. When it dies, the kernel kills everything
-in the namespace, containers too; with the last process go mounts and network. It dies with the
-outer one, and that when its parent or the network does. So whoever is killed, in whatever order,
-nothing of the machine stays but its files.
+in the namespace, containers too; with the last process go mounts and network. The init dies with
+the outer process, and that when its parent or the network does. So whatever is killed, in any
+order, nothing of the machine stays but its files.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ _STOP_S = 20.0
 
 
 def environment(site: Site) -> dict[str, str]:
-    """What a machine's process needs of a test's."""
+    """The part of a test's environment that a machine's process needs."""
     return {VARIABLE: str(site.path), "PYTHONPATH": str(_REPOSITORY)}
 
 
 def command(module: str, site: Site) -> list[str]:
-    """What to run as a machine of a site; options of its kind are to be appended."""
+    """The command of a machine of a site; options of its kind are to be appended."""
     return [
         *(sys.executable, "-P", "-m", module),
         *("--switch", str(site.switch.pid)),
@@ -64,7 +64,7 @@ def contain(
     Args:
         module: To run as the inner process.
         options: As read by `parser`.
-        given: The same as it was given.
+        given: Options as they were given.
         name: Of the machine, in its network.
 
     Returns:
@@ -142,7 +142,7 @@ class Program:
 
 
 class Programs:
-    """Those that init keeps running, in the order in which they came."""
+    """Programs that init keeps running, in the order in which they came."""
 
     def __init__(self) -> None:
         # They wait until asked for: no handler, hence no race with one.

@@ -1,6 +1,6 @@
 """A test host: ``python -m tests.fakes.hosts.machine [options] -- WORKER...``.
 
-It takes the place of the worker below a host process of the local cloud
+The machine takes the place of the worker below a host process of the local cloud
 (`eva_master.adapters.local.host`), which thereby is the rack that this machine hangs in: it
 restarts a machine that crashes, and is gone with it when it is switched off. Its init
 (`tests.fakes.hosts.init`) keeps the engine and the worker running.
@@ -34,11 +34,11 @@ def machine_command(
     disk_mib: int = 0,
     live_restore: bool = True,
 ) -> list[str]:
-    """What to run as a machine of a site; ``--`` and the worker's command are to be appended.
+    """The command of a machine of a site; ``--`` and the worker's command are to be appended.
 
     Args:
         site: Where.
-        made: What `image.prepared` returned.
+        made: Result of `image.prepared`.
         read_rate: Bytes per second of its data server.
         disk_mib: Size of its disk, 0 for no limit.
         live_restore: Whether containers outlive its engine.
@@ -135,7 +135,7 @@ class _Init:
             if (_WORKER, 0) in ended:
                 return 0
             if any(name == _ENGINE for name, _ in ended):
-                # Who wrote it is dead, but its number may be somebody else's by now.
+                # The writer is dead, but its number may be another process' by now.
                 engine.PID.unlink(missing_ok=True)
 
 

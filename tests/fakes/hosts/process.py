@@ -26,10 +26,10 @@ def run(*command: str, text: str = "") -> str:
         text: For its standard input.
 
     Returns:
-        What it printed.
+        Output of the command.
 
     Raises:
-        RuntimeError: It failed; says with which words.
+        RuntimeError: The command failed; the message has its output.
     """
     done = subprocess.run(
         command, input=text, capture_output=True, text=True, timeout=_PATIENCE_S, check=False

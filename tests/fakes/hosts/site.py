@@ -30,7 +30,7 @@ _POLL_S = 0.05
 class Site:
     """A directory and a network for one cluster.
 
-    What test runs that were killed have left behind is cleared away before.
+    Leftovers of killed test runs are cleared away before.
 
     Attributes:
         path: The directory.
@@ -40,7 +40,7 @@ class Site:
     def __init__(self) -> None:
         parent = Path(short_tempdir())
         _clear_abandoned(parent)
-        # Whoever finds a site that nobody has locked takes it for abandoned.
+        # A site without a lock counts as abandoned.
         made = Path(tempfile.mkdtemp(prefix=f"new-{_PREFIX}", dir=parent))
         self._lock = os.open(made / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
         fcntl.flock(self._lock, fcntl.LOCK_EX)

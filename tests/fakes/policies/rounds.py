@@ -22,7 +22,7 @@ class Trained:
 
     Attributes:
         gpus: A task for each of them.
-        work: What has to be done.
+        work: Work to do.
         rates: How much of it is done in a round, by type; on several types, that of the slowest.
         had_gpu_s: GPU time that it has had before.
         arrives: The round in which it does.

@@ -25,7 +25,7 @@ class Sized:
 
     Attributes:
         sizes: By the name before the job's number.
-        offering: What is bought.
+        offering: Offering to buy.
     """
 
     name = "sized"

@@ -105,7 +105,7 @@ class _Draft:
         )
 
     def over(self, lease: int) -> list[Group]:
-        """Those whose lease is over, the longest first."""
+        """Groups whose lease is over, the longest first."""
         now = self._snapshot.now_ms
         live = {view.id for view in self._snapshot.instances}
         groups = self._groups([it for it in self._snapshot.runs if it.instance in live])

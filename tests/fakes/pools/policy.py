@@ -125,7 +125,7 @@ class Draft:
             self._entries += entries
 
     def plan(self, pools: tuple[Pool, ...] = (), lines: tuple[Line, ...] = ()) -> Plan:
-        """What has come of it."""
+        """The resulting plan."""
         queued = {job for line in lines for job in line.jobs}
         held = [
             Hold(run.id, "no instance can be had")

@@ -42,16 +42,16 @@ class FakeApi(api_pb2_grpc.JobsServicer, api_pb2_grpc.ClusterServicer):
 
     Attributes:
         jobs: By id; what `Get`, `List` and the first answer of `Watch` tell.
-        changes: What `Watch` tells afterwards.
+        changes: Changes that `Watch` sends afterwards.
         hang_ups: So many `Watch` calls end before they tell of the changes.
         logs: Chunks that `Logs` sends; as bytes, such as a master of an earlier release.
-        blobs: What was uploaded, by digest.
+        blobs: Uploaded blobs, by digest.
         failures: Errors that the next calls of a method meet, first one first; a status code
             stands for a failure of the network.
         breaks: After so many chunks the next `Logs` call breaks off.
-        tokens: Those of users, by id.
+        tokens: Tokens of users, by id.
         nodes: The owned nodes.
-        node_verbs: What was asked of them, in order.
+        node_verbs: Requests about nodes, in order.
     """
 
     jobs: dict[str, pb.Job] = field(default_factory=dict)
@@ -498,7 +498,7 @@ def sample_state() -> pb.ClusterState:
 
 
 def sample_bill() -> pb.Bill:
-    """What the sample cluster cost."""
+    """The bill of the sample cluster."""
     return pb.Bill(
         cost_micro_usd=1_500_000,
         idle_micro_usd=265_433,

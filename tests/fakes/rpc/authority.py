@@ -37,7 +37,7 @@ class TestAuthority:
         return self.authority.certificates
 
     def server(self) -> ServerIdentity:
-        """What a master shows, renewed in time."""
+        """The identity of a master, renewed in time."""
         return ServerIdentity(self.authority, Path(self._home.name), (), SystemClock())
 
     def agent(self, instance: str, life_ms: int = _LIFE_MS) -> tuple[bytes, bytes]:
@@ -47,7 +47,7 @@ class TestAuthority:
         return private_pem(key), certificate
 
     def server_credentials(self, *, agents_only: bool = False) -> grpc.ServerCredentials:
-        """What a master shows, to agents with a certificate alone if wanted."""
+        """The credentials of a master, for agents with a certificate alone if wanted."""
         key = ec.generate_private_key(ec.SECP256R1())
         certificate = self.authority.issue_master(key.public_key(), (), _LIFE_MS)
         return grpc.ssl_server_credentials(

@@ -44,17 +44,17 @@ class FakeMaster(WorkersServicer):
     """The service ``Workers``, scripted, and ``Enrolment``, which takes any token.
 
     Attributes:
-        input_roots: What agents are told.
+        input_roots: Input roots for agents.
         certificate_ms: How long the next certificates are valid.
-        joins: Who has joined, with which token.
+        joins: Joined nodes and their tokens.
         refusal: Why nobody may join, empty while everybody may.
         renewals: How many certificates were renewed.
-        shutdown_grace_ms: What agents are told; `None` for what masters of earlier versions say.
+        shutdown_grace_ms: Shutdown grace for agents; `None` as from masters of earlier versions.
 
     Args:
         store: Directory of the object store that agents are told of.
-        heartbeat_ms: What agents are told.
-        upload_ms: What agents are told.
+        heartbeat_ms: Heartbeat interval for agents.
+        upload_ms: Upload interval for agents.
     """
 
     def __init__(self, store: Path, heartbeat_ms: int = 50, upload_ms: int = 200) -> None:

@@ -159,7 +159,7 @@ class NoRounds:
 
 @dataclass
 class _Call:
-    """What a test has done in the loop's thread."""
+    """A call that a test made in the loop's thread."""
 
     fn: Callable[[State], object]
     done: Future[object] = field(default_factory=Future)
@@ -418,7 +418,7 @@ class RpcMaster:
 
 
 def agent_certificates(gateway: LoopGateway) -> AgentCertificates:
-    """Those of the tests' authority."""
+    """The certificates of the tests' authority."""
     return AgentCertificates(authority().authority, gateway, _CERTIFICATE_MS)
 
 

@@ -19,7 +19,7 @@ def dearer(story: Story, alone: Story) -> Iterator[Finding]:
     """The whole costs at most a twentieth more than one instance for each task, and a boot a job.
 
     Args:
-        alone: The same world under ``no_packing``.
+        alone: Story of the world under ``no_packing``.
     """
     if story.pools or not (story.quiet and alone.quiet):
         return
@@ -48,7 +48,7 @@ def urgent(story: Story, alike: Story) -> Iterator[Finding]:
     other priorities another one of them may be the first.
 
     Args:
-        alike: The same world with equal priorities.
+        alike: Story of the world with equal priorities.
     """
     highest = max(job.priority for job in story.world.jobs)
     if not highest or all(job.priority == highest for job in story.world.jobs):

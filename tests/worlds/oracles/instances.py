@@ -23,9 +23,9 @@ _MOVE_MS = FETCH_MS + STOP_MS
 def bought_again(story: Story, waits: Waits) -> Iterator[Finding]:
     """Nothing is given back and bought again within its boot while a task that fits it waits.
 
-    A task that has a place on an instance which boots already does not count. What is bought again
-    is for something that came, or was resumed, in between; whether the task should have had the
-    one that went is up to `beside_boot`.
+    A task that has a place on an instance which boots already does not count. An instance bought
+    again is for something that came, or was resumed, in between; `beside_boot` judges whether the
+    task should have had the one that went.
     """
     for launch in story.bought():
         ending = launch.ending_ms

@@ -64,7 +64,7 @@ class Image:
 
     Attributes:
         ami: Its id.
-        root_device: Such as ``/dev/xvda``.
+        root_device: Device name, such as ``/dev/xvda``.
     """
 
     ami: str

@@ -21,7 +21,7 @@ class LaunchRecords(Protocol):
         """Record a launch unless it is recorded; returns the recorded parameters.
 
         Raises:
-            StorageError: It is not recorded, so EC2 must not be called.
+            StorageError: The launch is not recorded, so EC2 must not be called.
         """
         ...
 

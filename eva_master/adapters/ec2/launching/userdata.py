@@ -1,7 +1,7 @@
 """The user data that makes an instance a worker when it boots for the first time.
 
-It is a shell script for cloud-init: variables first, then `userdata.sh` unchanged. No value is
-inserted into code, so none can be run as code.
+The user data is a shell script for cloud-init: variables first, then `userdata.sh` unchanged. No
+value is inserted into code, so none can be run as code.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def user_data(boot: Boot, bootstrap: Bootstrap, launch: LaunchInstance) -> str:
         launch: The launch.
 
     Raises:
-        InvalidConfig: It is larger than EC2 takes.
+        InvalidConfig: The user data is larger than EC2 accepts.
         CloudError: There is no bundle for the architecture.
         StorageError: No join token can be issued now.
     """

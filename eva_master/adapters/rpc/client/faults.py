@@ -21,7 +21,7 @@ _BY_THE_CLOCK = {
     "certificate is not yet valid": "is not valid yet",
     "certificate has expired": "has expired",
 }
-"""What OpenSSL says of certificates at a wrong time, and what that means."""
+"""OpenSSL's messages on certificates at a wrong time, and their meanings."""
 
 
 def translated(failure: grpc.RpcError, address: str) -> EvaError:

@@ -104,7 +104,7 @@ class Client:
         name: str = "",
         after_ids: Mapping[str, str] | None = None,
     ) -> pb.SubmitResponse:
-        """Submit a job. It is accepted once, even if the call has to be repeated.
+        """Submit a job. Repetitions of the call submit it once.
 
         Args:
             job_yaml: The job file as the user wrote it.
@@ -306,7 +306,7 @@ class Client:
         return _paged(page)
 
     def cost(self, *, newest: int = 100) -> pb.Bill:
-        """What everything cost so far, with the newest jobs and instances.
+        """The costs of the cluster so far, with the newest jobs and instances.
 
         Args:
             newest: At most so many of each, from 0 to 1,000; see `job_costs` and `instance_costs`
@@ -332,7 +332,7 @@ class Client:
         return answer
 
     def job_costs(self) -> Iterator[pb.JobCost]:
-        """What each job that ever was has cost, newest first, fetched page by page."""
+        """The cost of each job of all time, newest first, fetched page by page."""
 
         def page(token: str) -> tuple[Iterable[pb.JobCost], str]:
             request = pb.CostRequest(page_size=_PAGE, jobs_page_token=token, without_instances=True)
@@ -342,7 +342,7 @@ class Client:
         return _paged(page)
 
     def instance_costs(self) -> Iterator[pb.InstanceCost]:
-        """The same of each instance that was ever billed."""
+        """The cost of each instance that was ever billed, newest first, fetched page by page."""
 
         def page(token: str) -> tuple[Iterable[pb.InstanceCost], str]:
             request = pb.CostRequest(page_size=_PAGE, instances_page_token=token, without_jobs=True)
@@ -356,7 +356,7 @@ class Client:
         return self._call(self._cluster.Tenants, pb.TenantsRequest())
 
     def partitions(self) -> pb.PartitionsResponse:
-        """What each partition has and costs, and the sums over all."""
+        """Each partition's holdings and costs, and the sums over all."""
         return self._call(self._cluster.Partitions, pb.PartitionsRequest())
 
     def move(self, reference: str, partition: str) -> pb.MoveResponse:
@@ -365,11 +365,11 @@ class Client:
         return self._call(self._jobs.Move, request)
 
     def interference(self) -> pb.Learned:
-        """What was learned about workloads and instance types."""
+        """Learned figures of workloads and instance types."""
         return self._call(self._cluster.Interference, pb.InterferenceRequest())
 
     def estimates(self, owner: str = "") -> pb.LearnedTimes:
-        """What was learned about run times, of one owner or, if empty, of all."""
+        """Learned run times, of one owner or, if empty, of all."""
         return self._call(self._cluster.Estimates, pb.EstimatesRequest(owner=owner))
 
     def explain(self, subject: str = "") -> pb.Explanation:

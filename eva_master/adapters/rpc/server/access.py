@@ -47,7 +47,7 @@ def require_owner(owner: str, what: str) -> None:
         what: Names the thing in the message.
 
     Raises:
-        NotAuthorised: It belongs to somebody else.
+        NotAuthorised: The job belongs to another owner.
     """
     who = caller()
     if who.owner == owner or who.role is Role.OPERATOR:
@@ -62,13 +62,13 @@ def require_owner(owner: str, what: str) -> None:
 class AccessInterceptor(grpc.aio.ServerInterceptor):
     """Lets a call through if its token is in force and of a sufficient role, and not too many.
 
-    It follows an `ErrorInterceptor`, which tells the caller why a call was refused. The request of
-    a call that is refused, or waits in line, is not read. A stream ends with its token: each
-    answer is preceded by a look at it.
+    An `ErrorInterceptor` before it tells the caller why a call was refused. Requests of calls that
+    are refused, or wait in line, are not read. A stream ends with its token, which is checked
+    before each answer.
 
     Args:
         tokens: The tokens of this cluster.
-        pacing: What each user gets.
+        pacing: Rates that users are granted.
 
     Attributes:
         strangers: Serves callers without a token.

@@ -52,7 +52,7 @@ class ClusterService(ClusterServicer):
         about: Facts that do not change.
         history: The reasons of planning rounds.
         archive: Has ended jobs and gone instances.
-        tenants: Who belongs to which tenant.
+        tenants: Tenants of owners.
     """
 
     def __init__(

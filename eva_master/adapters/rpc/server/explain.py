@@ -46,7 +46,7 @@ _ROUNDS_ASKED = 8
 """So many rounds are asked for the outlook of a job's fleet, since other partitions have theirs."""
 NO_MACHINES: Mapping[Family, reasons.Machines] = {}
 _MEMBERS = 20
-"""Of a line that is limited to instances so many are named."""
+"""Maximum of instances named for a line that is limited to instances."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,12 +64,12 @@ class Subject:
         moved: Whether a move concerns it; `None` if there were none.
         partition: Where it belongs; empty if the cluster is not divided.
         latency: Whether a job counts as short, and why; empty where that makes no difference.
-        forks: Of a forked job: how far its forks are, and what went wrong with them.
-        market: Of a job: how it stands to its deadline and to spot instances.
-        evidence: What a job's estimate has behind it.
-        dag: What is expected of the DAG of which a job is a stage.
+        forks: Progress and faults of a forked job's forks.
+        market: State of a job's deadline and its use of spot instances.
+        evidence: Evidence behind a job's estimate.
+        dag: Estimate of the DAG of which a job is a stage.
         borrowing: On what terms a job has room of other tenants.
-        notes: What a job's user should know beside.
+        notes: Further notes for a job's user.
     """
 
     kind: str
@@ -108,7 +108,7 @@ def find(
 
     Raises:
         NotFound: There is nothing of that name.
-        BadRequest: It is a number that no round can have.
+        BadRequest: The number is no round's.
     """
     if not reference:
         return None
@@ -320,7 +320,7 @@ def explain(
 
     Args:
         history: The rounds.
-        subject: What `find` found.
+        subject: Result of `find`.
         now: The time.
         machines: The machines that are there, by type.
 

@@ -23,7 +23,7 @@ _JOBS_AT_ONCE = 100
 _TASKS_AT_ONCE = 1_000
 """Jobs that are turned into messages together have so many tasks at most, or are one."""
 _KEPT_S = 2.0
-"""What a message says of time, such as when a job is to end, may be so old."""
+"""Maximum age of times in a message, such as a job's expected end."""
 _KEPT_BYTES = 32 * 1024 * 1024
 SMALL_BYTES = 64 * 1024
 """Messages up to this size are sent without waiting for those of others."""

@@ -84,12 +84,12 @@ class JobsService(JobsServicer):
         archive: Has ended jobs.
         containers: Whether tasks run in containers, and can have images.
         inputs: Where inputs may come from; the default roots if not given.
-        tenants: Who belongs to which tenant.
+        tenants: Tenants of owners.
         tasks_per_job: How many tasks a job may have.
         grace_period_ms: How long a grace period may be.
         shared: Whether the settings name a directory that all instances share.
         nominal_gpus: Whether tasks find no GPUs, whatever their instances have by their type.
-        pacing: What each user gets of streams.
+        pacing: Rates of streams that users are granted.
     """
 
     def __init__(
@@ -431,7 +431,7 @@ class JobsService(JobsServicer):
 
         Raises:
             NotFound: There is no such job.
-            AmbiguousName: It is to be changed, and several active jobs have the name.
+            AmbiguousName: The job is to be changed, and several active jobs have the name.
         """
         model, owner = await self._gateway.model(), caller().owner
         job = only_job(model, owner, reference) if to_change else model.find(owner, reference)

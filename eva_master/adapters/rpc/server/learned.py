@@ -21,7 +21,7 @@ def view(model: ReadModel, voice: Voice | None, now: Millis) -> pb.Learned:
 
     Args:
         model: Where it is looked up.
-        voice: Who asks, as an owner or a tenant; `None` for an operator, who may see all of it.
+        voice: Owner or tenant that asks; `None` for an operator, who may see all of it.
         now: The time.
     """
     known = model.learned_tables(voice)
@@ -68,7 +68,7 @@ def view(model: ReadModel, voice: Voice | None, now: Millis) -> pb.Learned:
 
 
 def times(model: ReadModel, owner: str, now: Millis) -> pb.LearnedTimes:
-    """What was learned of run times up to `now`, of one owner or, if empty, of all."""
+    """Run times learned up to `now`, of one owner or, if empty, of all."""
     return pb.LearnedTimes(
         estimates=model.estimates.value,
         times=[

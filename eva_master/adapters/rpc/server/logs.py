@@ -1,10 +1,10 @@
 """Reads a task's log from its first byte, wherever it is stored at the moment.
 
 Logs are read from the object store, where workers upload them as they grow and when an attempt
-ends, and while an attempt runs, or is being started, what is not there yet from its worker. A
-worker keeps the end of a long log only; what it has not any more is in the store. The position is
-kept as (attempt, offset in the attempt's log), so that bytes are neither repeated nor skipped when
-the source changes. What a machine lost before it was uploaded is missing.
+ends; the part of a running or starting attempt that is not there yet comes from its worker. A
+worker keeps the end of a long log only; the rest is in the store. The position is kept as (attempt,
+offset in the attempt's log), so that bytes are neither repeated nor skipped when the source
+changes. Bytes that a machine lost before their upload are missing.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from eva_master.ports import ObjectStore
 from eva_master.ports.reading import ReadModel
 
 PIECE_BYTES = 64 * 1024
-"""What is sent of a log at a time."""
+"""Size of a piece of a log."""
 _RUNS = (RunState.STARTING, RunState.RUNNING, RunState.STOPPING)
 _RETRY_S = 2.0
 """A session that broke, or an attempt whose end is not reported yet, changes no record: look again
@@ -65,7 +65,8 @@ class Extent:
 
     Attributes:
         tail: So many last lines of what there is; `None` for all.
-        since: What was stored since then, or is not stored yet; `None` for all.
+        since: Earliest time of stored output; output that is not stored yet is included. `None` for
+            all.
         previous: Only the attempt before the newest one.
         start: Where to begin.
     """
@@ -89,7 +90,7 @@ class LogReader:
         store: Has the content of the log.
         logs: Lists what the store has.
         run: The task run whose log is read.
-        record: What is known of it, if anything is.
+        record: Record of the task run, if any.
     """
 
     def __init__(
@@ -117,7 +118,7 @@ class LogReader:
         Args:
             changes: A watch of the task run's job: follow the log until it grows no more. `None`
                 ends with what there is.
-            extent: What is wanted.
+            extent: Part of the log that is wanted.
 
         Raises:
             NotFound: There is no attempt before.
@@ -227,7 +228,7 @@ class LogReader:
     async def _stored(self) -> AsyncIterator[LogPiece]:
         """Read what the store has beyond the position."""
         chunks = await self._logs.chunks(self._run)
-        # What is before the position is passed over at once, since there may be thousands.
+        # Chunks before the position are skipped at once, since there may be thousands.
         first = max(0, bisect_right(chunks, (self._attempt, self._offset, _LAST)) - 1)
         end = (0, 0, "")
         for (attempt, start, key), (next_attempt, next_start, _) in pairwise(

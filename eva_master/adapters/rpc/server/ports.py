@@ -55,7 +55,7 @@ _MOST_CONNECTIONS = 8_000
 _PART_OF_FILES = 4
 """Each port may have this part of the files that the process may have open."""
 _HANDSHAKE_MS = 30_000
-"""Who has connected and is not through the handshake by then is cut."""
+"""Connections without a finished handshake by then are cut."""
 _IDLE_MS = 10 * 60_000
 """A user's connection without a call is ended after this time; their next call makes another."""
 
@@ -74,7 +74,7 @@ class MasterServer:
     hence the second port, where nobody gets in without one. On the users' port there are health
     checking, reflection, and the way for instances to get their first certificate.
 
-    It is made, started and stopped in the asyncio thread.
+    The server is made, started and stopped in the asyncio thread.
 
     Args:
         jobs: Serves users.
@@ -129,13 +129,13 @@ class MasterServer:
 
         Args:
             users: ``HOST:PORT``; port 0 takes any that is free.
-            workers: The same for agents.
+            workers: Address of the workers' port.
 
         Returns:
             The ports.
 
         Raises:
-            InvalidConfig: Nobody can listen there.
+            InvalidConfig: An address cannot be bound.
         """
         ports = Ports(
             _open_port(self._users, users, server_credentials(self._identity, agents_only=False)),
@@ -188,7 +188,7 @@ def _open_port(server: grpc.aio.Server, address: str, credentials: grpc.ServerCr
 
 
 def server_credentials(identity: ServerIdentity, *, agents_only: bool) -> grpc.ServerCredentials:
-    """What a port shows, and whether only those get in who have a certificate of this cluster."""
+    """The identity that a port shows, and whether it requires a certificate of this cluster."""
     shown = identity.current()
 
     def configuration() -> grpc.ServerCertificateConfiguration:

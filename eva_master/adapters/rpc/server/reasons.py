@@ -42,7 +42,7 @@ def hosts(one: Hosting, runs: Collection[RunId]) -> bool:
 
 
 def fleet(record: Round, machines: Mapping[Family, Machines]) -> pb.FleetOutlook | None:
-    """What a round says of a fleet of several types; `None` if it says nothing.
+    """A round's outlook on a fleet of several types; `None` if it has none.
 
     Args:
         record: The round.
@@ -80,7 +80,7 @@ def hosting(one: Hosting, billed_price: int | None = None) -> pb.Hosting:
 
     Args:
         one: The instance as a plan has it.
-        billed_price: What is billed for it if it is a spot instance.
+        billed_price: Billed price of a spot instance.
     """
     price = one.price_micro_usd_per_hour
     shares = split(price, [occupant.reservation_micro_usd_per_hour for occupant in one.occupants])

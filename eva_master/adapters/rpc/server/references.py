@@ -50,7 +50,7 @@ def archived(archive: Archive, owner: str, reference: str, *page: TaskPage) -> J
 
     Args:
         archive: Has the job.
-        owner: Whose jobs may be named.
+        owner: Owner whose jobs may be named.
         reference: The id or name.
         page: Which of its tasks; those that are shown if it is not given.
 
@@ -87,8 +87,8 @@ class PredecessorFinder:
     Args:
         model: Has what is active, and what ended lately.
         archive: Has the rest.
-        owner: Whose jobs are found.
-        given: What the caller says that some of the references stand for: other references.
+        owner: Owner whose jobs are found.
+        given: Other references that some of the references stand for, by the caller.
         coming: Names of jobs that are taken to exist.
     """
 

@@ -48,7 +48,7 @@ _METRICS_BYTES = 64 << 10
 _REASONS = 10
 """Reasons for which tasks of one job wait that are told of at most."""
 _METRIC_BYTES = 13
-"""Of a metric besides its name."""
+"""Size of a metric besides its name."""
 _NO_PACKING_STATES = (RunState.STARTING, RunState.RUNNING)
 
 
@@ -185,7 +185,7 @@ def _others(model: ReadModel, known: Job) -> Sequence[JobId]:
 
 
 def _after(others: Sequence[JobId]) -> str:
-    """What a task waits for whose job waits for others."""
+    """Reason of a task whose job waits for others."""
     more = len(others) - 1
     rest = f" and {more} other job{'' if more == 1 else 's'}" if more else ""
     return f"runs after {others[0]}{rest}"
@@ -271,13 +271,13 @@ def _waiting_for(model: ReadModel, spec: TaskSpec, run: TaskRun, now: Millis) ->
 
 
 def _in_line(pools: Sequence[str], told: str) -> str:
-    """What a task waits for that stands in lines for room in pools."""
+    """Reason of a task that stands in lines for room in pools."""
     text = f"in line for room in pool{'s' if len(pools) > 1 else ''} {', '.join(pools)}"
     return f"{text}: {told}" if told else text
 
 
 def _with_trouble(model: ReadModel, told: str) -> str:
-    """What is told of something that the cloud has to do, and what is wrong with the cloud."""
+    """Add the cloud's troubles to a reason that depends on the cloud."""
     trouble = model.trouble
     if trouble.since_ms is None:
         return told
@@ -319,7 +319,7 @@ def cluster(
     """The cluster as a whole.
 
     Args:
-        model: What to describe.
+        model: Model to describe.
         now: Time of the description.
         listed: The instances to list.
         name: The cluster's.
@@ -459,7 +459,7 @@ def tenants(model: ReadModel, rules: TenantRules, now: Millis) -> pb.TenantsResp
 
 
 def _limits_of(limits: TenantLimits | None) -> dict[str, Any]:
-    """What a tenant may have and has, as fields; none if it may have as much as it likes."""
+    """A tenant's limits and use, as fields; empty without limits."""
     if limits is None:
         return {}
     found: dict[str, Any] = {"use": dict(limits.use)}
@@ -471,17 +471,17 @@ def _limits_of(limits: TenantLimits | None) -> dict[str, Any]:
 
 
 def cost_shares(model: ReadModel, by: str, now: Millis) -> list[pb.CostShare]:
-    """What the instances of each type or the jobs of each owner cost as of `now`, dearest first.
+    """The costs of each type's instances or each owner's jobs as of `now`, dearest first.
 
     Their micro-dollars add up to those of the bill, like those of `tenants`.
 
     Args:
         model: The cluster.
-        by: What the caller asked for: `type` or `owner`.
+        by: Key that the caller asked for: `type` or `owner`.
         now: The time.
 
     Raises:
-        BadRequest: It is neither.
+        BadRequest: The key is neither.
     """
     if by == "type":
         found, charged = model.of_types(now), 0

@@ -63,7 +63,7 @@ class AgentCertificates:
         """Check that an instance exists.
 
         Raises:
-            NotAuthorised: It does not exist, or no longer.
+            NotAuthorised: The instance does not exist, or no longer.
         """
         await self._gateway.model()
         if not self.is_live(instance):
@@ -79,7 +79,7 @@ class AgentCertificates:
         """Check that the instance of a certificate exists, and of an owned node that it is the one.
 
         Raises:
-            NotAuthorised: It does not exist, or no longer.
+            NotAuthorised: The instance does not exist, or no longer.
         """
         self.nodes.require_machine(peer.instance, peer.key)
         await self.require_live(peer.instance)
@@ -128,7 +128,7 @@ class EnrolmentService(EnrolmentServicer):
     Args:
         certificates: Issues them.
         tokens: Proofs that this master launched an instance.
-        isolation: What tasks are kept from, as variables for ``eva worker``.
+        isolation: Isolation of tasks, as variables for ``eva worker``.
     """
 
     def __init__(

@@ -20,10 +20,11 @@ from eva_master.model.errors import Unreachable
 from eva_master.model.ids import RunId
 
 _WAITING_BYTES = 1024 * 1024
-"""Bytes of a log that wait for slow readers. Of a longer log readers who are further behind start
-over where they are, so that neither memory grows nor the session stalls."""
+"""Bytes of a log that wait for slow readers. Readers further behind start over where they are, so
+that neither memory grows nor the session stalls.
+"""
 _WAITING_BYTES_OF_MANY = 64 * 1024
-"""The same while many different logs are read."""
+"""Bytes that wait while many different logs are read."""
 _WAITING_IN_ALL = 64 * 1024 * 1024
 _offset = attrgetter("offset")
 
@@ -69,7 +70,7 @@ class LogRelay:
         """Read a log, and end the request with the context.
 
         Args:
-            run: Whose.
+            run: Task run whose log is followed.
             offset: First byte in the attempt's log.
             once: Whether to end with the present log instead of with the attempt.
         """
@@ -132,10 +133,10 @@ class LogRelay:
 
 
 class _Log:
-    """What the worker has sent of a log, as far as readers may still want it.
+    """The part of a log that the worker has sent and readers may still want.
 
     Attributes:
-        readers: Who reads it.
+        readers: Readers of the log.
         shared: Whether more may join.
         stopped: Nothing more comes, though the log goes on; readers ask again when they have all.
         ended: Nothing more comes, since the log is over.
@@ -172,7 +173,7 @@ class _Log:
         most = self._waiting.most_per_log
         if self._bytes > most // 2:
             self._forget_read()
-        # Whoever keeps up is not held up by the others.
+        # Slow readers do not hold up the others.
         if self._bytes > most and any(it.is_at(self._position - len(fresh)) for it in self.readers):
             while len(self._pieces) > 1 and self._bytes > most:
                 self._forget_first()

@@ -17,7 +17,7 @@ _DIGEST = re.compile(r"[0-9a-f]{64}|")
 
 
 def fork(order: ForkOrder) -> pb.Fork:
-    """What a fork must know of the others."""
+    """The data that a fork needs of the others."""
     return pb.Fork(
         number=order.number,
         forks=order.forks,
@@ -29,7 +29,7 @@ def fork(order: ForkOrder) -> pb.Fork:
 
 
 def told(action: TellMerge) -> pb.TellMerge:
-    """What a fork is to do now."""
+    """The next step of a fork."""
     it = action.round
     return pb.TellMerge(
         run_id=action.run,

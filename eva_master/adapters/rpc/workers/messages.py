@@ -28,8 +28,9 @@ from eva_master.model.records import Progress
 from eva_master.model.resources import Resources
 from eva_master.model.states import shell_code
 
-# What an agent may report of a task. Agents check the same (eva_worker/tasks/progress_server.py).
-# A worker whose certificate was stolen, or that is of an earlier version, may not.
+# Bounds of an agent's reports on a task. Agents check them too
+# (eva_worker/tasks/progress_server.py). A worker with a stolen certificate, or of an earlier
+# version, may not.
 MOST_COUNT = 2**53
 """Largest plausible count, offset or time: larger ones are not exact in a float."""
 _MOST_METRICS = 256
@@ -150,7 +151,7 @@ def address(register: pb.Register) -> str:
 
 
 def words(text: str) -> str:
-    """What an agent says, fit for the log and for a reason: short, and one line."""
+    """An agent's text, fit for the log and for a reason: short, and one line."""
     cut = text[:_LONGEST_WORDS]
     return "".join(letter if letter.isprintable() else "?" for letter in cut)
 
@@ -245,7 +246,7 @@ def interrupted_at(message: pb.Interruption, now: Millis) -> Millis | None:
 
 
 def weight(message: pb.WorkerMessage) -> int:
-    """What a message of an agent costs the master, in parts such as reports."""
+    """The cost of an agent's message to the master, in parts such as reports."""
     match message.WhichOneof("body"):
         case "register":
             parts = len(message.register.tasks)

@@ -61,7 +61,7 @@ _PARTS_AT_ONCE = 50_000
 """Reports and samples that one worker may send before it has to wait: those of some hundred tasks,
 many times over."""
 _PARTS_OF_SESSION = 500
-"""What opening a session counts for."""
+"""Weight of opening a session."""
 _MOST_PACES = 2_000
 _STAGE = re.compile(r"[a-z_]{1,20}$")
 _SILENCE_MS = 5_000
@@ -141,7 +141,7 @@ class WorkerSessions(WorkersServicer):
     # -- the control loop's side -----------------------------------------------------------------
 
     def execute(self, action: WorkerAction) -> None:
-        """Send a command. It is dropped if the worker has no session. Any thread may call it."""
+        """Send a command, or drop it if the worker has no session. Any thread may call this."""
         session = self._sessions.get(action.instance)
         if session is None or session.loop.is_closed():
             return
@@ -256,7 +256,9 @@ class WorkerSessions(WorkersServicer):
         if older is not None:
             older.break_off(SessionReplaced(f"{instance} has a newer session"))
         self._sessions[instance] = session
-        if not self._certificates.is_live(instance):  # It went before `_cut` could find it.
+        if not self._certificates.is_live(
+            instance
+        ):  # The instance went before `_cut` could find it.
             del self._sessions[instance]
             raise no_such(instance)
         session.end_after(self._certificates.left_s(peer))
@@ -283,8 +285,9 @@ class WorkerSessions(WorkersServicer):
         """Refuse a second agent of an instance while the first is heard of.
 
         Raises:
-            AlreadyConnected: It is. An agent whose connection broke is none, since it is the same
-                process; one that was started anew comes in once the end of the first is noticed.
+            AlreadyConnected: Another process is connected. An agent whose connection broke is none,
+                since its process is known; a restarted agent comes in once the end of its
+                predecessor is noticed.
         """
         if older.close_reason is not None or older.silent_ms(self._clock.now()) >= self._silence_ms:
             return

@@ -52,7 +52,7 @@ def read_gpu_jobs(path: Path) -> tuple[GpuJob, ...]:
         The jobs in their order.
 
     Raises:
-        InvalidTrace: It cannot be read or is wrong; names the line of each problem.
+        InvalidTrace: The file cannot be read or is wrong; names the line of each problem.
     """
     header, *lines = list(csv.reader(read_lines(path))) or [[]]
     if problems := _of_header(header):
@@ -77,7 +77,7 @@ def read_gpu_jobs(path: Path) -> tuple[GpuJob, ...]:
 
 
 def _of_header(header: Sequence[str]) -> list[str]:
-    """What is wrong with the names of the columns."""
+    """Problems of the column names."""
     problems = [f"there is no column {name!r}" for name in _READ if name not in header]
     problems += [
         f"the column {name!r} stands twice" for name, n in Counter(header).items() if n > 1

@@ -20,7 +20,7 @@ _Factor = Annotated[float, Field(ge=0, le=1_000, allow_inf_nan=False)]
 
 
 class BaseRecipe(BaseModel):
-    """What all recipes of traces have in common."""
+    """Fields of all recipes of traces."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -116,7 +116,7 @@ class WorldRecipe(BaseRecipe):
 
 
 def slowed(trace: Trace, factor: float) -> Trace:
-    """The same trace with moves that take `factor` times as long; builds of images do not."""
+    """The trace with moves that take `factor` times as long; builds of images do not."""
     if factor == 1:
         return trace
 

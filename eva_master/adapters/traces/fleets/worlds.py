@@ -1,7 +1,7 @@
 """Reads worlds of tenants: servers, who brought them, and elastic gangs, as JSON.
 
-Times are in hours, or in slots of an hour; values in dollars. What a server has for parameter
-servers, and what these cost a job, is there for policies that plan with them.
+Times are in hours, or in slots of an hour; values in dollars. Parameter servers and their costs are
+there for policies that plan with them.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from eva_master.model.trace import GPU_SLOT, Network, Trace, TraceJob, TraceTask
 FAMILY = Family("gpu")
 """Of all GPUs of a world."""
 _PRICE = Price(MILLION)
-"""Of a server: a dollar per hour. Nothing depends on it."""
+"""Price of a server: a dollar per hour, on which nothing depends."""
 _FENCE_MS = 600_000
 _MICROS_PER_HOUR = 3_600_000_000
 _BITS_PER_MEGABYTE = 8_000_000
@@ -74,12 +74,12 @@ class WorldJob(_Entry):
         arrival_slot: When it arrives.
         epochs: How often it goes through its data.
         chunks: Parts of the data, of which workers train one each at a time: no more workers work.
-        minibatches: Of a chunk.
+        minibatches: Mini-batches of a chunk.
         minibatch_h: Hours that a mini-batch takes. update_h: That an update after it takes.
-        gradient_mb: What a worker sends, and receives, for each, in megabytes.
+        gradient_mb: Megabytes that a worker sends, and receives, for each mini-batch.
         k: Dollars by which its value changes per hour. g: Its value on arrival.
         e: Its convex value is (e / t) ** kappa after t hours. kappa: That exponent.
-        requested_gpus: What the recorded job asked for; not used.
+        requested_gpus: Demand of the recorded job; not used.
     """
 
     tenant: _None
@@ -116,7 +116,7 @@ class World(_Entry):
     """A cluster that tenants brought together, and the jobs that arrive there.
 
     Attributes:
-        worker_mbps: Bandwidth of a worker. ps_mbps: Of a parameter server; megabits per second.
+        worker_mbps: Bandwidth of a worker. ps_mbps: That of a parameter server; Mbit/s.
     """
 
     servers: Annotated[list[WorldServer], Field(min_length=1, max_length=10_000)]
@@ -128,7 +128,7 @@ class World(_Entry):
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What is made of a world.
+    """Options for the trace made of a world.
 
     Attributes:
         jobs: Only so many of its jobs, the first ones; `None` for all.
@@ -147,7 +147,7 @@ def read_world(path: Path) -> World:
     """Read a world.
 
     Raises:
-        InvalidTrace: It cannot be read or is wrong; names the entry of each problem.
+        InvalidTrace: The file cannot be read or is wrong; names the entry of each problem.
     """
     try:
         world = World.model_validate(read_json(path))
@@ -228,7 +228,7 @@ def _node(number: int, server: WorldServer) -> OwnedNode:
 
 
 def _of_tenants(world: World) -> Iterator[Problem]:
-    """What is wrong between servers and tenants: each server is one tenant's."""
+    """Contradictions between servers and tenants: each server is one tenant's."""
     owners: dict[int, int] = {}
     for number, tenant in enumerate(world.tenants):
         key = f"tenants[{number}]"

@@ -109,7 +109,7 @@ def read_list(path: Path, form: Form, catalog: Catalog, most: int | None = None)
         most: Only so many of its jobs.
 
     Raises:
-        InvalidTrace: It cannot be read or is wrong; names line and field of each problem.
+        InvalidTrace: The file cannot be read or is wrong; names line and field of each problem.
     """
     found = form.read(path)
     if found.problems:

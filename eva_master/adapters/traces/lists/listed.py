@@ -50,7 +50,7 @@ class ListedJob:
         arrival_s: Seconds since any time that all jobs of the list have in common.
         duration_s: Seconds, more than 0.
         parts: Its tasks, at least one.
-        workload: What it runs; jobs of one workload behave alike.
+        workload: Workload of the job; jobs of one workload behave alike.
         user: Of whom; empty if that is not told.
     """
 
@@ -68,10 +68,10 @@ class Listing:
     Attributes:
         path: The file.
         rows: How many jobs it has in all.
-        jobs: Those that can be run again.
+        jobs: Jobs that can be run again.
         left_out: How many were left out, by the reason.
         unread: Columns that say nothing to a simulation.
-        problems: What is wrong, with line and field.
+        problems: Problems, with line and field.
     """
 
     path: Path
@@ -97,7 +97,7 @@ def amount(word: str, what: str) -> float:
     """A number that is not negative.
 
     Raises:
-        ValueError: It is none; says which field.
+        ValueError: The word is no amount; the message names the field.
     """
     try:
         found = float(word)
@@ -120,7 +120,7 @@ def instant_s(word: str, what: str) -> float:
     """A time in seconds, or as a date and time of day (UTC unless it tells), as seconds.
 
     Raises:
-        ValueError: It is none; says which field.
+        ValueError: The word is no time; the message names the field.
     """
     text = word.strip()
     try:

@@ -45,7 +45,7 @@ def read_swf(path: Path) -> Listing:
     A job of several processors is as many vCPUs, on several instances if it has to be.
 
     Raises:
-        InvalidTrace: It cannot be read.
+        InvalidTrace: The file cannot be read.
     """
     found = Listing(path)
     for number, line in telling(read_lines(path), ";"):
@@ -102,7 +102,7 @@ def read_philly(path: Path) -> Listing:
     A job runs for as long as all its attempts together, on the GPUs of the last of them.
 
     Raises:
-        InvalidTrace: It cannot be read.
+        InvalidTrace: The file cannot be read.
     """
     found = Listing(path)
     for number, row in enumerate(read_json(path)):

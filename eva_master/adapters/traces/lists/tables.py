@@ -56,7 +56,7 @@ def read_table(path: Path, form: Columns) -> Listing:
     """Read the jobs of a table.
 
     Raises:
-        InvalidTrace: It cannot be read.
+        InvalidTrace: The file cannot be read.
     """
     found = Listing(path)
     rows = csv.reader(read_lines(path), strict=True)

@@ -46,7 +46,7 @@ def read_market(path: Path, catalog: Catalog) -> Market:
         catalog: The types that there are.
 
     Raises:
-        InvalidTrace: It cannot be read or is wrong; names line and column of each problem.
+        InvalidTrace: The file cannot be read or is wrong; names line and column of each problem.
     """
     types = {offering.type.name for offering in catalog}
     pools: dict[tuple[str, str], list[Span]] = {}

@@ -23,10 +23,10 @@ _PRICE_SPREAD_PPM = 150_000
 
 @dataclass(frozen=True, slots=True)
 class Climate:
-    """What pools are like.
+    """Parameters of made-up pools.
 
     Attributes:
-        types: Those with pools of their own; `ANY_TYPE` for one that all types share.
+        types: Types with pools of their own; `ANY_TYPE` for one that all types share.
         zones: Where there are pools.
         length_ms: How long the market is.
         there_h: How many hours a pool is there on average, if there are no shocks.
@@ -35,7 +35,8 @@ class Climate:
         shocks: How many a region has per day.
         shaken: The part of the pools of a region that a shock takes away.
         capacity: How many instances a pool has when it is there.
-        price_ppm: What one costs, in millionths of the price on demand, on average of all pools.
+        price_ppm: Price of a spot instance, in millionths of the price on demand, on average of all
+            pools.
         prices: How often a pool's price changes per day.
     """
 
@@ -53,7 +54,7 @@ class Climate:
 
 
 def made_market(seed: int, climate: Climate) -> Market:
-    """Make a market up. The same seed makes the same."""
+    """Make a market up. Equal arguments make equal markets."""
     regions = {Pool("", zone).region for zone in climate.zones}
     shocks = {
         it: tuple(_times(_dice(seed, it), climate.shocks, climate.length_ms)) for it in regions

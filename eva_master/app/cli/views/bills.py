@@ -99,7 +99,7 @@ def _pools(message: Bill) -> RenderableType:
 
 
 def _unpriced(message: Bill) -> Iterator[str]:
-    """What of the costs of pools is compared with nothing."""
+    """Costs of pools without a price on demand to compare with."""
     for one in message.pools:
         if one.unpriced_micro_usd:
             yield (

@@ -192,7 +192,7 @@ def _fleet(message: FleetOutlook) -> Iterator[RenderableType]:
 
 
 def _each(message: FleetOutlook) -> Iterator[tuple[str, float]]:
-    """What a GPU of each type is worth against one of the most precious; a machine without any."""
+    """The worth of a GPU of each type relative to the most precious; of a machine without any."""
     found = [
         (it.type, it.worth_ppm / (it.gpus or it.machines)) for it in message.types if it.machines
     ]
@@ -203,7 +203,7 @@ def _each(message: FleetOutlook) -> Iterator[tuple[str, float]]:
 
 
 def _worths(message: FleetOutlook) -> str:
-    """The same in a line, the most precious first."""
+    """Worths in a line, the most precious first."""
     each = sorted(_each(message), key=lambda it: (-it[1], it[0]))
     if not each:
         return ""
@@ -232,7 +232,7 @@ def _pool(message: StandingPool) -> str:
 
 
 def _dag(message: DagOutlook) -> str:
-    """What is expected of a DAG, in a sentence."""
+    """The estimate of a DAG, in a sentence."""
     told = f"  it is a stage of the DAG {plain(message.label)}, of which {message.ended} of "
     told += count(message.stages, "stage") + f" {_have(message.ended)} ended"
     if message.waiting:
@@ -250,7 +250,7 @@ def _have(number: int) -> str:
 
 
 def _evidence(message: RunTimeEvidence) -> Iterator[str]:
-    """What each source of a run time says by itself."""
+    """Each source's own estimate of a run time."""
     if message.pilots:
         told = f"{count(message.pilots, 'finished task')} took {span(message.pilots_ms)}"
         yield f"    {told}{' each' if message.pilots > 1 else ''}"
@@ -333,7 +333,7 @@ def _job(explanation: Explanation) -> Iterator[str]:
 
 
 def _tasks(message: Job, hosted: Iterable[Hosting], now_ms: int) -> Iterator[str]:
-    """What tasks wait for, and how those came to their places that no reason is kept of."""
+    """Reasons of waiting tasks, and how tasks without a kept reason came to their places."""
     known = {occupant.task for one in hosted for occupant in one.occupants}
     alike: dict[str, list[str]] = {}
     for task in message.tasks:
@@ -372,7 +372,7 @@ def _task(task: Task, *, known: bool) -> str:
 
 
 def _suspended(message: Suspension, job: str, now_ms: int) -> str:
-    """Who has suspended something, why, when, and what has it go on."""
+    """The suspending party, the reason, the time, and the way to resume."""
     goes_on = {
         "user": f"it waits until somebody says `eva resume {job}`",
         "policy": "it goes on by itself when the policy gives it a place again",

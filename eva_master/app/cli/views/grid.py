@@ -1,4 +1,4 @@
-"""The one kind of table that commands print. It fits the terminal and cuts nothing in silence."""
+"""The one kind of table that commands print, fitted to the terminal, with every cut announced."""
 
 from __future__ import annotations
 

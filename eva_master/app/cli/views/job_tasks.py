@@ -45,7 +45,7 @@ def counted(job: Job) -> Mapping[str, int]:
 
 
 def in_words(job: Job) -> str:
-    """The same as text, such as ``3 succeeded, 2 running``."""
+    """The counts as text, such as ``3 succeeded, 2 running``."""
     counts = counted(job)
     return ", ".join(f"{counts[state]:,} {state}" for state in STATES if counts.get(state))
 

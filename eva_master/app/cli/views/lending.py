@@ -49,7 +49,7 @@ def borrowing_shape(message: Borrowing) -> dict[str, Any]:
 
 
 def worth(message: JobWorth) -> str:
-    """What a job would be worth when it is done, in a sentence."""
+    """The worth of a job when it is done, in a sentence."""
     if message.HasField("done_micro_usd"):
         told = f"{money(message.done_micro_usd)} if it is done in {span(message.length_ms)}"
     else:

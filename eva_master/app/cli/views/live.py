@@ -27,7 +27,7 @@ class _Part:
 
     Attributes:
         table: Its first rows.
-        thing: What a row is about.
+        thing: Object of a row.
         rows: How many rows there are in all.
     """
 

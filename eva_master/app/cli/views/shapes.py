@@ -161,7 +161,7 @@ def _contradicted(message: Job) -> Shape | None:
 
 
 def _buying(message: Job) -> Shape | None:
-    """What may be bought for a job, and when it is due."""
+    """The purchases allowed for a job, and when it is due."""
     if not message.HasField("buying"):
         return None
     told = message.buying
@@ -281,7 +281,7 @@ def node(message: Node) -> Shape:
 
 
 def bill(message: Bill) -> Shape:
-    """What everything cost, with the jobs and instances that the bill lists."""
+    """The costs of the cluster, with the jobs and instances that the bill lists."""
     return {
         **bill_sums(message),
         "jobs": [job_cost(one) for one in message.jobs],
@@ -290,7 +290,7 @@ def bill(message: Bill) -> Shape:
 
 
 def cost_share(by: str) -> Callable[[CostShare], Shape]:
-    """What makes the shape of what a `type` of instances or an `owner` of jobs cost."""
+    """Make the shape of the cost of a `type` of instances or an `owner` of jobs."""
 
     def shape(message: CostShare) -> Shape:
         rest = (
@@ -318,7 +318,7 @@ def bill_sums(message: Bill) -> Shape:
 
 
 def pool_cost(message: PoolCost) -> Shape:
-    """What the members of a pool have cost, and what its spot members would have on demand."""
+    """The cost of a pool's members, and of its spot members on demand."""
     return {
         "pool": message.pool,
         **money("cost", message.cost_micro_usd),

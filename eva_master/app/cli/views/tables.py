@@ -48,7 +48,7 @@ _KEPT = {
     "alone": "alone and off spot instances, since it would be late otherwise",
     "stays": "where it is and alone, since it would be late otherwise",
 }
-"""What is done for a job that would be late otherwise."""
+"""Measures for a job that would be late otherwise."""
 
 
 def state(name: str) -> Text:
@@ -153,7 +153,7 @@ def job(message: Job, now: int) -> RenderableType:
 
 
 def _all_tasks(message: Job) -> list[tuple[str, str | Text]]:
-    """What the tasks of a job do together, and why those wait that are not shown."""
+    """Counts of a job's tasks, and why hidden ones wait."""
     total = job_tasks.number(message)
     rows: list[tuple[str, str | Text]] = []
     if total > 1:
@@ -164,7 +164,7 @@ def _all_tasks(message: Job) -> list[tuple[str, str | Text]]:
 
 
 def _hidden(message: Job) -> list[Text]:
-    """What is told of the tasks that are not shown, if there are any."""
+    """Notes on tasks that are not shown, if there are any."""
     total, shown = job_tasks.number(message), job_tasks.shown(message)
     if shown >= total:
         return []
@@ -269,7 +269,7 @@ def number(task: Task) -> str:
 
 
 def _note(task: Task) -> str:
-    """What there is to say of a task's run in words."""
+    """Remarks on a task's run."""
     if task.outputs_of:
         return f"its outputs are those of {task.index}+{task.outputs_of}: {plain(task.why)}"
     return plain(task.waiting_for or task.why or _failed(task) or task.not_stored)
@@ -422,7 +422,7 @@ def nodes(
 
     Args:
         message: The cluster.
-        instances: What is listed.
+        instances: Instances of the table.
         absent: Owned nodes that are not here.
     """
     listed, away = list(instances), list(absent)

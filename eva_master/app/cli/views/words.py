@@ -61,7 +61,7 @@ def give_or_take(deviation: float) -> str:
 
 
 def of_feature(feature: str, value: str) -> str:
-    """What jobs have in common that have one value of a feature."""
+    """Words for jobs that have one value of a feature."""
     match feature:
         case "owner":
             return "of the owner"

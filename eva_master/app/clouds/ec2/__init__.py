@@ -83,7 +83,7 @@ class _Ec2(CloudProvider):
         return bool(section_of(config).storage_mount)
 
     def runs_containers(self, config: MasterConfig) -> bool:  # noqa: ARG002
-        # What its workers run tasks in is their affair.
+        # The workers choose their tasks' runtime.
         return True
 
     def open(

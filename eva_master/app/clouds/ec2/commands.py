@@ -167,7 +167,7 @@ def teardown(*, cluster: str, region: str, endpoint: str, poll_s: float, yes: bo
     """Remove a cluster from an AWS account, with everything that it has stored.
 
     Terminates the master and all instances of the cluster, empties the bucket and deletes the
-    stack, the master's state included. What is interrupted is taken up again by another call.
+    stack, the master's state included. Another call resumes an interrupted one.
     """
     from eva_master.app.clouds.ec2.deployment import Account
     from eva_master.app.clouds.ec2.deployment import teardown as begin

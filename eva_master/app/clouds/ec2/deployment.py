@@ -75,7 +75,7 @@ class Account:
 class Deployment:
     """One cluster's deployment, from the proposal to a client file.
 
-    What is not stated stays as it is.
+    Unstated parameters stay as they are.
 
     Args:
         account: Where the cluster is.
@@ -85,12 +85,12 @@ class Deployment:
         settings: A file of the master's settings, `None` for those that it has.
 
     Attributes:
-        changes: What would change.
+        changes: Changes that would be made.
         parameter_changes: Parameters of a stack that is there which would change: name, before,
             after.
         master_replaced: Whether the master gets another instance, which takes some minutes.
-        standing_cost: What the cluster costs while no job runs, before the changes (if there is
-            one) and after.
+        standing_cost: Cost of the cluster while no job runs, before the changes (if there is one)
+            and after.
 
     Raises:
         NotFound: There are no bundles.
@@ -172,7 +172,7 @@ class Deployment:
     def _remove_master(self, told: Told) -> None:
         """Free the master's interface and volume, which CloudFormation would not do in time.
 
-        It creates what replaces something before it deletes that.
+        CloudFormation creates a replacement before it deletes the original.
         """
         self.drop()
         ec2, master = self._clients("ec2"), self.stack.resources()["Master"]
@@ -258,7 +258,7 @@ class Deployment:
         """Write the settings to connect to the master, once the master has stored them.
 
         Raises:
-            CloudError: It has not stored them within a quarter of an hour.
+            CloudError: The master has not stored them within a quarter of an hour.
         """
         told("Waiting for the master to start")
         known = {**self.stack.parameters(), **self._parameters}
@@ -288,7 +288,7 @@ class Deployment:
             raise CloudError(f"S3: {error}") from error
 
     def _await_master(self, made_of: list[str]) -> dict[str, Any]:
-        """What the master has stored once it runs this bundle with these settings."""
+        """The master's record once it runs this bundle with these settings."""
         name = client_parameter(self._account.cluster)
         deadline = time.monotonic() + _CLIENT_WAIT_S
         while True:

@@ -43,7 +43,7 @@ def packed(file: Path, region: str, zones: Sequence[str]) -> bytes:
         zones: Where it launches workers.
 
     Returns:
-        What `unpack` reads; the same for the same content, and nothing for an empty file.
+        Input of `unpack`; equal for equal content, and empty for an empty file.
 
     Raises:
         InvalidConfig: A master would refuse them, with file, line and key of each problem.
@@ -100,7 +100,7 @@ def combined(generated: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, 
 
 def _check(file: Path, region: str, zones: Sequence[str]) -> None:
     """Start from what the stack will generate, with names in place of ids."""
-    # Who unpacks needs none of these.
+    # Unpacking needs none of these.
     from eva_master.adapters.catalog import load_catalog
     from eva_master.adapters.catalog.snapshot import read_snapshot
     from eva_master.app.clouds import cloud_of

@@ -131,13 +131,13 @@ class Ec2Section(_Section):
     """EC2.
 
     Attributes:
-        region: Such as us-east-1.
+        region: Name of the region, such as us-east-1.
         zones: Where to launch; if absent, the zones of `subnets`.
         subnets: Subnet by zone; a zone that is not there uses its default subnet.
         security_groups: Ids; workers reach each other inside one, and the master.
         instance_profile: Name of the profile whose role workers have.
-        images: What instances boot, by type, by family, or by architecture and, with `-gpu`, GPUs;
-            AWS's own for the rest.
+        images: Images that instances boot, by type, by family, or by architecture and, with `-gpu`,
+            GPUs; AWS's own for the rest.
         launch_template: `NAME` or `NAME:VERSION`, for what is not said here.
         root_volume: Size of an instance's root volume.
         kms_key: Key of the root volume, the account's default if absent.
@@ -145,9 +145,10 @@ class Ec2Section(_Section):
         endpoint: URL of AWS's API, for tests.
         architectures: Of the types to consider. Images of jobs must fit them.
         max_price: The dearest type to consider, on demand.
-        discounts: What the account pays less than listed, by type or family.
+        discounts: Discounts of the account, by type or family.
         spot: Spot instances; absent for none.
-        snapshot: What EC2 sells; see `eva catalog update`. In the state directory if absent.
+        snapshot: File of EC2's offerings; see `eva catalog update`. In the state directory if
+            absent.
         poll: From one look at the instances to the next.
         unwanted_grace: An instance with the cluster's tag that the journal does not know of is
             terminated after so long.
@@ -204,7 +205,7 @@ Complaint = tuple[tuple[str, ...], str, str]
 def complaints(
     section: Ec2Section | None, objects: str | None, listen: str, advertise: str | None
 ) -> Iterator[Complaint]:
-    """What is wrong with the settings as a whole if the cloud is EC2."""
+    """Contradictions in the settings as a whole if the cloud is EC2."""
     if section is None:
         yield ("cloud",), "the cloud is ec2, and there is no section ec2", "ec2: {region: ...}"
         return

@@ -1,4 +1,4 @@
-"""What a deployed cluster costs while no job runs."""
+"""The cost of a deployed cluster while no job runs."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class StandingCost:
     """Costs in micro-dollars a month, without tax.
 
     Attributes:
-        lines: What each part is and costs; `None` if nobody knows.
-        source: Whose prices these are.
+        lines: Name and cost of each part; `None` if unknown.
+        source: Source of the prices.
     """
 
     lines: tuple[tuple[str, int | None], ...]
@@ -38,7 +38,7 @@ class StandingCost:
 
 
 def standing_cost(parameters: Mapping[str, str], region: str, endpoint: str = "") -> StandingCost:
-    """What a stack with these parameters costs.
+    """The cost of a stack with these parameters.
 
     Args:
         parameters: Of the template, those with defaults included.

@@ -26,7 +26,7 @@ from eva_master.model.errors import InvalidConfig
 from eva_master.ports import Clock, Inbox
 
 BUILT_IN_REGION = "us-east-1"
-"""Whose prices come with the project."""
+"""Region whose prices come with the project."""
 _OLD_DAYS = 30
 
 _log = structlog.get_logger(__name__)
@@ -88,10 +88,11 @@ def ask_what_is_sold(config: MasterConfig, tell: Callable[[str], None]) -> None:
 
 
 def snapshot_of(config: MasterConfig) -> Snapshot | None:
-    """What EC2 sells, as it was last asked; `None` for what comes with the project.
+    """EC2's offerings by the last update; `None` for the built-in ones.
 
     Raises:
-        InvalidConfig: It cannot be read, is another region's, or nothing comes with the project.
+        InvalidConfig: The snapshot cannot be read, is another region's, or nothing comes with the
+            project.
     """
     path, region = snapshot_file(config), section_of(config).region
     found = read_snapshot(path)
@@ -108,7 +109,7 @@ def snapshot_of(config: MasterConfig) -> Snapshot | None:
 
 
 def ec2_catalog(config: MasterConfig) -> Catalog:
-    """What the master may buy.
+    """Offerings that the master may buy.
 
     Raises:
         InvalidConfig: The files are wrong, or nothing is left.
@@ -186,7 +187,7 @@ def ec2_cloud(
 
 
 def boot_of(config: MasterConfig) -> Boot:
-    """What all instances of the cluster boot with."""
+    """The boot settings of all instances of the cluster."""
     section = section_of(config)
     return Boot(
         region=section.region,

@@ -19,8 +19,9 @@ from eva_master.model.errors import InvalidConfig
 def interrupt(names: tuple[str, ...], state_dir: Path | None) -> None:
     """Have the cloud of `eva up` take spot instances back, as a spot market would.
 
-    It is for trying out what becomes of their tasks. Each has the notice of the setting
-    `local.spot.notice`, and then ends. Run it on the cluster's machine, as the user who runs it.
+    Use this to try out what happens to their tasks. Each has the notice of the setting
+    `local.spot.notice`, and then ends. Run it on the cluster's machine, as the user who runs the
+    cluster.
     """
     from eva_master.adapters.local.interruptions import interrupt as take_back
     from eva_master.model.ids import InstanceId

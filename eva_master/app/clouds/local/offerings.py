@@ -1,4 +1,4 @@
-"""What a master may buy on this machine: types of a catalog, on demand and on the spot market."""
+"""Offerings of a master on this machine: types of a catalog, on demand and on the spot market."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def complaints(config: MasterConfig) -> Iterator[Complaint]:
     try:
         types = load_catalog(config.catalog.file, config.catalog.only)
     except InvalidConfig:
-        return  # It is refused with its own lines when the master starts.
+        return  # The master refuses the file with its own lines when it starts.
     for number, name in enumerate(spot.types):
         if not any(Choice(names=[name]).admits(one.type, one.price) for one in types):
             known = ", ".join(dict.fromkeys(one.type.family for one in types))

@@ -41,7 +41,7 @@ class SpotSection(Section):
     """Simulated spot instances, for jobs that allow them.
 
     Attributes:
-        discount: What one costs less than its type does on demand.
+        discount: Discount of a spot instance from its type's price on demand.
         expected_life: How long one lives before it is interrupted, until it is known better.
         notice: How long before its end the worker of one that is taken back can hear of it; 0s for
             an end without warning.
@@ -67,7 +67,7 @@ class LocalSection(Section):
         data_rate_mib: MiB per second that one emulated instance may read, `None` for its
             type's.
         max_instances: Processes of this machine that are instances at the same time.
-        runtime: What tasks run in. `auto` is containers if `docker_image` names an image and an
+        runtime: Runtime of tasks. `auto` is containers if `docker_image` names an image and an
             engine answers, plain processes otherwise.
         docker_host: URL of the engine's socket, `None` for where ``DOCKER_HOST`` says or the
             usual one.

@@ -56,7 +56,7 @@ def local_cloud(
 
 
 def _secrets(config: MasterConfig) -> list[Path]:
-    """What of the master and of its users a task on this machine must not see."""
+    """Paths of the master and its users that a task on this machine must not see."""
     urls = [urlsplit(url) for url in (config.journal_url, config.objects_url)]
     # The path of a database begins with one slash more than that of a file.
     paths = [unquote(it.path) for it in urls if it.scheme in {"file", "sqlite"}]

@@ -1,1 +1,1 @@
-"""What a simulated cloud refuses, loses and takes back."""
+"""Refusals, losses and interruptions of a simulated cloud."""

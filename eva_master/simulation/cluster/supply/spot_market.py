@@ -18,11 +18,11 @@ NOTICE_MS = 120_000
 class SpotMarket:
     """Refuses launches, takes instances back with notice, and quotes prices.
 
-    What else refuses launches or watches machines goes on doing so.
+    Other sources of refusals and watchers of machines are kept.
 
     Args:
-        market: What there is, and when.
-        catalog: What is on sale.
+        market: Capacity and prices over time.
+        catalog: Offerings on sale.
         timeline: The virtual time; the market begins now.
         cloud: Sells the instances.
         workers: Get notices.
@@ -56,7 +56,7 @@ class SpotMarket:
             if one.purchase is Purchase.SPOT and spans is not None:
                 self._pools[one.id] = spans
         self._there: dict[OfferingId, list[InstanceId]] = {}
-        """What is asked for or runs in each pool, the oldest first."""
+        """Requested and running instances of each pool, the oldest first."""
         self._watched: set[OfferingId] = set()
         self._leaving: set[InstanceId] = set()
         self.refused = 0
@@ -78,7 +78,7 @@ class SpotMarket:
             return True
         if offering not in self._pools:
             return False
-        # What was sold and is not up yet counts; what has notice leaves its room to nobody.
+        # Sold instances count before they are up; instances with notice still take their room.
         if self._cloud.sold(offering) >= self._capacity(offering):
             self.refused += 1
             return True

@@ -107,7 +107,7 @@ def superfluous(
 
     Args:
         connections: All that there are.
-        holders: Who proved something, by peer.
+        holders: Token or certificate holders, by peer.
         most: So many may there be.
     """
     strangers: defaultdict[str, list[Connection]] = defaultdict(list)
@@ -137,7 +137,7 @@ class Doorkeeper:
     """Looks at the connections of ports, on a thread of its own, until it is stopped.
 
     Args:
-        callers: Who is known.
+        callers: Known callers.
         most: How many connections each port may have.
     """
 
@@ -209,7 +209,7 @@ class Doorkeeper:
                 return None
             try:
                 host, from_port, *_ = connection.getpeername()
-            except OSError:  # It listens.
+            except OSError:  # The socket listens.
                 return None
         return Connection(port, file, inode, _peer(host, from_port), now)
 

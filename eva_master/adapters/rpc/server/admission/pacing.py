@@ -1,7 +1,7 @@
 """Limits each user's calls per second, simultaneous calls, open streams and what these send.
 
-Whoever is a little too fast waits in line, with the request still unread; whoever is much too fast
-is refused, and told when to try again. Only the asyncio thread uses it.
+A caller slightly above the rate waits in line, with the request still unread; a caller far above it
+is refused, and told when to try again. Only the asyncio thread uses this module.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from eva_master.model.errors import Busy
 _BURST_S = 5.0
 """Calls of so many seconds may come at once."""
 _LONGEST_WAIT_S = 2.0
-"""Whoever would have to wait in line for longer is refused."""
+"""Calls that would wait in line for longer are refused."""
 AT_ONCE: Mapping[Line, int] = {Line.CALLS: 8, Line.FILES: 4, Line.UPLOADS: 8, Line.TOKENS: 4}
 """Calls of one user that are worked on; each has its request in memory."""
 _LINE = 200

@@ -29,7 +29,7 @@ class Retrier:
         archive: Has what the model has forgotten.
         store: Has the files of jobs.
         clock: The time of records.
-        tenants: Who belongs to which tenant.
+        tenants: Tenants of owners.
     """
 
     gateway: LoopGateway

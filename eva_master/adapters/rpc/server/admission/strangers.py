@@ -37,7 +37,8 @@ _REQUEST_WITHIN_S = 30.0
 async def only(context: Context, within_s: float | None = None) -> Any:
     """The only request of a call that is read as a stream.
 
-    It is read from the context: an iterator that is left in the middle lasts as long as the call.
+    The message is read from the context: an iterator that is left in the middle lasts as long as
+    the call.
 
     Args:
         context: The call's.
@@ -45,7 +46,7 @@ async def only(context: Context, within_s: float | None = None) -> Any:
 
     Raises:
         BadRequest: There is none.
-        Busy: It takes too long to arrive.
+        Busy: The message takes too long to arrive.
     """
     try:
         async with asyncio.timeout(_REQUEST_WITHIN_S if within_s is None else within_s):

@@ -1,1 +1,1 @@
-"""What the users' port tells of partitions."""
+"""Messages of the users' port about partitions."""

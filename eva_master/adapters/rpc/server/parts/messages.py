@@ -14,7 +14,7 @@ from eva_master.ports.reading import ReadModel
 
 
 def response(model: ReadModel, who: UserToken, now: Millis) -> pb.PartitionsResponse:
-    """What each partition has and costs as of `now`.
+    """Each partition's holdings and costs as of `now`.
 
     Their micro-dollars add up to those of the bill: each sum of the first ones is rounded, and a
     partition gets the difference of two.

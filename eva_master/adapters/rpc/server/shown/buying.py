@@ -29,7 +29,7 @@ _WHY = {
 def buying_of(
     job: Job, outlook: Outlook, now: Millis, wall: WallClock = AS_LOOP
 ) -> pb.Buying | None:
-    """What may be bought for a job; `None` if there is nothing to tell."""
+    """The purchases allowed for a job; `None` if there is nothing to tell."""
     deadline = job.spec.deadline
     if deadline is None and job.buys is Buys.ANY:
         return None
@@ -46,8 +46,8 @@ def buying_of(
 def late_ppm(job: Job, outlook: Outlook, now: Millis, wall: WallClock = AS_LOOP) -> int | None:
     """The chance that a job is late, in millionths.
 
-    It is that of its taking longer than expected. What becomes of spot instances adds nothing to
-    it, since the time for a change to others is always kept.
+    The chance is that of a longer run time. Interruptions add nothing to it, since the time for a
+    change to others is always kept.
 
     Returns:
         `None` if it has no deadline, is over, or nobody knows how long it takes.
@@ -90,7 +90,7 @@ def _waited_ms(job: Job, now: Millis) -> int:
 
 
 def why_it_waits(job: Job, wall: WallClock = AS_LOOP) -> str:
-    """What a task is told that waits for a spot instance; empty if it waits for none."""
+    """Reason of a task that waits for a spot instance; empty if it waits for none."""
     if job.buys is not Buys.SPOT or job.buys_until_ms is None:
         return ""
     return f"it waits for a spot instance, until {_time(wall.of(job.buys_until_ms))} at the latest"

@@ -33,8 +33,8 @@ log = structlog.get_logger(__name__)
 class Editions:
     """Tells many readers of all jobs what changed. Only the asyncio thread uses it.
 
-    Readers that keep up share the messages of the newest edition. Of a reader that is behind only
-    a number is kept, by which it finds what changed since, in the latest state.
+    Readers that keep up share the messages of the newest edition. For a slow reader only a number
+    is kept, by which it finds later changes, in the latest state.
 
     Args:
         gateway: Tells what changes.

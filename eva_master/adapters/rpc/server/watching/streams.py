@@ -24,7 +24,7 @@ class JobStreams:
         gateway: Tells what changes.
         archive: Has ended jobs.
         clock: The time up to which costs are counted.
-        pacing: What each user gets.
+        pacing: Rates that users are granted.
     """
 
     def __init__(

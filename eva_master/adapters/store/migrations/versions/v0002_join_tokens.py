@@ -1,4 +1,4 @@
-"""What became of the tokens with which instances join."""
+"""Uses of the tokens with which instances join."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,4 +1,4 @@
-"""What was asked of the cloud, so that it can be asked again in the same words."""
+"""Requests to the cloud, so that they can be repeated word for word."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,4 +1,4 @@
-"""What is over is read from here page by page, and what it came to is a document.
+"""Ended jobs and instances are read page by page, and their sums are a document.
 
 The table of task runs and the fields of rounds' reasons have the names that the code has.
 """

@@ -1,4 +1,4 @@
-"""What instances cost while they stood empty in pools."""
+"""Costs of instances while they stood empty in pools."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,4 +1,4 @@
-"""What extra runs of tasks have cost."""
+"""Costs of extra runs of tasks."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,4 +1,4 @@
-"""What instances cost since they stood in pools, not only while they were empty there."""
+"""Costs of instances since they stood in pools, not only while they were empty there."""
 
 import json
 

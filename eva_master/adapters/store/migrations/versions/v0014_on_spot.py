@@ -1,4 +1,4 @@
-"""What jobs have cost on spot instances."""
+"""Costs of jobs on spot instances."""
 
 import sqlalchemy as sa
 from alembic import op
