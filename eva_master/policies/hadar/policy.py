@@ -22,12 +22,12 @@ from eva_master.policies.hadar.telling import expectation, figures, reasons
 
 
 class Hadar:
-    """Shares a fleet so that everything is done soon, and most of it much sooner.
+    """Shares a fleet so that all jobs end soon, and most of them much sooner.
 
-    In each round an LP says how soon everything that is left can be done, and what the time of each
-    type is worth. Jobs without which everything ends later go first, the longest of them before
-    the others; then those whose work costs least, each on a type where it costs little more than on
-    its best. Whoever is left takes what is idle.
+    In each round an LP gives the earliest end of all remaining work, and the worth of each type's
+    time. Jobs without which that end is later go first, the longest of them before the others; then
+    those whose work costs least, each on a type where it costs little more than on its best. The
+    remaining jobs take idle room.
     """
 
     name = NAME
@@ -40,11 +40,13 @@ class Hadar:
     def plan(
         self, snapshot: Snapshot, memory: PolicyMemory | None
     ) -> tuple[Plan, PolicyMemory | None]:
-        """Give the fleet's room away anew, but for what is under a lease."""
+        """Allot the fleet's room anew, except for leased places."""
         fleet, contenders = self._contenders.of(snapshot, 1000 * self._config.lease_s)
         instances = open_instances(snapshot, self._cache)
         seats = Seats(snapshot, instances, contenders)
-        on = {one.id: types for one in contenders if (types := seats.types_of(one))}
+        on = {
+            contender.id: types for contender in contenders if (types := seats.types_of(contender))
+        }
         capacity = fleet.capacity()
         order = ordered(contenders, capacity, on, self._config, snapshot.now_ms)
         mark = instances.mark()
@@ -54,12 +56,12 @@ class Hadar:
         seated += _fill(idle, seats, tuple(fleet.machines))
         settle(seats, instances, mark, seated)
         expected = expectation(order, seats, capacity)
-        told = reasons(order, expected)
+        whys = reasons(order, expected)
         plan = turn_plan(
             snapshot,
             instances,
             contenders,
-            told,
+            whys,
             explained=self._config.explained,
             lease_s=self._config.lease_s if _held_up(order, seats) else None,
         )
@@ -80,17 +82,17 @@ def _choose(turn: Turn, seats: Seats) -> bool:
 
 
 def _held_up(order: Order, seats: Seats) -> bool:
-    """Whether somebody waits while one who comes later keeps a place by a lease."""
-    waits = [number for number, it in enumerate(order.turns) if not seats.has(it.one)]
-    kept = (number for number, it in enumerate(order.turns) if not it.one.chooses)
+    """Whether a contender waits while a later one keeps a place by a lease."""
+    waits = [number for number, turn in enumerate(order.turns) if not seats.has(turn.one)]
+    kept = (number for number, turn in enumerate(order.turns) if not turn.one.chooses)
     return bool(waits) and waits[0] < max(kept, default=0)
 
 
 def _fill(turns: Sequence[Turn], seats: Seats, types: Sequence[Family]) -> list[Contender]:
-    """Give away what is idle: first where it is used best, at last on mixed types.
+    """Seat contenders in idle room: first on the type that is used best, at last on mixed types.
 
     Returns:
-        Who was seated, in that order.
+        The contenders seated, in that order.
     """
     seated = []
     pairs = sorted(
@@ -100,12 +102,12 @@ def _fill(turns: Sequence[Turn], seats: Seats, types: Sequence[Family]) -> list[
         if family in turn.one.types
     )
     for _, number, family in pairs:
-        one = turns[number].one
-        if not seats.has(one) and seats.on(one, (family,)):
-            seated.append(one)
+        contender = turns[number].one
+        if not seats.has(contender) and seats.on(contender, (family,)):
+            seated.append(contender)
     for turn in turns:
         fastest = sorted(turn.one.alone_ms, key=lambda it: (turn.one.alone_ms[it], it))
-        every = (*fastest, *(it for it in types if it not in fastest))
+        every = (*fastest, *(family for family in types if family not in fastest))
         if not seats.has(turn.one) and seats.on(turn.one, every):
             seated.append(turn.one)
     return seated

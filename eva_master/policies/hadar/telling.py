@@ -1,4 +1,4 @@
-"""What users are told of a round: when whose turn is expected, and what each type is worth."""
+"""Explanations of a round for users: expected turns, and the worth of each type."""
 
 from __future__ import annotations
 
@@ -13,36 +13,36 @@ from eva_master.policies.hadar.order import Order, Turn
 
 
 def expectation(order: Order, seats: Seats, capacity: Mapping[Family, Resources]) -> Outlook:
-    """What is expected, see `outlook`; everything is not done before the bound of the round."""
+    """Forecast of the round, see `outlook`; all jobs end no earlier than the round's bound."""
     queue = ((turn.one, next(iter(turn.suits), None)) for turn in order.turns)
-    found = outlook(queue, seats, capacity)
-    return replace(found, end_ms=max(order.bound_ms, found.end_ms))
+    forecast = outlook(queue, seats, capacity)
+    return replace(forecast, end_ms=max(order.bound_ms, forecast.end_ms))
 
 
 def reasons(order: Order, expected: Outlook) -> dict[RunId, str]:
     """Why contenders have no place, by their ids."""
-    told = {}
+    whys = {}
     for turn in order.turns:
         why = "jobs that end last go first" if _before(turn, order) else "others cost less to end"
         why += expected_turn(expected, turn.one)
         if turn.one.guessed:
             why += "; length unknown: taken to be as long as half of the others"
-        told[turn.one.id] = why
-    return told
+        whys[turn.one.id] = why
+    return whys
 
 
 def figures(order: Order, expected: Outlook) -> dict[str, int | float | str]:
     """Statistics of the round, by name: times in milliseconds; a type's worth per machine hour.
 
-    The worth of a type is what part of the fleet's it has, in millionths; all sum to a million.
+    The worth of a type is its part of the fleet's worth, in millionths; all sum to a million.
     """
-    found: dict[str, int | float | str] = {
+    statistics: dict[str, int | float | str] = {
         "bound_ms": round(order.bound_ms),
         "expected_end_ms": round(expected.end_ms),
     }
     for family, part in order.worth.parts.items():
-        found[f"worth_ppm:{family}"] = round(part * MILLION)
-    return found
+        statistics[f"worth_ppm:{family}"] = round(part * MILLION)
+    return statistics
 
 
 def _before(turn: Turn, order: Order) -> bool:

@@ -13,14 +13,14 @@ _LEAST_S = 1.0
 
 
 class Utility(StrEnum):
-    """What a job is worth that ends `d` seconds after it came, all of them falling with `d`.
+    """Utility of a job that ends `d` seconds after it came; each decreases with `d`.
 
     Attributes:
         THROUGHPUT: Its iterations / d, which the paper calls effective throughput.
         PROMPTNESS: 1 / d.
-        GPU_TIME: The GPU time that it takes on its fastest type / d: models whose iterations are
-            short count no more than others.
-        SLOWDOWN: How long it takes on its fastest type / d.
+        GPU_TIME: Its GPU time on its fastest type / d: models of short iterations count no more
+            than others.
+        SLOWDOWN: Its duration on its fastest type / d.
     """
 
     THROUGHPUT = "throughput"
@@ -34,14 +34,14 @@ class Ask:
     """A job, or a task of an array, that gets all of its GPUs or none.
 
     Attributes:
-        name: Of whoever asks; different ones differ.
-        tasks: How many run at a time.
-        size: Iterations that they do altogether.
-        left: Those that are still to be done.
-        rates: Iterations per second of a task, above 0, by the GPU type that it runs on; nothing
-            where it cannot run.
-        gpus: How many GPUs of a type a task takes, where it can run.
-        waited_s: Since when it has been there.
+        name: Unique name of the ask.
+        tasks: Number of tasks that run at a time.
+        size: Iterations of all its work.
+        left: Remaining iterations.
+        rates: Iterations per second of a task, above 0, by GPU type; types where it cannot run are
+            left out.
+        gpus: Number of GPUs of a type that a task takes, where it can run.
+        waited_s: Seconds since it came.
     """
 
     name: str
@@ -53,21 +53,21 @@ class Ask:
     waited_s: float = 0.0
 
     def takes_s(self, rate: float) -> float:
-        """How long all of it takes if each task does so many iterations per second."""
+        """Duration of all its work if each task does so many iterations per second."""
         return self.size / (rate * self.tasks)
 
     def ends_s(self, rate: float) -> float:
-        """How long after it came it ends, if it goes at that pace from now on."""
+        """Time from its arrival to its end, at that pace from now on."""
         return self.waited_s + self.left / (rate * self.tasks)
 
     @property
     def fastest_s(self) -> float:
-        """How long it takes on the type on which it is fastest."""
+        """Duration of all its work on its fastest type."""
         return self.takes_s(max(self.rates.values()))
 
 
 def weight(ask: Ask, utility: Utility) -> float:
-    """What a utility is the quotient of, and the seconds from a job's arrival to its end."""
+    """Numerator of a utility, whose denominator is the time from a job's arrival to its end."""
     match utility:
         case Utility.THROUGHPUT:
             return ask.size

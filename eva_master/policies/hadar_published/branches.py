@@ -17,12 +17,12 @@ from eva_master.policies.hadar_published.servers import Free, is_full, taken
 
 
 class Refused(StrEnum):
-    """What becomes of a job for which FIND_ALLOC finds nothing that pays.
+    """Treatment of a job for which FIND_ALLOC finds no allocation that pays.
 
     Attributes:
-        WAITS: It waits, and the next one is tried.
-        ENDS: It waits, and so do all behind it in that branch, as lines 7 to 9 say.
-        FILLS: It waits until all have been tried, and then gets what is left, at any price.
+        WAITS: The job waits, and the next one is tried.
+        ENDS: The job waits, and so do all behind it in that branch, as lines 7 to 9 say.
+        FILLS: The job waits until all have been tried, and then gets remaining GPUs, at any price.
     """
 
     WAITS = "waits"
@@ -51,23 +51,23 @@ class _Chain(NamedTuple):
 def allocate(
     asks: Iterable[Ask], allocator: Allocator, free: Free, most: int, refused: Refused
 ) -> list[Given]:
-    """Choose who gets which GPUs.
+    """Choose allocations for the queue.
 
     Args:
         asks: The queue, in its order.
-        allocator: Of this round.
-        free: What is free at first.
-        most: How many branches are kept.
-        refused: What becomes of those that do not pay.
+        allocator: Allocator of this round.
+        free: Free GPUs at first.
+        most: Number of branches kept.
+        refused: Treatment of jobs that do not pay.
 
     Returns:
-        Them in the order of the queue, those that fill what is left last.
+        Allocations in the order of the queue, those that fill remaining room last.
     """
     asks = list(asks)
     best = _best(asks, allocator, free, most, refused)
     given = _given(best)
     if refused is Refused.FILLS:
-        given += _filled(asks, allocator, best.free, {it.ask.name for it in given})
+        given += _filled(asks, allocator, best.free, {grant.ask.name for grant in given})
     return given
 
 
@@ -78,7 +78,7 @@ def _best(
     ended: list[_Branch] = []
     for ask in asks:
         shape = allocator.shape(ask)
-        found: dict[Free, _Branch] = {}
+        branches: dict[Free, _Branch] = {}
         for branch in live:
             allocation = allocator.find(ask, shape, branch.free)
             if allocation is not None and allocation.payoff > 0:
@@ -86,14 +86,14 @@ def _best(
                 if is_full(takes.free):
                     ended.append(takes)
                 else:
-                    _keep(found, takes)
+                    _keep(branches, takes)
                 if most == 1:
                     continue
             elif refused is Refused.ENDS:
                 ended.append(branch)
                 continue
-            _keep(found, branch)
-        live = sorted(found.values(), key=lambda it: -it.earned)[:most]
+            _keep(branches, branch)
+        live = sorted(branches.values(), key=lambda it: -it.earned)[:most]
         if len(ended) > 1:
             ended = [max(ended, key=lambda it: it.earned)]
         if not live:
@@ -110,27 +110,27 @@ def _taking(branch: _Branch, ask: Ask, allocation: Allocation) -> _Branch:
 
 
 def _keep(found: dict[Free, _Branch], branch: _Branch) -> None:
-    known = found.get(branch.free)
-    if known is None or branch.earned > known.earned:
+    rival = found.get(branch.free)
+    if rival is None or branch.earned > rival.earned:
         found[branch.free] = branch
 
 
 def _given(branch: _Branch) -> list[Given]:
-    found, chain = [], branch.given
+    grants, chain = [], branch.given
     while chain is not None:
-        found.append(chain.last)
+        grants.append(chain.last)
         chain = chain.before
-    return found[::-1]
+    return grants[::-1]
 
 
 def _filled(asks: list[Ask], allocator: Allocator, free: Free, without: set[str]) -> list[Given]:
-    """Whoever finds room, though it does not pay."""
-    found = []
+    """Allocations that find room, though they do not pay."""
+    fillers = []
     for ask in asks:
         if ask.name in without or is_full(free):
             continue
         allocation = allocator.find(ask, allocator.shape(ask), free)
         if allocation is not None:
-            found.append(Given(ask, allocation))
+            fillers.append(Given(ask, allocation))
             free = taken(free, allocation.takes)
-    return found
+    return fillers

@@ -18,27 +18,26 @@ Eta = Annotated[float, Interval(gt=0, le=1e12)]
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """Settings. What the paper leaves open is an option.
+    """Settings. Details that the paper leaves open are options.
 
     Attributes:
-        lease_s: For how long a job keeps a place that it was given.
-        round_gap_s: From one round to the next, `None` for as often as the control loop likes.
-        replan: Whether every round gives away the whole fleet anew, or only what is free.
-        order: Of the queue, beside priority: by arrival, the most utility per GPU first, or the
-            least work left first.
-        utility: What a job is worth by when it ends; see `asks.Utility`.
+        lease_s: How long a job keeps a place that it was given.
+        round_gap_s: Time from one round to the next, `None` for as often as the control loop likes.
+        replan: Whether every round allots the whole fleet anew, or only free room.
+        order: Order of the queue within a priority: by arrival, by most utility per GPU, or by
+            least remaining work.
+        utility: Utility of a job by the time of its end; see `asks.Utility`.
         candidate: Whether the allocation of the best payoff is taken, or the cheapest.
-        refused: What becomes of jobs whose payoff is not above 0; see `branches.Refused`.
-        branches: How many branches of the dynamic programme are kept.
-        communication_ppm: What a job on several servers pays for that, in millionths of its
-            utility.
-        horizon_s: T: so long after it came a job is assumed to end at the latest.
-        eta: Scales the lowest price; `None` for the least that the paper's bound allows.
+        refused: Treatment of jobs whose payoff is not above 0; see `branches.Refused`.
+        branches: Number of branches of the dynamic programme that are kept.
+        communication_ppm: Charge for a job on several servers, in millionths of its utility.
+        horizon_s: T: assumed upper limit of the time from a job's arrival to its end.
+        eta: Scale of the lowest price; `None` for the least that the paper's bound allows.
         remember_prices: Whether jobs that have ended count for the lowest and the highest price.
         forks: Whether every job that may be forked is, into as many copies as there are nodes,
             which are merged once a round (HadarE).
-        first_rates: Whether rates of which nothing is known are guessed by HadarE's formula.
-        explained: Give reasons with every plan; they decide nothing.
+        first_rates: Whether unknown rates are guessed by HadarE's formula.
+        explained: Whether to give reasons with every plan; they decide nothing.
     """
 
     lease_s: Seconds = 300

@@ -51,15 +51,14 @@ class _Way:
 
 
 class Allocator:
-    """Finds allocations at given prices; one round's.
+    """Finds allocations at the prices of one round.
 
     Args:
         kinds: The kinds of servers.
-        prices: By type. Types without any host nobody.
-        utility: What jobs are worth.
-        communication_ppm: What a job on several servers pays for that, in millionths of its
-            utility.
-        candidate: Which one is taken.
+        prices: Prices by type. Types without a price host no job.
+        utility: Utility of jobs.
+        communication_ppm: Charge for a job on several servers, in millionths of its utility.
+        candidate: Rule for the choice among candidates.
     """
 
     def __init__(
@@ -85,9 +84,9 @@ class Allocator:
         self._known: dict[tuple[Free, _Shape], tuple[_Way, ...]] = {}
 
     def shape(self, ask: Ask) -> _Shape:
-        """What candidates depend on, beside what is free."""
+        """Inputs of a job's candidates, beside the free GPUs."""
         order = sorted(ask.rates, key=lambda it: (-ask.rates[it], it))
-        types = tuple((it, ask.gpus[it]) for it in order if it in self._of_family)
+        types = tuple((family, ask.gpus[family]) for family in order if family in self._of_family)
         return ask.tasks, types
 
     def find(self, ask: Ask, shape: _Shape, free: Free) -> Allocation | None:
@@ -98,29 +97,29 @@ class Allocator:
         if not ways:
             return None
         weight_of = weight(ask, self._utility)
-        found: tuple[float, Allocation] | None = None
+        best: tuple[float, Allocation] | None = None
         for way in ways:
             rate = ask.rates[way.slowest]
             gain = worth(weight_of, ask.ends_s(rate))
             cost = way.cost + (self._spread * gain if len(way.takes) > 1 else 0.0)
             key = cost if self._by_cost else cost - gain
-            if found is None or key < found[0]:
-                found = key, Allocation(way.takes, gain - cost, rate)
-        assert found is not None
-        return found[1]
+            if best is None or key < best[0]:
+                best = key, Allocation(way.takes, gain - cost, rate)
+        assert best is not None
+        return best[1]
 
     def _ways(self, shape: _Shape, free: Free) -> tuple[_Way, ...]:
         """All candidates: for each type the fewest servers, fastest type first; then spread."""
         tasks, types = shape
-        found = []
+        candidates = []
         for family, gpus in types:
             takes = self._packed(tasks, family, gpus, free)
             if takes:
-                found.append(self._way(takes))
+                candidates.append(self._way(takes))
         takes = self._spread_out(tasks, types, free) if tasks > 1 else ()
         if takes:
-            found.append(self._way(takes, types))
-        return tuple(found)
+            candidates.append(self._way(takes, types))
+        return tuple(candidates)
 
     def _way(self, takes: tuple[Take, ...], types: Sequence[tuple[Family, int]] = ()) -> _Way:
         cost = sum(self._curves[take.kind][take.free] * take.gpus for take in takes)
@@ -129,24 +128,24 @@ class Allocator:
         return _Way(takes, cost, slowest[-1])
 
     def _packed(self, tasks: int, family: Family, gpus: int, free: Free) -> tuple[Take, ...]:
-        """The fewest servers of a type; of those that hold what is left the fullest.
+        """The fewest servers of a type; among servers that hold all remaining tasks the fullest.
 
         Returns:
-            Nothing if there is no room.
+            The servers; empty if there is no room.
         """
         kinds = self._of_family[family]
         rooms = sorted((room, kind) for kind in kinds for room in _rooms(free[kind], gpus))
-        takes, left = [], tasks
-        while left:
-            last = next((it for it in rooms if it[0] >= left * gpus), None)
+        takes, remaining = [], tasks
+        while remaining:
+            last = next((room for room in rooms if room[0] >= remaining * gpus), None)
             if last is None and rooms:
                 last = rooms[-1]
             if last is None:
                 return ()
             rooms.remove(last)
-            put = min(left, last[0] // gpus)
+            put = min(remaining, last[0] // gpus)
             takes.append(Take(last[1], last[0], put, put * gpus))
-            left -= put
+            remaining -= put
         return tuple(takes)
 
     def _spread_out(
@@ -155,9 +154,9 @@ class Allocator:
         """GPUs of the fastest types that are free, on the emptiest servers first.
 
         Returns:
-            Nothing if there is no room.
+            The servers; empty if there is no room.
         """
-        takes, left = [], tasks
+        takes, remaining = [], tasks
         for family, gpus in types:
             kinds = self._of_family[family]
             rooms = [
@@ -166,10 +165,10 @@ class Allocator:
                 for room in _rooms(free[kind], gpus)
             ]
             for _, room, kind in sorted(rooms):
-                put = min(left, -room // gpus)
+                put = min(remaining, -room // gpus)
                 takes.append(Take(kind, -room, put, put * gpus))
-                left -= put
-                if not left:
+                remaining -= put
+                if not remaining:
                     return tuple(takes)
         return ()
 

@@ -1,4 +1,4 @@
-"""What the policy carries from round to round."""
+"""Memory of the policy from round to round."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """What is carried.
+    """State carried from round to round.
 
     Attributes:
-        extremes: What the jobs were like that ever came, by the types on which they could run.
-        sizes: The iterations of those that compete for the fleet, by job; of an array those of its
-            largest task that was seen.
-        rested: Of whom and on what the last plan was in which everybody had a place; empty if there
-            was none.
+        extremes: Extremes over all jobs that ever came, by the types on which they could run.
+        sizes: Iterations of the fleet's contenders, by job; for an array those of its largest task
+            seen.
+        rested: Digest of the contenders and instances of the last plan that placed all contenders;
+            empty if there was none.
     """
 
     extremes: Mapping[Family, Extremes] = field(default_factory=dict)
@@ -32,20 +32,22 @@ class Memory:
 
     @staticmethod
     def read(memory: PolicyMemory | None, config: Config) -> Memory:
-        """That of the round before; an empty one if there is none that can be read."""
+        """The memory of the round before; an empty one if there is none that can be read."""
         if memory is None or memory.policy != NAME or memory.version != _VERSION:
             return Memory()
         try:
-            sizes = {name: float(str(it)) for name, it in _mapping(memory.data["sizes"]).items()}
+            sizes = {
+                name: float(str(size)) for name, size in _mapping(memory.data["sizes"]).items()
+            }
             return Memory(_extremes(memory.data, config), sizes, str(memory.data["rested"]))
         except (KeyError, TypeError, ValueError):
             return Memory()
 
     def written(self, config: Config) -> PolicyMemory:
-        """What is carried, as JSON-able data."""
+        """The state as JSON-able data."""
         extremes: dict[str, Json] = {
-            family: [one.high, one.low, one.least_s]
-            for family, one in sorted(self.extremes.items())
+            family: [extreme.high, extreme.low, extreme.least_s]
+            for family, extreme in sorted(self.extremes.items())
         }
         data: dict[str, Json] = {
             "extremes": extremes,
@@ -60,10 +62,10 @@ class Memory:
 def joined(
     known: Mapping[Family, Extremes], found: Mapping[Family, Extremes], there: Iterable[Family]
 ) -> dict[Family, Extremes]:
-    """What was known and what was found, of the types that are there."""
+    """Known and new extremes together, for the present types."""
     both = {}
     for family in there:
-        ones = [it[family] for it in (known, found) if family in it]
+        ones = [extremes[family] for extremes in (known, found) if family in extremes]
         if ones:
             both[family] = ones[0].and_also(ones[-1])
     return both
@@ -77,15 +79,15 @@ def digest(names: Iterable[str]) -> str:
 def _extremes(data: Mapping[str, Json], config: Config) -> dict[Family, Extremes]:
     if (data["utility"], data["horizon_s"]) != (config.utility, config.horizon_s):
         return {}
-    found = {}
+    by_family = {}
     for family, row in _mapping(data["extremes"]).items():
         if not isinstance(row, list):
             raise TypeError("extremes of a type are a list")
-        high, low, least_s = (float(str(it)) for it in row)
+        high, low, least_s = (float(str(figure)) for figure in row)
         if min(high, low, least_s) <= 0:
             raise ValueError("extremes are above 0")
-        found[Family(family)] = Extremes(high, low, least_s)
-    return found
+        by_family[Family(family)] = Extremes(high, low, least_s)
+    return by_family
 
 
 def _mapping(value: Json) -> dict[str, Json]:

@@ -50,25 +50,37 @@ class HadarPublished:
     def plan(
         self, snapshot: Snapshot, memory: PolicyMemory | None
     ) -> tuple[Plan, PolicyMemory | None]:
-        """Give the fleet's room away anew, or what of it is free; see `Config.replan`."""
-        config, known = self._config, Memory.read(memory, self._config)
+        """Allot the fleet's room anew, or only free room; see `Config.replan`."""
+        config, memory_before = self._config, Memory.read(memory, self._config)
         fleet, contenders = self._contenders.of(snapshot, 1000 * config.lease_s)
-        crowded = any(not one.seated for one in contenders)
+        crowded = any(not contender.seated for contender in contenders)
         rested = "" if crowded else _digest(snapshot, contenders)
-        stay = config.replan == "arrivals" or (rested and rested == known.rested)
-        choosing = [it for it in contenders if it.chooses and not (stay and it.seated)]
+        stay = config.replan == "arrivals" or (rested and rested == memory_before.rested)
+        choosing = [
+            contender
+            for contender in contenders
+            if contender.chooses and not (stay and contender.seated)
+        ]
         sheets = _sheets(snapshot) if config.first_rates else None
         now, asks = snapshot.now_ms, dict[RunId, Ask]()
-        for one in contenders:
-            ask = ask_of(one, fleet.machines, now, known.sizes.get(one.job.id, 0.0), sheets)
+        for contender in contenders:
+            ask = ask_of(
+                contender,
+                fleet.machines,
+                now,
+                memory_before.sizes.get(contender.job.id, 0.0),
+                sheets,
+            )
             if ask is not None:
-                asks[one.id] = ask
+                asks[contender.id] = ask
         met = extremes(asks.values(), Utility(config.utility), config.horizon_s)
-        before = known.extremes if config.remember_prices else {}
+        before = memory_before.extremes if config.remember_prices else {}
         sizes: dict[str, float] = {}
-        for one in contenders:
-            if one.id in asks:
-                sizes[one.job.id] = max(asks[one.id].size, sizes.get(one.job.id, 0.0))
+        for contender in contenders:
+            if contender.id in asks:
+                sizes[contender.job.id] = max(
+                    asks[contender.id].size, sizes.get(contender.job.id, 0.0)
+                )
         kept = Memory(joined(before, met, fleet.machines), sizes, rested)
         instances = open_instances(snapshot, self._cache)
         turn = _Turn(config, snapshot, instances, fleet, choosing)
@@ -82,14 +94,14 @@ class HadarPublished:
 
 
 class _Turn:
-    """Gives away what is free in one round.
+    """Allots free room in one round.
 
     Args:
         config: Settings.
         snapshot: The cluster.
         instances: Its instances.
-        fleet: What there is to be given away.
-        choosing: Whose places are decided; they lose those that they have.
+        fleet: The fleet to allot.
+        choosing: Contenders whose places are decided; they lose their present ones.
     """
 
     def __init__(
@@ -102,69 +114,77 @@ class _Turn:
     ) -> None:
         self._config, self._choosing, self._fleet = config, choosing, fleet
         self._seats = Seats(snapshot, instances, choosing)
-        for one in choosing:
-            if one.fixed:
-                # The rest of a gang comes to where it is before others do.
-                self._seats.on(one, self._types(one))
-        wanted = sum(len(one.runs) for one in choosing)
+        for contender in choosing:
+            if contender.fixed:
+                # The rest of a partly placed gang comes before others.
+                self._seats.on(contender, self._types(contender))
+        wanted = sum(len(contender.runs) for contender in choosing)
         self._rooms = Rooms(snapshot, instances, wanted)
 
     def give(self, asks: Mapping[RunId, Ask], met: Mapping[Family, Extremes]) -> dict[RunId, str]:
-        """Do it.
+        """Allot the room to contenders.
 
         Args:
-            asks: What contenders ask for, by their ids.
-            met: What the jobs are like that set the prices.
+            asks: Asks of contenders, by their ids.
+            met: Extremes of the jobs that set the prices.
 
         Returns:
-            Why those have no place that have none, by their ids.
+            Reasons of contenders without a place, by their ids.
         """
         utility = Utility(self._config.utility)
-        found = [(it, asks[it.id]) for it in self._choosing if it.id in asks and not it.fixed]
-        queued = in_order(found, self._config.order, utility)
+        asking = [
+            (contender, asks[contender.id])
+            for contender in self._choosing
+            if contender.id in asks and not contender.fixed
+        ]
+        queued = in_order(asking, self._config.order, utility)
         allocator, free = self._allocator(met, utility)
         given = self._chosen([ask for _, ask in queued], allocator, free)
-        refused = self._seated({ask.name: one for one, ask in queued}, given)
-        for one in self._choosing:
-            if one.id not in asks and not self._seats.has(one):
-                self._seats.on(one, self._types(one))
-        for it in given:
-            free = taken(free, it.allocation.takes)
+        refused = self._seated({ask.name: contender for contender, ask in queued}, given)
+        for contender in self._choosing:
+            if contender.id not in asks and not self._seats.has(contender):
+                self._seats.on(contender, self._types(contender))
+        for grant in given:
+            free = taken(free, grant.allocation.takes)
         return refused | {
-            one.id: _why(ask, allocator, free)
-            for one, ask in queued
-            if not self._seats.has(one) and one.id not in refused
+            contender.id: _why(ask, allocator, free)
+            for contender, ask in queued
+            if not self._seats.has(contender) and contender.id not in refused
         }
 
     def _allocator(
         self, met: Mapping[Family, Extremes], utility: Utility
     ) -> tuple[Allocator, Free]:
-        """What finds allocations in this round, and what is free at first."""
+        """The allocator of this round, and the free GPUs at first."""
         config, servers = self._config, self._rooms.servers
-        known = kinds(servers)
+        server_kinds = kinds(servers)
         prices = price_ranges(met, self._rooms.capacity(), config.eta)
         candidate = Candidate(config.candidate)
-        allocator = Allocator(known, prices, utility, config.communication_ppm, candidate)
-        return allocator, free_of(servers, known)
+        allocator = Allocator(server_kinds, prices, utility, config.communication_ppm, candidate)
+        return allocator, free_of(servers, server_kinds)
 
     def _chosen(self, asks: Sequence[Ask], allocator: Allocator, free: Free) -> list[Given]:
         refused = Refused(self._config.refused)
         given = allocate(asks, allocator, free, self._config.branches, refused)
         if given or not self._is_idle():
             return given
-        # Whoever pays nowhere would wait for ever beside an idle fleet.
+        # A job that pays nowhere would wait for ever beside an idle fleet.
         return allocate(asks, allocator, free, 1, Refused.FILLS)[:1]
 
     def _seated(self, queued: Mapping[str, Contender], given: Sequence[Given]) -> dict[RunId, str]:
-        """Give those their places that were chosen; returns why some have none after all."""
-        homes = {it.ask.name: self._rooms.home(queued[it.ask.name]) for it in given}
-        takes = [(it.ask.name, it.allocation.takes) for it in given]
+        """Seat the chosen contenders; return why some have no place after all."""
+        homes = {grant.ask.name: self._rooms.home(queued[grant.ask.name]) for grant in given}
+        takes = [(grant.ask.name, grant.allocation.takes) for grant in given]
         places, late = seats(takes, self._rooms.servers, homes), list[Contender]()
         for name, where in places.items():
             if not self._rooms.put(queued[name], where):
                 late.append(queued[name])
-        # There are GPUs for these, but not enough of all else on the same server.
-        return {one.id: _NO_ROOM for one in late if not self._seats.on(one, self._types(one))}
+        # The chosen servers have the GPUs, but not all other resources on the same server.
+        return {
+            contender.id: _NO_ROOM
+            for contender in late
+            if not self._seats.on(contender, self._types(contender))
+        }
 
     def _is_idle(self) -> bool:
         return all(server.free == server.kind.capacity for server in self._rooms.servers)
@@ -176,20 +196,26 @@ class _Turn:
 
 
 def _why(ask: Ask, allocator: Allocator, free: Free) -> str:
-    found = allocator.find(ask, allocator.shape(ask), free)
-    if found is None:
+    allocation = allocator.find(ask, allocator.shape(ask), free)
+    if allocation is None:
         return _NO_ROOM
-    return _TOO_DEAR if found.payoff <= 0 else _BEHIND
+    return _TOO_DEAR if allocation.payoff <= 0 else _BEHIND
 
 
 def _sheets(snapshot: Snapshot) -> dict[Family, Gpu]:
-    """The GPUs of the types of which a data sheet is known."""
+    """GPUs of the types with a known data sheet."""
     offered = (*snapshot.catalog, *(view.offering for view in snapshot.instances))
-    return {it.type.family: it.type.gpu for it in offered if it.type.gpu is not None}
+    return {
+        offering.type.family: offering.type.gpu
+        for offering in offered
+        if offering.type.gpu is not None
+    }
 
 
 def _digest(snapshot: Snapshot, contenders: Sequence[Contender]) -> str:
-    return digest([*(it.id for it in contenders), *(it.id for it in snapshot.instances)])
+    return digest(
+        [*(contender.id for contender in contenders), *(view.id for view in snapshot.instances)]
+    )
 
 
 @dataclass(frozen=True, slots=True)

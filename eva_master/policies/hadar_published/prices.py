@@ -18,13 +18,13 @@ _SPAN = 1e100
 
 @dataclass(frozen=True, slots=True)
 class Extremes:
-    """What the jobs are like that could run on a GPU type.
+    """Extremes over the jobs that could run on a GPU type.
 
     Attributes:
-        high: The most utility per GPU that any of them would have if it ran alone on its fastest
-            type from its arrival on.
+        high: The most utility per GPU of any of them, alone on its fastest type from its arrival
+            on.
         low: The least utility at the horizon, per GPU and second on its slowest type.
-        least_s: The least GPU time in seconds that any of them takes on its slowest type.
+        least_s: The least GPU time in seconds of any of them on its slowest type.
     """
 
     high: float
@@ -32,33 +32,33 @@ class Extremes:
     least_s: float
 
     def and_also(self, other: Extremes) -> Extremes:
-        """Those of two sets of jobs together."""
+        """Extremes over two sets of jobs together."""
         return Extremes(
             max(self.high, other.high), min(self.low, other.low), min(self.least_s, other.least_s)
         )
 
 
 def extremes(asks: Iterable[Ask], utility: Utility, horizon_s: float) -> dict[Family, Extremes]:
-    """What jobs are like, by GPU type.
+    """Extremes over some jobs, by GPU type.
 
     Args:
         asks: The jobs.
-        utility: What they are worth.
-        horizon_s: T: so long after it came a job is assumed to end at the latest.
+        utility: Utility of jobs.
+        horizon_s: T: assumed upper limit of the time from a job's arrival to its end.
     """
-    found: dict[Family, Extremes] = {}
+    by_family: dict[Family, Extremes] = {}
     for ask in asks:
         slowest_s = ask.takes_s(min(ask.rates.values()))
         weight_of = weight(ask, utility)
         for family in ask.rates:
             gpus = ask.tasks * ask.gpus[family]
-            one = Extremes(
+            own = Extremes(
                 worth(weight_of, ask.fastest_s) / gpus,
                 worth(weight_of, horizon_s) / (slowest_s * gpus),
                 slowest_s * gpus,
             )
-            found[family] = one.and_also(found.get(family, one))
-    return found
+            by_family[family] = own.and_also(by_family.get(family, own))
+    return by_family
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,21 +81,21 @@ class PriceRange:
 def price_ranges(
     found: Mapping[Family, Extremes], capacity: Mapping[Family, int], eta: float | None
 ) -> dict[Family, PriceRange]:
-    """The prices of each type.
+    """The price range of each type.
 
     Args:
-        found: What the jobs are like that could run there.
-        capacity: GPUs that there are, by type.
+        found: Extremes over the jobs that could run there.
+        capacity: Number of GPUs, by type.
         eta: The scale of the lowest price; `None` for the least that the paper's bound allows: so
             large that the GPU time of the smallest job is that of the whole fleet.
     """
     fleet = sum(capacity.values())
     ranges = {}
     for family in sorted(capacity.keys() & found.keys()):
-        one = found[family]
-        scale = one.least_s / fleet if eta is None else 1 / eta
-        low = min(one.high, one.low * scale / 4)
-        ranges[family] = PriceRange(max(low, one.high / _SPAN), one.high)
+        extreme = found[family]
+        scale = extreme.least_s / fleet if eta is None else 1 / eta
+        low = min(extreme.high, extreme.low * scale / 4)
+        ranges[family] = PriceRange(max(low, extreme.high / _SPAN), extreme.high)
     return ranges
 
 

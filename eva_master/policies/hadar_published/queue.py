@@ -22,21 +22,21 @@ def ask_of(
     known: float = 0.0,
     sheets: Mapping[Family, Gpu] | None = None,
 ) -> Ask | None:
-    """What a contender asks for.
+    """Ask of a contender.
 
-    Where nothing is known of its rates it does one iteration per second everywhere, unless they are
-    guessed by data sheets.
+    Without known rates it does one iteration per second everywhere, unless rates are guessed by
+    data sheets.
 
     Args:
-        one: Who.
+        one: The contender.
         families: The types of the fleet.
         now: The time.
-        known: The iterations of its tasks altogether, if it was seen before; it is as large as what
-            it has left at first.
-        sheets: The GPUs of the types, if rates of which nothing is known are guessed by them.
+        known: Iterations of all its tasks, if it was seen before; at first they equal the remaining
+            ones.
+        sheets: GPUs of the types, to guess unknown rates; `None` not to guess.
 
     Returns:
-        It, or `None` if it needs no GPU on some type, or has none to run on.
+        The ask, or `None` if it needs no GPU on some type, or can run on none.
     """
     gpus: dict[Family, int] = {}
     for family in families:
@@ -46,27 +46,29 @@ def ask_of(
     if not gpus or not all(gpus.values()):
         return None
     home = one.paces.home or MILLION
-    rates = {it: max(_LEAST, (one.paces.on.get(it) or home) / MILLION) for it in sorted(gpus)}
+    rates = {
+        family: max(_LEAST, (one.paces.on.get(family) or home) / MILLION) for family in sorted(gpus)
+    }
     tasks = len(one.runs)
     each = _left_s(one, rates, home / MILLION)
-    if sheets and not one.paces.on and all(it in sheets for it in gpus):
-        rates, each = _guessed(one, {it: sheets[it] for it in sorted(gpus)})
-    left = max(_LEAST, each * tasks)
+    if sheets and not one.paces.on and all(family in sheets for family in gpus):
+        rates, each = _guessed(one, {family: sheets[family] for family in sorted(gpus)})
+    remaining = max(_LEAST, each * tasks)
     waited_s = max(0, now - one.job.submitted_ms) / 1000
-    return Ask(one.id, tasks, max(left, known), left, rates, gpus, waited_s)
+    return Ask(one.id, tasks, max(remaining, known), remaining, rates, gpus, waited_s)
 
 
 def _guessed(one: Contender, sheets: Mapping[Family, Gpu]) -> tuple[dict[Family, float], float]:
-    """First rates by data sheets, and the iterations that each task still has to do.
+    """First rates by data sheets, and the remaining iterations of each task.
 
-    Where it is known how long a job takes that is taken to be on the type that suits it best. Where
-    only its steps are known, these and the formula say how long.
+    A known duration is taken to be that on the job's best type. If only its steps are known, they
+    and the formula give the duration.
     """
     first = expected_rates({}, dict(sheets), one.job.training)
     if one.guessed and one.job.steps_left is not None:
         return first, float(one.job.steps_left)
     best = max(first.values())
-    return {it: rate / best for it, rate in first.items()}, one.left_ms / 1000
+    return {family: rate / best for family, rate in first.items()}, one.left_ms / 1000
 
 
 def _left_s(one: Contender, rates: dict[Family, float], home: float) -> float:
@@ -82,13 +84,13 @@ def in_order(
 ) -> list[tuple[Contender, Ask]]:
     """The queue, the most urgent first.
 
-    Those that came at the same time are in the order of their names, in which numbers count as
+    Jobs that came at the same time are in the order of their names, in which numbers count as
     numbers.
 
     Args:
         queued: Contenders by priority and submission.
-        order: As of `Config.order`.
-        utility: What jobs are worth.
+        order: The order, as in `Config.order`.
+        utility: Utility of jobs.
     """
     if order == "utility":
         return sorted(queued, key=lambda it: (-it[0].job.priority, -_per_gpu(it[1], utility)))
@@ -101,13 +103,13 @@ def in_order(
 
 
 def _natural(name: str) -> list[tuple[int, str]]:
-    """A key of a name in whose order 10 comes after 9."""
+    """Sort key of a name, by which 10 comes after 9."""
     parts = re.split(r"([0-9]+)", name)
-    return [(int(it), "") if it.isdecimal() else (-1, it) for it in parts]
+    return [(int(piece), "") if piece.isdecimal() else (-1, piece) for piece in parts]
 
 
 def _per_gpu(ask: Ask, utility: Utility) -> float:
-    """What it is worth to run a job where it is fastest, per GPU."""
+    """Utility of running a job on its fastest type, per GPU."""
     best = max(sorted(ask.rates), key=lambda it: ask.rates[it])
     gain = worth(weight(ask, utility), ask.ends_s(ask.rates[best]))
     return gain / (ask.tasks * ask.gpus[best])

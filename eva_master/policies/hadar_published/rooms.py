@@ -18,8 +18,8 @@ class Rooms:
 
     Args:
         snapshot: The cluster.
-        instances: Its instances. Whoever is to be given a place has none there.
-        wanted: So many servers of an offering are launched at most.
+        instances: Its instances. Contenders to be placed have no place there.
+        wanted: Upper limit of the servers launched of an offering.
     """
 
     def __init__(self, snapshot: Snapshot, instances: OpenInstances, wanted: int) -> None:
@@ -28,55 +28,54 @@ class Rooms:
         self._offerings: dict[str, Offering] = {}
         self._home = {run.id: run.instance for run in snapshot.runs}
         self._names: dict[str, str] = {}
-        free, found = instances.free(), []
+        free, servers = instances.free(), []
         for row, view in enumerate(snapshot.instances):
             machine = view.offering.type
             if is_fixed(view.offering) and machine.capacity.gpus:
                 name = f"{row:08}"
                 self._rows[name], self._names[view.id] = row, name
                 kind = Kind(machine.family, machine.capacity.gpus)
-                found.append(Server(name, kind, max(0, int(free[row][0]))))
+                servers.append(Server(name, kind, max(0, int(free[row][0]))))
         for offering in instances.on_sale():
             machine = offering.type
             if offering.limit is None or not machine.capacity.gpus:
                 continue
             if offering.purchase is Purchase.OWNED:
                 continue
-            used = sum(it.id == offering.id for it in instances.offerings)
+            used = sum(offering_used.id == offering.id for offering_used in instances.offerings)
             for number in range(min(wanted, offering.limit - used)):
                 name = f"new-{offering.id}-{number:08}"
                 self._offerings[name] = offering
                 kind = Kind(machine.family, machine.capacity.gpus)
-                found.append(Server(name, kind, machine.capacity.gpus))
+                servers.append(Server(name, kind, machine.capacity.gpus))
         instances.keep(self._rows.values())
-        self.servers: tuple[Server, ...] = tuple(found)
+        self.servers: tuple[Server, ...] = tuple(servers)
 
     def capacity(self) -> dict[Family, int]:
-        """How many GPUs there are of each type."""
-        found: dict[Family, int] = {}
+        """Number of GPUs of each type."""
+        gpus: dict[Family, int] = {}
         for server in self.servers:
-            found[server.kind.family] = found.get(server.kind.family, 0) + server.kind.capacity
-        return found
+            gpus[server.kind.family] = gpus.get(server.kind.family, 0) + server.kind.capacity
+        return gpus
 
     def home(self, one: Contender) -> dict[str, int]:
-        """How many tasks of a contender are where at present."""
-        found: dict[str, int] = {}
+        """Number of a contender's tasks on each server at present."""
+        counts: dict[str, int] = {}
         for run in one.runs:
             name = self._names.get(str(run.instance))
             if name is not None:
-                found[name] = found.get(name, 0) + 1
-        return found
+                counts[name] = counts.get(name, 0) + 1
+        return counts
 
     def put(self, one: Contender, places: Mapping[str, int]) -> bool:
-        """Give a contender its places; each task stays where it is if it may.
+        """Give a contender its places; a task keeps its present place where possible.
 
         Args:
-            one: Who.
-            places: How many of its tasks come to which server.
+            one: The contender.
+            places: Number of its tasks for each server.
 
         Returns:
-            Whether there was room of everything that they need, not of GPUs alone. If not, nothing
-            has changed.
+            Whether all resources of the tasks fitted, not GPUs alone. If not, nothing has changed.
         """
         mark = self._instances.mark()
         for name, runs in self._dealt(one, places).items():
@@ -92,17 +91,17 @@ class Rooms:
         return True
 
     def _dealt(self, one: Contender, places: Mapping[str, int]) -> dict[str, Sequence[RunId]]:
-        """Which of its tasks come where."""
-        left, found = [run.id for run in one.runs], dict[str, Sequence[RunId]]()
+        """Distribution of its tasks over the servers."""
+        unassigned, by_server = [run.id for run in one.runs], dict[str, Sequence[RunId]]()
         for name, number in sorted(places.items()):
-            stay = [run for run in left if self._names.get(str(self._home[run])) == name]
-            found[name] = stay[:number]
-            left = [run for run in left if run not in found[name]]
+            stay = [run for run in unassigned if self._names.get(str(self._home[run])) == name]
+            by_server[name] = stay[:number]
+            unassigned = [run for run in unassigned if run not in by_server[name]]
         for name, number in sorted(places.items()):
-            more = number - len(found[name])
-            found[name] = [*found[name], *left[:more]]
-            left = left[more:]
-        return found
+            more = number - len(by_server[name])
+            by_server[name] = [*by_server[name], *unassigned[:more]]
+            unassigned = unassigned[more:]
+        return by_server
 
     def _opened(self, name: str) -> int | None:
         offering = self._offerings[name]

@@ -60,7 +60,7 @@ def kinds(servers: Iterable[Server]) -> tuple[Kind, ...]:
 
 
 def free_of(servers: Iterable[Server], known: tuple[Kind, ...]) -> Free:
-    """What is free on servers of known kinds."""
+    """Free GPUs on servers of known kinds."""
     counts = [[0] * (kind.capacity + 1) for kind in known]
     number = {kind: index for index, kind in enumerate(known)}
     for server in servers:
@@ -69,7 +69,7 @@ def free_of(servers: Iterable[Server], known: tuple[Kind, ...]) -> Free:
 
 
 def taken(free: Free, takes: Iterable[Take]) -> Free:
-    """What is free once somebody has taken GPUs of servers, which all are different ones."""
+    """Free GPUs after some have been taken, each take from another server."""
     rows: dict[int, list[int]] = {}
     for take in takes:
         row = rows.get(take.kind)
@@ -86,7 +86,7 @@ def is_full(free: Free) -> bool:
 
 
 Chosen = tuple[str, tuple[Take, ...]]
-"""Who asks, and what it takes, of what those before it left free."""
+"""Name of an ask, and the free GPUs that it takes after the asks before it."""
 
 
 def seats(
@@ -94,18 +94,18 @@ def seats(
     servers: Iterable[Server],
     homes: Mapping[str, Mapping[str, int]],
 ) -> dict[str, dict[str, int]]:
-    """Say which servers are meant.
+    """Choose the servers for takes, which name only kinds.
 
-    Whoever may stay where it is stays: of the servers that will do it takes the one with most of
-    its own tasks, then one that is nobody's home.
+    A task that may stay where it is stays: among suitable servers the one with most of the ask's
+    own tasks comes first, then one that is no other ask's home.
 
     Args:
-        chosen: Who takes what, in the order in which it was decided.
-        servers: All of them.
-        homes: How many tasks of whom are where at present.
+        chosen: Takes of each ask, in the order of the decisions.
+        servers: All servers.
+        homes: Number of each ask's tasks on each server at present.
 
     Returns:
-        How many tasks of whom come to which server.
+        Number of each ask's tasks for each server.
     """
     chosen = list(chosen)
     at_home = {server for name, _ in chosen for server in homes.get(name, ())}
@@ -113,18 +113,18 @@ def seats(
     kind_of = {server.name: server.kind for server in servers}
     for server in sorted(servers, key=lambda it: it.name):
         rooms.setdefault((server.kind, server.free), []).append(server.name)
-    known = tuple(sorted(set(kind_of.values())))
-    found: dict[str, dict[str, int]] = {}
+    ordered_kinds = tuple(sorted(set(kind_of.values())))
+    placements: dict[str, dict[str, int]] = {}
     for name, takes in chosen:
         home = homes.get(name, {})
-        placed = found[name] = {}
-        left = []
+        placed = placements[name] = {}
+        returned = []
         for take in takes:
-            room = rooms[known[take.kind], take.free]
+            room = rooms[ordered_kinds[take.kind], take.free]
             where = min(room, key=lambda it: (-min(home.get(it, 0), take.tasks), it in at_home, it))
             room.remove(where)
             placed[where] = take.tasks
-            left.append((known[take.kind], take.free - take.gpus, where))
-        for kind, free, where in left:
+            returned.append((ordered_kinds[take.kind], take.free - take.gpus, where))
+        for kind, free, where in returned:
             rooms.setdefault((kind, free), []).append(where)
-    return found
+    return placements

@@ -17,11 +17,11 @@ class Config:
     """Settings.
 
     Attributes:
-        opportunistic: What jobs that find no room in their tenant's quota may use until it is
-            wanted: all that is unused, or only the quotas of tenants without any job.
-        lease_s: For how long a job keeps a place that it was given.
-        round_gap_s: From one round to the next, `None` for as often as the control loop likes.
-        explained: Give reasons with every plan; they decide nothing.
+        opportunistic: Room for jobs that do not fit in their tenant's quota, until its owners want
+            it: all unused room, or only the quotas of tenants without any job.
+        lease_s: How long a job keeps a place that it was given.
+        round_gap_s: Time from one round to the next, `None` for as often as the control loop likes.
+        explained: Whether to give reasons with every plan; they decide nothing.
     """
 
     opportunistic: Opportunistic = "unused"

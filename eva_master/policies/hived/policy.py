@@ -21,8 +21,8 @@ _WHY = "its tenant's quota is in use, and so is what others leave"
 class HiveD:
     """Gives each tenant a private cluster of the size of its quota.
 
-    In it jobs are served by arrival. Those that find no room there run opportunistically on what
-    others leave, and give way as soon as it is wanted.
+    Jobs are served by arrival in it. Jobs that find no room there run opportunistically on unused
+    room of others, and give way when its owners want it.
     """
 
     name = NAME
@@ -43,26 +43,26 @@ class HiveD:
 def _members(
     snapshot: Snapshot, config: Config, fleet: Fleet, claims: Sequence[Claim]
 ) -> Mapping[RunId, int]:
-    """How many members of each contender run: guaranteed ones first."""
-    total = sum(there.gpus for there in fleet.capacity().values())
-    quotas = {one.name: sum(count for _, count in one.quota) for one in snapshot.tenants}
-    left = dict(quotas)
+    """Number of members of each contender that run: guaranteed ones first."""
+    total = sum(capacity.gpus for capacity in fleet.capacity().values())
+    quotas = {tenant.name: sum(count for _, count in tenant.quota) for tenant in snapshot.tenants}
+    rest = dict(quotas)
     order = sorted(claims, key=lambda it: (not it.keeps, it.came))
-    kept, found = 0, dict[RunId, int]()
+    kept, members = 0, dict[RunId, int]()
     for claim in order:
         if claim.keeps:
-            found[claim.id] = claim.now
+            members[claim.id] = claim.now
             kept += claim.now * claim.gpus
-            left[claim.tenant] = left.get(claim.tenant, 0) - claim.now * claim.gpus
+            rest[claim.tenant] = rest.get(claim.tenant, 0) - claim.now * claim.gpus
     waiting = []
     guaranteed = 0
     for claim in order:
         if claim.keeps:
             continue
-        count = _fitting(claim, left.get(claim.tenant, 0)) if claim.tenant in quotas else 0
+        count = _fitting(claim, rest.get(claim.tenant, 0)) if claim.tenant in quotas else 0
         if count:
-            found[claim.id] = count
-            left[claim.tenant] -= count * claim.gpus
+            members[claim.id] = count
+            rest[claim.tenant] -= count * claim.gpus
             guaranteed += count * claim.gpus
         else:
             waiting.append(claim)
@@ -75,9 +75,9 @@ def _members(
             continue
         count = _fitting(claim, free)
         if count:
-            found[claim.id] = count
+            members[claim.id] = count
             free -= count * claim.gpus
-    return found
+    return members
 
 
 def _fitting(claim: Claim, gpus: int) -> int:

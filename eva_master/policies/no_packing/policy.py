@@ -57,7 +57,7 @@ class NoPacking:
         self._cache = PlannerCache()
         self._reserved: _Reserved = {}
         self._offerings: tuple[Offering, ...] = ()
-        """What `_reserved` is true of: as long as the same is on sale it need not be found anew."""
+        """The offerings on sale behind `_reserved`, which is valid while these do not change."""
 
     def plan(
         self, snapshot: Snapshot, memory: PolicyMemory | None
@@ -95,12 +95,12 @@ _Reserved = dict[tuple[Demand, Part], Offering | None]
 
 
 class _Market:
-    """What is on sale, less what this plan has taken already.
+    """Offerings on sale, less the purchases of this plan.
 
     Attributes:
-        offerings: What can be bought, cheapest first.
-        reserved: Reservation offerings that were looked for.
-        launches: What this plan has bought.
+        offerings: Offerings that can be bought, cheapest first.
+        reserved: Reservation offerings found so far.
+        launches: Purchases of this plan.
     """
 
     def __init__(self, snapshot: Snapshot, live: Set[InstanceId], cache: PlannerCache) -> None:
@@ -118,9 +118,13 @@ class _Market:
             if instance.id not in occupied:
                 self._empty.setdefault(instance.offering.id, []).append(instance.id)
         self._usable = cheapest_first(
-            it for it in snapshot.catalog if it in self.offerings or self._empty.get(it.id)
+            offering
+            for offering in snapshot.catalog
+            if offering in self.offerings or self._empty.get(offering.id)
         )
-        """Offerings that can be bought, or are there and empty though no more can be had."""
+        """Offerings that can be bought, or of which an instance is empty though no more can be
+        bought.
+        """
         self.reserved: _Reserved = {}
         self._measured = cache.measured_rates(snapshot.standalone)
         self._expected = cache.type_speeds(snapshot)
@@ -160,22 +164,22 @@ class _Market:
         if key not in self.reserved:
             if len(self.reserved) >= _RESERVATIONS_KEPT:
                 self.reserved.clear()
-            found = reservation(run.task.demand, self.offerings, part.speeds, part.others)
-            self.reserved[key] = found
+            reserved = reservation(run.task.demand, self.offerings, part.speeds, part.others)
+            self.reserved[key] = reserved
         offering = self.reserved[key]
         charge = reservation_price(offering) + part.others if part.split else None
         return price_on(family, offering, part.speeds, charge, split=part.split)
 
     def _part(self, run: RunView) -> Part:
-        """What its gang, or it alone, needs of a task run."""
+        """Part of a task run in its gang, or by itself."""
         if run.id not in self._parts:
             job = self._jobs[run.job]
             group = job.runs if job.kind is JobKind.GANG else (run.id,)
             together = [name for name in group if name in self._runs]
             tasks = [self._runs[name].task for name in together]
-            rated = [(it.demand, self._rates(it)) for it in tasks]
-            found = gang_parts(rated, self.offerings, split=job.split_batch)
-            self._parts.update(zip(together, found, strict=True))
+            rated = [(task.demand, self._rates(task)) for task in tasks]
+            gang_parts_found = gang_parts(rated, self.offerings, split=job.split_batch)
+            self._parts.update(zip(together, gang_parts_found, strict=True))
         return self._parts[run.id]
 
     def _rates(self, task: TaskSpec) -> Rates:
@@ -183,7 +187,11 @@ class _Market:
         return rates(task, self._measured.get(workload, ()), self._expected.of(workload))
 
     def _open(self) -> list[Offering]:
-        return [it for it in self._usable if self._empty.get(it.id) or self._buyable(it)]
+        return [
+            offering
+            for offering in self._usable
+            if self._empty.get(offering.id) or self._buyable(offering)
+        ]
 
     def _buyable(self, offering: Offering) -> bool:
         """Whether one more of an offering can be bought."""
@@ -209,7 +217,7 @@ def _hostings(
     entries: Sequence[PlanEntry],
     value: Callable[[RunView, Family], int],
 ) -> tuple[Hosting, ...]:
-    """What each instance costs, and what its tasks are worth."""
+    """Price of each instance, and worth of its tasks."""
     new = {entry.run: entry.on for entry in entries if isinstance(entry, Assign)}
     offerings: dict[Where, Offering] = {view.id: view.offering for view in snapshot.instances}
     offerings.update((launch.key, launch.offering) for launch in launches)

@@ -15,8 +15,8 @@ class _Pool:
     """The task runs of a class that may still be paired.
 
     Attributes:
-        guests: Those that may be given a place: those that wait, then those that may be moved.
-        settled: Those that are alone on an instance, on the cheapest one first.
+        guests: Task runs that may be given a place: waiting ones, then movable ones.
+        settled: Task runs that are alone on an instance, on the cheapest one first.
     """
 
     def __init__(self) -> None:
@@ -24,11 +24,11 @@ class _Pool:
         self.settled: dict[RunId, None] = {}
 
     def guest(self, host: RunId | None = None) -> RunId | None:
-        """Someone to be paired with a host."""
+        """A guest to be paired with a host."""
         return next((run for run in self.guests if run != host), None)
 
     def leave(self, *runs: RunId) -> None:
-        """Take out task runs that are paired now."""
+        """Remove task runs that have been paired."""
         for run in runs:
             self.guests.pop(run, None)
             self.settled.pop(run, None)
@@ -104,17 +104,17 @@ class Matchmaker:
             pool.settled[run] = None
             if self._may_move(run):
                 pool.guests[run] = None
-        for one, other, offering in self._pairs.worthwhile(list(pools)):
-            left, right = pools[one], pools[other]
-            while left.guests or right.guests:
+        for first, other, offering in self._pairs.worthwhile(list(pools)):
+            first_pool, right = pools[first], pools[other]
+            while first_pool.guests or right.guests:
                 pair = (
-                    self._joined(one, other, offering, left, right)
-                    or self._joined(other, one, offering, right, left)
-                    or self._met(one, other, offering, left, right)
+                    self._joined(first, other, offering, first_pool, right)
+                    or self._joined(other, first, offering, right, first_pool)
+                    or self._met(first, other, offering, first_pool, right)
                 )
                 if pair is None:
                     break
-                left.leave(*pair)
+                first_pool.leave(*pair)
                 right.leave(*pair)
 
     def _joined(

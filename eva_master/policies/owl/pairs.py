@@ -18,26 +18,26 @@ from eva_master.packing.valuation.task_classes import PricedShape, ShapePrices
 from eva_master.packing.valuation.vectors import vector
 
 Beside = Callable[[Workload, Workload], int | None]
-"""Throughput of a workload beside one task of another, in millionths; `None` if not known."""
+"""Throughput of a workload beside one task of another, in millionths; `None` if unknown."""
 
 ClassKey = tuple[Demand, Speeds, Workload, int]
-"""What tells classes apart: needs, speeds, workload, the price of the other members of the gang."""
+"""Identity of a class: needs, speeds, workload, and the price of the gang's other members."""
 
 
 class Profile:
-    """What was measured beforehand.
+    """Pairwise throughput measured beforehand.
 
     Args:
         entries: See `Config.profile`.
     """
 
     def __init__(self, entries: Sequence[tuple[str, str, int]]) -> None:
-        self._known = {(Workload(one), Workload(other)): ppm for one, other, ppm in entries}
+        self._known = {(Workload(first), Workload(other)): ppm for first, other, ppm in entries}
 
     def __call__(self, one: Workload, other: Workload) -> int | None:
-        """Throughput of `one` beside `other`: by name, or by what they are variants of.
+        """Throughput of `one` beside `other`: by name, or by their base workloads.
 
-        An operator measured it, so it holds whosever the workloads are.
+        An operator measured it, so it holds for workloads of all owners.
         """
         one, other = split(one)[0], split(other)[0]
         named = self._known.get((one, other))
@@ -55,7 +55,7 @@ def throughput_of(beside: Beside) -> ExactThroughput:
 
 
 def seen(table: ThroughputTable) -> Beside:
-    """What the cluster has seen of pairs so far."""
+    """Pairwise throughput that the cluster has observed so far."""
     return lambda one, other: recorded(table, (one, (other,)))
 
 
@@ -76,15 +76,15 @@ class Class:
 
 
 class Pairs:
-    """Every pair of classes, worked out when a class is first met.
+    """Every pair of classes, computed when a class is first met.
 
     Args:
-        prices: What is on sale.
+        prices: Prices of the offerings on sale.
         beside: The profile.
-        least_ppm: A pair of which one runs slower than this is no pair.
+        least_ppm: Lower limit of the throughput of both members of a pair.
 
     Attributes:
-        throughput: How fast tasks run together, by the profile.
+        throughput: Speeds of tasks together, by the profile.
     """
 
     def __init__(self, prices: ShapePrices, beside: Beside, least_ppm: int) -> None:
@@ -111,39 +111,39 @@ class Pairs:
         """The class of a task.
 
         Args:
-            priced: What it needs.
-            workload: What it is to its neighbours.
+            priced: Demand and prices of its shape.
+            workload: Its workload as seen by its neighbours.
             others: Reservation price of the other members of its gang.
         """
         key = priced.shape.demand, priced.shape.part.speeds, workload, others
-        found = self._classes.get(key)
-        if found is None:
-            found = self._classes[key] = Class(len(self._all), key, priced, workload, others)
-            self._all.append(found)
-        return found
+        task_class = self._classes.get(key)
+        if task_class is None:
+            task_class = self._classes[key] = Class(len(self._all), key, priced, workload, others)
+            self._all.append(task_class)
+        return task_class
 
     def worthwhile(self, present: Sequence[Class]) -> list[tuple[Class, Class, Offering]]:
         """Pairs that are worth more than their instance costs, the best first.
 
         The best is the one with the largest ratio of TNRP to the price of the cheapest offering
-        that holds both; of equals the dearer one, then by what the classes are.
+        that holds both; of equals the dearer one, then by the classes' keys.
 
         Args:
-            present: The classes that are looked at, each once.
+            present: The classes to pair, each once.
         """
         if not self._sale:
             return []
         self._complete()
         order = sorted(present, key=lambda one: one.key)
-        numbers = np.array([one.number for one in order], dtype=np.int64)
+        numbers = np.array([task_class.number for task_class in order], dtype=np.int64)
         ratio = np.triu(self._ratio[np.ix_(numbers, numbers)])
         first, second = np.nonzero(ratio)
         offering = self._offering[numbers[first], numbers[second]]
         price = np.array([offering.price for offering in self._sale], dtype=np.int64)[offering]
         best = np.lexsort((second, first, -price, -ratio[first, second]))
         return [
-            (order[one], order[other], self._sale[what])
-            for one, other, what in zip(
+            (order[first_number], order[other], self._sale[what])
+            for first_number, other, what in zip(
                 first[best].tolist(), second[best].tolist(), offering[best].tolist(), strict=True
             )
         ]
@@ -164,11 +164,11 @@ class Pairs:
         return 0 if ppm is None else one.value(family, ppm[0]) + other.value(family, ppm[1])
 
     def _throughputs(self, one: Class, other: Class) -> tuple[int, int] | None:
-        known = (
+        throughputs = (
             self._beside(one.workload, other.workload),
             self._beside(other.workload, one.workload),
         )
-        if None in known:
+        if None in throughputs:
             return None
         model = self.throughput
         first, second = model.number(one.workload), model.number(other.workload)
@@ -178,23 +178,23 @@ class Pairs:
         return ppm[first], ppm[second]
 
     def _complete(self) -> None:
-        """Work out the pairs with classes that are new."""
-        size, known = len(self._all), len(self._ratio)
-        if size == known:
+        """Compute the pairs with new classes."""
+        size, old_size = len(self._all), len(self._ratio)
+        if size == old_size:
             return
         for name in ("_ratio", "_offering"):
             grown = np.zeros((size, size), dtype=np.int64)
-            grown[:known, :known] = getattr(self, name)
+            grown[:old_size, :old_size] = getattr(self, name)
             setattr(self, name, grown)
-        need: Ints = np.array([one.priced.need[self._family] for one in self._all])
-        for one in self._all[known:]:
+        need: Ints = np.array([task_class.priced.need[self._family] for task_class in self._all])
+        for fresh in self._all[old_size:]:
             # Partners in rows, offerings in columns, resources last.
-            fits = np.all(need[: one.number + 1] + need[one.number] <= self._capacity, axis=2)
+            fits = np.all(need[: fresh.number + 1] + need[fresh.number] <= self._capacity, axis=2)
             for number in np.flatnonzero(fits.any(axis=1)).tolist():
                 what = int(fits[number].argmax())
-                ratio = self._paying(one, self._all[number], what)
-                self._ratio[one.number, number] = self._ratio[number, one.number] = ratio
-                self._offering[one.number, number] = self._offering[number, one.number] = what
+                ratio = self._paying(fresh, self._all[number], what)
+                self._ratio[fresh.number, number] = self._ratio[number, fresh.number] = ratio
+                self._offering[fresh.number, number] = self._offering[number, fresh.number] = what
 
     def _paying(self, one: Class, other: Class, what: int) -> int:
         """TNRP in millionths of the price; 0 if it is not more than the price."""

@@ -46,7 +46,7 @@ class Owl:
     def plan(
         self, snapshot: Snapshot, memory: PolicyMemory | None
     ) -> tuple[Plan, PolicyMemory | None]:
-        """Pair what waits and what is alone."""
+        """Pair waiting task runs and those that are alone."""
         due, after = replan_due(NAME, snapshot, memory)
         groups = waiting(snapshot)
         if not (groups or due or self._config.explained):
@@ -62,12 +62,12 @@ class Owl:
         if due and not groups:
             maker.place(())
         if due and unplaced:
-            # What has been left may do for those that found nothing.
-            unplaced = place(instances, [one.group for one in unplaced], maker.place)
+            # Instances left by others may do for groups that found nothing.
+            unplaced = place(instances, [group_left.group for group_left in unplaced], maker.place)
         if movable and unplaced:
-            # A member paired with what moves for it may leave none for the others of its gang.
+            # A member paired with a moving task run may leave none for the others of its gang.
             still = Matchmaker(instances, pairs, movable=False, single=alone)
-            unplaced = place(instances, [one.group for one in unplaced], still.place)
+            unplaced = place(instances, [group_left.group for group_left in unplaced], still.place)
         if not self._config.explained:
             return build_plan(snapshot, instances, unplaced, None), after
         value = Tnrp(instances, pairs.throughput)
@@ -87,13 +87,13 @@ class Owl:
 
 
 def _joint_moves(snapshot: Snapshot, instances: OpenInstances, value: Tnrp) -> list[JointMove]:
-    """The moves of running task runs by where they go, and what they save above staying."""
+    """Moves of running task runs by their targets, and the saving over staying."""
     rows = {view.id: row for row, view in enumerate(snapshot.instances)}
     movers: defaultdict[int, list[RunId]] = defaultdict(list)
     for run in snapshot.runs:
         if run.instance in rows and instances.row_of[run.id] != rows[run.instance]:
             movers[instances.row_of[run.id]].append(run.id)
-    told = []
+    moves = []
     for row, runs in sorted(movers.items()):
         saved = value.of(instances.residents[row], instances.family(row))
         saved -= instances.offerings[row].price * MILLION
@@ -104,8 +104,8 @@ def _joint_moves(snapshot: Snapshot, instances: OpenInstances, value: Tnrp) -> l
                 worth = instances.priced(occupant).prices[instances.family(old)]
                 saved -= (worth - instances.offerings[old].price) * MILLION
         new = [row] if row >= instances.live else []
-        told.append(joint_move(instances, runs, saved // MILLION, new))
-    return told
+        moves.append(joint_move(instances, runs, saved // MILLION, new))
+    return moves
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,8 @@
 """Rooms that another policy buys and packs, given away in the order of the queues.
 
-Whoever has a place keeps it, or is moved by that policy as ever: the order is about who waits. It
-matters where there is not room for all. Then the policy is shown those only who come first, and who
-fit where it would have put somebody.
+A task with a place keeps it, or is moved by that policy as usual: the order concerns waiting tasks.
+While room is short, the policy sees only the first tasks in order that fit into the room where it
+would have placed any.
 """
 
 from __future__ import annotations
@@ -45,33 +45,35 @@ class Backed:
         memory: PolicyMemory | None,
         why: Callable[[Queued], str],
     ) -> tuple[Plan, PolicyMemory | None, Asked]:
-        """Have places found for those who come first.
+        """Have the other policy place the tasks that come first.
 
         Args:
             snapshot: The cluster.
-            queued: Every job, in the order of the queues.
-            asked: What became of the last plan.
-            memory: Of the policy behind.
-            why: What users are told of a job that waits since others come first.
+            queued: All jobs, in the order of the queues.
+            asked: Outcome of the last plan's requests for room.
+            memory: Memory of the policy behind.
+            why: Function that explains to users why a job waits behind others.
 
         Returns:
-            The plan, with what is to be remembered.
+            The plan, the policy's memory, and the requests to remember.
         """
         placed = _placed(snapshot)
         refused = asked.after(snapshot, placed)
         groups: dict[JobId, list[PlacementGroup]] = {}
         for group in waiting(snapshot):
             groups.setdefault(group.job.id, []).append(group)
-        on_rooms = {it.id: placed[it.id] - it.over for it in snapshot.jobs}
+        on_rooms = {job.id: placed[job.id] - job.over for job in snapshot.jobs}
         order = dealt(self._config, queued, groups, on_rooms, frozenset(refused))
         seen = _ranked(snapshot, order)
-        late = {it.job.id for it in queued if it.passed_over_ms(self._config, snapshot.now_ms)}
+        late = {
+            entry.job.id for entry in queued if entry.passed_over_ms(self._config, snapshot.now_ms)
+        }
         (plan, after), hidden = self._decided(seen, order, memory, late)
         goes = affordable(plan, order, snapshot.leeway)
-        had = {it.job.id: placed[it.job.id] for it in order if it.runs[0].id in goes}
-        by_job = {it.job.id: it for it in queued}
-        holds = (Hold(run.id, why(by_job[it.job.id])) for it in hidden for run in it.runs)
-        pilots = tuple((it.job.id, it.pilots) for it in queued if it.pilots)
+        had = {group.job.id: placed[group.job.id] for group in order if group.runs[0].id in goes}
+        by_job = {entry.job.id: entry for entry in queued}
+        holds = (Hold(run.id, why(by_job[group.job.id])) for group in hidden for run in group.runs)
+        pilots = tuple((entry.job.id, entry.pilots) for entry in queued if entry.pilots)
         plan = replace(plan, entries=(*_sorted(plan, order), *holds), pilots=pilots)
         return plan, after, Asked(had, refused)
 
@@ -82,7 +84,7 @@ class Backed:
         memory: PolicyMemory | None,
         late: Collection[JobId],
     ) -> tuple[_Decided, list[PlacementGroup]]:
-        """What the policy decides, and whom it was not shown."""
+        """The policy's decision, and the groups that it was not shown."""
         every = self._back.plan(seen, memory)
         goes = affordable(every[0], order, seen.leeway)
         if all(run.id in goes for group in order for run in group.runs):
@@ -94,26 +96,26 @@ class Backed:
 
         first, kept = fitting(order, Rooms(seen, every[0], goes), holds_up)
         shown = _names(first)
-        # Who shares a gang with somebody who has a place is the policy's to complete, or to leave.
-        hidden = [it for it in order if it.runs[0].id not in shown and not _in_part(it)]
+        # A group with a placed member of its gang is always shown.
+        hidden = [group for group in order if group.runs[0].id not in shown and not _in_part(group)]
         if not hidden:
             return every, []
         some = self._back.plan(_without(seen, _names(hidden)), memory)
         had = affordable(some[0], order, seen.leeway)
         if kept or len(had) >= len(goes):
             return some, hidden
-        # It had no use for all of the room: others get what is left, if nobody loses by that.
-        idle = [it for it in first if it.runs[0].id not in had and not _in_part(it)]
+        # If the policy left part of the room unused, others get it, unless a group loses by that.
+        idle = [group for group in first if group.runs[0].id not in had and not _in_part(group)]
         more = self._back.plan(_without(seen, _names(idle)), memory)
         have = affordable(more[0], order, seen.leeway)
         return (more, idle) if have.keys() > had.keys() else (some, hidden)
 
 
 def _placed(snapshot: Snapshot) -> Counter[JobId]:
-    """How many tasks of each job have, or have had, a place."""
-    found = Counter({job.id: job.over for job in snapshot.jobs})
-    found.update(run.job for run in snapshot.runs if run.instance is not None)
-    return found
+    """Number of tasks of each job that have, or have had, a place."""
+    tally = Counter({job.id: job.over for job in snapshot.jobs})
+    tally.update(run.job for run in snapshot.runs if run.instance is not None)
+    return tally
 
 
 def _ranked(snapshot: Snapshot, order: Iterable[PlacementGroup]) -> Snapshot:
@@ -150,27 +152,27 @@ def _names(groups: Iterable[PlacementGroup]) -> set[RunId]:
 
 
 def _without(seen: Snapshot, hidden: Collection[RunId]) -> Snapshot:
-    """A snapshot without some task runs that wait."""
+    """A snapshot without some waiting task runs."""
     jobs = []
     for job in seen.jobs:
-        left = tuple(run for run in job.runs if run not in hidden)
-        if len(left) == len(job.runs):
+        names = tuple(run for run in job.runs if run not in hidden)
+        if len(names) == len(job.runs):
             jobs.append(job)
-        elif left:
-            jobs.append(replace(job, runs=left))
+        elif names:
+            jobs.append(replace(job, runs=names))
     runs = tuple(run for run in seen.runs if run.id not in hidden)
     return replace(seen, jobs=tuple(jobs), runs=runs)
 
 
 def _possible(seen: Snapshot, group: PlacementGroup) -> bool:
-    """Whether there would be room, and money, for a group if nobody else were there."""
+    """Whether an empty cluster would have room and money for a group."""
     rooms = [(view.offering, view.offering.type.capacity) for view in seen.instances]
     used = Counter(view.offering.id for view in seen.instances)
     most = len(group.runs) if seen.leeway.instances is None else seen.leeway.instances
-    for one in sorted(seen.catalog, key=lambda it: (it.price, it.id)):
-        count = most if one.limit is None else min(most, one.limit - used[one.id])
-        if one.available(seen.now_ms):
-            rooms += [(one, one.type.capacity)] * max(0, min(count, len(group.runs)))
+    for sold in sorted(seen.catalog, key=lambda it: (it.price, it.id)):
+        count = most if sold.limit is None else min(most, sold.limit - used[sold.id])
+        if sold.available(seen.now_ms):
+            rooms += [(sold, sold.type.capacity)] * max(0, min(count, len(group.runs)))
     launched, cost, live = 0, 0, len(seen.instances)
     for run in group.runs:
         for number, (offering, free) in enumerate(rooms):
@@ -186,8 +188,8 @@ def _possible(seen: Snapshot, group: PlacementGroup) -> bool:
 
 
 def _sorted(plan: Plan, order: Sequence[PlacementGroup]) -> list[PlanEntry]:
-    """A plan's entries with those first who come first: limits let these have their places."""
-    rank = {run.id: number for number, it in enumerate(order) for run in it.runs}
+    """A plan's entries in the order of the queues, since limits cut the last ones."""
+    rank = {run.id: number for number, group in enumerate(order) for run in group.runs}
     goes = given(plan)
     return sorted(
         plan.entries,

@@ -49,27 +49,28 @@ class Config:
     """Settings.
 
     Attributes:
-        estimator: What the size of a job is known from: its `pilots`, earlier jobs (`3sigma`,
-            `point`), or both (`posterior`); `oracle` knows it, in simulations alone. `las` goes by
-            the work that a job has had so far, and `fifo` by its arrival. `3sigma-tl` is `3sigma`
-            with `thin`. `slearn-dag`, `3sigma-dag`, `point-dag` and `las-dag` take a stage for as
-            large as its whole DAG, as `posterior` and `oracle` do; of `slearn-dag` the first stage
-            has pilots, and later ones are as much longer than 3Sigma says as that one was.
-        queues: How many queues there are for jobs by size; at most 18.
-        first_queue_s: Jobs with less work than so many seconds of one task are in the first queue.
-        growth: Each queue takes so many times as much work as the one before.
-        weight_step: Each queue has so many times the weight of the one after it.
-        thin: Jobs with fewer tasks are in the first queue, since pilots would tell nothing of them.
-        ratio_ppm: The share of a job's tasks that are its pilots; 0 to find the best of 1 to 5 %.
-        order: Who is first inside a queue: who has the least work left (`remaining`), or who came
-            first (`arrival`).
-        requeue: Whether a job changes its queue with the work that it has left.
+        estimator: Source of a job's size: its `pilots`, earlier jobs (`3sigma`, `point`), or both
+            (`posterior`); `oracle` knows it, in simulations alone. `las` uses the work that a job
+            has had so far, and `fifo` its arrival. `3sigma-tl` is `3sigma` with `thin`.
+            `slearn-dag`, `3sigma-dag`, `point-dag` and `las-dag` count a stage as large as its
+            whole DAG, as `posterior` and `oracle` do; with `slearn-dag` the first stage has pilots,
+            and later ones exceed 3Sigma's estimate as much as that one did.
+        queues: Number of queues for jobs by size; at most 18.
+        first_queue_s: Limit of work for the first queue, in seconds of one task.
+        growth: Factor by which each queue's limit of work exceeds that of the one before.
+        weight_step: Factor by which each queue's weight exceeds that of the one after it.
+        thin: Jobs with fewer tasks are in the first queue, since pilots would tell nothing about
+            them.
+        ratio_ppm: Share of a job's tasks that are its pilots; 0 to find the best of 1 to 5 %.
+        order: Order inside a queue: by least remaining work (`remaining`), or by arrival
+            (`arrival`).
+        requeue: Whether a job changes its queue with its remaining work.
         sure_ppm: Jobs whose run time is known better than this have no pilots (`posterior`): the
             standard deviation of its logarithm, in millionths.
-        age_cap: A job of which no task was started for so many times its own work is first in its
+        age_cap: A job that has had no task started for this many times its own work is first in its
             queue; 0 for never.
-        seed: Which tasks are pilots.
-        explained: Give reasons with every plan; they decide nothing.
+        seed: Seed of the choice of pilots.
+        explained: Whether to give reasons with every plan; they decide nothing.
     """
 
     estimator: Estimator = "posterior"
@@ -117,7 +118,7 @@ class Config:
 
     @property
     def mode(self) -> Estimates:
-        """What run times are to be estimated from."""
+        """Source of run-time estimates, by the estimator."""
         return _MODES.get(self.estimator, Estimates.OFF)
 
 

@@ -16,39 +16,42 @@ _Dag = tuple[str, JobId]
 def whole(jobs: Iterable[JobView], works: Mapping[JobId, Work]) -> dict[JobId, Work]:
     """The work of jobs, that of a stage being the work of its DAG.
 
-    What a DAG has left is what its stages have left that are there, by estimate that of those that
-    wait for others, and nothing of those that have ended.
+    The remaining work of a DAG is that of its present stages and, by estimate, of stages that wait
+    for others; ended stages have none.
 
     Args:
         jobs: All jobs.
-        works: Of each job by itself.
+        works: Work of each job by itself.
     """
-    found = dict(works)
+    by_job = dict(works)
     dags: dict[_Dag, list[JobView]] = {}
     for job in jobs:
         if job.dag is not None:
             dags.setdefault((job.owner, job.dag.first), []).append(job)
     for stages in dags.values():
         those = [works[job.id] for job in stages]
-        all_ms, left_ms = _sum(it.whole_ms for it in those), _sum(it.left_ms for it in those)
-        had_ms = sum(it.had_ms for it in those)
+        all_ms, left_ms = (
+            _sum(work.whole_ms for work in those),
+            _sum(work.left_ms for work in those),
+        )
+        had_ms = sum(work.had_ms for work in those)
         for job in stages:
             dag = job.dag
             assert dag is not None
-            found[job.id] = replace(
+            by_job[job.id] = replace(
                 works[job.id],
                 whole_ms=None if all_ms is None else all_ms + dag.waiting_ms + dag.ended_ms,
                 left_ms=None if left_ms is None else left_ms + dag.waiting_ms,
                 had_ms=had_ms + dag.ended_ms,
             )
-    return found
+    return by_job
 
 
 def _sum(times: Iterable[int | None]) -> int | None:
-    """The sum of times that are known; `None` if that of one is not."""
-    known = list(times)
-    found = [it for it in known if it is not None]
-    return sum(found) if len(found) == len(known) else None
+    """The sum of times; `None` if one of them is unknown."""
+    every_time = list(times)
+    known_times = [time for time in every_time if time is not None]
+    return sum(known_times) if len(known_times) == len(every_time) else None
 
 
 def own_ms(job: JobView, whole_ms: int) -> int:

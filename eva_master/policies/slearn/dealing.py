@@ -28,37 +28,37 @@ def dealt(
     held: Mapping[JobId, int],
     last: frozenset[JobId] = frozenset(),
 ) -> list[PlacementGroup]:
-    """Those who wait, in the order in which they would be given room that becomes free.
+    """Waiting groups, in the order in which they would get room that becomes free.
 
-    The next one is the first of the queue that holds least for its weight, as in lines. The other
-    tasks of jobs whose pilots are not done come after all queues, by arrival. The more urgent come
+    The next group is the first of the queue that holds least for its weight, as in lines. Other
+    tasks of jobs whose pilots are not done come after all queues, by arrival. More urgent jobs come
     before all others.
 
     Args:
-        config: Weights.
+        config: Settings, with the weights.
         queued: The jobs, in their order.
-        waiting: What waits of each job.
-        held: How many tasks of each job have a place.
+        waiting: Waiting groups of each job.
+        held: Number of tasks of each job that have a place.
         last: Jobs that come after all others that are as urgent.
     """
-    found: list[PlacementGroup] = []
-    for priority in sorted({it.job.priority for it in queued}, reverse=True):
-        there = [it for it in queued if it.job.priority == priority]
+    ordered: list[PlacementGroup] = []
+    for priority in sorted({entry.job.priority for entry in queued}, reverse=True):
+        of_priority = [entry for entry in queued if entry.job.priority == priority]
         queues: dict[int, deque[PlacementGroup]] = {}
         spare: list[PlacementGroup] = []
         behind: list[PlacementGroup] = []
         has = Counter[int]()
-        for it in there:
-            has[it.queue] += held.get(it.job.id, 0) * it.each
-            own = queues.setdefault(it.queue, deque())
-            for group in waiting.get(it.job.id, ()):
-                chosen = not it.pilots or index_of(group.runs[0].id) in it.pilots
-                into = behind if it.job.id in last else own if chosen else spare
+        for entry in of_priority:
+            has[entry.queue] += held.get(entry.job.id, 0) * entry.each
+            own = queues.setdefault(entry.queue, deque())
+            for group in waiting.get(entry.job.id, ()):
+                chosen = not entry.pilots or index_of(group.runs[0].id) in entry.pilots
+                into = behind if entry.job.id in last else own if chosen else spare
                 into.append(group)
         spare.sort(key=lambda it: (it.job.submitted_ms, it.job.id))
-        each = {it.job.id: it.each for it in there}
-        found += [*_shared(config, queues, has, each), *spare, *behind]
-    return found
+        each = {entry.job.id: entry.each for entry in of_priority}
+        ordered += [*_shared(config, queues, has, each), *spare, *behind]
+    return ordered
 
 
 def _shared(
@@ -67,9 +67,9 @@ def _shared(
     has: Mapping[int, int],
     each: Mapping[JobId, int],
 ) -> Iterator[PlacementGroup]:
-    """What stands in queues, the queue that holds least for its weight always next."""
+    """Groups in queues, next always from the queue that holds least for its weight."""
     step = config.weight_step
-    line = [(has[queue] * step**queue, queue) for queue, there in queues.items() if there]
+    line = [(has[queue] * step**queue, queue) for queue, groups in queues.items() if groups]
     heapq.heapify(line)
     while line:
         holds, queue = heapq.heappop(line)
@@ -91,25 +91,25 @@ def given(plan: Plan) -> dict[RunId, Where]:
 
 
 def affordable(plan: Plan, order: Sequence[PlacementGroup], leeway: Leeway) -> dict[RunId, Where]:
-    """Where those who wait go by a plan, as far as limits and budgets let them, in their order."""
+    """Places that a plan gives to waiting groups, in order, as far as limits and budgets allow."""
     goes = given(plan)
     prices = {launch.key: launch.offering.price for launch in plan.launches}
     bought: set[int] = set()
     cost = 0
-    found: dict[RunId, Where] = {}
+    placed: dict[RunId, Where] = {}
     for group in order:
         places = {run.id: goes[run.id] for run in group.runs if run.id in goes}
         if len(places) < len(group.runs):
             continue
-        more = {it for it in places.values() if isinstance(it, int)} - bought
+        more = {place for place in places.values() if isinstance(place, int)} - bought
         if more:
-            costs = cost + sum(prices[it] for it in more)
+            costs = cost + sum(prices[key] for key in more)
             few = leeway.instances is None or len(bought) + len(more) <= leeway.instances
             if not few or (leeway.per_hour is not None and costs > leeway.per_hour):
                 continue
             bought, cost = bought | more, costs
-        found.update(places)
-    return found
+        placed.update(places)
+    return placed
 
 
 @dataclass(slots=True)
@@ -121,23 +121,25 @@ class _Row:
 
 
 class Rooms:
-    """What is free where a plan puts somebody who waits, before it does.
+    """Free room where a plan places waiting tasks, before it does.
 
-    Elsewhere there is nothing for them: whoever made the plan was shown all of them.
+    Other room does not count, since the policy has seen all of these tasks.
 
     Args:
         seen: The snapshot of the plan.
         plan: The plan.
-        goes: Where those who wait go by it.
+        goes: Places of waiting tasks in the plan.
     """
 
     def __init__(self, seen: Snapshot, plan: Plan, goes: Mapping[RunId, Where]) -> None:
         self._goes = goes
         used = set(goes.values())
-        there: dict[Where, Offering] = {view.id: view.offering for view in seen.instances}
-        there.update((launch.key, launch.offering) for launch in plan.launches)
+        offerings: dict[Where, Offering] = {view.id: view.offering for view in seen.instances}
+        offerings.update((launch.key, launch.offering) for launch in plan.launches)
         self._rows: dict[Where | None, _Row] = {
-            name: _Row(it, it.type.capacity) for name, it in there.items() if name in used
+            name: _Row(offering, offering.type.capacity)
+            for name, offering in offerings.items()
+            if name in used
         }
         moved = {run: on for run, on in given(plan).items() if run not in goes}
         for run in seen.runs:
@@ -145,17 +147,17 @@ class Rooms:
                 if (row := self._rows.get(place)) is not None:
                     row.free = row.free - _need(run, row)
         self._full: set[object] = set()
-        """Kinds of tasks for which there is no room any more."""
+        """Kinds of tasks that no longer fit."""
 
     def put(self, group: PlacementGroup) -> bool:
-        """Give all of a group room; returns whether there was enough."""
+        """Give all of a group room; return whether there was enough."""
         taken: list[tuple[_Row, Resources]] = []
         for run in group.runs:
             row = self._row_for(run)
             if row is None:
-                for there, need in taken:
-                    there.free = there.free + need
-                if not taken:  # nothing was given back
+                for taken_row, need in taken:
+                    taken_row.free = taken_row.free + need
+                if not taken:  # no room was given back
                     self._full.add(sameness(run.task))
                 return False
             need = _need(run, row)
@@ -184,20 +186,20 @@ def _fits(run: RunView, row: _Row) -> bool:
 def fitting(
     order: Sequence[PlacementGroup], rooms: Rooms, holds_up: Callable[[PlacementGroup], bool]
 ) -> tuple[list[PlacementGroup], bool]:
-    """Those who fit, each into what those before have left.
+    """Groups that fit, each into the room that those before have left.
 
     Args:
-        order: Those who wait.
-        rooms: What there is.
-        holds_up: Whether nobody is to take room before a group that does not fit.
+        order: The waiting groups.
+        rooms: The free room.
+        holds_up: Whether no group may take room before one that does not fit.
 
     Returns:
-        Them, and whether one holds up all others.
+        The groups, and whether one of them holds up all others.
     """
-    found = []
+    fits = []
     for group in order:
         if rooms.put(group):
-            found.append(group)
+            fits.append(group)
         elif holds_up(group):
-            return found, True
-    return found, False
+            return fits, True
+    return fits, False

@@ -1,4 +1,4 @@
-"""What the policy carries from round to round."""
+"""Memory of the policy from round to round."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ class Sampled:
     """A job that has, or had, pilots.
 
     Attributes:
-        ratio_ppm: The share of its tasks that they are; 0 if its user says how many.
+        ratio_ppm: Share of its tasks that are pilots; 0 if its user states the number.
         submitted_ms: When it came.
-        work_ms: What it was found to have to do; 0 before.
+        work_ms: Its work as found by the pilots; 0 before.
     """
 
     ratio_ppm: int
@@ -33,10 +33,11 @@ class Sampled:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What became of jobs for which room was asked.
+    """Outcome of requests for room.
 
     Attributes:
-        placed: How many of its tasks had had a place when a plan gave some more one, by job.
+        placed: Number of a job's tasks that had had a place when a plan gave more of them one, by
+            job.
         refused: Since when a job comes last, as that plan was not carried out for it: its owner may
             have as many instances as is allowed, for example.
     """
@@ -45,18 +46,18 @@ class Asked:
     refused: Mapping[JobId, Millis] = field(default_factory=dict)
 
     def after(self, snapshot: Snapshot, placed: Mapping[JobId, int]) -> Mapping[JobId, Millis]:
-        """Those that come last now.
+        """Jobs that come last now.
 
         Args:
-            snapshot: The present one.
-            placed: How many tasks of each job have had a place.
+            snapshot: The present snapshot.
+            placed: Number of tasks of each job that have had a place.
         """
-        now, there = snapshot.now_ms, {job.id for job in snapshot.jobs}
+        now, present = snapshot.now_ms, {job.id for job in snapshot.jobs}
         held = {run.job for run in snapshot.runs if run.held}
         kept = {
             job: at
             for job, at in self.refused.items()
-            if job in there and at <= now < at + _REFUSED_MS
+            if job in present and at <= now < at + _REFUSED_MS
         }
         fresh = (job for job, had in self.placed.items() if job in held and placed[job] <= had)
         return {**kept, **dict.fromkeys(fresh, now)}
@@ -64,14 +65,14 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """What is carried.
+    """State carried from round to round.
 
     Attributes:
-        sampled: Jobs with pilots, as long as they are there.
+        sampled: Present jobs with pilots.
         placed: The queues of jobs that stay in the one that they came to.
-        ratios: What is known of shares of pilots.
-        back: What the policy behind carries, if there is one.
-        asked: What became of jobs for which that one was asked for room.
+        ratios: Scores of shares of pilots.
+        back: Memory of the policy behind, if there is one.
+        asked: Outcome of requests for room to that policy.
     """
 
     sampled: Mapping[JobId, Sampled] = field(default_factory=dict)
@@ -82,7 +83,7 @@ class Memory:
 
     @staticmethod
     def read(memory: PolicyMemory | None) -> Memory:
-        """That of the round before; an empty one if there is none that can be read."""
+        """The memory of the round before; an empty one if there is none that can be read."""
         if memory is None or memory.policy != NAME or memory.version != _VERSION:
             return Memory()
         try:
@@ -92,36 +93,37 @@ class Memory:
 
     @staticmethod
     def _of(data: Mapping[str, Json]) -> Memory:
-        sampled, placed, scores = (_pairs(data, it) for it in ("sampled", "placed", "scores"))
+        sampled, placed, scores = (_pairs(data, name) for name in ("sampled", "placed", "scores"))
         return Memory(
             {
                 JobId(job): Sampled(ratio, Millis(at), work)
-                for job, (ratio, at, work) in ((job, _numbers(it)) for job, it in sampled)
+                for job, (ratio, at, work) in ((job, _numbers(row)) for job, row in sampled)
             },
             {JobId(job): _number(queue) for job, queue in placed},
             Ratios(
                 _number(data.get("started", 0)),
-                {int(ratio): tuple(_numbers(found)) for ratio, found in scores},
+                {int(ratio): tuple(_numbers(score)) for ratio, score in scores},
             ),
             _behind(data.get("back")),
-            Asked(*(_counted(data, it) for it in ("asked", "refused"))),
+            Asked(*(_counted(data, name) for name in ("asked", "refused"))),
         )
 
     def written(self) -> PolicyMemory:
-        """The same for the next round."""
+        """The memory for the next round."""
         data: dict[str, Json] = {
             "sampled": {
-                job: [it.ratio_ppm, it.submitted_ms, it.work_ms] for job, it in self.sampled.items()
+                job: [sample.ratio_ppm, sample.submitted_ms, sample.work_ms]
+                for job, sample in self.sampled.items()
             },
             "placed": {str(job): queue for job, queue in self.placed.items()},
             "started": self.ratios.started,
-            "scores": {str(ratio): list(found) for ratio, found in self.ratios.scores.items()},
+            "scores": {str(ratio): list(score) for ratio, score in self.ratios.scores.items()},
         }
         if self.back is not None:
             data["back"] = asdict(self.back)
-        for name, found in (("asked", self.asked.placed), ("refused", self.asked.refused)):
-            if found:
-                data[name] = {str(job): int(number) for job, number in found.items()}
+        for name, numbers in (("asked", self.asked.placed), ("refused", self.asked.refused)):
+            if numbers:
+                data[name] = {str(job): int(number) for job, number in numbers.items()}
         return PolicyMemory(NAME, _VERSION, data)
 
 
@@ -135,16 +137,16 @@ def _behind(document: Json) -> PolicyMemory | None:
 
 
 def _counted(data: Mapping[str, Json], name: str) -> dict[JobId, Millis]:
-    return {JobId(job): Millis(_number(it)) for job, it in _pairs(data, name)}
+    return {JobId(job): Millis(_number(number)) for job, number in _pairs(data, name)}
 
 
 def _pairs(data: Mapping[str, Json], name: str) -> list[tuple[str, Json]]:
-    found = data.get(name, {})
-    return list(found.items()) if isinstance(found, dict) else []
+    section = data.get(name, {})
+    return list(section.items()) if isinstance(section, dict) else []
 
 
 def _numbers(data: Json) -> list[int]:
-    return [_number(it) for it in data] if isinstance(data, list) else []
+    return [_number(number) for number in data] if isinstance(data, list) else []
 
 
 def _number(data: Json) -> int:

@@ -65,18 +65,18 @@ class SLearn:
     def plan(
         self, snapshot: Snapshot, memory: PolicyMemory | None
     ) -> tuple[Plan, PolicyMemory | None]:
-        """State the queues; place who does not stand in them."""
+        """State the queues; place tasks that do not stand in them."""
         config, now = self._config, snapshot.now_ms
         runs: dict[JobId, list[RunView]] = {}
         for run in snapshot.runs:
             runs.setdefault(run.job, []).append(run)
         before = Memory.read(memory)
         sorting = _Sorting(config, before)
-        works = {it.id: work_of(it, runs.get(it.id, ()), now) for it in snapshot.jobs}
+        works = {job.id: work_of(job, runs.get(job.id, ()), now) for job in snapshot.jobs}
         if config.whole_dags:
             works = whole(snapshot.jobs, works)
-        there = [sorting.queued(it, works[it.id]) for it in snapshot.jobs]
-        queued = sorted(there, key=lambda it: it.order(config, now))
+        unsorted = [sorting.queued(job, works[job.id]) for job in snapshot.jobs]
+        queued = sorted(unsorted, key=lambda it: it.order(config, now))
         nodes = OwnNodes(snapshot)
         shared = nodes.views if self._behind is None else snapshot.instances
         queued = weighed(queued, runs, shared)
@@ -87,13 +87,19 @@ class SLearn:
             )
             after = replace(after, back=back, asked=asked)
             times = (plan.again_ms, self._again_ms(queued, now))
-            again = min((it for it in times if it is not None), default=None)
+            again = min((time for time in times if time is not None), default=None)
             return replace(
                 plan, again_ms=again, milestones=_milestones(config, queued)
             ), after.written()
-        lined = {it.job.id for it in queued if _lines_up(it.job, runs.get(it.job.id, ()), nodes)}
+        lined = {
+            entry.job.id
+            for entry in queued
+            if _lines_up(entry.job, runs.get(entry.job.id, ()), nodes)
+        }
         plan, behind = self._placed(snapshot, queued, lined, nodes)
-        standing = [it for it in queued if it.job.id in lined and it.job.id not in behind]
+        standing = [
+            entry for entry in queued if entry.job.id in lined and entry.job.id not in behind
+        ]
         if nodes.views:
             pool = nodes.pool("the operator's own nodes, whose room is given by queue")
             stated = lines(config, standing)
@@ -112,47 +118,51 @@ class SLearn:
         lined: set[JobId],
         nodes: OwnNodes,
     ) -> tuple[Plan, set[JobId]]:
-        """Place who does not stand in lines.
+        """Place tasks that do not stand in lines.
 
         Returns:
             The plan, and the jobs that no line gives room to, so that a gang before them gets it.
         """
-        order = {it.job.id: number for number, it in enumerate(queued)}
+        order = {entry.job.id: number for number, entry in enumerate(queued)}
         groups = sorted(waiting(snapshot), key=lambda it: order[it.job.id])
-        others = [it for it in groups if it.job.id not in lined]
+        others = [group for group in groups if group.job.id not in lined]
         if not others and not self._config.explained:
             return Plan(), set()
         instances = open_instances(snapshot, self._cache)
         unplaced = place(instances, others, FirstRoom(instances, nodes).put)
-        held_up = (it.group for it in unplaced if nodes.hold(it.group.runs))
+        held_up = (
+            unplaced_group.group
+            for unplaced_group in unplaced
+            if nodes.hold(unplaced_group.group.runs)
+        )
         first = min((order[group.job.id] for group in held_up), default=None)
         behind = set[JobId]()
         if first is not None:
-            behind = {it.job.id for it in queued[first + 1 :] if it.job.id in lined}
-        held = (it for it in groups if it.job.id in behind)
-        unplaced += [UnplacedGroup(it, it.runs[0], _BEHIND) for it in held]
+            behind = {entry.job.id for entry in queued[first + 1 :] if entry.job.id in lined}
+        held = (group for group in groups if group.job.id in behind)
+        unplaced += [UnplacedGroup(group, group.runs[0], _BEHIND) for group in held]
         occupants = without_interference if self._config.explained else None
         return build_plan(snapshot, instances, unplaced, occupants), behind
 
     def _again_ms(self, standing: Iterable[Queued], now: Millis) -> Millis | None:
-        """When somebody's place in the queues changes though no task has ended."""
+        """When a job's place in the queues changes though no task has ended."""
         config = self._config
         times: list[int] = []
-        for it in standing:
-            due = it.overdue_ms(config)
+        for entry in standing:
+            due = entry.overdue_ms(config)
             if due is not None and due > now:
                 times.append(due)
-            if config.by_attained and (at := _demoted_ms(config, it, now)) is not None:
+            if config.by_attained and (at := _demoted_ms(config, entry, now)) is not None:
                 times.append(at)
         return Millis(max(min(times), now + _SOONEST_MS)) if times else None
 
 
 class _Sorting:
-    """Finds the queue of each job.
+    """Sorts jobs into queues.
 
     Args:
-        config: How.
-        before: What was remembered.
+        config: The settings.
+        before: Memory of the round before.
     """
 
     def __init__(self, config: Config, before: Memory) -> None:
@@ -162,7 +172,7 @@ class _Sorting:
         self._placed = dict(before.placed)
 
     def queued(self, job: JobView, work: Work) -> Queued:
-        """Where a job stands."""
+        """The queue of a job."""
         config = self._config
         if config.estimator == "fifo":
             return Queued(job, work, 0)
@@ -186,8 +196,8 @@ class _Sorting:
         config = self._config
         if not (config.samples and job.stands_in_line) or is_thin(config, job) or job.tasks < 2:
             return ()
-        told = job.estimate is not None or config.estimator == "slearn-dag"
-        if config.whole_dags and is_later(job) and told:
+        estimated = job.estimate is not None or config.estimator == "slearn-dag"
+        if config.whole_dags and is_later(job) and estimated:
             return ()  # by other stages; its DAG is not to wait again
         sampled = self._sampled.get(job.id)
         if sampled is None:
@@ -207,20 +217,20 @@ class _Sorting:
         return ratio
 
     def _sure(self, job: JobView) -> bool:
-        known = job.estimate if self._config.estimator == "posterior" else None
-        return known is not None and known.spread_ppm < self._config.sure_ppm
+        estimate = job.estimate if self._config.estimator == "posterior" else None
+        return estimate is not None and estimate.spread_ppm < self._config.sure_ppm
 
     def memory(self, jobs: Iterable[JobView], now: Millis) -> Memory:
-        """What to remember, once all jobs were sorted: of those that ended, how they fared."""
-        there = {job.id for job in jobs}
+        """Memory once all jobs are sorted, with the scores of jobs that ended."""
+        present = {job.id for job in jobs}
         ratios = self._ratios
-        for name, it in self._sampled.items():
-            if name not in there and it.work_ms and it.ratio_ppm:
-                took_ms = now - it.submitted_ms
-                ratios = ratios.ended(it.ratio_ppm, took_ms * MILLION // it.work_ms)
+        for name, sample in self._sampled.items():
+            if name not in present and sample.work_ms and sample.ratio_ppm:
+                took_ms = now - sample.submitted_ms
+                ratios = ratios.ended(sample.ratio_ppm, took_ms * MILLION // sample.work_ms)
         return Memory(
-            {name: it for name, it in self._sampled.items() if name in there},
-            {name: queue for name, queue in self._placed.items() if name in there},
+            {name: sample for name, sample in self._sampled.items() if name in present},
+            {name: queue for name, queue in self._placed.items() if name in present},
             ratios,
         )
 
@@ -234,20 +244,20 @@ def _lines_up(job: JobView, runs: Sequence[RunView], nodes: OwnNodes) -> bool:
 
 
 def _milestones(config: Config, queued: Iterable[Queued]) -> tuple[tuple[JobId, int], ...]:
-    return tuple(_milestone(config, it) for it in queued if it.job.tasks > 1)
+    return tuple(_milestone(config, entry) for entry in queued if entry.job.tasks > 1)
 
 
 def _milestone(config: Config, queued: Queued) -> tuple[JobId, int]:
-    """With how many of its tasks done a job's place is to be looked at again."""
+    """Number of its done tasks at which a job's place is to be reconsidered."""
     job = queued.job
     if queued.pilots:
-        left = len(queued.pilots) if job.pilots_left is None else job.pilots_left
-        return job.id, job.over + max(1, left)
+        rest = len(queued.pilots) if job.pilots_left is None else job.pilots_left
+        return job.id, job.over + max(1, rest)
     settled = not config.requeue or config.by_attained or config.estimator == "fifo"
-    if settled or not queued.work.waiting:  # who has all that it wants stands in nobody's way
+    if settled or not queued.work.waiting:  # a job that has all that it wants is in no other's way
         return job.id, job.tasks
-    left = job.tasks - job.over
-    return job.id, job.over + max(1, left // _LOOKED_AT_PART)
+    rest = job.tasks - job.over
+    return job.id, job.over + max(1, rest // _LOOKED_AT_PART)
 
 
 def _demoted_ms(config: Config, queued: Queued, now: Millis) -> int | None:
@@ -283,7 +293,7 @@ class _PolicySpec:
         return SLearn(config, back)
 
     def estimates(self, config: Any) -> Estimates:
-        """What run times are to be estimated from."""
+        """Source of run-time estimates, by the settings."""
         assert isinstance(config, Config)
         return config.mode
 

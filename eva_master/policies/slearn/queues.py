@@ -1,4 +1,4 @@
-"""Who stands in which queue, in which order, and what that is as lines."""
+"""Queues of jobs, their order, and the lines that represent them."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ class Queued:
 
     Attributes:
         job: The job.
-        work: How much it has.
-        queue: Its number, from 0.
+        work: Its work.
+        queue: Number of the queue, from 0.
         pilots: While the job waits for them, their indexes; else none.
-        each: What one of its tasks counts for in what its queue holds.
+        each: Weight of one of its tasks in what its queue holds.
     """
 
     job: JobView
@@ -37,16 +37,16 @@ class Queued:
     each: int = 1
 
     def order(self, config: Config, now: Millis) -> Order:
-        """Jobs whose order is less come first: the more urgent, then by queue."""
-        left = 0
+        """Sort key of jobs: the more urgent first, then by queue."""
+        rest_ms = 0
         if config.order == "remaining" and not self.pilots:
-            left = self.work.left_ms or 0
+            rest_ms = self.work.left_ms or 0
         over = self.passed_over_ms(config, now)
         came = arrived_ms(self.job) if config.whole_dags else self.job.submitted_ms
-        return (-self.job.priority, self.queue, -over, left, came, self.job.id)
+        return (-self.job.priority, self.queue, -over, rest_ms, came, self.job.id)
 
     def passed_over_ms(self, config: Config, now: Millis) -> int:
-        """For how long no task of it was started, if that is too long; else 0."""
+        """How long no task of it was started, if that is too long; else 0."""
         at = self.overdue_ms(config)
         return 0 if at is None or now < at else now - self.work.started_ms
 
@@ -58,39 +58,40 @@ class Queued:
 
 
 def lines(config: Config, queued: Sequence[Queued]) -> tuple[Line, ...]:
-    """The queues of those who wait for the nodes, for each priority its own.
+    """The queues of jobs that wait for the nodes, separate for each priority.
 
-    Other tasks of jobs whose pilots are not done take what nobody else wants.
+    Other tasks of jobs whose pilots are not done take room that no other job wants.
 
     Args:
-        config: Weights.
-        queued: In their order.
+        config: Settings, with the weights.
+        queued: The jobs, in their order.
     """
-    found: list[Line] = []
-    urgency = sorted({it.job.priority for it in queued}, reverse=True)
+    all_lines: list[Line] = []
+    urgency = sorted({entry.job.priority for entry in queued}, reverse=True)
     for number, priority in enumerate(urgency):
-        there = [it for it in queued if it.job.priority == priority]
-        found += _queues(config, there, 2 * number)
+        of_priority = [entry for entry in queued if entry.job.priority == priority]
+        all_lines += _queues(config, of_priority, 2 * number)
         sampled = sorted(
-            (it for it in there if it.pilots), key=lambda it: (it.job.submitted_ms, it.job.id)
+            (entry for entry in of_priority if entry.pilots),
+            key=lambda it: (it.job.submitted_ms, it.job.id),
         )
         if sampled:
-            found.append(Line((NODES,), _names(sampled), rank=2 * number + 1))
-    return tuple(found)
+            all_lines.append(Line((NODES,), _names(sampled), rank=2 * number + 1))
+    return tuple(all_lines)
 
 
 def _queues(config: Config, there: Sequence[Queued], rank: int) -> Iterator[Line]:
-    for queue in sorted({it.queue for it in there}):
-        those = [it for it in there if it.queue == queue]
+    for queue in sorted({entry.queue for entry in there}):
+        those = [entry for entry in there if entry.queue == queue]
         yield Line(
             (NODES,),
             _names(those),
             rank=rank,
             weight_ppm=config.weight_step ** (config.queues - 1 - queue),
-            sizes=tuple((it.job.id, it.each) for it in those if it.each != 1),
-            chosen=tuple((it.job.id, it.pilots) for it in those if it.pilots),
+            sizes=tuple((entry.job.id, entry.each) for entry in those if entry.each != 1),
+            chosen=tuple((entry.job.id, entry.pilots) for entry in those if entry.pilots),
         )
 
 
 def _names(queued: Iterable[Queued]) -> tuple[JobId, ...]:
-    return tuple(it.job.id for it in queued)
+    return tuple(entry.job.id for entry in queued)

@@ -6,25 +6,25 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 JOBS_SCORED = 100
-"""T: as many jobs speak for a ratio, those that ended last."""
+"""T: number of the last ended jobs that determine a ratio's score."""
 _MIDDLE = 30_000
 _FIRST = (_MIDDLE, 20_000, 40_000)
-"""These are tried first, each by so many jobs."""
+"""Ratios tried first, each by this many jobs."""
 _BEYOND = {20_000: 10_000, 40_000: 50_000}
-"""One step further from the middle."""
+"""Ratios one step further from the middle."""
 _STEP_FROM = 11, 10
-"""The step is taken if the middle's score is more than so many times the best one."""
+"""The step is taken if the middle's score is more than this many times the best one."""
 Scores = Mapping[int, tuple[int, ...]]
 """By ratio, in millionths: time in the cluster over work, in millionths, of the last jobs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ratios:
-    """What is known of ratios.
+    """Scores of the ratios tried so far.
 
     Attributes:
-        started: How many jobs have had pilots.
-        scores: Those of the last jobs that ended.
+        started: Number of jobs that have had pilots.
+        scores: Scores of the last jobs that ended.
     """
 
     started: int = 0
@@ -50,10 +50,10 @@ class Ratios:
         return best
 
     def begun(self) -> Ratios:
-        """Once one more job has pilots."""
+        """The ratios after one more job with pilots."""
         return Ratios(self.started + 1, self.scores)
 
     def ended(self, ratio_ppm: int, score: int) -> Ratios:
-        """Once a job with this ratio has ended."""
+        """The ratios after the end of a job with this ratio."""
         last = (*self.scores.get(ratio_ppm, ()), score)[-JOBS_SCORED:]
         return Ratios(self.started, {**self.scores, ratio_ppm: last})

@@ -20,27 +20,27 @@ def chosen(job: JobId, tasks: int, pilots: int, seed: int) -> tuple[int, ...]:
     """The indexes of a job's pilots, drawn without regard to their order.
 
     Args:
-        job: Whose.
-        tasks: How many tasks it has.
-        pilots: How many of them; at most all.
-        seed: Another one chooses others.
+        job: The job.
+        tasks: Number of its tasks.
+        pilots: Number of pilots; at most all tasks.
+        seed: Seed of the draw.
     """
-    found: dict[int, None] = {}
+    drawn_indexes: dict[int, None] = {}
     draw = 0
-    while len(found) < min(pilots, tasks):
+    while len(drawn_indexes) < min(pilots, tasks):
         digest = blake2b(f"{seed}/{job}/{draw}".encode(), digest_size=8).digest()
-        found[int.from_bytes(digest, "big") % tasks] = None
+        drawn_indexes[int.from_bytes(digest, "big") % tasks] = None
         draw += 1
-    return tuple(found)
+    return tuple(drawn_indexes)
 
 
 def chosen_of(job: JobView, ratio_ppm: int, seed: int) -> tuple[int, ...]:
     """The indexes of a job's pilots: some of each kind of its tasks, as far as they go round.
 
     Args:
-        job: Whose.
-        ratio_ppm: The share of its tasks that they are, if its user does not say how many.
-        seed: Another one chooses others.
+        job: The job.
+        ratio_ppm: Share of its tasks that are pilots, if its user does not state the number.
+        seed: Seed of the draw.
     """
     if not job.kinds:
         return chosen(job.id, job.tasks, job.pilots or pilots_of(job.tasks, ratio_ppm), seed)
@@ -48,6 +48,8 @@ def chosen_of(job: JobView, ratio_ppm: int, seed: int) -> tuple[int, ...]:
     for number, kind in enumerate(job.kinds):
         count = len(kind) if job.pilots else pilots_of(len(kind), ratio_ppm)
         name = JobId(f"{job.id}#{number}")
-        drawn.append([kind[it] for it in chosen(name, len(kind), min(MOST_PILOTS, count), seed)])
-    in_turn = [it for it in chain(*zip_longest(*drawn)) if it is not None]
+        drawn.append(
+            [kind[index] for index in chosen(name, len(kind), min(MOST_PILOTS, count), seed)]
+        )
+    in_turn = [index for index in chain(*zip_longest(*drawn)) if index is not None]
     return tuple(in_turn[: job.pilots or MOST_PILOTS])

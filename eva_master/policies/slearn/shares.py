@@ -1,4 +1,4 @@
-"""What a task counts for in the share of its queue: its dominant resource."""
+"""Weight of a task in the share of its queue: its dominant resource."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ def weighed(
     runs: Mapping[JobId, Sequence[RunView]],
     views: Sequence[InstanceView],
 ) -> list[Queued]:
-    """The same jobs with what a task of each counts for, unless those of all count the same.
+    """The jobs with the weight of one of their tasks, unless all weights are equal.
 
-    It is the largest share that the task takes of a resource of all instances together: a queue of
-    tasks with a GPU each holds more than one of as many tasks with a CPU where GPUs are fewer.
+    The weight is the task's largest share of a resource of all instances together: a queue of tasks
+    with a GPU each holds more than one of as many tasks with a CPU where GPUs are fewer.
 
     Args:
         queued: Jobs in their queues.
@@ -31,23 +31,25 @@ def weighed(
         views: The instances that the queues share.
     """
     offerings = [view.offering for view in views]
-    kinds = [(it.type, count) for it, count in alike(offerings, map(sameness, offerings))]
+    kinds = [
+        (offering.type, count) for offering, count in alike(offerings, map(sameness, offerings))
+    ]
     whole = NOTHING
     for kind, count in kinds:
-        one = kind.capacity
-        whole += Resources(count * one.gpus, count * one.milli_cpus, count * one.memory_mib)
+        size = kind.capacity
+        whole += Resources(count * size.gpus, count * size.milli_cpus, count * size.memory_mib)
     families = tuple(dict.fromkeys(kind.family for kind, _ in kinds))
-    known: dict[object, int] = {}
+    dominant: dict[object, int] = {}
     each = []
-    for it in queued:
-        tasks = {sameness(run.task): run.task for run in runs.get(it.job.id, ())}
+    for entry in queued:
+        tasks = {sameness(run.task): run.task for run in runs.get(entry.job.id, ())}
         for key, task in tasks.items():
-            if key not in known:
-                known[key] = _dominant(task, families, whole)
-        each.append(max((known[key] for key in tasks), default=1))
+            if key not in dominant:
+                dominant[key] = _dominant(task, families, whole)
+        each.append(max((dominant[key] for key in tasks), default=1))
     if len({*each}) < 2:
         return list(queued)
-    return [replace(it, each=size) for it, size in zip(queued, each, strict=True)]
+    return [replace(entry, each=size) for entry, size in zip(queued, each, strict=True)]
 
 
 def _dominant(task: TaskSpec, families: Iterable[str], whole: Resources) -> int:
@@ -60,4 +62,4 @@ def _dominant(task: TaskSpec, families: Iterable[str], whole: Resources) -> int:
         (need.milli_cpus, whole.milli_cpus),
         (need.memory_mib, whole.memory_mib),
     )
-    return max([1, *(asked * _PARTS // there for asked, there in parts if there)])
+    return max([1, *(asked * _PARTS // amount for asked, amount in parts if amount)])

@@ -19,11 +19,11 @@ class Work:
     """The work of a job, in milliseconds of one task.
 
     Attributes:
-        whole_ms: Of all its tasks; `None` if nothing is known.
-        left_ms: What is left of it, likewise.
-        had_ms: What its tasks have had by now.
-        waiting: How many tasks wait.
-        started_ms: When the last one began to run that runs; when the job came if none does.
+        whole_ms: Work of all its tasks; `None` if unknown.
+        left_ms: Remaining work; `None` if unknown.
+        had_ms: Work that its tasks have had so far.
+        waiting: Number of its waiting tasks.
+        started_ms: When the last of its running tasks began to run; when the job came if none runs.
     """
 
     whole_ms: int | None
@@ -34,39 +34,39 @@ class Work:
 
 
 def work_of(job: JobView, runs: Sequence[RunView], now: Millis) -> Work:
-    """How much work a job has.
+    """The work of a job, in total and remaining.
 
-    Tasks that run already for longer than was expected raise what is expected of all.
+    Tasks that run for longer than expected raise the expectation for all.
 
     Args:
         job: The job.
         runs: Its task runs.
         now: The time.
     """
-    ages = [max(0, now - it.running_since_ms) for it in runs if it.running_since_ms is not None]
-    started = [it.running_since_ms for it in runs if it.running_since_ms is not None]
+    ages = [max(0, now - run.running_since_ms) for run in runs if run.running_since_ms is not None]
+    started = [run.running_since_ms for run in runs if run.running_since_ms is not None]
     had = job.succeeded_ms + sum(ages)
-    idle = sum(it.instance is None for it in runs)
+    idle = sum(run.instance is None for run in runs)
     waiting = idle + job.unseen
     since = max(started, default=job.submitted_ms)
     if job.estimate is None:
         return Work(None, None, had, waiting, since)
     if job.kinds:
-        left = _left_of_kinds(job, runs, now)
-        return Work(had + left, left, had, waiting, since)
+        rest_ms = _left_of_kinds(job, runs, now)
+        return Work(had + rest_ms, rest_ms, had, waiting, since)
     each = raised_ms(job.estimate.mean_ms, job.succeeded, ages)
     running = sum(max(each - age, age // _GOES_ON_FOR_PART) for age in ages)
     begun = len(runs) - idle - len(ages)
-    left = running + each * (waiting + begun)
-    return Work(each * max(job.tasks, 1), left, had, waiting, since)
+    rest_ms = running + each * (waiting + begun)
+    return Work(each * max(job.tasks, 1), rest_ms, had, waiting, since)
 
 
 def _left_of_kinds(job: JobView, runs: Sequence[RunView], now: Millis) -> int:
-    """What is left of a job of several kinds of tasks: of each as long as its own kind takes."""
+    """Remaining work of a job of several kinds of tasks, each with its own run time."""
     assert job.estimate is not None
     usual = job.estimate.mean_ms
-    each = [usual if it.remaining is None else it.remaining.left_ms(now) for it in runs]
-    waits = [left for it, left in zip(runs, each, strict=True) if it.instance is None]
+    each = [usual if run.remaining is None else run.remaining.left_ms(now) for run in runs]
+    waits = [rest_ms for run, rest_ms in zip(runs, each, strict=True) if run.instance is None]
     unseen = sum(waits) // len(waits) if waits else usual
     return sum(each) + unseen * job.unseen
 

@@ -1,4 +1,4 @@
-"""What users are told of the queues, and of why their job stands in one of them."""
+"""Explanations for users of the queues, and of their jobs' places in them."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ _WIDEST = 9.0
 def explained(
     config: Config, stated: tuple[Line, ...], standing: Sequence[Queued]
 ) -> tuple[Line, ...]:
-    """The same lines with what users are told of them; as they are if reasons are not wanted.
+    """The lines with explanations for users; unchanged if reasons are not wanted.
 
     Args:
-        config: Of the policy.
+        config: Settings of the policy.
         stated: The lines, as `eva_master.policies.slearn.queues.lines` states them.
-        standing: Who stands in them.
+        standing: The jobs in them.
     """
     if not config.explained:
         return stated
-    by_name = {it.job.id: it for it in standing}
-    found = []
+    by_name = {entry.job.id: entry for entry in standing}
+    lines_explained = []
     for line in stated:
-        there = [by_name[job] for job in line.jobs]
+        entries = [by_name[job] for job in line.jobs]
         spare = bool(line.rank % 2)
-        reason = SPARE if spare else queue(config, there[0].queue)
-        notes = () if spare else tuple((it.job.id, note(config, it)) for it in there)
-        found.append(replace(line, reason=reason, notes=notes))
-    return tuple(found)
+        reason = SPARE if spare else queue(config, entries[0].queue)
+        notes = () if spare else tuple((entry.job.id, note(config, entry)) for entry in entries)
+        lines_explained.append(replace(line, reason=reason, notes=notes))
+    return tuple(lines_explained)
 
 
 def queue(config: Config, number: int) -> str:
@@ -78,14 +78,14 @@ def note(config: Config, queued: Queued) -> str:
         return f"it has fewer than {config.thin} tasks, so that none of them runs first"
     if work.left_ms is None or job.estimate is None:
         return "nothing is known of how long its tasks take"
-    known = job.estimate
-    each = f"a task takes {_hours(known.mean_ms)}{_give_or_take(known.spread_ppm)}"
-    if known.vague:
+    estimate = job.estimate
+    each = f"a task takes {_hours(estimate.mean_ms)}{_give_or_take(estimate.spread_ppm)}"
+    if estimate.vague:
         each = "earlier jobs differ too much to say how long a task takes"
-    left = f"{_hours(work.left_ms)} of work are left by estimate"
+    summary = f"{_hours(work.left_ms)} of work are left by estimate"
     if config.whole_dags and job.dag is not None:
-        left = f"{left} of its DAG, with {job.dag.waiting} more stages to come"
-    return f"{left}; {each}"
+        summary = f"{summary} of its DAG, with {job.dag.waiting} more stages to come"
+    return f"{summary}; {each}"
 
 
 def _give_or_take(spread_ppm: int) -> str:

@@ -46,17 +46,19 @@ class Bins(OpenInstances):
         super().__init__(snapshot, shapes)
 
     def left_on_rows(self, run: RunId) -> tuple[Ints, Ints]:
-        """How long a task run would run on each row, in milliseconds, and its bin there."""
-        left = self._left_on_families(run)
-        bins = list(map(bin_of, left))
+        """Remaining time of a task run on each row, in milliseconds, and its bin there."""
+        rest_ms = self._left_on_families(run)
+        bins = list(map(bin_of, rest_ms))
         rows = self._family[: len(self)]
-        return np.array(left, dtype=np.int64)[rows], np.array(bins, dtype=np.int64)[rows]
+        return np.array(rest_ms, dtype=np.int64)[rows], np.array(bins, dtype=np.int64)[rows]
 
     def _left_on_families(self, run: RunId) -> list[int]:
-        priced, left = self.priced(run), self.left[run]
+        priced, rest_ms = self.priced(run), self.left[run]
         if not priced.shape.part.speeds:
-            return [left] * len(priced.prices)
-        return [min(left * priced.price // max(1, worth), _LONGEST_MS) for worth in priced.prices]
+            return [rest_ms] * len(priced.prices)
+        return [
+            min(rest_ms * priced.price // max(1, worth), _LONGEST_MS) for worth in priced.prices
+        ]
 
     def longest(self) -> Ints:
         """How long the last task of each row will still run, -1 where there is none."""
@@ -73,6 +75,8 @@ class Bins(OpenInstances):
             longest = max(int(self._left[row]), self._left_on_families(run)[family])
         else:
             residents = self.residents[row]
-            longest = max((self._left_on_families(it)[family] for it in residents), default=-1)
+            longest = max(
+                (self._left_on_families(resident)[family] for resident in residents), default=-1
+            )
         self._left[row] = longest
         self._bins[row] = -1 if longest < 0 else bin_of(longest)

@@ -12,21 +12,21 @@ def clear(bins: Bins, below_percent: int) -> list[JointMove]:
     """Move the tasks of hardly used instances elsewhere where that pays; the dearest first.
 
     Args:
-        bins: Where everything is; what pays is done there.
+        bins: The instances with their tasks, which are changed.
         below_percent: An instance counts if less than this is used of every resource it has.
 
     Returns:
-        What was moved together.
+        The moves, each with the task runs that move together.
     """
     joint_moves: list[JointMove] = []
-    found = True
-    while found:
-        found = False
+    improved = True
+    while improved:
+        improved = False
         for row in _hardly_used(bins, below_percent):
             done = _cleared(bins, row)
             if done is not None:
                 joint_moves.append(done)
-                found = True
+                improved = True
     return joint_moves
 
 
@@ -46,7 +46,7 @@ def _hardly_used(bins: Bins, below_percent: int) -> list[int]:
 def _cleared(bins: Bins, row: int) -> JointMove | None:
     """Try to do without an instance; `None` if it is left as it was.
 
-    What is saved until the last of its tasks ends must be worth more than the moves.
+    The saving until the last of its tasks ends must exceed the cost of the moves.
     """
     runs = sorted(bins.residents[row])
     if not runs:
@@ -59,9 +59,11 @@ def _cleared(bins: Bins, row: int) -> JointMove | None:
     pack(bins, runs)
     if all(run in bins.row_of for run in runs):
         targets = sorted({bins.row_of[run] for run in runs})
-        opened = [one for one in targets if one in empty or one == row or one >= bought]
-        saved = bins.offerings[row].price - sum(bins.offerings[one].price for one in opened)
-        new = [one for one in opened if one >= bins.live]
+        opened = [
+            target for target in targets if target in empty or target == row or target >= bought
+        ]
+        saved = bins.offerings[row].price - sum(bins.offerings[target].price for target in opened)
+        new = [target for target in opened if target >= bins.live]
         moves = joint_move(bins, runs, saved, new)
         if saved > 0 and saved * lasting > moves.cost * MILLIS_PER_HOUR:
             return moves

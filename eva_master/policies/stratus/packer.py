@@ -21,15 +21,15 @@ _LARGEST_GROUP = 256
 def pack(bins: Bins, runs: Sequence[RunId]) -> None:
     """Place task runs: on instances that end when they do, on others, on new ones.
 
-    The longest comes first. In the first pass a task joins the instance of its own bin whose end
-    is the closest to its own, or else one of the nearest greater bin that has one with room; the
-    instance lasts no longer for it. Those that are left make an instance last longer, of the
-    nearest lesser bin. Of several the one with the most room is taken, so that it goes on being
-    filled. For the rest instances are acquired, bin by bin. More urgent jobs come before all this.
+    The longest task comes first. In the first pass a task joins the instance of its own bin whose
+    end is the closest to its own, or else one of the nearest greater bin with room, which it does
+    not prolong. Remaining tasks prolong an instance of the nearest lesser bin. Of several instances
+    the one with the most room is taken, so that it is filled further. For the rest instances are
+    acquired, bin by bin. More urgent jobs come before all this.
 
     Args:
-        bins: Where to.
-        runs: The most urgent first.
+        bins: The instances with their tasks.
+        runs: Task runs, the most urgent first.
     """
 
     def order(run: RunId) -> tuple[int, int]:
@@ -40,7 +40,7 @@ def pack(bins: Bins, runs: Sequence[RunId]) -> None:
     for _, members in groupby(rest, key=order):
         # The new instances of greater bins may have room.
         _scale_out(bins, _pack_up_and_down(bins, list(members)))
-    # Where little is on sale, all that there is may be room on those of lesser bins.
+    # Where little is on sale, only instances of lesser bins may have room.
     _pack_up_and_down(bins, [run for run in rest if run not in bins.row_of])
 
 
@@ -57,7 +57,7 @@ def _pack_up_and_down(bins: Bins, runs: Sequence[RunId]) -> list[RunId]:
 
 def _joined(bins: Bins, run: RunId, *, lesser: bool) -> bool:
     """Whether the task run found room on an instance that holds a task."""
-    left, own = bins.left_on_rows(run)
+    rest_ms, own = bins.left_on_rows(run)
     of_row = bins.bins()
     fits = bins.fitting(bins.priced(run))
     fits &= (of_row >= 0) & (of_row < own) if lesser else of_row >= own
@@ -69,7 +69,7 @@ def _joined(bins: Bins, run: RunId, *, lesser: bool) -> bool:
     same = rows[own[rows] == nearest]
     if same.size:
         rows = same
-        best = np.argmin(np.abs(bins.longest()[rows] - left[rows]))
+        best = np.argmin(np.abs(bins.longest()[rows] - rest_ms[rows]))
     else:
         best = np.argmax(bins.free()[rows] @ bins.prices.unit_price)
     bins.put(run, int(rows[best]))
@@ -84,11 +84,11 @@ def _scale_out(bins: Bins, runs: list[RunId]) -> None:
     """
     while runs:
         shapes = [bins.priced(run) for run in runs[:_LARGEST_GROUP]]
-        found = _most_efficient(bins.prices, bins.on_sale(), shapes)
-        if found is None:
-            del runs[0]  # Nothing on sale holds it.
+        best_group = _most_efficient(bins.prices, bins.on_sale(), shapes)
+        if best_group is None:
+            del runs[0]  # No offering on sale holds it.
             continue
-        size, offering = found
+        size, offering = best_group
         row = bins.open(offering)
         for run in runs[:size]:
             bins.put(run, row)
@@ -100,10 +100,10 @@ def _most_efficient(
 ) -> tuple[int, Offering] | None:
     """Size of the group and offering that put the most to use for a dollar.
 
-    What a group puts to use of an instance is what it takes of its constraining resource, at the
-    least price for which a unit of that is on sale: so much it would cost at least. A group with a
-    task that runs faster on some families than on others puts to use what it is worth there. Of
-    equals the larger group is taken, then the cheaper offering.
+    A group's use of an instance is its amount of the constraining resource, at the least price of a
+    unit on sale: a lower bound of its cost elsewhere. For a group with a task that runs faster on
+    some families than on others the use is its worth there. Of equals the larger group is taken,
+    then the cheaper offering.
     """
     if not sale:
         return None

@@ -27,8 +27,8 @@ NAME = "stratus"
 class Stratus:
     """Puts tasks together that will end together, so that instances are full until they go.
 
-    It goes by how long each job will still run and knows nothing of interference. A running task
-    is moved only to clear an instance that is hardly used.
+    Only remaining times count; interference is ignored. A running task is moved only to clear an
+    instance that is hardly used.
     """
 
     name = NAME
@@ -40,7 +40,7 @@ class Stratus:
     def plan(
         self, snapshot: Snapshot, memory: PolicyMemory | None
     ) -> tuple[Plan, PolicyMemory | None]:
-        """Pack what waits, scale out, scale in."""
+        """Pack waiting tasks, scale out, scale in."""
         due, after = replan_due(NAME, snapshot, memory)
         groups = waiting(snapshot)
         if not (groups or due or self._config.explained):
@@ -54,23 +54,23 @@ class Stratus:
         unplaced = place(bins, groups, placing)
         joint_moves = clear(bins, self._config.clear_below_percent) if due else []
         if joint_moves and unplaced:
-            # What was cleared may do for those that found nothing.
-            unplaced = place(bins, [one.group for one in unplaced], placing)
+            # Cleared instances may do for groups that found nothing.
+            unplaced = place(bins, [group_left.group for group_left in unplaced], placing)
         occupants = without_interference if self._config.explained else None
         return build_plan(snapshot, bins, unplaced, occupants, joint_moves), after
 
     def _left(self, snapshot: Snapshot) -> dict[RunId, int]:
-        """How long each task run will still run, in milliseconds."""
+        """Remaining time of each task run, in milliseconds."""
         snapshot, assumed = by_now(snapshot), self._config.assumed_duration_s * 1000
         counts = {job.id for job in snapshot.jobs if self._counts(job.estimate)}
-        left: dict[RunId, int] = {}
+        rest_ms: dict[RunId, int] = {}
         for run in snapshot.runs:
-            known = run.remaining
-            if known is None or (known.estimated and run.job not in counts):
-                left[run.id] = assumed
+            work = run.remaining
+            if work is None or (work.estimated and run.job not in counts):
+                rest_ms[run.id] = assumed
             else:
-                left[run.id] = known.left_ms(snapshot.now_ms)
-        return left
+                rest_ms[run.id] = work.left_ms(snapshot.now_ms)
+        return rest_ms
 
     def _counts(self, estimate: Estimate | None) -> bool:
         """Whether an estimate is worth more than the assumption that is the same for all jobs."""

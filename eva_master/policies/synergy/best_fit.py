@@ -13,20 +13,20 @@ _BOUND_MARGIN = 1 + 1e-9
 
 
 class BestFit:
-    """Finds the instance that is worth most for its price with one task more.
+    """Finds the instance of the largest worth for its price with one more task.
 
     Tasks of one kind and rows with equal loads are looked at once.
 
     Args:
         instances: The instances.
-        value: What tasks are worth together.
+        value: Worth of tasks together.
     """
 
     def __init__(self, instances: ValuedInstances, value: Tnrp) -> None:
         self._instances = instances
         self._value = value
         self._worth: dict[tuple[int, int], int] = {}
-        """By the load of a row and the kind of a task that joins it, in millionths."""
+        """Worth by the load of a row and the kind of a task that joins it, in millionths."""
 
     def of(self, run: RunId) -> int | None:
         """The instance with the largest ratio of TNRP to its price; `None` if none is worth that.

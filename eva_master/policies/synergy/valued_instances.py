@@ -89,9 +89,9 @@ class ValuedInstances(OpenInstances):
         return self._loads.setdefault((room, *sorted(counts.items())), len(self._loads))
 
     def at_most(self, priced: PricedShape, rows: npt.NDArray[np.intp]) -> Floats:
-        """What some rows are worth for their price with one more task, if nobody is slowed down.
+        """Worth of some rows for their price with one more task, without any interference.
 
-        No instance is worth more than that.
+        The result is an upper bound of the true worth.
         """
         worth: Floats = np.array(priced.prices, dtype=np.float64)[self._family[rows]]
         ratio: Floats = (self._worth[rows] + worth) / np.maximum(1, self._price[rows])

@@ -38,20 +38,21 @@ class Tiresias:
     def plan(
         self, snapshot: Snapshot, memory: PolicyMemory | None
     ) -> tuple[Plan, PolicyMemory | None]:
-        """Seat who waits, if need be in the room of those who come after."""
+        """Seat waiting contenders, if need be in the room of those who come after."""
         config = self._config
         fleet, contenders = self._contenders.of(snapshot, 1000 * config.lease_s)
         instances = open_instances(snapshot, self._cache)
         seats = Seats(snapshot, instances, contenders)
-        for one in contenders:
-            seats.back(one)  # Everybody stays until somebody needs the room.
+        for contender in contenders:
+            seats.back(contender)  # Contenders stay until another one needs the room.
         order = in_order(contenders, snapshot.now_ms, config.first_queue_gpu_s)
         rooms = _Rooms(seats, instances, order, tuple(fleet.machines))
-        for number, one in enumerate(order):
-            if one.chooses and not seats.has(one) and not rooms.idle(one):
+        for number, contender in enumerate(order):
+            if contender.chooses and not seats.has(contender) and not rooms.idle(contender):
                 rooms.emptied(number)
         why = dict.fromkeys(
-            (one.id for one in unplaced(contenders, instances)), "others have had less GPU time"
+            (contender.id for contender in unplaced(contenders, instances)),
+            "others have had less GPU time",
         )
         plan = turn_plan(
             snapshot, instances, contenders, why, explained=config.explained, lease_s=config.lease_s
@@ -64,9 +65,9 @@ class _Rooms:
 
     Args:
         seats: The fleet.
-        instances: Of the same.
-        order: Who comes before whom.
-        types: Of the fleet.
+        instances: Instances of the fleet.
+        order: The contenders in their order.
+        types: Types of the fleet.
     """
 
     def __init__(
@@ -81,7 +82,7 @@ class _Rooms:
         self._order = order
         self._types = types
         self._too_large: set[object] = set()
-        """Those like whom nobody finds room any more, whoever gives way."""
+        """Kinds of contenders that find no room any more, whichever others give way."""
 
     def idle(self, one: Contender) -> bool:
         """Seat a contender where it was, else on the type with least room of those with enough."""
@@ -93,37 +94,41 @@ class _Rooms:
         return any(self._seats.on(one, (family,)) for family in types)
 
     def emptied(self, number: int) -> bool:
-        """Seat a contender in the room of those who come after it.
+        """Seat a contender in the room of later ones.
 
-        The last of them give way first, on the type where the first of those who do comes last; for
-        a gang that no type holds, on all types.
+        The last contenders give way first, on the type where the first of those who give way comes
+        last; for a gang that no type holds, on all types.
 
         Args:
-            number: The contender's.
+            number: The contender's place in the order.
         """
-        one = self._order[number]
-        kind = frozenset(Counter(run.task.demand for run in one.runs).items()), one.fixed
+        contender = self._order[number]
+        kind = (
+            frozenset(Counter(run.task.demand for run in contender.runs).items()),
+            contender.fixed,
+        )
         if kind in self._too_large:
             return False
-        each: list[Sequence[Family]] = [(family,) for family in sorted(one.types)]
-        found = [
+        each: list[Sequence[Family]] = [(family,) for family in sorted(contender.types)]
+        options = [
             (-leaving[-1], len(leaving), types, leaving)
             for types in each or [self._types]
             if (leaving := self._leaving(number, types))
         ]
-        if not found:
+        if not options:
             self._too_large.add(kind)
             return False
-        *_, types, leaving = min(found)
+        *_, types, leaving = min(options)
         for other in leaving:
             self._take(self._order[other])
-        return self._seats.on(one, types)
+        return self._seats.on(contender, types)
 
     def _leaving(self, number: int, types: Sequence[Family]) -> list[int]:
-        """Who has to leave types so that a contender is seated there; none if that is no help."""
-        one, leaving = self._order[number], list[int]()
-        need = one.demand[types[0]] if len(types) == 1 else NOTHING  # what is quickly compared
-        mark, room, found = self._instances.mark(), self._seats.room(types[0]), False
+        """Contenders that must leave types so that one is seated; none if that is not enough."""
+        contender, leaving = self._order[number], list[int]()
+        # a quick comparison before the full one
+        need = contender.demand[types[0]] if len(types) == 1 else NOTHING
+        mark, room, fits = self._instances.mark(), self._seats.room(types[0]), False
         for later in range(len(self._order) - 1, number, -1):
             other = self._order[later]
             if other.fixed or not self._is_on(other, types):
@@ -131,11 +136,11 @@ class _Rooms:
             leaving.append(later)
             self._take(other)
             room += other.demand.get(types[0], NOTHING)
-            found = need.fits(room) and self._seats.on(one, types)
-            if found:
+            fits = need.fits(room) and self._seats.on(contender, types)
+            if fits:
                 break
         self._instances.back(mark)
-        return leaving if found else []
+        return leaving if fits else []
 
     def _is_on(self, one: Contender, types: Sequence[Family]) -> bool:
         """Whether all of a contender is seated, and some of it on some types."""

@@ -13,12 +13,12 @@ def in_order(
 ) -> list[Contender]:
     """Contenders by priority, queue, arrival and name.
 
-    Nobody comes back to the first queue: what Tiresias calls the promote knob is off.
+    No contender returns to the first queue: the promote knob of Tiresias is off.
 
     Args:
-        contenders: Who competes.
-        now: Until when GPU time counts.
-        first_queue_gpu_s: Who has had less is in the first queue, in seconds of one GPU.
+        contenders: The contenders.
+        now: Time until which GPU time counts.
+        first_queue_gpu_s: Limit of GPU time for the first queue, in seconds of one GPU.
     """
     least = 1000 * first_queue_gpu_s
 

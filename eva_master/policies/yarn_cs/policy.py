@@ -58,17 +58,17 @@ class YarnCs:
 def _seated_in_order(
     seats: Seats, contenders: Sequence[Contender], types: Sequence[Family]
 ) -> dict[RunId, str]:
-    """Seat contenders until one finds no room; says why the others wait."""
+    """Seat contenders until one finds no room; return why the others wait."""
     why: dict[RunId, str] = {}
     head: Contender | None = None
-    for one in contenders:
-        if seats.has(one) or not one.chooses:
+    for contender in contenders:
+        if seats.has(contender) or not contender.chooses:
             continue
         if head is not None:
-            why[one.id] = f"{head.job.id} came first and waits for room"
-        elif not seats.on(one, sorted(types, key=seats.room, reverse=True)):
-            head = one
-            why[one.id] = "it is first in line and waits for room for all of it"
+            why[contender.id] = f"{head.job.id} came first and waits for room"
+        elif not seats.on(contender, sorted(types, key=seats.room, reverse=True)):
+            head = contender
+            why[contender.id] = "it is first in line and waits for room for all of it"
     return why
 
 
