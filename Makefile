@@ -4,7 +4,7 @@ BIN := $(VENV)/bin
 PROTO_VENV := .venv-proto
 PIP := -m pip install --disable-pip-version-check
 
-.PHONY: setup demo test long root explore fuzz faults rest worlds live forked-training check proto bench bundle lock clean
+.PHONY: setup demo test long root explore fuzz faults rest worlds live forked-training check proto bench bench-compare bundle lock clean
 
 setup: $(VENV)/.done
 
@@ -91,6 +91,11 @@ proto: $(PROTO_VENV)/.done
 
 bench: setup
 	$(BIN)/python -m benchmarks
+
+# Is a commit (NEW, by default HEAD) more than a tenth slower than another one? BASE=COMMIT names that.
+bench-compare: setup
+	@test -n "$(BASE)" || { echo "Name the commit to compare with: make bench-compare BASE=main"; exit 2; }
+	$(BIN)/python -m benchmarks.compare $(BASE) --new $(or $(NEW),HEAD)
 
 # Needs uv. Names no index address.
 lock:

@@ -188,7 +188,7 @@ def write(counts: Mapping[str, Counts]) -> None:
 
 
 def table(before: Mapping[str, Counts], after: Mapping[str, Counts]) -> str:
-    """What differs between two sets of counts, a line each; empty if nothing does."""
+    """The counts that differ between two sets, a line each; empty if none does."""
     lines = []
     for run in {**before, **after}:
         old, new = before.get(run, {}), after.get(run, {})

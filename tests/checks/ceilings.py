@@ -35,7 +35,7 @@ def faults(root: Path) -> Iterator[str]:
 
 
 def counted(root: Path) -> dict[str, int]:
-    """What there is of each in a repository."""
+    """The number of each in a repository."""
     counts: Counter[str] = Counter()
     for area, folders in (("product", PRODUCT), ("elsewhere", ELSEWHERE)):
         for name in ("texts that begin badly", "sentences that begin badly", "local names"):
