@@ -56,6 +56,9 @@ _PART_OF_FILES = 4
 """Each port may have this part of the files that the process may have open."""
 _HANDSHAKE_MS = 30_000
 """Connections without a finished handshake by then are cut."""
+_MOST_PENDING = 10_000
+"""Calls of one port that wait until asyncio takes them, whoever makes them: beyond that gRPC
+cancels some of any caller, and beyond twice as many all. A call takes up to 26 kB."""
 _IDLE_MS = 10 * 60_000
 """A user's connection without a call is ended after this time; their next call makes another."""
 
@@ -175,6 +178,8 @@ def _connections() -> list[tuple[str, int]]:
     return [
         ("grpc.max_allowed_incoming_connections", _most_connections()),
         ("grpc.server_handshake_timeout_ms", _HANDSHAKE_MS),
+        ("grpc.server.max_pending_requests", _MOST_PENDING),
+        ("grpc.server.max_pending_requests_hard_limit", 2 * _MOST_PENDING),
     ]
 
 
