@@ -23,16 +23,16 @@ demo: setup
 test: setup
 	$(BIN)/python -m tests
 
-# What is left out there, so that it is done in a quarter of an hour; some minutes.
+# Tests left out there, so that it is done in a quarter of an hour; some minutes.
 long: setup
 	$(BIN)/python -m tests --long
 
-# What needs root, most of it dockerd too, long or not.
+# Tests that need root, most of them dockerd too, long or not.
 root: setup
 	$(BIN)/python -m tests --root
 
-# Property tests with examples that no run has seen, and what takes too long for every change. What
-# they find becomes a fixed example.
+# Property tests with examples that no run has seen, and tests too long for every change. Findings
+# become fixed examples.
 explore: setup
 	EVA_NEW_EXAMPLES=1 $(BIN)/python -m pytest tests/property tests/conformance/test_policies.py \
 		tests/conformance/test_splitter.py tests/unit/control/test_failing_boots.py \
@@ -45,30 +45,30 @@ fuzz: setup
 	$(BIN)/python -m tests.fuzz --count 100000
 
 # Two hundred kills and pauses over everything that a cluster consists of, under jobs of every kind,
-# and a hundred with tasks in containers, which need root and dockerd; an hour or two. It goes on where
-# an earlier run was interrupted.
+# and a hundred with tasks in containers, which need root and dockerd; an hour or two. Another run
+# goes on where an earlier one was interrupted.
 faults: setup
 	nice $(BIN)/python -m tests.faults --count 200 --seed 7
 	nice $(BIN)/python -m tests.faults --count 100 --seed 7 --containers
 
-# What policies keep to, over thousands of clusters that no run has seen; hours. Run it again to go on
-# where it was stopped. What it finds becomes a fixed example.
+# Laws of policies, over thousands of clusters that no run has seen; hours. Run it again to go on
+# where it was stopped. Findings become fixed examples.
 rest: setup
 	nice $(BIN)/python -m benchmarks.conformance --clusters 20000 --policy eva --property rest
 	nice $(BIN)/python -m benchmarks.conformance --clusters 2000
 
-# Ten thousand small worlds under the default policy, and what oracles say of them; hours. Run it again
-# to go on where it was stopped (build/worlds.txt). What it finds becomes a fixed world.
+# Ten thousand small worlds under the default policy, judged by oracles; hours. Run it again to go
+# on where it was stopped (build/worlds.txt). Findings become fixed worlds.
 worlds: setup
 	nice $(BIN)/python -m tests.worlds.campaign --count 10000
 
-# A trace of jobs (FILE=...), two hundred times faster, on a live master with emulated workers: about
-# fifteen minutes for each of four policies. It goes on where it was stopped.
+# A trace of jobs (FILE=...), two hundred times faster, on a live master with emulated workers:
+# about fifteen minutes for each of four policies. Run it again to go on where it was stopped.
 live: setup
 	nice $(BIN)/python -m benchmarks.live_run_times $(FILE)
 
-# Small models trained by forks on nodes of several speeds, and by one; half an hour of one core. It
-# needs PyTorch, and goes on where it was stopped (build/forked-training.jsonl).
+# Small models trained by forks on nodes of several speeds, and by one; half an hour of one core.
+# PyTorch is needed, and another run goes on where it was stopped (build/forked-training.jsonl).
 forked-training: setup
 	nice $(BIN)/python -m benchmarks.forked_training --model images --model characters
 	nice $(BIN)/python -m benchmarks.forked_training --seeds 1
@@ -109,7 +109,7 @@ lock:
 clean:
 	rm -rf $(VENV) $(PROTO_VENV) .cache build dist .mypy_cache .ruff_cache .pytest_cache
 
-# What a cloud machine needs: one tar of wheels each, for its bucket.
+# Files for a cloud machine: one tar of wheels each, for its bucket.
 bundle: setup
 	$(BIN)/python -m deploy.bundle worker
 	$(BIN)/python -m deploy.bundle master

@@ -53,9 +53,9 @@ class ReportRequest(google.protobuf.message.Message):
     saved_steps: builtins.int
     """How many of `steps` that generation holds, 0 if unknown."""
     given_epoch: builtins.int
-    """Of a fork: newest part published in $EVA_MERGE_DIR/given, 0 for none."""
+    """For a fork: newest part published in $EVA_MERGE_DIR/given, 0 for none."""
     merged_epoch: builtins.int
-    """Of a fork: newest merge that the program has written or loaded, 0 for none."""
+    """For a fork: newest merge that the program has written or loaded, 0 for none."""
     @property
     def metrics(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.float]:
         """The program's own figures, such as loss and accuracy."""
@@ -86,7 +86,7 @@ class ReportResponse(google.protobuf.message.Message):
     """Milliseconds until the agent would like to hear again."""
     @property
     def merge(self) -> global___MergeRound:
-        """What the fork is to do now, absent unless the job is forked."""
+        """Next step of the fork, absent unless the job is forked."""
 
     def __init__(
         self,

@@ -141,7 +141,7 @@ class Node(google.protobuf.message.Message):
     joined: builtins.bool
     """Whether a machine has joined as it."""
     partition: builtins.str
-    """Whose it is, if the cluster is divided."""
+    """Its partition, if the cluster is divided."""
     @property
     def capacity(self) -> global___Resources: ...
     @property
@@ -178,7 +178,7 @@ class Token(google.protobuf.message.Message):
     NOW_MS_FIELD_NUMBER: builtins.int
     id: builtins.str
     owner: builtins.str
-    """Whose jobs it may submit and end."""
+    """Owner whose jobs it may submit and end."""
     role: builtins.str
     """viewer, user, operator"""
     created_ms: builtins.int
@@ -528,7 +528,7 @@ class SubmitResponse(google.protobuf.message.Message):
     job_id: builtins.str
     @property
     def notes(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
-        """What the user may not have meant; the job is submitted all the same."""
+        """Doubts about the file; the job is submitted all the same."""
 
     def __init__(
         self,
@@ -814,7 +814,7 @@ class RetryResponse(google.protobuf.message.Message):
     tasks: builtins.int
     @property
     def notes(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
-        """What the user may not have meant; the job is submitted all the same."""
+        """Doubts about the file; the job is submitted all the same."""
 
     def __init__(
         self,
@@ -863,13 +863,13 @@ class LogsRequest(google.protobuf.message.Message):
     task: builtins.int
     follow: builtins.bool
     replica: builtins.int
-    """Of a task with several runs, which: 0 for its own, else the number of an extra one. The one that
-    has succeeded, or its own, if absent.
+    """Run of a task with several: 0 for its own, else the number of an extra one. By default the one
+    that has succeeded, else its own.
     """
     tail: builtins.int
     """So many last lines; all if absent."""
     last_ms: builtins.int
-    """What was stored within so long before now, and what is not stored yet; all if 0."""
+    """Age of stored output, and output that is not stored yet; all if 0."""
     previous: builtins.bool
     """The attempt before the newest one, alone."""
     from_attempt: builtins.int
@@ -1021,7 +1021,7 @@ class Job(google.protobuf.message.Message):
     name: builtins.str
     owner: builtins.str
     tenant: builtins.str
-    """Whom it is accounted to, as of its submission."""
+    """Tenant that it is accounted to, as of its submission."""
     state: builtins.str
     """pending, suspended, running, ending, succeeded, failed, cancelled"""
     reason: builtins.str
@@ -1083,11 +1083,11 @@ class Job(google.protobuf.message.Message):
 
     @property
     def waits_for(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
-        """Those of them that have not ended, while it waits for them."""
+        """Unfinished jobs among them, while it waits for them."""
 
     @property
     def pause(self) -> global___Pause:
-        """Of a job that has not ended, while the control loop stands still."""
+        """Pause of the control loop, for a job that has not ended."""
 
     @property
     def estimate(self) -> global___RunTimeEstimate:
@@ -1095,7 +1095,7 @@ class Job(google.protobuf.message.Message):
 
     @property
     def contradicted(self) -> global___ContradictedDuration:
-        """Of a job whose stated duration is not believed."""
+        """Set for a job whose stated duration is not believed."""
 
     @property
     def suspension(self) -> global___Suspension:
@@ -1103,7 +1103,7 @@ class Job(google.protobuf.message.Message):
 
     @property
     def buying(self) -> global___Buying:
-        """What may be bought for it at present; absent if it has no deadline and waits for nothing."""
+        """Purchases allowed for it at present; absent if it has no deadline and waits for nothing."""
 
     @property
     def markets(self) -> global___Markets:
@@ -1111,7 +1111,7 @@ class Job(google.protobuf.message.Message):
 
     @property
     def only_ended(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
-        """Those in `after` that only have to end, in whatever way."""
+        """Jobs in `after` that only have to end, in whatever way."""
 
     @property
     def also(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Job]:
@@ -1180,7 +1180,7 @@ global___Job = Job
 
 @typing.final
 class Buying(google.protobuf.message.Message):
-    """What may be bought for a job that has a deadline, or that waits for spot instances."""
+    """Purchases allowed for a job that has a deadline, or that waits for spot instances."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -1273,7 +1273,7 @@ class RunTimeEstimate(google.protobuf.message.Message):
     mean_ms: builtins.int
     """0 where earlier jobs alone tell, and differ by more than a factor of two."""
     least_ms: builtins.int
-    """It runs between these in two of three cases."""
+    """Bounds of one standard deviation."""
     most_ms: builtins.int
     source: builtins.str
     """stated, history, pilots, posterior"""
@@ -1294,7 +1294,7 @@ global___RunTimeEstimate = RunTimeEstimate
 
 @typing.final
 class RunTimeEvidence(google.protobuf.message.Message):
-    """What an estimate has behind it, each source by itself."""
+    """Evidence behind an estimate, each source by itself."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -1309,7 +1309,7 @@ class RunTimeEvidence(google.protobuf.message.Message):
     """Finished tasks of the same job, and what they took on average."""
     pilots_ms: builtins.int
     feature: builtins.str
-    """What the job has in common with earlier ones of its owner, as in LearnedTime; empty if there
+    """Feature that the job shares with earlier ones of its owner, as in LearnedTime; empty if there
     are none.
     """
     value: builtins.str
@@ -1508,7 +1508,7 @@ class Task(google.protobuf.message.Message):
     why: builtins.str
     """Why the task was given that run, or why a run of a task with several is over without success."""
     outputs_of: builtins.int
-    """Of a task's own run: the extra run whose outputs are the task's; 0 if its own are."""
+    """For a task's own run: the extra run whose outputs are the task's; 0 if its own are."""
     not_stored: builtins.str
     """Outputs or checkpoints of its last attempt that are not stored, and why; empty for none."""
     @property
@@ -1710,7 +1710,7 @@ class ClusterState(google.protobuf.message.Message):
 
     @property
     def shared_limits(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___SharedLimit]:
-        """Those in use or that jobs wait for, the first 50; none unless the cluster is divided."""
+        """Limits in use or that jobs wait for, the first 50; none unless the cluster is divided."""
 
     def __init__(
         self,
@@ -1882,11 +1882,11 @@ class Instance(google.protobuf.message.Message):
     drain_moves: builtins.bool
     """Whether its tasks are to move elsewhere then."""
     confinement: builtins.str
-    """What keeps its tasks from what is none of their business; empty until its worker has said so."""
+    """Confinement of its tasks; empty until its worker has said so."""
     partition: builtins.str
-    """Whose it is, if the cluster is divided."""
+    """Its partition, if the cluster is divided."""
     expected_micro_usd_per_hour: builtins.int
-    """Of a spot instance: its price with what interruptions are expected to cost, which plans go by."""
+    """Price of a spot instance with the expected cost of interruptions, which plans go by."""
     empty_ms: builtins.int
     """While it is empty and stays: since when, for a task of which job that waits (empty while a plan
     is under way that may want it), and when it goes at the latest. 0 if it is not.
@@ -2004,7 +2004,7 @@ class Bill(google.protobuf.message.Message):
     def jobs(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___JobCost]: ...
     @property
     def pools(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___PoolCost]:
-        """What of the cost and of its idle part is for instances that stand in pools."""
+        """Parts of the cost and of its idle part for instances that stand in pools."""
 
     @property
     def shares(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___CostShare]: ...
@@ -2031,7 +2031,7 @@ global___Bill = Bill
 
 @typing.final
 class CostShare(google.protobuf.message.Message):
-    """What the instances of a type or the jobs of an owner have cost."""
+    """Costs of a type's instances or of an owner's jobs."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -2043,7 +2043,7 @@ class CostShare(google.protobuf.message.Message):
     """Empty for those of all that are not kept apart."""
     cost_micro_usd: builtins.int
     idle_micro_usd: builtins.int
-    """Of a type: the part of the cost that no task used."""
+    """For a type: the part of the cost that no task used."""
     no_packing_micro_usd: builtins.int
     """Of an owner."""
     def __init__(
@@ -2060,7 +2060,7 @@ global___CostShare = CostShare
 
 @typing.final
 class PoolCost(google.protobuf.message.Message):
-    """What instances have cost since they stood in a pool."""
+    """Costs of instances since they stood in a pool."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -2194,7 +2194,7 @@ global___TenantsResponse = TenantsResponse
 
 @typing.final
 class Tenant(google.protobuf.message.Message):
-    """Whom jobs are accounted to."""
+    """A group of owners that jobs are accounted to."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -2257,7 +2257,7 @@ class Tenant(google.protobuf.message.Message):
     month_micro_usd: builtins.int
     """Where it has a budget: what its jobs were charged in this calendar month."""
     value_micro_usd: builtins.int
-    """What its jobs were worth when they succeeded."""
+    """Worth of its jobs when they succeeded."""
     paid_micro_usd: builtins.int
     """For room of other tenants, and for its room that others had; beside what is charged."""
     earned_micro_usd: builtins.int
@@ -2574,7 +2574,7 @@ class PlanResponse(google.protobuf.message.Message):
 
     @property
     def exchanges(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Exchange]:
-        """What would move for it."""
+        """Moves that would be made for it."""
 
     @property
     def suspended(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Preempted]:
@@ -2619,7 +2619,7 @@ global___PlanResponse = PlanResponse
 
 @typing.final
 class JobWorth(google.protobuf.message.Message):
-    """What it would be worth that a job is done, which falls with the time since its submission."""
+    """Worth of a finished job, which falls with the time since its submission."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -2633,7 +2633,7 @@ class JobWorth(google.protobuf.message.Message):
     """If it were done as soon as it can be, which is after so long; absent if that is unknown."""
     length_ms: builtins.int
     loss_micro_usd_per_hour: builtins.int
-    """What an hour of waiting would lose from that moment on."""
+    """Loss of an hour of waiting from that moment on."""
     def __init__(
         self,
         *,
@@ -2785,12 +2785,12 @@ class Explanation(google.protobuf.message.Message):
     moved_ms: builtins.int
     more_lines: builtins.int
     partition: builtins.str
-    """Whose round it was, or where the job or instance belongs, if the cluster is divided."""
+    """Partition of the round, job or instance, if the cluster is divided."""
     latency: builtins.str
-    """Of a job alone: whether it counts as short, and why, where that makes a difference."""
+    """For a job alone: whether it counts as short, and why, where that makes a difference."""
     @property
     def job(self) -> global___Job:
-        """Of a job alone: as it is now, with what it waits for."""
+        """For a job alone: its present state, with what it waits for."""
 
     @property
     def hostings(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Hosting]:
@@ -2798,7 +2798,7 @@ class Explanation(google.protobuf.message.Message):
 
     @property
     def exchanges(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Exchange]:
-        """Of a job or an instance: the last ones that concern it, which may be of an earlier round."""
+        """For a job or an instance: the last ones that concern it, which may be of an earlier round."""
 
     @property
     def weighing(self) -> global___Weighing:
@@ -2810,7 +2810,7 @@ class Explanation(google.protobuf.message.Message):
 
     @property
     def lines(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___LinePlace]:
-        """Of a job alone: lines in which its waiting tasks stand, by the newest plan, and in how many
+        """For a job alone: lines in which its waiting tasks stand, by the newest plan, and in how many
         more they do; those in which most goes before it are left out.
         """
 
@@ -2820,33 +2820,33 @@ class Explanation(google.protobuf.message.Message):
 
     @property
     def forks(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
-        """Of a forked job: how far its forks are, and what went wrong with them."""
+        """For a forked job: progress and faults of its forks."""
 
     @property
     def market(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
-        """Of a job alone: how it stands to its deadline and to spot instances, and why."""
+        """For a job alone: state of its deadline and use of spot instances, with reasons."""
 
     @property
     def evidence(self) -> global___RunTimeEvidence:
-        """Of a job alone: what its estimate has behind it; absent if it has none, or one that is stated."""
+        """For a job alone: evidence behind its estimate; absent if it has none, or one that is stated."""
 
     @property
     def dag(self) -> global___DagOutlook:
-        """Of a job alone: what is expected of the DAG of which it is a stage; absent if it is none."""
+        """For a job alone: outlook on the DAG of which it is a stage; absent if it is none."""
 
     @property
     def fleet(self) -> global___FleetOutlook:
-        """Of a round, and of a job that has not ended, by the newest round: what is expected of a fleet of
+        """For a round, and for a job that has not ended, by the newest round: outlook on a fleet of
         several types; absent if the policy does not say.
         """
 
     @property
     def borrowing(self) -> global___Borrowing:
-        """Of a job alone: on what terms it has room of others; absent if it borrows none."""
+        """For a job alone: terms on which it has room of others; absent if it borrows none."""
 
     @property
     def notes(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
-        """Of a job alone: what its user should know of it beside."""
+        """For a job alone: further notes for its user."""
 
     def __init__(
         self,
@@ -2892,7 +2892,7 @@ class Borrowing(google.protobuf.message.Message):
     LENDERS_FIELD_NUMBER: builtins.int
     gpus: builtins.int
     micro_usd_per_hour: builtins.int
-    """What it owes while its tasks hold room."""
+    """Amount that it owes while its tasks hold room."""
     @property
     def lenders(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Lender]: ...
     def __init__(
@@ -2915,7 +2915,7 @@ class Lender(google.protobuf.message.Message):
     GPUS_THOUSANDTHS_FIELD_NUMBER: builtins.int
     tenant: builtins.str
     micro_usd_per_hour: builtins.int
-    """What it gets of that."""
+    """Its part of that."""
     gpus_thousandths: builtins.int
     """How many GPUs it lends, in thousandths; absent if the policy does not say."""
     def __init__(
@@ -2933,7 +2933,7 @@ global___Lender = Lender
 
 @typing.final
 class FleetOutlook(google.protobuf.message.Message):
-    """Of a fleet that jobs take turns in, as a round reckoned, if nothing else arrives."""
+    """A fleet that jobs take turns in, as a round reckoned, if nothing else arrives."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -2945,9 +2945,9 @@ class FleetOutlook(google.protobuf.message.Message):
     round: builtins.int
     at_ms: builtins.int
     bound_ms: builtins.int
-    """Nobody is done with all that is left in less time from the round on."""
+    """Least time from the round on in which all remaining work can be done."""
     expected_ms: builtins.int
-    """It is expected to take so long; absent if the policy does not say."""
+    """Expected time for it; absent if the policy does not say."""
     @property
     def types(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___TypeWorth]: ...
     def __init__(
@@ -2967,7 +2967,7 @@ global___FleetOutlook = FleetOutlook
 
 @typing.final
 class TypeWorth(google.protobuf.message.Message):
-    """What the machines of a type are worth for what is left to do."""
+    """Worth of a type's machines for the remaining work."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -2977,7 +2977,7 @@ class TypeWorth(google.protobuf.message.Message):
     GPUS_FIELD_NUMBER: builtins.int
     type: builtins.str
     worth_ppm: builtins.int
-    """What part of the fleet's worth they have together, in millionths."""
+    """Their part of the fleet's worth together, in millionths."""
     machines: builtins.int
     """How many are there now, and how many GPUs they have together."""
     gpus: builtins.int
@@ -3039,7 +3039,7 @@ class LinePlace(google.protobuf.message.Message):
     others_first: builtins.bool
     """Others that come later may go first, and that would be later then."""
     reason: builtins.str
-    """What the line is, and why the job stands in it, as the policy says; empty if it does not."""
+    """The policy's description of the line, and its reason; empty without one."""
     note: builtins.str
     @property
     def pools(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
@@ -3121,7 +3121,7 @@ class Hosting(google.protobuf.message.Message):
     price_micro_usd_per_hour: builtins.int
     value_micro_usd_per_hour: builtins.int
     billed_micro_usd_per_hour: builtins.int
-    """Of a spot instance: what is billed. `price` has in it what interruptions are expected to cost."""
+    """Billed price of a spot instance; `price` includes the expected cost of interruptions."""
     @property
     def occupants(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Occupant]: ...
     def __init__(
@@ -3153,11 +3153,11 @@ class Occupant(google.protobuf.message.Message):
     task: builtins.str
     """"JOB/INDEX" """
     reservation_micro_usd_per_hour: builtins.int
-    """What it would cost alone."""
+    """Its cost alone."""
     throughput_ppm: builtins.int
     """Expected beside the others, in millionths of its throughput alone."""
     value_micro_usd_per_hour: builtins.int
-    """What is left of the first once slowdowns are charged; may be negative."""
+    """The first less charges for slowdowns; may be negative."""
     share_micro_usd_per_hour: builtins.int
     """Its part of the instance's price."""
     profiled: builtins.bool
@@ -3405,7 +3405,7 @@ global___LearnedPool = LearnedPool
 
 @typing.final
 class StandaloneRate(google.protobuf.message.Message):
-    """What a workload achieves when it shares its instance with nobody."""
+    """A workload's rate alone on an instance."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -3490,7 +3490,7 @@ class LearnedDelay(google.protobuf.message.Message):
     MEASURED_MS_FIELD_NUMBER: builtins.int
     OWNER_FIELD_NUMBER: builtins.int
     kind: builtins.str
-    """Of a workload: checkpoint, start. Of an instance type: acquisition, setup."""
+    """For a workload: checkpoint, start. For an instance type: acquisition, setup."""
     name: builtins.str
     delay_ms: builtins.int
     measurements: builtins.int
@@ -3517,7 +3517,7 @@ class EstimatesRequest(google.protobuf.message.Message):
 
     OWNER_FIELD_NUMBER: builtins.int
     owner: builtins.str
-    """Whose; empty for everybody's."""
+    """Owner; empty for all."""
     def __init__(
         self,
         *,
@@ -3535,7 +3535,7 @@ class LearnedTimes(google.protobuf.message.Message):
     TIMES_FIELD_NUMBER: builtins.int
     NOW_MS_FIELD_NUMBER: builtins.int
     estimates: builtins.str
-    """What run times are estimated from: posterior, pilots, history, off."""
+    """Source of run times: posterior, pilots, history, off."""
     now_ms: builtins.int
     @property
     def times(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___LearnedTime]:

@@ -162,7 +162,7 @@ class JobsServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def Plan(self, request, context):
-        """What would happen to the job, in dollars; changes nothing.
+        """Preview of the job, in dollars; changes nothing.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -582,7 +582,7 @@ class ClusterServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def Partitions(self, request, context):
-        """What each partition has and costs.
+        """Holdings and costs of each partition.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -595,14 +595,14 @@ class ClusterServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def Interference(self, request, context):
-        """What was learned of workloads and instance types.
+        """Learned figures of workloads and instance types.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Estimates(self, request, context):
-        """What was learned of how long tasks run.
+        """Learned run times of tasks.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

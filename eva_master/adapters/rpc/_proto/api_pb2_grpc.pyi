@@ -90,7 +90,7 @@ class JobsStub:
         eva_master.adapters.rpc._proto.api_pb2.PlanRequest,
         eva_master.adapters.rpc._proto.api_pb2.PlanResponse,
     ]
-    """What would happen to the job, in dollars; changes nothing."""
+    """Preview of the job, in dollars; changes nothing."""
 
     MissingBlobs: grpc.UnaryUnaryMultiCallable[
         eva_master.adapters.rpc._proto.api_pb2.MissingBlobsRequest,
@@ -170,7 +170,7 @@ class JobsAsyncStub:
         eva_master.adapters.rpc._proto.api_pb2.PlanRequest,
         eva_master.adapters.rpc._proto.api_pb2.PlanResponse,
     ]
-    """What would happen to the job, in dollars; changes nothing."""
+    """Preview of the job, in dollars; changes nothing."""
 
     MissingBlobs: grpc.aio.UnaryUnaryMultiCallable[
         eva_master.adapters.rpc._proto.api_pb2.MissingBlobsRequest,
@@ -274,7 +274,7 @@ class JobsServicer(metaclass=abc.ABCMeta):
         request: eva_master.adapters.rpc._proto.api_pb2.PlanRequest,
         context: _ServicerContext,
     ) -> typing.Union[eva_master.adapters.rpc._proto.api_pb2.PlanResponse, collections.abc.Awaitable[eva_master.adapters.rpc._proto.api_pb2.PlanResponse]]:
-        """What would happen to the job, in dollars; changes nothing."""
+        """Preview of the job, in dollars; changes nothing."""
 
     @abc.abstractmethod
     def MissingBlobs(
@@ -315,7 +315,7 @@ class ClusterStub:
         eva_master.adapters.rpc._proto.api_pb2.PartitionsRequest,
         eva_master.adapters.rpc._proto.api_pb2.PartitionsResponse,
     ]
-    """What each partition has and costs."""
+    """Holdings and costs of each partition."""
 
     Config: grpc.UnaryUnaryMultiCallable[
         eva_master.adapters.rpc._proto.api_pb2.ConfigRequest,
@@ -326,13 +326,13 @@ class ClusterStub:
         eva_master.adapters.rpc._proto.api_pb2.InterferenceRequest,
         eva_master.adapters.rpc._proto.api_pb2.Learned,
     ]
-    """What was learned of workloads and instance types."""
+    """Learned figures of workloads and instance types."""
 
     Estimates: grpc.UnaryUnaryMultiCallable[
         eva_master.adapters.rpc._proto.api_pb2.EstimatesRequest,
         eva_master.adapters.rpc._proto.api_pb2.LearnedTimes,
     ]
-    """What was learned of how long tasks run."""
+    """Learned run times of tasks."""
 
     Explain: grpc.UnaryUnaryMultiCallable[
         eva_master.adapters.rpc._proto.api_pb2.ExplainRequest,
@@ -367,7 +367,7 @@ class ClusterAsyncStub:
         eva_master.adapters.rpc._proto.api_pb2.PartitionsRequest,
         eva_master.adapters.rpc._proto.api_pb2.PartitionsResponse,
     ]
-    """What each partition has and costs."""
+    """Holdings and costs of each partition."""
 
     Config: grpc.aio.UnaryUnaryMultiCallable[
         eva_master.adapters.rpc._proto.api_pb2.ConfigRequest,
@@ -378,13 +378,13 @@ class ClusterAsyncStub:
         eva_master.adapters.rpc._proto.api_pb2.InterferenceRequest,
         eva_master.adapters.rpc._proto.api_pb2.Learned,
     ]
-    """What was learned of workloads and instance types."""
+    """Learned figures of workloads and instance types."""
 
     Estimates: grpc.aio.UnaryUnaryMultiCallable[
         eva_master.adapters.rpc._proto.api_pb2.EstimatesRequest,
         eva_master.adapters.rpc._proto.api_pb2.LearnedTimes,
     ]
-    """What was learned of how long tasks run."""
+    """Learned run times of tasks."""
 
     Explain: grpc.aio.UnaryUnaryMultiCallable[
         eva_master.adapters.rpc._proto.api_pb2.ExplainRequest,
@@ -427,7 +427,7 @@ class ClusterServicer(metaclass=abc.ABCMeta):
         request: eva_master.adapters.rpc._proto.api_pb2.PartitionsRequest,
         context: _ServicerContext,
     ) -> typing.Union[eva_master.adapters.rpc._proto.api_pb2.PartitionsResponse, collections.abc.Awaitable[eva_master.adapters.rpc._proto.api_pb2.PartitionsResponse]]:
-        """What each partition has and costs."""
+        """Holdings and costs of each partition."""
 
     @abc.abstractmethod
     def Config(
@@ -442,7 +442,7 @@ class ClusterServicer(metaclass=abc.ABCMeta):
         request: eva_master.adapters.rpc._proto.api_pb2.InterferenceRequest,
         context: _ServicerContext,
     ) -> typing.Union[eva_master.adapters.rpc._proto.api_pb2.Learned, collections.abc.Awaitable[eva_master.adapters.rpc._proto.api_pb2.Learned]]:
-        """What was learned of workloads and instance types."""
+        """Learned figures of workloads and instance types."""
 
     @abc.abstractmethod
     def Estimates(
@@ -450,7 +450,7 @@ class ClusterServicer(metaclass=abc.ABCMeta):
         request: eva_master.adapters.rpc._proto.api_pb2.EstimatesRequest,
         context: _ServicerContext,
     ) -> typing.Union[eva_master.adapters.rpc._proto.api_pb2.LearnedTimes, collections.abc.Awaitable[eva_master.adapters.rpc._proto.api_pb2.LearnedTimes]]:
-        """What was learned of how long tasks run."""
+        """Learned run times of tasks."""
 
     @abc.abstractmethod
     def Explain(

@@ -74,7 +74,7 @@ class JoinNodeRequest(google.protobuf.message.Message):
     signing_request: builtins.bytes
     @property
     def measured(self) -> global___Resources:
-        """What this machine has for tasks."""
+        """Resources of this machine for tasks."""
 
     def __init__(
         self,
@@ -122,7 +122,7 @@ class NodeIdentity(google.protobuf.message.Message):
     def identity(self) -> global___Identity: ...
     @property
     def capacity(self) -> global___Resources:
-        """What tasks may use of it, as the operator has stated."""
+        """Resources for tasks, as the operator has stated."""
 
     @property
     def environment(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]:
@@ -221,7 +221,7 @@ class WorkerMessage(google.protobuf.message.Message):
 
     @property
     def merged(self) -> global___PartsMerged:
-        """Likewise."""
+        """Parts that were merged."""
 
     def __init__(
         self,
@@ -357,10 +357,10 @@ class Register(google.protobuf.message.Message):
     is refused while the first is heard of.
     """
     confinement: builtins.str
-    """What keeps tasks from what is none of their business, and why nothing better does: one line."""
+    """Confinement of tasks, and why no better one works: one line."""
     @property
     def capacity(self) -> global___Resources:
-        """What tasks may use of this instance."""
+        """Resources of this instance for tasks."""
 
     @property
     def tasks(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___TaskReport]:
@@ -396,7 +396,7 @@ class BootStage(google.protobuf.message.Message):
     NAME_FIELD_NUMBER: builtins.int
     MS_FIELD_NUMBER: builtins.int
     name: builtins.str
-    """Such as download."""
+    """Stage, such as download."""
     ms: builtins.int
     def __init__(
         self,
@@ -532,7 +532,7 @@ class Sample(google.protobuf.message.Message):
     steps: builtins.int
     """Iterations done, those of earlier attempts included as far as the restored checkpoint has them."""
     total_steps: builtins.int
-    """What `steps` will be when the program is done, 0 if unknown."""
+    """Final value of `steps`, 0 if unknown."""
     @property
     def metrics(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.float]: ...
     def __init__(
@@ -578,7 +578,7 @@ class TaskReport(google.protobuf.message.Message):
     stopped: builtins.bool
     """A stop was asked of the attempt before it exited."""
     blameless: builtins.bool
-    """It failed because of its instance, such as an engine that went away or a disk that is full."""
+    """Set if the instance is the cause, such as an engine that went away or a disk that is full."""
     ran_ms: builtins.int
     """For how long its program has run, in milliseconds, by a clock that stands still while the
     machine sleeps; absent before it runs, and from an agent that does not say.
@@ -785,9 +785,9 @@ class TaskOrder(google.protobuf.message.Message):
     object store.
     """
     checkpoint_of: builtins.str
-    """Whose checkpoint that is; empty for the task run's own."""
+    """Task run whose checkpoint that is; empty for the task run's own."""
     image: builtins.str
-    """What it runs in: an image's reference, or what one is built from; neither for the worker's own."""
+    """Image that it runs in, or one to build from; neither for the worker's own."""
     tasks: builtins.int
     """How many tasks the job has; 0 from a master that does not say."""
     outputs_stored: builtins.bool
@@ -800,8 +800,8 @@ class TaskOrder(google.protobuf.message.Message):
     def env(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]: ...
     @property
     def inputs(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]:
-        """Where each input comes from, by its name. Those in `outputs` are here as job:JOB/outputs, which
-        an agent that does not know the other field refuses.
+        """Source of each input, by its name. Inputs in `outputs` are here as job:JOB/outputs, which an
+        agent that does not know the other field refuses.
         """
 
     @property
@@ -859,7 +859,7 @@ global___TaskOrder = TaskOrder
 
 @typing.final
 class JobOutputs(google.protobuf.message.Message):
-    """What an earlier job has written to its outputs."""
+    """Outputs of an earlier job."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -875,7 +875,7 @@ class JobOutputs(google.protobuf.message.Message):
     index.
     """
     path: builtins.str
-    """Of a file or directory below the outputs; empty for all of them."""
+    """A file or directory below the outputs; empty for all of them."""
     def __init__(
         self,
         *,
@@ -890,7 +890,7 @@ global___JobOutputs = JobOutputs
 
 @typing.final
 class Fork(google.protobuf.message.Message):
-    """What a fork must know of the others."""
+    """Data that a fork needs of the others."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -1061,8 +1061,8 @@ global___ForgetTask = ForgetTask
 
 @typing.final
 class TellMerge(google.protobuf.message.Message):
-    """What a running fork is to do now, as MergeRound of iterator.proto says to its program. The newest
-    one counts; one of an earlier epoch changes nothing.
+    """Next step of a running fork, as MergeRound of iterator.proto says to its program. The newest one
+    counts; one of an earlier epoch changes nothing.
     """
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
@@ -1090,7 +1090,7 @@ class TellMerge(google.protobuf.message.Message):
     give: builtins.bool
     finished: builtins.bool
     alone: builtins.bool
-    """It goes on alone for good, so its own checkpoints count."""
+    """The fork goes on alone for good, so its own checkpoints count."""
     best: builtins.bool
     """From the best part of the last merge, not from that."""
     merge: builtins.str
