@@ -1,6 +1,6 @@
 """Hosts for tests that are really apart: each has its own network, processes, mounts and engine.
 
-`cluster.HostCluster` is where to begin; docs/design/testing.md draws the picture.
+`cluster.HostCluster` is where to begin; docs/reference/test-hosts.md draws the picture.
 """
 
 from __future__ import annotations

@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import yaml
 
 from eva_master.adapters.catalog import load_catalog
 from eva_master.adapters.jobfile import parse_job
@@ -56,13 +55,6 @@ def test_its_jobs_take_turns_on_three_nodes_and_all_end() -> None:
     assert cluster.run(lambda: any(it.suspension for it in cluster.state.runs.values()))
     assert cluster.run(lambda: all(state_of(it) is JobState.SUCCEEDED for it in names))
     assert set(cluster.state.live) == set(NODES), "nothing was launched"
-
-
-def test_the_documentation_has_the_same_settings() -> None:
-    page = (EXAMPLES.parent / "docs" / "howto" / "fleets.md").read_text()
-    _, section = page.split("## A fleet of your own, live")
-    block = section.split("```yaml\n", 1)[1].split("```")[0]
-    assert yaml.safe_load(block) == yaml.safe_load((FLEET / "master.yaml").read_text())
 
 
 @pytest.mark.parametrize("name", ["vision", "speech"])

@@ -167,8 +167,12 @@ def test_every_experiment_of_the_project_can_be_read(path: Path) -> None:
 
 
 def test_what_the_documentation_shows_can_be_read(tmp_path: Path) -> None:
-    page = (SHIPPED[0].parents[1] / "docs" / "howto" / "simulate.md").read_text()
-    yahoo, past, text = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
+    reference = SHIPPED[0].parents[1] / "docs" / "reference"
+    page = (reference / "traces.md").read_text()
+    yahoo, past = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
+    (text,) = re.findall(
+        r"```yaml\n(.*?)```", (reference / "experiment-file.md").read_text(), re.DOTALL
+    )
     example, table = re.findall(r"```json\n(.*?)```", page, re.DOTALL)
     (tmp_path / "t.json").write_text(example)
     (tmp_path / "table.json").write_text(table)
