@@ -1,7 +1,8 @@
 """Gangs that hold instances for some members while the cloud refuses those for the others.
 
 Two of them may each hold half of a quota, and neither begins. So one gives its instances up after a
-while: whichever stands behind another task that waits for such an instance.
+while: whichever stands behind another task that waits for such an instance. A gang that comes first
+may be larger than the quota: while gangs gather nothing it gives its instances up for the next.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from eva_master.control.state.records import crew
 from eva_master.model.ids import JobId
 from eva_master.model.records import Job, TaskRun
 from eva_master.model.states import InstanceState, RunState
-from eva_master.packing.shared_limits.limit import Parts
+from eva_master.packing.shared_limits.limit import Parts, gathers
 from eva_master.packing.shared_limits.queue import waiting_in_order, wants
 
 HELD_MS = 5 * 60_000
@@ -93,7 +94,7 @@ def _is_bought(context: Context, run: TaskRun) -> bool:
 
 
 def _behind(context: Context, names: Iterable[JobId]) -> Iterable[tuple[JobId, JobId]]:
-    """Gangs that are to give up what they hold, each with a job that comes before it."""
+    """Gangs that are to give up what they hold, each with the job that is next."""
     queue = current(context)
     if queue is None:
         state, settings, now = context.state, context.settings, context.now
@@ -104,9 +105,12 @@ def _behind(context: Context, names: Iterable[JobId]) -> Iterable[tuple[JobId, J
     for name in names:
         held = _held(context, name)
         offerings = [context.state.instances[it.target].offering for it in held if it.target]
+        gathering = gathers(context.now - min((run.history[-1][1] for run in held), default=0))
         for unit in waiting:
             if unit.job.id == name:
-                break
+                if gathering:
+                    break
+                continue
             if _is_ready(context.state.jobs[unit.job.id], context) and any(
                 wants(parts, unit, it) for it in offerings
             ):

@@ -146,13 +146,19 @@ class _Check:
 
     def rank(self, unit: Unit) -> int:
         """The place in the queue of task runs that are placed."""
+        place = self._place(unit)
+        return LAST if place is None else self._queue.turn(place)
+
+    def _place(self, unit: Unit) -> int | None:
         ranks = self._queue.ranks
-        return min((ranks[entry.run] for entry in unit.entries if entry.run in ranks), default=LAST)
+        return min((ranks[entry.run] for entry in unit.entries if entry.run in ranks), default=None)
 
     def refusal(self, unit: Unit) -> str:
         """Why a unit has to wait; takes what it needs if it has not."""
         new = {entry.on for entry in unit.entries if entry.on in self._offerings} - self._used
-        needs = self._needs([self._offerings[where] for where in new], unit.job.owner)
+        offerings, place = [self._offerings[where] for where in new], self._place(unit)
+        one_try = place is None or not self._queue.rests(place)
+        needs = self._needs(offerings, unit.job.owner, one_try=one_try)
         if (limit := self._short(needs, self.rank(unit))) is not None:
             return _turn(limit, self._queue.first(limit))
         self._taken.update(needs)
@@ -184,13 +190,15 @@ class _Check:
                 gone.add(key)
         return gone
 
-    def _needs(self, offerings: Iterable[OfferingId], owner: str | None) -> Counter[Limit]:
+    def _needs(
+        self, offerings: Iterable[OfferingId], owner: str | None, *, one_try: bool = True
+    ) -> Counter[Limit]:
         needs: Counter[Limit] = Counter()
         for offering in offerings:
             needs.update(self._queue.room.limits_of(offering, owner))
-        for limit in needs:
+        for limit in needs if one_try else ():
             if limit.kind is LimitKind.CLOUD:
-                needs[limit] = 1  # A unit is one try.
+                needs[limit] = 1
         return needs
 
     def _short(self, needs: Counter[Limit], rank: int) -> Limit | None:
@@ -211,7 +219,7 @@ class _Turns:
         self._first: dict[Limit, Waiting] = {}
         self._others: dict[Limit, int] = {}
         for rank, (unit, seat) in enumerate(zip(queue.waiting, queue.seats, strict=True)):
-            for limit in {*seat.taken, *seat.lacking}:
+            for limit in () if queue.rests(rank) else {*seat.taken, *seat.lacking}:
                 self._first.setdefault(limit, unit)
                 if unit.partition != partition:
                     self._others.setdefault(limit, rank)

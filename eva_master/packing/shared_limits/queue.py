@@ -56,7 +56,7 @@ class SharedQueue:
         }
         self._first: dict[JobId, int] = {}
         for rank, unit in enumerate(self.waiting):
-            self._first.setdefault(unit.job.id, rank)
+            self._first.setdefault(unit.job.id, len(self.waiting) if self.rests(rank) else rank)
 
     def granted(self, partition: str) -> Iterator[tuple[JobId, frozenset[OfferingId]]]:
         """Jobs of a partition for which there is room, with the offerings that it may launch."""
@@ -125,8 +125,20 @@ class SharedQueue:
                 yield unit, seat
 
     def first(self, limit: Limit) -> Waiting | None:
-        """Unit that is next at a limit."""
-        return next((unit for unit, _ in self.line(limit)), None)
+        """Unit that is next at a limit; no gang that leaves its turn to others for a while."""
+        for rank, seat in enumerate(self.seats):
+            if (limit in seat.taken or limit in seat.lacking) and not self.rests(rank):
+                return self.waiting[rank]
+        return None
+
+    def rests(self, rank: int) -> bool:
+        """Whether a gang leaves what is free to others for a while, since it needs more."""
+        unit, seat = self.waiting[rank], self.seats[rank]
+        return unit.together and not seat.complete and not gathers(self._now - unit.since_ms)
+
+    def turn(self, rank: int) -> int:
+        """How many units come before a unit, by its place in the order of all."""
+        return len(self.waiting) if self.rests(rank) else rank
 
     def elsewhere(self, offering: Offering, partition: str, owner: str | None) -> Iterator[Waiting]:
         """Units of other partitions that wait for what the end of an instance leaves, in order.
@@ -166,7 +178,10 @@ class SharedQueue:
         return self.ranks[unit.runs[0].id]
 
     def rank_of(self, job: JobId) -> int:
-        """How many units come before the first of a job; `LAST` if the job does not wait."""
+        """How many units come before the first of a job; `LAST` if the job does not wait.
+
+        A gang that leaves what is free to others comes behind them all.
+        """
         return self._first.get(job, LAST)
 
     def rank_behind(self, priority: int) -> int:

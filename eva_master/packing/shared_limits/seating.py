@@ -192,6 +192,15 @@ class Seating:
             return False
         return Seating(self._room, empty=True).seat(unit).complete
 
+    def tries_at_once(self, unit: Waiting) -> bool:
+        """Whether launches for a unit that the cloud may refuse are one try together.
+
+        The cloud's quota is not known, so a gang tries it as a whole, though it may be too large
+        for it. While gangs gather nothing each launch is a try: the gang has as many as succeeded
+        lately, and others come first.
+        """
+        return not unit.together or gathers(self._room.snapshot.now_ms - unit.since_ms)
+
     def free(self, limit: Limit) -> int:
         """Remaining amount of a limit."""
         amounts = self._room.most if self._empty else self._room.free
@@ -242,6 +251,7 @@ class _Trial:
 
     def __init__(self, seating: Seating, unit: Waiting) -> None:
         self._seating, self._unit = seating, unit
+        self._one_try = seating.tries_at_once(unit)
         self._bins: list[tuple[Offering, Resources]] = []
         self._full: set[Demand] = set()
         self.placed = 0
@@ -307,9 +317,13 @@ class _Trial:
                 return
 
     def _has(self, limit: Limit) -> bool:
-        if limit.kind is LimitKind.CLOUD and limit in self.taken:
-            return True  # A unit is one try.
+        if not self._counts(limit):
+            return True
         return self._seating.free(limit) - self.taken[limit] > 0
+
+    def _counts(self, limit: Limit) -> bool:
+        """Whether one more launch takes something of a limit."""
+        return limit.kind is not LimitKind.CLOUD or limit not in self.taken or not self._one_try
 
     def _allowed(self, offering: Offering) -> bool:
         more = self.launched + 1, self.spent + offering.price
@@ -317,7 +331,7 @@ class _Trial:
 
     def _take(self, offering: Offering, limits: Iterable[Limit]) -> None:
         for limit in limits:
-            if limit.kind is not LimitKind.CLOUD or limit not in self.taken:
+            if self._counts(limit):
                 self.taken[limit] += 1
         self.launched += 1
         self.spent += offering.price

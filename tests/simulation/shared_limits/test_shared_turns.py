@@ -253,6 +253,21 @@ def test_the_queue_survives_a_restart_of_the_master(after_min: int) -> None:
     assert order(world) == NINE
 
 
+@pytest.mark.parametrize("policy", ["no_packing", "eva"])
+@pytest.mark.parametrize("after_min", [0.5, 7.2])
+@pytest.mark.parametrize("parts", [(ML, CI), (CI, ML)])
+def test_the_queue_at_a_quota_of_the_cloud_survives_a_restart_of_the_master(
+    parts: tuple[Partition, ...], after_min: float, policy: str
+) -> None:
+    """The new master does not know what the cloud refused."""
+    world = world_of(*parts, catalog=UNLIMITED, policy=policy)
+    quota_of_the_cloud(world, 1)
+    come(world, *eight_and_the_third())
+    pass_time(world, round(after_min * MINUTE_MS))
+    world.restart()
+    assert order(world) == NINE
+
+
 @pytest.mark.parametrize("grid", ["ml", "ci"])
 def test_rounds_far_apart_in_one_partition_do_not_cost_its_jobs_their_turn(grid: str) -> None:
     parts = [replace(it, round_grid_ms=300_000 if it.name == grid else 0) for it in (ML, CI)]
