@@ -4,7 +4,7 @@ BIN := $(VENV)/bin
 PROTO_VENV := .venv-proto
 PIP := -m pip install --disable-pip-version-check
 
-.PHONY: setup demo test long root explore fuzz faults rest worlds live forked-training check proto bench bench-compare bundle lock clean
+.PHONY: setup demo quick test long root explore fuzz faults rest worlds live forked-training check proto bench bench-compare bundle lock clean
 
 setup: $(VENV)/.done
 
@@ -18,6 +18,10 @@ $(VENV)/.done: constraints.txt pyproject.toml iterator_sdk/pyproject.toml
 
 demo: setup
 	$(BIN)/python -m examples.demo
+
+# Unit tests near the files that differ from main, within two minutes; all of them (ALL=1) take three.
+quick: setup
+	@$(BIN)/python -m tests.quick $(if $(ALL),--all)
 
 # Several at once, and those that only wait beside them. No test needs root; `make root` runs the rest.
 test: setup
