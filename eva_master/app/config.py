@@ -130,9 +130,12 @@ class LimitsSection(Section):
         tasks_per_user: Tasks of all unfinished jobs of one user.
         jobs_per_user: Unfinished jobs of one user.
         waits_per_user: Jobs in the `after` of all unfinished jobs of one user, together.
+        text_per_user: Characters of commands, variables and inputs of all unfinished jobs of one
+            user; equal tasks of a job count once.
         tasks: Tasks of all unfinished jobs.
         jobs: All unfinished jobs.
         waits: Jobs in the `after` of all unfinished jobs, together.
+        text: Characters of all unfinished jobs, likewise.
         instances_per_job: Instances on which tasks of one job are at the same time.
         instances_per_user: Maximum of instances for all tasks of one user.
         instances: Instances of the cluster at the same time.
@@ -150,9 +153,11 @@ class LimitsSection(Section):
     tasks_per_user: Most = 100_000
     jobs_per_user: Most = 10_000
     waits_per_user: Most = 100_000
+    text_per_user: Most = 30_000_000
     tasks: Most = 500_000
     jobs: Most = 100_000
     waits: Most = 500_000
+    text: Most = 300_000_000
     instances_per_job: Most = 1_000
     instances_per_user: Most = 1_000
     instances: Most = 1_000

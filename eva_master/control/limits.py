@@ -40,7 +40,7 @@ def refusal(
             " at most (limits.priority)",
             hint="state a lower one, or have an operator submit it or raise the limit",
         )
-    owner, tasks, waits = spec.owner, spec.size, len(spec.depends_on)
+    owner, tasks, waits, text = spec.owner, spec.size, len(spec.depends_on), spec.text
     if tasks > limits.tasks_per_job:
         return LimitExceeded(
             f"the job has {tasks:,} tasks, and a job may have {limits.tasks_per_job:,}"
@@ -61,6 +61,12 @@ def refusal(
             limits.waits_per_user if waits else NO_LIMIT,
             "waits_per_user",
         ),
+        (
+            "the characters of commands, variables and inputs of your unfinished jobs",
+            load.text_of[owner] + text,
+            limits.text_per_user,
+            "text_per_user",
+        ),
         ("the cluster's unfinished jobs", load.jobs + 1, limits.jobs, "jobs"),
         ("the tasks of the cluster's unfinished jobs", load.tasks + tasks, limits.tasks, "tasks"),
         (
@@ -68,6 +74,12 @@ def refusal(
             load.waits + waits,
             limits.waits if waits else NO_LIMIT,
             "waits",
+        ),
+        (
+            "the characters of commands, variables and inputs of the cluster's unfinished jobs",
+            load.text + text,
+            limits.text,
+            "text",
         ),
     ):
         if there > most:

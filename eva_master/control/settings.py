@@ -32,7 +32,8 @@ class Limits:
         tasks_per_job: Tasks of one job.
         tasks_per_user: Tasks of all jobs of one user. jobs_per_user: These jobs.
         waits_per_user: Jobs that those of one user depend on, each as often as it is named.
-        tasks: Tasks of all jobs of the cluster. jobs: These jobs. waits: As for one user.
+        text_per_user: Characters of all jobs of one user, see `JobSpec.text`.
+        tasks: Tasks of all jobs of the cluster. jobs: These jobs. waits, text: As for one user.
         instances_per_job: Instances on which tasks of one job are.
         instances_per_user: Instances on which tasks of one user are.
         instances: Instances of the cluster, those included that are being launched or given back.
@@ -46,9 +47,11 @@ class Limits:
     tasks_per_user: int = NO_LIMIT
     jobs_per_user: int = NO_LIMIT
     waits_per_user: int = NO_LIMIT
+    text_per_user: int = NO_LIMIT
     tasks: int = NO_LIMIT
     jobs: int = NO_LIMIT
     waits: int = NO_LIMIT
+    text: int = NO_LIMIT
     instances_per_job: int = NO_LIMIT
     instances_per_user: int = NO_LIMIT
     instances: int = NO_LIMIT

@@ -138,6 +138,12 @@ class Program:
     build: Build | None = None
     outputs: tuple[JobOutputs, ...] = ()
 
+    @property
+    def text(self) -> int:
+        """How many characters its command, variables and inputs have."""
+        pairs = (*self.env, *self.inputs)
+        return len(self.run) + sum(len(name) + len(value) for name, value in pairs)
+
 
 @dataclass(frozen=True, slots=True)
 class TaskSpec:
@@ -401,6 +407,11 @@ class JobSpec:
         if self.retry is None or self.retry.tasks is None:
             return range(len(self.tasks))
         return self.retry.tasks
+
+    @property
+    def text(self) -> int:
+        """How many characters its tasks' commands, variables and inputs have, equal tasks once."""
+        return sum(task.program.text for task in different(self.tasks))
 
     @property
     def size(self) -> int:

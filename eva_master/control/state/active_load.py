@@ -14,16 +14,19 @@ class ActiveLoad:
     Attributes:
         jobs: Of all owners. tasks: Those of these jobs.
         waits: Jobs that these depend on, each as often as it is named.
-        jobs_of: By owner. tasks_of: By owner. waits_of: By owner.
+        text: Characters of these jobs, see `JobSpec.text`.
+        jobs_of: By owner. tasks_of: By owner. waits_of: By owner. text_of: By owner.
     """
 
     def __init__(self) -> None:
         self.jobs = 0
         self.tasks = 0
         self.waits = 0
+        self.text = 0
         self.jobs_of: Counter[str] = Counter()
         self.tasks_of: Counter[str] = Counter()
         self.waits_of: Counter[str] = Counter()
+        self.text_of: Counter[str] = Counter()
 
     def follow(self, old: Job | None, new: Job) -> None:
         """A job was added or replaced."""
@@ -32,11 +35,15 @@ class ActiveLoad:
         if not change:
             return
         owner, tasks = new.spec.owner, change * new.spec.size
-        waits = change * len(new.spec.depends_on)
+        waits, text = change * len(new.spec.depends_on), change * new.spec.text
         self.jobs += change
         self.tasks += tasks
         self.waits += waits
-        counters = ((self.jobs_of, change), (self.tasks_of, tasks), (self.waits_of, waits))
+        self.text += text
+        counters = (
+            *((self.jobs_of, change), (self.tasks_of, tasks)),
+            *((self.waits_of, waits), (self.text_of, text)),
+        )
         for counted, more in counters:
             counted[owner] += more
             if not counted[owner]:

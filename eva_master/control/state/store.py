@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
-from operator import itemgetter
 
 from eva_master.control.standing.membership import Membership
 from eva_master.control.state.active_load import ActiveLoad
@@ -22,6 +21,7 @@ from eva_master.control.state.derived.unplaced import Unplaced
 from eva_master.control.state.derived.worth import Worth
 from eva_master.control.state.finished import FinishedTasks
 from eva_master.control.state.job_tasks import JobTasks, TasksOfJobs
+from eva_master.control.state.parts.over import Over
 from eva_master.control.state.parts.policy_memories import document_name, document_of, memories_of
 from eva_master.control.state.records import total_demand
 from eva_master.control.state.restoring import knowledge, launch, submission
@@ -52,7 +52,6 @@ from eva_master.model.values import replace
 from eva_master.packing.valuation.job_valuation import JobValuation, Rates, Reservation
 
 _Owned = tuple[str, str]
-_Over = tuple[Millis, type[Job] | type[Instance], str]  # what has ended, and when
 
 
 class State:
@@ -126,7 +125,7 @@ class State:
         self.finished_tasks = done = FinishedTasks()
         self.finished, self.telling, self.pilots_left = done.of, done.telling, done.pilots_left
         self.suspended, self.membership = Suspended(), Membership()
-        self._over, self._unwritten = deque[_Over](), Unwritten()
+        self._over, self._unwritten = Over(), Unwritten()
         self._unpublished: Unpublished | None = None
 
     @classmethod
@@ -146,7 +145,7 @@ class State:
             state.put_job_account(account)
         for charged in written.instance_accounts:
             state.put_instance_account(charged)
-        state._over = deque(sorted(state._over, key=itemgetter(0)))
+        state._over.sort()
         state._restore_values(written)
         state._unwritten = Unwritten()
         return state
@@ -194,7 +193,7 @@ class State:
         self.names.follow(job)
         if job.state in TERMINAL_JOB:
             if old is None or old.state not in TERMINAL_JOB:
-                self._over.append((Millis(job.history[-1][1]), Job, job.id))
+                self._over.add_job(job)
             self.finished_tasks.forget(job.id)
             self._worth.forget(job)
         self.active.follow(job)
@@ -277,7 +276,7 @@ class State:
             self._unpublished.instances[instance.id] = None
         if instance.state is InstanceState.GONE:
             if old is None or old.state is not InstanceState.GONE:
-                self._over.append((Millis(instance.history[-1][1]), Instance, instance.id))
+                self._over.add_instance(instance.id, Millis(instance.history[-1][1]))
             self.live.pop(instance.id, None)
         else:
             self.live[instance.id] = None
@@ -509,20 +508,21 @@ class State:
     def forget(self, until: Millis, limit: int) -> None:
         """Let go of `limit` jobs and instances at most that were over by then; totals stay as is.
 
-        Only what is written may be forgotten, since `take_changes` looks the records up.
+        If too much is over, the oldest go whatever the time. Only what is written may be forgotten,
+        since `take_changes` looks the records up.
         """
         for _ in range(limit):
-            if not self._over or self._over[0][0] > until:
+            job, instance = self._over.pop(until)
+            if job is not None:
+                self._forget_job(job)
+            elif instance is None:
                 return
-            _, kind, name = self._over.popleft()
-            if kind is Job:
-                self._forget_job(JobId(name))
-            elif name not in self.live:  # An owned node may have come back.
-                self._forget_instance(InstanceId(name))
+            elif instance not in self.live:  # An owned node may have come back.
+                self._forget_instance(instance)
 
     def forgets_next(self) -> Millis | None:
         """When that was over which will be forgotten next; `None` if nothing is over."""
-        return self._over[0][0] if self._over else None
+        return self._over.next_ms()
 
     def _forget_job(self, name: JobId) -> None:
         job = self.jobs.pop(name)

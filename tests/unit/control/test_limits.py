@@ -80,6 +80,8 @@ class Cluster:
         ({"jobs_per_user": 1}, 1, 1, "jobs_per_user"),
         ({"tasks": 5}, 3, 3, "tasks"),
         ({"jobs": 1}, 1, 1, "jobs"),
+        ({"text_per_user": 7}, 1, 1, "text_per_user"),
+        ({"text": 7}, 1, 1, "text"),
     ],
 )
 def test_a_job_that_would_be_too_much_is_refused_with_words(

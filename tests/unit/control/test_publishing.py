@@ -12,6 +12,7 @@ from eva_master.control.machine import Machine
 from eva_master.control.readside.persistent_map import PersistentMap
 from eva_master.control.readside.publisher import Publisher
 from eva_master.control.settings import Settings
+from eva_master.control.state.parts import over
 from eva_master.control.state.store import State
 from eva_master.model.actions import Reply, TerminateInstance
 from eva_master.model.changes import Changes
@@ -177,6 +178,22 @@ def test_a_thousand_are_forgotten_at_once_and_the_rest_in_the_next_turns() -> No
     assert machine.deadline() <= 2000
     machine.handle([], Millis(2000))
     assert not machine.state.jobs
+
+
+@pytest.mark.parametrize(("limit", "most"), [("MOST_KEPT", 2), ("MOST_TEXT", 2 * len("true"))])
+def test_of_very_much_that_is_over_the_oldest_is_forgotten_early(
+    monkeypatch: pytest.MonkeyPatch, limit: str, most: int
+) -> None:
+    monkeypatch.setattr(over, limit, most)
+    machine = Machine(State(CATALOG), Settings(history_kept_ms=500))
+    names = [ended(machine.state, f"j{number}", 1000 + number) for number in range(5)]
+    machine.handle([], Millis(1100))
+    assert list(machine.state.jobs) == names[-2:]
+    machine.handle([], Millis(1503))
+    assert list(machine.state.jobs) == names[-1:]
+    ended(machine.state, "last", 1600)
+    machine.handle([], Millis(1600))
+    assert [job.spec.name for job in machine.state.jobs.values()] == ["last"]
 
 
 def test_an_instance_that_is_forgotten_is_told_to_go_when_it_is_seen_again() -> None:
