@@ -2,8 +2,9 @@
 
 Run as `python -m benchmarks.round_work [--tasks N] [--json]`. Each kind is done alone, many times,
 on tasks that all differ, and its processor time is divided by its count: loads that are met and
-valued, places that are considered again for tasks of arrays and of gangs, sets that pricing looks
-at, and tasks that a whole round of the default policy places. `packing.round_work` has the weights;
+valued, places that are considered again for tasks of arrays and of gangs, tasks that are taken from
+their places and put back, sets that pricing looks at, and tasks that a whole round of the default
+policy places. `packing.round_work` has the weights;
 they decide plans, so they are changed on purpose alone.
 """
 
@@ -82,6 +83,26 @@ def places(snapshot: Snapshot) -> dict[Work, float]:
     return {work: taken / counts.counts[work] if counts.counts[work] else 0.0 for work in Work}
 
 
+def taken(snapshot: Snapshot) -> float:
+    """Nanoseconds of a task that is taken from its place, put back, and the change undone."""
+    problem, counts = Problem(snapshot, Valuation()), Counts()
+    cache = LoadCache(problem, Terms())
+    cache.budget = counts
+    working = WorkingConfiguration(problem, cache, configure(problem, waiting(problem)))
+    slots = [slot for slot in working.slots if slot.movable]
+
+    def change() -> None:
+        for slot in slots:
+            trial = Trial(working, [slot])
+            for run in trial.pool:
+                trial.put(run, slot)
+            trial.undo()
+
+    change()
+    counts.counts[Work.TAKEN] = 0
+    return _nanoseconds(lambda: [change() for _ in range(_REPEATED)]) / counts.counts[Work.TAKEN]
+
+
 def sets(snapshot: Snapshot) -> float:
     """Nanoseconds of a set that pricing looks at, all of column generation included."""
     problem, counts = Problem(snapshot, Valuation()), Counts()
@@ -125,12 +146,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         Work.LOAD: loads(distinct),
         Work.CANDIDATE: alone,
         Work.MEMBERS: members,
+        Work.TAKEN: taken(gangs(chosen.tasks)),
         Work.SET: sets(distinct),
         Work.PLACED: placed(distinct),
     }
     figures: Figures = {"surroundings": surroundings(), "tasks": chosen.tasks}
-    for work, taken in measured.items():
-        figures[work.name.lower()] = {"measured_ns": round(taken), "weight_ns": int(work)}
+    for work, nanoseconds in measured.items():
+        figures[work.name.lower()] = {"measured_ns": round(nanoseconds), "weight_ns": int(work)}
     return publish(figures, as_json=chosen.json)
 
 

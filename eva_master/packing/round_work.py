@@ -25,6 +25,8 @@ class Work(IntEnum):
     """A place that it considers for a task."""
     MEMBERS = 1_000
     """Members of one gang and class that it visits at such a place."""
+    TAKEN = 7_000
+    """A task that it takes from its place, to put it back there or elsewhere."""
     SET = 250
     """A task set that pricing looks at."""
     PLACED = 1_000_000

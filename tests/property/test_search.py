@@ -20,7 +20,7 @@ from eva_master.packing.local_search.homing import finished
 from eva_master.packing.local_search.load_cache import LoadCache
 from eva_master.packing.local_search.search import Effort, Search
 from eva_master.packing.local_search.trial import Trial
-from eva_master.packing.local_search.working_configuration import WorkingConfiguration
+from eva_master.packing.local_search.working_configuration import Before, WorkingConfiguration
 from eva_master.packing.problem import Problem, Valuation
 from tests.fakes.snapshots import Cluster, offer, table, task
 
@@ -148,10 +148,11 @@ def test_the_cheapest_instance_is_found_among_those_remembered_as_among_all(snap
             working.cheapest(run, everywhere, everywhere),
         ):
             assert place is not None
-            before = working.total
+            before = Before(working.total, {run: None}, working.moves_of([run]))
+            contents = place.load, place.movable.copy(), place.gang_members.copy()
             working.put(run, place)
-            costs.append(working.total - before)
-            working.take(run)
+            costs.append(working.total - before.total)
+            working.restore(before, {place: contents})
         assert costs[0] == costs[1] or (whole and costs[0] > costs[1])
         place = working.cheapest(run, spots, trial.touched)
         assert place is not None

@@ -35,8 +35,7 @@ class Trial:
         self._slots: dict[InstanceSlot, SlotBefore] = {}
         for slot in dismantled:
             self._slots[slot] = (slot.load, slot.movable.copy(), slot.gang_members.copy())
-        for run in self.pool:
-            working.take(run)
+            working.take_apart(slot)
 
     @property
     def touched(self) -> Collection[InstanceSlot]:

@@ -255,21 +255,29 @@ class WorkingConfiguration:
                 self.total += self._move_cost[group]
             self._away[group] += 1
 
-    def take(self, run: int) -> None:
-        """Take a task run that may leave from its instance."""
-        slot, number, group = self._place[run], self._class[run], self._group[run]
-        assert slot is not None
-        load = slot.load.before.get(number) or self._cache.less(slot.load, number)
-        self._place[run] = None
-        slot.movable.remove(run)
-        if self._gang_charge[group]:
-            self._leave(slot, {(group, number): 1})
-        self._hold(slot, load)
-        home = self.home[run]
-        if home is not None and slot is not home:
-            self._away[group] -= 1
-            if not self._away[group]:
-                self.total -= self._move_cost[group]
+    def take_apart(self, slot: InstanceSlot) -> None:
+        """Take all task runs that may leave from an instance."""
+        runs, slot.movable = slot.movable, []
+        self._cache.budget.spend(Work.TAKEN, len(runs))
+        members: GangMembers = {}
+        staying = list(slot.load.classes) if len(runs) < len(slot.load.classes) else []
+        for run in runs:
+            group, home = self._group[run], self.home[run]
+            self._place[run] = None
+            if staying:
+                staying.remove(self._class[run])
+            if self._gang_charge[group]:
+                key = group, self._class[run]
+                members[key] = members.get(key, 0) + 1
+            if home is not None and slot is not home:
+                self._away[group] -= 1
+                if not self._away[group]:
+                    self.total -= self._move_cost[group]
+        if members:
+            self._leave(slot, members)
+        if runs:
+            empty = slot.empty_load
+            self._hold(slot, self._cache.load(empty, staying) if staying else empty)
 
     def _hold(self, slot: InstanceSlot, load: Load) -> None:
         """Have an instance hold a load from now on."""
