@@ -11,14 +11,14 @@ from eva_master.model.ids import InstanceId, JobId, Millis, RunId
 
 
 class Wake(StrEnum):
-    """What an alarm is for; alarms of one moment ring in the order of these values."""
+    """Purpose of an alarm; alarms of one moment ring in the order of these values."""
 
     AGAIN = "again"
-    """The policy of a partition wants to plan again."""
+    """A policy of a partition asked to plan again at this time."""
     AVAILABILITY = "availability"
     """An offering that was refused may be tried again."""
     FORGET = "forget"
-    """What was over for long enough leaves memory, which every turn sees to."""
+    """Records that ended long enough ago leave memory, at the end of any turn."""
     INSTANCE = "instance"
     JOB = "job"
     LATE = "late"
@@ -28,7 +28,7 @@ class Wake(StrEnum):
     PROFILE = "profile"
     """A task run has had the time to report its first steps."""
     RESYNC = "resync"
-    """Everything is compared with what cloud and workers say."""
+    """All records are compared with the reports of cloud and workers."""
     ROUND = "round"
     """A plan that is wanted may be requested."""
     RUN = "run"
@@ -38,7 +38,7 @@ class Alarm(NamedTuple):
     """One wake-up.
 
     Attributes:
-        wake: What it is for.
+        wake: Purpose of the alarm.
         about: Id of the job, instance or task run; empty for a wake-up of the whole cluster.
     """
 
@@ -52,7 +52,7 @@ class Alarm(NamedTuple):
 
     @staticmethod
     def late(job: JobId) -> Alarm:
-        """An alarm that has the tasks of an array looked at that may be late."""
+        """An alarm for the check of an array's tasks that may be late."""
         return Alarm(Wake.LATE, job)
 
     @staticmethod

@@ -1,4 +1,4 @@
-"""What users ask for: submissions and cancellations, each answered once."""
+"""Commands of users: submissions and cancellations, each answered once."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from eva_master.model.states import JobState
 
 
 def submit(context: Context, event: JobSubmitted) -> None:
-    """Add a job; a submission that is repeated makes no second job."""
+    """Add a job; a repeated submission makes no second job."""
     state, spec = context.state, partitioning.placed(context, event.spec)
-    if (known := state.by_command(spec.owner, event.command)) is not None:
-        context.outbox.add(Reply(event.command, known, owner=spec.owner))
+    if (existing := state.by_command(spec.owner, event.command)) is not None:
+        context.outbox.add(Reply(event.command, existing, owner=spec.owner))
         return
     if (taken := _duplicate(context, spec)) is not None:
         context.outbox.add(Reply(event.command, None, taken, spec.owner))

@@ -53,22 +53,22 @@ def _leaves_queues(old: Job, job: Job) -> bool:
 
 
 ToldMerge = tuple[tuple[InstanceId, int, int | None], MergeRound, Millis]
-"""Whom (an attempt on an instance, in a session), what, and when."""
+"""Receiver (an attempt on an instance, in a session), message, and time of a fork's order."""
 LATE_LOOK_MS = 5_000
-"""From one look for the late tasks of an array to the next, at least."""
+"""Least time from one check for an array's late tasks to the next."""
 _SILENT_WINDOWS = 3
-"""A task that has reported no step for so many windows is assumed to report none, ever."""
+"""A task that has reported no step for this many windows is assumed to report none, ever."""
 
 
 @dataclass
 class FailureMemory:
-    """What is remembered of recent failures; not journalled, so a restart forgets it.
+    """Memory of recent failures; not journalled, so a restart forgets it.
 
     Attributes:
         early: A hash of how each task run last failed soon after its start, by job.
-        excused: How many failures in a row of a gang, or of each task of an array, were their
+        excused: Number of failures in a row, of a gang or of each task of an array, that were their
             instances' fault, by job. A gang's are kept under its first task.
-        faults: The jobs of the failures in a row on an instance that were its fault.
+        faults: Jobs of the failures in a row on an instance that were its fault.
     """
 
     early: dict[JobId, dict[RunId, int]] = field(default_factory=dict)
@@ -105,14 +105,14 @@ class StandstillMemory:
 
 @dataclass(slots=True)
 class DeadlineMemory:
-    """What is remembered of jobs with deadlines; a restart of the master forgets it.
+    """Memory of jobs with deadlines; a restart of the master forgets it.
 
     Attributes:
-        outlooks: What was expected last of pools that they may use, and until when.
-        chooser: Makes tables, and remembers them.
-        thin_work: Where the work is that has little time to lose.
-        free: What was free on instances on demand in a turn.
-        looks: When each job is looked at next that has a deadline or waits for spot instances.
+        outlooks: The last forecast for each set of pools, and until when it holds.
+        chooser: Chooser, with its memory of tables.
+        thin_work: Places of the work that has little time to lose.
+        free: Free room on on-demand instances in a turn.
+        looks: When each job with a deadline or a wait for spot instances is checked next.
     """
 
     outlooks: dict[tuple[Pool, ...], tuple[Millis, Outlook]] = field(default_factory=dict)
@@ -144,7 +144,7 @@ class Context:
         self.silent: dict[InstanceId, Millis] = {}
         """Since when a ready instance's worker has had no session."""
         self.unwanted: dict[InstanceId, Millis] = {}
-        """Since when the cloud has been listing an instance that nobody asked for."""
+        """Since when the cloud has been listing an instance that the master never launched."""
         self.unproven: set[InstanceId] = set()
         """Instances whose workers have registered, and on which no task has run yet."""
         self.proving: dict[InstanceId, Millis] = {}
@@ -154,37 +154,39 @@ class Context:
         self.refused: set[str] = set()
         """Partitions whose spot launches were refused in this turn."""
         self.failures = FailureMemory()
-        self.standings = Standings(it.name for it in settings.partitions.all)
+        self.standings = Standings(part.name for part in settings.partitions.all)
         self.asked: dict[JobId, int] = {}
         """The number of the question about a gang's checkpoints that has no answer yet."""
         self.listed: dict[JobId, CheckpointsListed] = {}
-        """What is stored of gangs that are at rest."""
+        """Stored checkpoints of gangs at rest."""
         self.emptied = EmptiedMemory(map(state.instances.__getitem__, state.live))
         self.resting: dict[JobId, Millis] = {}
         """Since when no task of an array that is running has held an instance."""
         self.awaited_members: dict[JobId, RunId] = {}
-        """Of gangs that wait to start, a member of which the target was not ready."""
+        """For gangs that wait to start, a member whose target was not ready."""
         self.told_merges: dict[JobId, dict[RunId, ToldMerge]] = {}
-        """What each fork that runs was told last of the epoch that is under way."""
+        """The last order to each running fork in the epoch under way."""
         self.looks_for_late: set[JobId] = set()
-        """Arrays whose late tasks are looked for at times, since late ones get extra runs."""
+        """Arrays whose late tasks are looked for at intervals, since late ones get extra runs."""
         self.late: set[str] = set()
-        """Partitions whose next plan is to be made though policies would see nothing new."""
+        """Partitions whose next plan is made although policies would see nothing new."""
         self.declined: dict[JobId, Millis] = {}
-        """Jobs whose policies had no use for room that there was, with the time."""
+        """Jobs whose policies did not use available room, with the time."""
         self.rooms_left: Counter[InstanceId] = Counter()
-        """How many tasks have ended on a member of a pool in this turn, less those that lines have
-        placed there."""
+        """Number of tasks that have ended on a member of a pool in this turn, less tasks that lines
+        have placed there.
+        """
         self.claimed: dict[str, set[InstanceId]] = {}
-        """Instances of which room is kept for task runs that wait, by partition, as of its last
-        plan; a restart forgets them, and plans."""
+        """Instances with room kept for waiting task runs, by partition, as of its last plan; a
+        restart forgets them, and plans.
+        """
         self.ended_in_pools: set[JobId] = set()
         self.came_to_lines: set[JobId] = set()
         """Jobs of these tasks."""
         self.shared_limits = SharedLimitsMemory()
         self.over_quota: dict[str, set[JobId]] = {}
         """Jobs that stand in lines and wait for their tenant's quota, by tenant."""
-        # Members that were touched of a gang which was not touched as a whole.
+        # Touched members of gangs that were not touched as a whole.
         self._jobs: dict[JobId, dict[RunId, None] | None] = {}
         self._runs, self._instances = dict[RunId, None](), dict[InstanceId, None]()
         self._resync = False
@@ -242,7 +244,7 @@ class Context:
         self._resync = True
 
     def wake(self, alarm: Alarm) -> None:
-        """Do what an alarm that rings was set for."""
+        """Carry out the purpose of an alarm that rings."""
         match alarm.wake:
             case Wake.JOB:
                 self.touch_job(JobId(alarm.about))
@@ -254,12 +256,12 @@ class Context:
             case Wake.RESYNC:
                 self.touch_everything()
             case Wake.AVAILABILITY:
-                there = self.state.active or self.state.membership.standing
-                self.plan_wanted = self.plan_wanted or bool(there)
+                present = self.state.active or self.state.membership.standing
+                self.plan_wanted = self.plan_wanted or bool(present)
             case Wake.PROFILE:
                 self._profile(RunId(alarm.about))
             case Wake.ROUND | Wake.PERIOD | Wake.AGAIN | Wake.FORGET | Wake.LATE:
-                pass  # the turn itself asks for the plan that is wanted, and does the rest
+                pass  # the end of the turn requests the plan that is wanted, and does the rest
             case _:
                 assert_never(alarm.wake)
 
@@ -390,7 +392,7 @@ class Context:
         """Have lines follow whether a task waits: its own run, while no other is in hand."""
         for own in self.state.runs.others(run)[:1] if run.extra else (run,):
             covered = bool(own.replicas) and self.state.jobs[own.job].spec.forks == 1
-            covered = covered and any(it.in_hand for it in self.state.runs.others(own))
+            covered = covered and any(replica.in_hand for replica in self.state.runs.others(own))
             self.standings.follow(own, self.now, covered=covered)
         if run.extra:
             self.standings.count(run)
@@ -460,12 +462,12 @@ class Context:
             self.put_run(replace(run.to(RunState.STOPPING, self.now), stop=reason))
 
     def release(self, run: TaskRun, *, target: InstanceId | None, lost: bool = False) -> None:
-        """The attempt is over and confirmed so: its room is free, the task run waits.
+        """Record the confirmed end of an attempt: its room is free, and the task run waits.
 
         Args:
-            run: Whose.
-            target: Where it is to go on, `None` if that has to be planned.
-            lost: Whether its instance took it along.
+            run: The task run.
+            target: The instance where it continues, `None` if that has to be planned.
+            lost: Whether its instance ended with it.
         """
         moved = run.stop is StopReason.MOVE
         self.put_run(
@@ -505,22 +507,22 @@ class Context:
         self.state.explain(run, reason)
 
     def abandon(self, instance: InstanceId) -> None:
-        """Nobody shall be on this instance any more: who was on the way there stays or waits."""
+        """Cancel all moves to an instance; task runs on their way stay where they are, or wait."""
         for run in self.state.targeting(instance):
             self.turn_back(run, instance)
 
     def turn_back(self, run: TaskRun, instance: InstanceId) -> None:
         """Have a task run stay where it is rather than go to an instance, or else wait.
 
-        Its room may have been given to others, who find none now: the youngest of them, as many as
-        have to, turn back in their turn. So nobody waits for a place that does not get free.
+        Its room may have been given to others, which now find none: the youngest of them, as many
+        as have to, turn back too. So no task waits for a place that does not become free.
         """
         unsettled = [(run, instance)]
         while unsettled:
             run, instance = unsettled.pop()
             run = self.state.runs[run.id]
             if run.target != instance:
-                continue  # It has turned back for another's sake.
+                continue  # The task run has turned back for another one.
             stays = run.instance if run.instance != instance else None
             if stays is None or not self.state.can_stay(stays) or self._starts_elsewhere(run):
                 self.retarget(run, None)
@@ -529,20 +531,20 @@ class Context:
             unsettled += [(comer, stays) for comer in self.unwelcome(stays)]
 
     def unwelcome(self, place: InstanceId) -> list[TaskRun]:
-        """Who is to come to an instance and should not: it has no room, or somebody is alone."""
+        """Task runs headed for an instance without room for them, or with a job to be alone."""
         return self._without_room(place) + self._in_bad_company(place)
 
     def _in_bad_company(self, place: InstanceId) -> list[TaskRun]:
-        """Who would come to others though one of them all is to be alone, and can run on elsewhere.
+        """Task runs on the move that would join others though one of the jobs is to be alone.
 
-        Who waits has to start somewhere, be it in company.
+        A waiting task run has to start somewhere, even beside others.
         """
-        there = self.state.targeting(place)
-        if not any(self.state.jobs[it.job].buys.alone for it in there):
+        targeting = self.state.targeting(place)
+        if not any(self.state.jobs[headed.job].buys.alone for headed in targeting):
             return []
-        if len({it.job for it in there}) == 1:
+        if len({headed.job for headed in targeting}) == 1:
             return []
-        return [it for it in self.state.coming(place) if it.state is RunState.RUNNING]
+        return [comer for comer in self.state.coming(place) if comer.state is RunState.RUNNING]
 
     def _starts_elsewhere(self, run: TaskRun) -> bool:
         """Whether it is stopping already on a spot instance that its job is to be kept off."""

@@ -149,7 +149,7 @@ def _follow_gang(context: Context, job: Job) -> None:
 
 
 def _follow_array(context: Context, job: Job) -> None:
-    """The same for an array, which does not rest while its tasks come and go."""
+    """Move an array on, which does not rest while its tasks come and go."""
     tasks = context.state.tasks[job.id]
     if tasks.counts[RunState.SUCCEEDED] == job.spec.size:
         context.resting.pop(job.id, None)
@@ -160,7 +160,7 @@ def _follow_array(context: Context, job: Job) -> None:
         if tasks.counts[RunState.RUNNING]:
             _begin(context, job)
     elif job.state is not JobState.RUNNING:
-        pass  # it has begun to end
+        pass  # the job has begun to end
     elif tasks.holding:
         context.resting.pop(job.id, None)
     else:
@@ -217,7 +217,7 @@ def _close(context: Context, job: Job) -> None:
     if tasks.holding or tasks.counts[RunState.WAITING]:
         return
     if job.outcome is not Outcome.CANCELLED and outputs.place(context, job.id):
-        return  # Nobody waits for what a cancelled job has done: the store may fail for ever.
+        return  # Outputs of a cancelled job are not waited for: the store may fail for ever.
     assert job.outcome is not None
     gangs.forget(context, job.id)
     context.awaited_members.pop(job.id, None)
@@ -228,9 +228,9 @@ def _close(context: Context, job: Job) -> None:
     context.told_merges.pop(job.id, None)
     ended = job.to(JobState(job.outcome.value), context.now)
     context.put_job(replace(ended, finished_ms=context.now, failure=None))
-    if not job.waits:  # else no plan was about it
+    if not job.waits:  # else no plan saw it
         arriving.depart(context, job)
-        # Who leaves room in a pool has said so.
+        # Tasks that leave room in a pool have reported it.
         context.plan_wanted = context.plan_wanted or job.id not in context.ended_in_pools
 
 
@@ -247,13 +247,13 @@ def _converge_gang(context: Context, job: Job) -> None:
 def _converge_group(
     context: Context, job: Job, group: list[TaskRun], joining: Sequence[TaskRun] = ()
 ) -> None:
-    """Task runs that start together and stop together.
+    """Converge task runs that start together and stop together.
 
     Args:
-        context: The present one.
-        job: Whose.
-        group: Them.
-        joining: Who waits at its target for them to stop, and starts with them.
+        context: The state of this turn.
+        job: Their job.
+        group: The task runs.
+        joining: New members that wait at their targets for these to stop, and start with them.
     """
     group = _punctual(context, group)
     active = [run for run in group if run.state in _ACTIVE]
@@ -276,7 +276,7 @@ def _converge_group(
     group = [context.state.runs[run.id] for run in group]
     if job.failure is not None:
         if not any(run.state in HOLDING for run in group):
-            failures.judge(context, job)  # which has the job converged again
+            failures.judge(context, job)  # this has the job converged again
     elif all(run.state is RunState.WAITING for run in group) and _may_start(context, job, group):
         _start(context, job, group)
     for run in (*group, *joining):
@@ -284,14 +284,18 @@ def _converge_group(
 
 
 def _punctual(context: Context, group: list[TaskRun]) -> list[TaskRun]:
-    """The same task runs, of which those are stopped that have been starting for too long.
+    """Stop starts that take too long; return the task runs as they are then.
 
-    They are looked at with each resync at least.
+    Starts are checked at least with each resync.
     """
     if context.now < context.standstills.patient_until:
         return group
     since = context.now - context.settings.start_timeout_ms
-    late = [it for it in group if it.state is RunState.STARTING and it.history[-1][1] <= since]
+    late = [
+        starting
+        for starting in group
+        if starting.state is RunState.STARTING and starting.history[-1][1] <= since
+    ]
     for run in late:
         context.stop(run, StopReason.LATE)
     return [context.state.runs[run.id] for run in group] if late else group
@@ -354,7 +358,7 @@ def _start(context: Context, job: Job, group: list[TaskRun]) -> None:
 
 
 def _start_gang(context: Context, job: Job, group: list[TaskRun]) -> None:
-    """The same for members that meet, all from one checkpoint."""
+    """Start members that meet, all from one checkpoint."""
     stored = gangs.stored(context, job)
     meeting = gangs.meet(context, group[0])
     context.awaited_members.pop(job.id, None)
@@ -375,12 +379,12 @@ def _start_gang(context: Context, job: Job, group: list[TaskRun]) -> None:
         plain = max(run.generation for run in group)
     for run, share in zip(group, shares, strict=True):
         origin = origins[run.id]
-        # Who joins goes on from the others' work, which the first member tells of.
+        # A new member continues from the others' work, as the first member reported it.
         teller = first if latest and run.id not in latest else run
-        known = replace(run, progress=teller.progress, work_ms=teller.work_ms)
+        resumed = replace(run, progress=teller.progress, work_ms=teller.work_ms)
         context.put_run(
             replace(
-                _started(context, known, attempt, plain or origin.resume),
+                _started(context, resumed, attempt, plain or origin.resume),
                 resume=origin.resume,
                 checkpoint_of=origin.checkpoint_of,
                 batch_ppm=share,
@@ -415,11 +419,11 @@ def _started(context: Context, run: TaskRun, attempt: int, generation: int) -> T
 
 
 def _must_leave(context: Context, active: list[TaskRun]) -> bool:
-    """Whether an instance is being taken away, so that who is there stores what it has done.
+    """Whether an instance is being taken away, so that its tasks must store their work.
 
-    It does not wait for its next place to be ready: that may be later than the instance lasts.
+    A task does not wait for its next place to be ready: that may be later than the instance lasts.
     """
-    places = (context.state.instances[it.instance] for it in active if it.instance is not None)
+    places = (context.state.instances[run.instance] for run in active if run.instance is not None)
     return any(place.leaving_ms is not None for place in places)
 
 
@@ -529,7 +533,7 @@ def _say_all(context: Context, instance: InstanceId) -> None:
 
 
 def _converge_node(context: Context, node: Instance) -> None:
-    """The same for an owned node, which no cloud is asked about."""
+    """Converge an owned node, about which no cloud is asked."""
     if node.state is InstanceState.UP and context.state.connected(node.id):
         node = replace(node.to(InstanceState.READY, context.now), ready_ms=context.now)
         context.put_instance(node)
@@ -566,8 +570,8 @@ def _why_unwanted(context: Context, instance: Instance) -> str:
 def _is_empty(context: Context, instance: Instance) -> bool:
     """Whether no task is on a live instance or on its way there, and no pool has it."""
     state = context.state
-    there = state.occupants(instance.id) or state.targeting(instance.id)
-    return instance.state in LIVE and not there and not instance.stands
+    taken = state.occupants(instance.id) or state.targeting(instance.id)
+    return instance.state in LIVE and not taken and not instance.stands
 
 
 def _overdue(context: Context, instance: Instance, since: Millis, limit: int) -> bool:

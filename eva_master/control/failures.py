@@ -113,7 +113,7 @@ def count(context: Context, job: Job, failure: Failure) -> None:
 
 
 def count_task(context: Context, run: TaskRun, failure: Failure) -> None:
-    """Have one task of an array tried again after a while, or fail it, likewise."""
+    """Schedule another try of one task of an array, or fail it for good."""
     job = context.state.jobs[run.job]
     if failure.blameless:
         wait, reason = _excused(context, job.id, run.id, failure)
@@ -124,7 +124,7 @@ def count_task(context: Context, run: TaskRun, failure: Failure) -> None:
         if (why := exit_rules.final(job.spec, run.failures, failure)) is not None:
             over = run.to(RunState.FAILED, context.now)
             context.put_run(replace(over, target=None, fetched=None, reason=why))
-            # Other forks never wait for a place, so they do not go on without their own run.
+            # Other forks never wait for a place, so they do not continue without their own run.
             if settling.goes_on(context, run) and (run.extra or job.spec.forks == 1):
                 context.state.put_job(replace(job, reason=why))
             else:
@@ -134,9 +134,13 @@ def count_task(context: Context, run: TaskRun, failure: Failure) -> None:
         wait, reason = _backoff_ms(context, run.failures), failure.reason
     not_before = Millis(context.now + wait)
     context.put_run(replace(run, reason=reason, not_before_ms=not_before))
-    # Nothing follows from it for the other tasks, so the job need not be converged.
-    left = max(1, job.spec.size - context.state.succeeded(job.id) - context.state.failed(job.id))
-    context.state.put_job(replace(_charged_for(context, job, run, wait // left), reason=reason))
+    # Other tasks are unaffected, so the job need not be converged.
+    tasks_to_go = max(
+        1, job.spec.size - context.state.succeeded(job.id) - context.state.failed(job.id)
+    )
+    context.state.put_job(
+        replace(_charged_for(context, job, run, wait // tasks_to_go), reason=reason)
+    )
     context.alarms.at(not_before, Alarm.run(run.id))
 
 
@@ -154,13 +158,13 @@ def _backoff_ms(context: Context, failures: int) -> int:
 def blame(
     context: Context, instance: InstanceId, job: JobId, *, blameless: bool, why: str = ""
 ) -> None:
-    """Note whose fault a failure on an instance was; one that keeps failing tasks is given back.
+    """Count failures that an instance caused; one that keeps failing tasks is terminated.
 
     Args:
-        context: The present one.
-        instance: Where it was.
-        job: Whose task it was.
-        blameless: Whether it was the instance's.
+        context: The state of this turn.
+        instance: The instance of the failure.
+        job: The job of the task.
+        blameless: Whether the instance was to blame, not the task.
         why: The last failure in words.
     """
     faults = context.failures.faults
@@ -168,7 +172,7 @@ def blame(
         faults.pop(instance, None)
         return
     faults.setdefault(instance, []).append(job)
-    busy = any(it.state is RunState.RUNNING for it in context.state.occupants(instance))
+    busy = any(run.state is RunState.RUNNING for run in context.state.occupants(instance))
     if len(faults[instance]) >= _FAULTS_OF_AN_INSTANCE and not busy:
         jobs = set(faults.pop(instance))
         reason = f"{_FAULTS_OF_AN_INSTANCE} tasks in a row could not run there"
@@ -206,9 +210,9 @@ def _repeats(context: Context, run: TaskRun, report: RunReport) -> bool:
 
 
 def _bounded(message: str) -> str:
-    """What a worker says, as text that is fit to be kept and shown."""
+    """A worker's message, as text that is fit to be kept and shown."""
     cut = message[:_MESSAGE_CHARACTERS]
-    return "".join(it if it.isprintable() else " " for it in cut)
+    return "".join(character if character.isprintable() else " " for character in cut)
 
 
 def _began_ms(run: TaskRun) -> int:

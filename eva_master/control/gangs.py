@@ -21,11 +21,11 @@ NOTHING_IN_COMMON = "its members have no checkpoint in common, so it started ove
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """What one member of an attempt begins from.
+    """Checkpoint that one member of an attempt begins from.
 
     Attributes:
         resume: A generation, 0 for none.
-        checkpoint_of: Whose it is, `None` for the member's own.
+        checkpoint_of: The task run that stored it, `None` for the member itself.
     """
 
     resume: int
@@ -44,16 +44,17 @@ def common_generation(stored: Mapping[RunId, Collection[int]]) -> int:
 def origins(
     members: Sequence[RunId], stored: Mapping[RunId, Collection[int]], generation: int
 ) -> dict[RunId, Origin]:
-    """What each member begins from, so that all of them begin from one generation.
+    """Checkpoint of each member, so that all of them begin from one generation.
 
     Args:
         members: In order of rank.
-        stored: The complete generations of each who was in the attempt before, after all of it is
-            over. Some of them may no longer be members.
+        stored: The complete generations of each member of the attempt before, after all of it is
+            over. Some of these may no longer be members.
         generation: The one to begin from, 0 for none.
 
     Returns:
-        Its own checkpoint for who publishes, that of the first who does for all others.
+        Its own checkpoint for a member that publishes one, that of the first such member for all
+        others.
     """
     owners = [member for member in (*members, *stored) if generation in stored.get(member, ())]
     if generation == 0 or not owners:
@@ -74,15 +75,15 @@ def free_port(first: int, last: int, taken: Collection[int], start: int) -> int 
 
 
 def stored(context: Context, job: Job) -> dict[RunId, tuple[int, ...]] | None:
-    """What the store holds of a job that is all at rest, up to what it goes back to.
+    """Stored checkpoints of a job at rest, up to the generation that it goes back to.
 
-    `None`, and asked for, while that is unknown. What workers reported is no substitute: one that
-    was cut off may have stored generations, and deleted older ones, that the master never heard
-    of.
+    `None`, with a question to the store, while they are unknown. Workers' reports are no
+    substitute: a worker that was cut off may have stored generations, and deleted older ones, that
+    the master never learned of.
 
-    Generations after the one that the gang goes back to are removed before it starts. Else one
-    member's of an attempt that was given up would be taken for a companion of another's of the
-    same number from a later attempt. What is going is written down first: half removed, the rest
+    Generations after the one that the gang goes back to are removed before it starts. Otherwise one
+    of an abandoned attempt would be taken for a companion of another member's of the same number
+    from a later attempt. The decision is journalled before the removal: half removed, the rest
     might look like another decision.
     """
     if job.attempt == 0 and not _origins(job):
@@ -91,18 +92,18 @@ def stored(context: Context, job: Job) -> dict[RunId, tuple[int, ...]] | None:
     if answer is None:
         ask(context, job)
         return None
-    known = dict(answer.generations)
-    if any(known.get(run) for run in _returning(context, job)):
-        forget(context, job.id)  # They were not to come back when the store was asked.
+    generations = dict(answer.generations)
+    if any(generations.get(run) for run in _returning(context, job)):
+        forget(context, job.id)  # The answer does not include these returning members.
         ask(context, job)
         return None
-    known = {run.id: known.get(run.id, ()) for run in _latest(context, job)}
-    resume = decided(context, job, known)
-    if all(generation <= resume for those in known.values() for generation in those):
-        return known
+    generations = {run.id: generations.get(run.id, ()) for run in _latest(context, job)}
+    resume = decided(context, job, generations)
+    if all(generation <= resume for those in generations.values() for generation in those):
+        return generations
     del context.listed[job.id]
     reason = job.reason if resume else NOTHING_IN_COMMON
-    # The job is converged again, and with it the store asked again.
+    # The job is converged again, and the store is asked again.
     context.put_job(replace(job, resume=resume, reason=reason))
     return None
 
@@ -138,15 +139,15 @@ def begin(
 ) -> dict[RunId, Origin]:
     """Origin of each member of the attempt, see `origins`.
 
-    A job that does an ended one again begins from that one's checkpoint while it has none.
+    A job that repeats an ended one begins from that one's checkpoint while it has none.
     """
-    found = origins(members, stored, decided(context, job, stored))
-    if job.spec.retry is None or any(it.resume for it in found.values()):
-        return found
-    known = dict(context.listed[job.id].generations)
+    origins_of = origins(members, stored, decided(context, job, stored))
+    if job.spec.retry is None or any(origin_of.resume for origin_of in origins_of.values()):
+        return origins_of
+    generations = dict(context.listed[job.id].generations)
     for origin in job.spec.retry.origins:
         names = [run_id(origin.job, index) for index in origin.tasks]
-        earlier = {name: known.get(name, ()) for name in names}
+        earlier = {name: generations.get(name, ()) for name in names}
         if generation := common_generation(earlier):
             owners = [name for name, those in earlier.items() if generation in those]
             return {
@@ -154,7 +155,7 @@ def begin(
                 for member in members
                 for own in [RunId(f"{origin.job}{member.removeprefix(job.id)}")]
             }
-    return found
+    return origins_of
 
 
 def decided(context: Context, job: Job, stored: Mapping[RunId, tuple[int, ...]]) -> int:
@@ -183,16 +184,16 @@ def decided(context: Context, job: Job, stored: Mapping[RunId, tuple[int, ...]])
 
 
 def _latest(context: Context, job: Job) -> list[TaskRun]:
-    """Those who were in the last attempt: the members of an elastic gang change."""
+    """Members of the last attempt, since the members of an elastic gang change."""
     members = context.state.members(job.id)
     return [run for run in members if run.attempt == job.attempt or job.spec.least is None]
 
 
 def _returning(context: Context, job: Job) -> tuple[RunId, ...]:
-    """Members of an elastic gang who rested in the last attempt.
+    """Members of an elastic gang that rested in the last attempt.
 
-    What they have stored is of an earlier one, and would be taken for companions of what is stored
-    by now.
+    Their stored generations are of an earlier attempt, and would be taken for companions of the
+    present ones.
     """
     if job.spec.least is None:
         return ()
@@ -246,9 +247,9 @@ def meet(context: Context, first: TaskRun) -> Meeting | None:
 
 
 def batch_shares(context: Context, job: Job, group: Sequence[TaskRun]) -> tuple[int, ...]:
-    """The part of each batch that members do in the attempt that begins, in millionths.
+    """The part of each batch for each member in the attempt that begins, in millionths.
 
-    It stays for the whole attempt, whatever is learned meanwhile. 0 where they do equal parts.
+    The parts stay for the whole attempt, even if more is learned. 0 where members do equal parts.
     """
     if not job.spec.split_batch:
         return (0,) * len(group)
@@ -256,8 +257,8 @@ def batch_shares(context: Context, job: Job, group: Sequence[TaskRun]) -> tuple[
     for run in group:
         assert run.target is not None
         family = context.state.instances[run.target].offering.type.family
-        known = dict(context.state.standalone_rates(job.spec, context.state.task(run)))
-        rates.append(known.get(family, 0))
+        rates_of = dict(context.state.standalone_rates(job.spec, context.state.task(run)))
+        rates.append(rates_of.get(family, 0))
     return shares.batch_shares(rates)
 
 
@@ -290,7 +291,7 @@ def is_in_reach(context: Context, run: TaskRun) -> bool:
 
 
 def is_ready(context: Context, instance: InstanceId) -> bool:
-    """Whether the worker of an instance is there and connected."""
-    known = context.state.instances.get(instance)
-    ready = known is not None and known.state is InstanceState.READY
+    """Whether the worker of an instance is registered and connected."""
+    record = context.state.instances.get(instance)
+    ready = record is not None and record.state is InstanceState.READY
     return ready and context.state.connected(instance)

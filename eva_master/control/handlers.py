@@ -1,8 +1,8 @@
-"""What the cloud and the workers say, taken into the state.
+"""Messages of the cloud and the workers, taken into the state.
 
-Messages may come late, twice or never. Each is compared with the record it is about: what no longer
-concerns anything is dropped, what contradicts the record is resolved so that no attempt ever runs
-twice and none is given up before its end is certain.
+Messages may come late, twice or never. Each is compared with the record it is about: a message that
+no longer applies is dropped, and a contradiction is resolved so that no attempt ever runs twice and
+none is given up before its end is certain.
 """
 
 from __future__ import annotations
@@ -125,10 +125,12 @@ def closing_down(context: Context) -> None:
 
 
 def cloud_listed(context: Context, event: CloudListed) -> None:
-    """All that the cloud bills: what nobody wants there goes, what was not heard of is up.
+    """Compare the instances that the cloud bills with the records.
 
-    What should be there and is not is asked about: a repeated launch is answered by what became of
-    the first one.
+    Unwanted instances are noted, and terminated once they have stayed unwanted for a while.
+
+    A missing instance is asked about by repeating its launch, which the cloud answers with the
+    outcome of the first one.
     """
     listed = {instance for instance, _ in event.instances}
     for absent in context.unwanted.keys() - listed:
@@ -137,18 +139,18 @@ def cloud_listed(context: Context, event: CloudListed) -> None:
         if ours.up_ms is not None and ours.id not in listed and not ours.owned:
             context.outbox.launch(ours)
     for instance, up_ms in event.instances:
-        known = context.state.instances.get(instance)
-        if known is not None and known.state is InstanceState.GONE:
+        record = context.state.instances.get(instance)
+        if record is not None and record.state is InstanceState.GONE:
             context.outbox.terminate(instance)
         else:
             instance_up(context, InstanceUp(instance, up_ms))
 
 
 def _unwanted(context: Context, instance: InstanceId) -> None:
-    """A leak: nobody asked for it, as far as anybody remembers.
+    """Terminate an instance that no record explains, after a while.
 
-    It is given time, since it may be the memory that is wrong: a journal that was restored or
-    begun anew while the instances of the old one do their work.
+    The delay is for the case that the journal is wrong: it may have been restored or begun anew
+    while instances of the old one still work.
     """
     since = context.unwanted.setdefault(instance, context.now)
     if context.now - since >= context.settings.unwanted_ms:
@@ -206,7 +208,7 @@ def worker_fetched(context: Context, event: WorkerFetched) -> None:
 
 
 def worker_lost(context: Context, event: WorkerLost) -> None:
-    """A session ended; without a goodbye the worker may come back, its tasks run on."""
+    """Record the end of a session; without a goodbye the worker may come back, its tasks run on."""
     if event.session != context.state.sessions.get(event.instance):
         return
     context.state.disconnect(event.instance)
@@ -218,7 +220,7 @@ def worker_lost(context: Context, event: WorkerLost) -> None:
         nodes.left(context, instance)
     elif event.goodbye:
         availability.note_end(context, instance, "its worker said goodbye", reclaimed=False)
-        # Whose worker leaves on notice is gone for the reason of the notice.
+        # If the cloud gave notice, keep its reason.
         taken = instance.leaving_ms is not None
         context.dismiss(instance, instance.reason if taken else "its worker said goodbye")
     if event.instance in context.state.live:
@@ -251,9 +253,9 @@ def progress_sampled(context: Context, event: ProgressSampled) -> None:
 
 
 def _unmeasured(context: Context, instance: InstanceId) -> None:
-    """Nothing was heard of an instance for a while: its tasks may have stood still, as it did.
+    """Restart measurements of an instance after silence: its tasks may have stood still, as it did.
 
-    What is measured across such a time would pass for what they do to each other.
+    A measurement across such a time would count as interference between tasks.
     """
     ledger.book(context.state, instance, context.now)
     context.meters.restart(context.state, instance)

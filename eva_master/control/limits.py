@@ -1,7 +1,6 @@
-"""How much one job, one user and all together may have.
+"""Limits of one job, of one user and of the whole cluster.
 
-A job that would be too much is refused when it is submitted. Of a plan that would launch too much
-a part is carried out.
+A job beyond a limit is refused at submission. A plan with too many launches is carried out in part.
 """
 
 from __future__ import annotations
@@ -26,11 +25,11 @@ Where = InstanceId | int
 def refusal(
     load: ActiveLoad, limits: Limits, spec: JobSpec, *, operator: bool = False
 ) -> LimitExceeded | None:
-    """Why a job would be too much, `None` if it would not.
+    """Why a job is beyond a limit, `None` if it is not.
 
     Args:
-        load: What there is already.
-        limits: What there may be.
+        load: The present load.
+        limits: The limits.
         spec: The job.
         operator: Whether an operator submits it.
     """
@@ -47,7 +46,7 @@ def refusal(
             " (limits.tasks_per_job)",
             hint="split it into several jobs, or have an operator raise the limit",
         )
-    for what, there, most, setting in (
+    for what, count, most, setting in (
         ("your unfinished jobs", load.jobs_of[owner] + 1, limits.jobs_per_user, "jobs_per_user"),
         (
             "the tasks of your unfinished jobs",
@@ -82,9 +81,9 @@ def refusal(
             "text",
         ),
     ):
-        if there > most:
+        if count > most:
             return LimitExceeded(
-                f"with this job {what} would be {there:,}, and {most:,} are allowed"
+                f"with this job {what} would be {count:,}, and {most:,} are allowed"
                 f" (limits.{setting})",
                 hint="submit it again when some have ended, cancel some, or have an operator "
                 "raise the limit",
@@ -105,14 +104,14 @@ def within(
 ) -> Plan:
     """The part of a plan that takes no more instances than are allowed.
 
-    Whoever would have to go beyond that waits, the jobs of least priority first.
+    Tasks beyond the limits wait, those of the least urgent jobs first.
 
     Args:
-        plan: The policy's.
+        plan: The policy's plan.
         now: The cluster as it is.
-        limits: How many instances there may be.
-        live: How many there are, those that are going included.
-        owner_of: Of a job.
+        limits: Limits of the number of instances.
+        live: Number of instances, those about to go included.
+        owner_of: Function that gives the owner of a job.
     """
     if not plan.launches:
         return plan
@@ -133,7 +132,7 @@ def within(
 
 
 def units(plan: Plan, now: Snapshot) -> list[Unit]:
-    """What a plan places together, the most urgent first; else in the plan's order."""
+    """Groups of task runs that a plan places together, the most urgent first."""
     jobs = {job.id: job for job in now.jobs}
     job_of = {view.id: view.job for view in now.runs}
     together: dict[JobId | RunId, list[Assign]] = {}
@@ -142,8 +141,10 @@ def units(plan: Plan, now: Snapshot) -> list[Unit]:
             job = jobs[job_of[entry.run]]
             key = job.id if job.kind is JobKind.GANG else entry.run
             together.setdefault(key, []).append(entry)
-    found = [Unit(jobs[job_of[it[0].run]], tuple(it)) for it in together.values()]
-    return sorted(found, key=lambda unit: among_all(unit.job))
+    groups = [
+        Unit(jobs[job_of[assigned[0].run]], tuple(assigned)) for assigned in together.values()
+    ]
+    return sorted(groups, key=lambda unit: among_all(unit.job))
 
 
 def held_back(

@@ -32,10 +32,10 @@ from eva_master.ports import (
 
 
 class Loop:
-    """Drain the inbox, let the machine decide, write it down, publish it, then have it done.
+    """Drain the inbox, let the machine decide, write it down, publish it, then carry it out.
 
-    Whoever gets an answer can read what it is about. Single-threaded and synchronous; its only
-    blocking calls are `Inbox.wait` and `Journal.commit`.
+    An answer comes after its result can be read. Single-threaded and synchronous; its only blocking
+    calls are `Inbox.wait` and `Journal.commit`.
     """
 
     def __init__(
@@ -62,11 +62,11 @@ class Loop:
         self._replies = replies
 
     def start(self) -> None:
-        """Say everything again that the journal wants; call it once, before the first step."""
+        """Repeat all outstanding orders of the journal; call it once, before the first step."""
         self._carry_out(self._machine.recover(self._clock.now()))
 
     def step(self) -> None:
-        """Wait for something to happen, or for the next deadline, and deal with it."""
+        """Wait for events or for the next deadline, and handle them."""
         heard = self._inbox.wait(self._machine.deadline())
         self._carry_out(self._machine.handle(heard, self._clock.now()))
 

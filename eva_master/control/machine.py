@@ -78,7 +78,7 @@ class Machine:
         self.state = state
         self.settings = settings
         self._context = Context(state, settings)
-        self._cycles = [Cycle(self._context, it) for it in settings.partitions.all]
+        self._cycles = [Cycle(self._context, partition) for partition in settings.partitions.all]
         self._publisher: Publisher | None = None
         self._forgets = settings.history_kept_ms < NEVER_MS
 
@@ -99,14 +99,14 @@ class Machine:
         return self._context.alarms.next()
 
     def handle(self, events: Sequence[Event], now: Millis) -> list[Action]:
-        """Take in what happened.
+        """Process events, and decide on actions.
 
         Args:
-            events: In order of arrival.
+            events: Events in order of arrival.
             now: Milliseconds since the epoch; never less than in the call before.
 
         Returns:
-            What is to be done, once `take_changes` is safely written.
+            Actions to carry out, once `take_changes` is safely written.
         """
         context = self._context
         context.begin(now)
@@ -142,7 +142,7 @@ class Machine:
         return {cycle.partition.name: cycle.recent() for cycle in self._cycles}
 
     def take_changes(self) -> Changes:
-        """What is to be written before the actions are handed out."""
+        """Changes to write before the actions are handed out."""
         return self.state.take_changes()
 
     def _forget(self) -> None:

@@ -23,19 +23,20 @@ from eva_master.packing.deadlines.table import Choice, Outlook
 
 
 def situation_of(state: PlanningRecords, job: Job, stands: Slack, now: Millis) -> Situation:
-    """Where a job with a deadline is."""
+    """Situation of a job with a deadline."""
     place, pools = _place(state, job)
-    usable = [it for it in _usable(state, job) if it.purchase is Purchase.SPOT]
-    there = place is Choice.SPOT or any(it.available(now) for it in usable)
+    usable = [offering for offering in _usable(state, job) if offering.purchase is Purchase.SPOT]
+    available = place is Choice.SPOT or any(offering.available(now) for offering in usable)
     if place is not Choice.SPOT:
-        pools = {pool_of(it) for it in usable if it.available(now) is there}
+        pools = {pool_of(offering) for offering in usable if offering.available(now) is available}
     ages = [_age_ms(state, pool, now, held=place is Choice.SPOT) for pool in pools]
-    # Whatever is there it may have; nothing has been there since the last one went.
-    age_ms = max(ages) if there and place is not Choice.SPOT else min(ages, default=0)
+    # An available pool's best age counts; without one, the time since the last pool went away.
+    age_ms = max(ages) if available and place is not Choice.SPOT else min(ages, default=0)
     assert job.spec.deadline is not None
     given_ms = job.spec.deadline.due_ms(job.submitted_ms, state.wall) - job.submitted_ms
     gone_ms = now - job.submitted_ms
-    # What is left takes as much of the whole time as there is of it, less what may be lost.
+    # Even progress: the remaining work has the same share of the work as the remaining time has of
+    # the time.
     due_left_ms = max(0, given_ms - gone_ms)
     work_ms = stands.left_ms + _done_ms(state, job, now)
     even_ms = work_ms * due_left_ms // max(1, given_ms)
@@ -44,36 +45,38 @@ def situation_of(state: PlanningRecords, job: Job, stands: Slack, now: Millis) -
         stands.slack_ms,
         stands.change_ms,
         place,
-        there,
+        available,
         age_ms,
         ahead_ms=even_ms - stands.left_ms,
     )
 
 
 _MANY = 32
-"""Nobody looks for room beside others for more tasks at once, since each asks all instances."""
+"""Upper limit of the tasks for which room beside others is looked for, since each checks all
+instances.
+"""
 
 
 def has_room(context: Context, job: Job) -> bool:
-    """Whether a job has room on instances on demand that are there anyway.
+    """Whether a job has room on existing on-demand instances.
 
-    It costs next to nothing there, beside what they are for: nobody need wait for less. A job that
-    is kept alone shares none.
+    Room there costs next to nothing, so waiting would not save anything. A job that is kept alone
+    shares none.
     """
     state = context.state
     rooms = _rooms_on_demand(context)
-    tasks = [state.task(it) for it in in_work(state, job)] if job.is_gang else state.kinds(job.id)
+    tasks = [state.task(run) for run in in_work(state, job)] if job.is_gang else state.kinds(job.id)
     if len(tasks) > _MANY:
         return False
     for task in tasks:
-        found = next((it for it in rooms if _takes(task, it)), None)
-        if found is None:
+        host = next((room for room in rooms if _takes(task, room)), None)
+        if host is None:
             return False
         if job.is_gang:
-            place, free = found
+            place, free = host
             need = task.demand_on(place.type.family)
             assert need is not None
-            rooms = [(place, free - need) if it is found else it for it in rooms]
+            rooms = [(place, free - need) if room is host else room for room in rooms]
     return bool(tasks)
 
 
@@ -87,7 +90,7 @@ def _takes(task: TaskSpec, room: _Free) -> bool:
 
 
 def _rooms_on_demand(context: Context) -> list[_Free]:
-    """What is free on instances on demand, as of the beginning of this turn."""
+    """Free room on on-demand instances, as of the beginning of this turn."""
     memory = context.deadlines
     if memory.free[0] != context.now:
         memory.free = context.now, list(_found_rooms(context.state))
@@ -99,17 +102,17 @@ def _found_rooms(state: State) -> Iterator[_Free]:
         instance = state.instances[name]
         if instance.offering.purchase is Purchase.SPOT or not instance.takes_tasks:
             continue
-        there = state.targeting(name)
-        if there and not any(state.jobs[it.job].buys.alone for it in there):
-            free = instance.offering.type.capacity - state.demand(there, instance)
+        targeting = state.targeting(name)
+        if targeting and not any(state.jobs[run.job].buys.alone for run in targeting):
+            free = instance.offering.type.capacity - state.demand(targeting, instance)
             yield instance.offering, free
 
 
 def is_crowded(context: Context, job: Job, stands: Slack) -> bool:
     """Whether a job with little time to lose is to leave spot pools to others.
 
-    Who has no time for a second change is hurt if many lose their instances at once: so of all
-    such work only a share may be in one pool.
+    Jobs without time for a second change are hurt if many lose their instances at once: so only a
+    share of all such work may be in one pool.
     """
     share_ppm, thin = context.settings.pool_share_ppm, context.deadlines.thin_work
     if share_ppm >= MILLION:
@@ -124,29 +127,33 @@ def is_crowded(context: Context, job: Job, stands: Slack) -> bool:
     thin.put(job.id, pools, work)
     if pools:
         return any(thin.is_crowded(pool, share_ppm) for pool in pools)
-    usable = {pool_of(it) for it in _usable(state, job) if it.purchase is Purchase.SPOT}
+    usable = {
+        pool_of(offering) for offering in _usable(state, job) if offering.purchase is Purchase.SPOT
+    }
     return all(thin.is_crowded(pool, share_ppm, more=work) for pool in usable)
 
 
 def _done_ms(state: PlanningRecords, job: Job, now: Millis) -> int:
-    """How long the task has worked that has worked for longest."""
+    """Work done by the task that has worked longest."""
     runs = in_work(state, job)
-    running = {it.id for it in runs if it.state is RunState.RUNNING}
-    worked = (it.work_ms + (worked_ms(state, it, now) if it.id in running else 0) for it in runs)
+    running = {run.id for run in runs if run.state is RunState.RUNNING}
+    worked = (
+        run.work_ms + (worked_ms(state, run, now) if run.id in running else 0) for run in runs
+    )
     return max(worked, default=0)
 
 
 def what_is_expected(context: Context, job: Job) -> Outlook:
-    """What is expected of the spot instances that a job may run on.
+    """Forecast for the spot instances that a job may run on.
 
-    It changes slowly, and tables that are made of it take long: so it is as of the last hour.
+    The forecast changes slowly, and tables made from it take long, so it is renewed once an hour.
     """
     pools, price_ppm = _spot_market(context.state, job)
-    until, known = context.deadlines.outlooks.get(pools, (0, None))
-    if known is None or context.now >= until:
-        known = outlook(context.state.market.pools, pools, price_ppm)
-        context.deadlines.outlooks[pools] = Millis(context.now + MILLIS_PER_HOUR), known
-    return known
+    until, forecast = context.deadlines.outlooks.get(pools, (0, None))
+    if forecast is None or context.now >= until:
+        forecast = outlook(context.state.market.pools, pools, price_ppm)
+        context.deadlines.outlooks[pools] = Millis(context.now + MILLIS_PER_HOUR), forecast
+    return forecast
 
 
 def expected_afresh(state: PlanningRecords, job: Job) -> Outlook:
@@ -158,17 +165,19 @@ def expected_afresh(state: PlanningRecords, job: Job) -> Outlook:
 def _spot_market(state: PlanningRecords, job: Job) -> tuple[tuple[Pool, ...], int]:
     """The spot pools that a job may use, and their least price against the least on demand."""
     usable = _usable(state, job)
-    spot = [it for it in usable if it.purchase is Purchase.SPOT]
-    others = [it.price for it in usable if it.purchase is not Purchase.SPOT]
+    spot = [offering for offering in usable if offering.purchase is Purchase.SPOT]
+    others = [offering.price for offering in usable if offering.purchase is not Purchase.SPOT]
     cheapest = min(others, default=0)
-    price_ppm = MILLION * min(it.price for it in spot) // max(1, cheapest) if spot else MILLION
+    price_ppm = (
+        MILLION * min(offering.price for offering in spot) // max(1, cheapest) if spot else MILLION
+    )
     return tuple(dict.fromkeys(map(pool_of, spot))), price_ppm
 
 
 def _usable(state: PlanningRecords, job: Job) -> list[Offering]:
     """Offerings of which one instance has room for any of its tasks."""
     kinds = state.kinds(job.id)
-    return [it for it in state.catalog if all(_fits(kind, it) for kind in kinds)]
+    return [offering for offering in state.catalog if all(_fits(kind, offering) for kind in kinds)]
 
 
 def _fits(task: TaskSpec, offering: Offering) -> bool:
@@ -177,12 +186,12 @@ def _fits(task: TaskSpec, offering: Offering) -> bool:
 
 
 def _place(state: PlanningRecords, job: Job) -> tuple[Choice, set[Pool]]:
-    """Where its tasks are to be; the worst for all."""
-    here = [_offering(state, it) for it in in_work(state, job)]
-    known = [it for it in here if it is not None]
-    if not known or len(known) < len(here):
+    """The market of its tasks' places; the worst one counts for all."""
+    here = [_offering(state, run) for run in in_work(state, job)]
+    placed = [offering for offering in here if offering is not None]
+    if not placed or len(placed) < len(here):
         return Choice.WAIT, set()
-    spot = {pool_of(it) for it in known if it.purchase is Purchase.SPOT}
+    spot = {pool_of(offering) for offering in placed if offering.purchase is Purchase.SPOT}
     return (Choice.SPOT, spot) if spot else (Choice.ON_DEMAND, set())
 
 

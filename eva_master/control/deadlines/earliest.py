@@ -103,7 +103,7 @@ class _Bound:
     # -- jobs that are there ----------------------------------------------------------------------
 
     def ends_of(self, names: Iterable[JobId]) -> dict[JobId, int]:
-        """In how many milliseconds jobs end at the earliest, their own predecessors included."""
+        """Milliseconds until jobs end at the earliest, their own predecessors included."""
         asked = list(names)
         stack = list(asked)
         seen = set(asked)
@@ -113,7 +113,9 @@ class _Bound:
             if name in self._ends or job is None:
                 stack.pop()
                 continue
-            missing = [it for it in _waited_for(job) if self._is_open(it)]
+            missing = [
+                predecessor for predecessor in _waited_for(job) if self._is_open(predecessor)
+            ]
             if missing and len(seen) < _MOST_PREDECESSORS:
                 seen.update(missing)
                 stack.extend(missing)
@@ -129,7 +131,9 @@ class _Bound:
         if job.state in TERMINAL_JOB or job.state is JobState.ENDING:
             return 0
         work = self._works[job.id] = self._left(job)
-        before_ms = max((self._ends.get(it, 0) for it in _waited_for(job)), default=0)
+        before_ms = max(
+            (self._ends.get(predecessor, 0) for predecessor in _waited_for(job)), default=0
+        )
         own_ms = work.ms
         if job.spec.max_duration_ms is not None:
             own_ms = min(own_ms, max(0, job.spec.max_duration_ms - job.ran_ms(self._now)))
@@ -138,12 +142,15 @@ class _Bound:
         return self.begins_ms(job.spec, work.tasks) + own_ms
 
     def _left(self, job: Job) -> _Work:
-        """Work that a job still has to do."""
+        """Remaining work of a job."""
         state, spec = self._state, job.spec
         kinds = state.kinds(job.id)
         runs = in_work(state, job)
-        told = remaining.of_job(state, job, runs)
-        here = [_least_ms(told.works.get(it.id), told.estimate, self._now) for it in runs]
+        remaining_of = remaining.of_job(state, job, runs)
+        here = [
+            _least_ms(remaining_of.works.get(run.id), remaining_of.estimate, self._now)
+            for run in runs
+        ]
         room = self._room(spec, job.partition)
         if job.is_gang or spec.forks > 1:
             return self._of_gang(spec, kinds, max(here, default=0), room)
@@ -157,14 +164,17 @@ class _Bound:
     # -- a job that is not there yet ---------------------------------------------------------------
 
     def of_spec(self, spec: JobSpec) -> _Work:
-        """Work that a job which is submitted now has to do."""
+        """Work of a job that is submitted now."""
         kinds, counts = _kinds(spec)
         room = self._room(spec, spec.partition)
         if spec.retry is not None and spec.retry.origins:
-            return _Work(0, 0, kinds)  # How much its checkpoints hold is not known.
+            return _Work(0, 0, kinds)  # The content of its checkpoints is unknown.
         if spec.kind is JobKind.GANG or spec.forks > 1:
-            told = remaining.of_spec(self._state, spec, self._now)
-            ms = max(_least_ms(it, told.estimate, self._now) for it in told.works.values())
+            remaining_of = remaining.of_spec(self._state, spec, self._now)
+            ms = max(
+                _least_ms(work, remaining_of.estimate, self._now)
+                for work in remaining_of.works.values()
+            )
             return self._of_gang(spec, kinds, ms, room)
         of_kinds = spec.of_tasks(kinds)
         lengths = self._lengths(of_kinds, counts)
@@ -184,11 +194,11 @@ class _Bound:
 
     def _lengths(self, spec: JobSpec, counts: Counter[int]) -> Counter[int]:
         """Standalone times of the tasks of an array, with the number of such tasks."""
-        told = remaining.of_spec(self._state, spec, self._now)
-        found: Counter[int] = Counter()
-        for number, work in enumerate(told.works.values()):
-            found[_least_ms(work, told.estimate, self._now)] += counts[number]
-        return found
+        remaining_of = remaining.of_spec(self._state, spec, self._now)
+        lengths: Counter[int] = Counter()
+        for number, work in enumerate(remaining_of.works.values()):
+            lengths[_least_ms(work, remaining_of.estimate, self._now)] += counts[number]
+        return lengths
 
     # -- work --------------------------------------------------------------------------------------
 
@@ -225,14 +235,14 @@ class _Bound:
         return _Work(int(max(bounds) / speed), int(area_ms / speed), kinds, fewer)
 
     def _speed(self, spec: JobSpec, kinds: tuple[TaskSpec, ...], room: Room) -> Fraction:
-        """How fast tasks run at best against where their duration is stated for."""
+        """Best speed of tasks against the family of their stated duration."""
         reserved = self._state.reservations_of(spec.of_tasks(kinds))
         speeds = [
             reservation.speed_on(offering.type.family)
             for task, reservation in zip(kinds, reserved, strict=True)
             for offering in room.offerings((task,))
         ]
-        return max((it for it in speeds if it > 0), default=Fraction(1))
+        return max((speed for speed in speeds if speed > 0), default=Fraction(1))
 
     def _room(self, spec: JobSpec, partition: str) -> Room:
         return Room(self._state, self._settings, spec, partition)
@@ -256,10 +266,10 @@ class _Bound:
         return acquisition + lookup(Delay.SETUP, kind.name, hint=None, default=kind.setup_ms)
 
     def launch_ms(self, spec: JobSpec, kinds: Sequence[TaskSpec]) -> int:
-        """Time that a start takes, as stated or measured, or else at least."""
+        """Duration of a start, as stated or measured, or else at least."""
         least = min(self._settings.launch_ms, _LEAST_START_MS)
-        known = replace(self._settings, launch_ms=least)
-        each = [launch_ms(self._state, spec, (kind,), known) for kind in kinds]
+        shorter = replace(self._settings, launch_ms=least)
+        each = [launch_ms(self._state, spec, (kind,), shorter) for kind in kinds]
         return max(each) if spec.kind is JobKind.GANG else min(each)
 
     def together_ms(self, spec: JobSpec, own: _Work) -> int:
@@ -293,10 +303,10 @@ def _waited_for(job: Job) -> Collection[JobId]:
 
 
 def _kinds(spec: JobSpec) -> tuple[tuple[TaskSpec, ...], Counter[int]]:
-    """The tasks of a job that differ, and how many there are of each, by its place."""
+    """The distinct tasks of a job, and the number of each, by its place."""
     counts = Counter(id(spec.tasks[index]) for index in spec.indices)
     kinds = {id(spec.tasks[index]): spec.tasks[index] for index in spec.indices}
-    return tuple(kinds.values()), Counter(dict(enumerate(counts[it] for it in kinds)))
+    return tuple(kinds.values()), Counter(dict(enumerate(counts[kind] for kind in kinds)))
 
 
 def _least_ms(work: RemainingWork | None, estimate: Estimate | None, now: Millis) -> int:
@@ -330,11 +340,11 @@ def _fastest_ppm(elastic: Elastic, most: int) -> int:
 
 
 def _speeds_ppm(scaling: Scaling, least: int, most: int) -> Iterator[int]:
-    """Speed with each number of members; beyond those of which something is known, at best."""
-    known = [number for number, _ in scaling.known]
+    """Speed with each number of members; beyond the known ones, at best."""
+    measured = [number for number, _ in scaling.known]
     for members in range(least, most + 1):
         speed = scaling.speed_ppm(members)
-        if members not in known:
-            below = max((it for it in known if it < members), default=1)
+        if members not in measured:
+            below = max((number for number in measured if number < members), default=1)
             speed = max(speed, scaling.speed_ppm(below) * members // below)
         yield speed

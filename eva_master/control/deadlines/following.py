@@ -1,4 +1,4 @@
-"""What is bought for a job: all that it may run on, spot instances alone, or none of them."""
+"""Markets that a job may buy from: all, spot instances alone, or on demand alone."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ from eva_master.packing.deadlines.table import UNKNOWN, Choice
 
 _LATE_EXIT_CODE = 124
 _SHORTEST_MS = 10_000
-"""Time to lose is looked at again no sooner, and less of it is none."""
+"""Least time to the next check of slack; less slack counts as none."""
 _TELLING_MS = 60_000
-"""What was told of a wait's end is told anew if it is off by so much."""
+"""Difference from which the end of a wait is recorded anew."""
 _LOOK_MS = 300_000
-"""How long nobody asks again whether a job that waits should go on waiting."""
+"""Interval at which a waiting job's choice is reconsidered."""
 
 
 def follow(context: Context, job: Job) -> None:
-    """See what is to be bought for a job now, and when to look again.
+    """Choose the markets for a job now, and when to check again.
 
-    One that is late is failed if its user wants it so.
+    A late job is failed if its user wants it so.
     """
     spec = job.spec
     if job.state is JobState.ENDING or (spec.deadline is None and not spec.spot_wait_ms):
@@ -46,10 +46,10 @@ def follow(context: Context, job: Job) -> None:
     if _failed(context, job) or job.waits:
         return
     if not has_a_choice(context.state, job, context.settings):
-        found = _Found(Buys.ANY)  # It may have had one in another partition.
+        choice = _Found(Buys.ANY)  # The job may have had a choice in another partition.
     else:
-        found = _patient(context, job) if spec.deadline is None else _in_time(context, job)
-    buys, look_ms, wait_ms = found
+        choice = _patient(context, job) if spec.deadline is None else _in_time(context, job)
+    buys, look_ms, wait_ms = choice
     until_ms = None if wait_ms is None else Millis(context.now + wait_ms)
     if buys is not job.buys:
         context.put_job(replace(job, buys=buys, buys_ms=context.now, buys_until_ms=until_ms))
@@ -110,18 +110,18 @@ def _came_to_spot(context: Context, job: Job) -> bool:
 
 
 def _turn_back(context: Context, job: Job) -> None:
-    """Nobody is on the way to a spot instance, or starts there again; plans move who runs."""
+    """Cancel moves to spot instances, and starts there; plans move running tasks."""
     for run in crew(context.state, job.id) if job.is_gang else context.state.in_hand(job.id):
         target = run.target
         if target is not None and (target != run.instance or run.state is RunState.STOPPING):
-            there = context.state.instances[target]
-            if there.offering.purchase is Purchase.SPOT:
+            instance = context.state.instances[target]
+            if instance.offering.purchase is Purchase.SPOT:
                 context.turn_back(run, target)
 
 
 def _keep_alone(context: Context, job: Job) -> None:
-    """Nobody with time to lose starts beside a job that has none left: they get other places."""
-    for place in {it.target for it in context.state.in_hand(job.id) if it.target is not None}:
+    """Turn jobs with time to lose back from instances with a job that has none."""
+    for place in {run.target for run in context.state.in_hand(job.id) if run.target is not None}:
         for comer in context.state.coming(place):
             kept = context.state.jobs[comer.job].buys.kept
             if comer.state is RunState.WAITING and not kept:
@@ -146,7 +146,7 @@ def _failed(context: Context, job: Job) -> bool:
 
 
 class _Found(NamedTuple):
-    """What is to be bought, in how long to look again, and how long it waits at most."""
+    """Markets to buy from, when to check again, and how long the job waits at most."""
 
     buys: Buys
     look_ms: int | None = None
@@ -181,16 +181,16 @@ def at_submission(state: PlanningRecords, job: Job, now: Millis, settings: Setti
 
 
 def _patient(context: Context, job: Job) -> _Found:
-    """A job without a deadline waits for spot instances for as long as its user said.
+    """Let a job without a deadline wait for spot instances for as long as its user said.
 
-    The tasks of an array do so once, from its submission on.
+    The tasks of an array wait only once, from its submission on.
     """
     since: int = job.submitted_ms
     if job.is_gang:
-        waits = [it for it in crew(context.state, job.id) if it.state is RunState.WAITING]
+        waits = [run for run in crew(context.state, job.id) if run.state is RunState.WAITING]
         if not waits:
             return _Found(Buys.ANY)
-        since = max(it.history[-1][1] for it in waits)
+        since = max(run.history[-1][1] for run in waits)
     left_ms = since + job.spec.spot_wait_ms - context.now
     return _Found(Buys.SPOT, left_ms, left_ms) if left_ms > 0 else _Found(Buys.ANY)
 
@@ -199,12 +199,12 @@ def _in_time(context: Context, job: Job) -> _Found:
     assert job.spec.deadline is not None
     if context.now >= job.spec.deadline.due_ms(job.submitted_ms, context.state.wall):
         context.deadlines.thin_work.drop(job.id)
-        return _Found(Buys.ANY)  # It is late whatever it costs.
+        return _Found(Buys.ANY)  # The job is late at any cost.
     stands = slack(context.state, job, context.now, context.settings)
     if stands is None:
         return _Found(Buys.ON_DEMAND)
     crowded = is_crowded(context, job, stands)
-    # Who came back at once would have to leave again at the first loss.
+    # A job that came back at once would have to leave again at the first loss.
     again_ms = max(stands.reserve_ms, 2 * _SHORTEST_MS)
     if stands.slack_ms <= (again_ms if job.buys.kept else _SHORTEST_MS):
         alone_ms = slack_alone_ms(context.state, job, context.now, stands)
@@ -219,11 +219,11 @@ def _in_time(context: Context, job: Job) -> _Found:
         return _Found(buys, stands.slack_ms if stands.slack_ms > 0 else None)
     buys = Buys.ON_DEMAND if crowded else _chosen(context, job, stands)
     if buys is Buys.ANY and job.buys is Buys.APART and _goes_apart(context, job):
-        buys = Buys.APART  # Whoever left its company does not come back for it.
-    # Time to lose does not pass faster than the clock, unless work is lost, which is news.
+        buys = Buys.APART  # A job that left its neighbours does not return to them.
+    # Slack does not pass faster than the clock, unless work is lost, which is an event.
     look_ms = stands.slack_ms - _SHORTEST_MS
     if context.settings.pool_share_ppm < MILLION and stands.slack_ms > stands.reserve_ms:
-        look_ms = stands.slack_ms - stands.reserve_ms + 1  # Then pools may be crowded.
+        look_ms = stands.slack_ms - stands.reserve_ms + 1  # From then on pools may be crowded.
     if buys in (Buys.ANY, Buys.APART):
         return _Found(buys, look_ms)
     return _Found(buys, min(_LOOK_MS, look_ms), look_ms if buys is Buys.SPOT else None)
@@ -239,16 +239,16 @@ def _goes_apart(context: Context, job: Job) -> bool:
 
 
 def _chosen(context: Context, job: Job, stands: Slack) -> Buys:
-    """By the rule that the operator chose.
+    """Choose by the operator's rule.
 
-    Whoever runs on demand is not stopped in order to wait: it goes to a spot instance when there is
-    one. By the table it goes on asking for one, since nobody else tells when there is.
+    A job that runs on demand is not stopped in order to wait: it moves to a spot instance when one
+    is available. By the table it keeps asking for one, since nothing else reports availability.
     """
     rule, state = context.settings.spot_choice, context.state
     now = situation_of(state, job, stands, context.now)
     learned = rule is SpotChoice.LEARNED
     if learned and now.place is not Choice.WAIT:
-        return Buys.ANY  # Whatever the table says.
+        return Buys.ANY  # The table does not decide this.
     match context.deadlines.chooser.choose(
         rule, what_is_expected(context, job) if learned else UNKNOWN, now
     ):

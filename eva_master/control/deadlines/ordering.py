@@ -18,13 +18,13 @@ from eva_master.packing.deadlines.ahead import ahead_of_equals
 def with_due(
     state: PlanningRecords, seen: Snapshot, now: Millis, settings: Settings, *, own_order: bool
 ) -> Snapshot:
-    """A snapshot that shows how jobs stand to their deadlines, and which go before their equals.
+    """A snapshot with jobs' standing against their deadlines, and with jobs that go before equals.
 
     No plan stops a job that a change of place would make late.
 
     Args:
-        state: With the job records.
-        seen: The jobs that a plan is about.
+        state: The records, with the jobs.
+        seen: The snapshot for a plan.
         now: The time.
         settings: Assumed delays.
         own_order: Whether the policy orders jobs by itself, so that none goes before its equals.
@@ -32,7 +32,7 @@ def with_due(
     if not state.with_deadlines:
         return seen
     due: dict[JobId, Due] = {}
-    for view in (it for it in seen.jobs if it.id in state.with_deadlines):
+    for view in (view for view in seen.jobs if view.id in state.with_deadlines):
         if (stands := _due(state, view, now, settings)) is not None:
             due[view.id] = stands
     if not due:
@@ -42,8 +42,10 @@ def with_due(
         seen = _pinned(state, seen, due, settings)
     changed = due.keys() | ahead.keys()
     jobs = tuple(
-        replace(it, due=due.get(it.id), ahead=ahead.get(it.id)) if it.id in changed else it
-        for it in seen.jobs
+        replace(view, due=due.get(view.id), ahead=ahead.get(view.id))
+        if view.id in changed
+        else view
+        for view in seen.jobs
     )
     return replace(seen, jobs=jobs)
 
@@ -68,7 +70,7 @@ def _pinned(
 ) -> Snapshot:
     """A snapshot in which no plan stops a job that a change of place would make late.
 
-    A job that may run on spot instances and on others is seen to by what is bought for it.
+    A job that may run on either market is handled by the choice of its market.
     """
     hurried = {
         name
@@ -90,5 +92,5 @@ def _pinned(
         if view.id in hurried and view.kind is JobKind.GANG and whole[view.id] < len(view.runs)
     }
     stays = {run for run, job in running.items() if job not in torn}
-    runs = tuple(replace(it, pinned=True) if it.id in stays else it for it in seen.runs)
+    runs = tuple(replace(run, pinned=True) if run.id in stays else run for run in seen.runs)
     return replace(seen, runs=runs)

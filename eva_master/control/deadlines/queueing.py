@@ -19,15 +19,15 @@ _MANY = 10**9
 def behind_others(
     state: Records, settings: Settings, spec: JobSpec, job: JobId | None, now: Millis
 ) -> str:
-    """Whether a job may be late since others are due before it; empty if not.
+    """A warning that a job may be late since others are due before it; empty if not.
 
-    That is no reason to refuse it: they may end sooner than stated.
+    The warning is no reason to refuse the job: others may end sooner than stated.
 
     Args:
         state: The records.
-        settings: With the limits.
-        spec: The job, with the partition in which it runs.
-        job: Its id, if it is there already.
+        settings: Settings, with the limits.
+        spec: The job, with its partition.
+        job: Its id, if it exists already.
         now: The time.
     """
     if spec.deadline is None:
@@ -43,7 +43,7 @@ def behind_others(
     for other in _due_before(state, settings, spec, due_ms, now):
         if other.id == job:
             continue
-        if ours.isdisjoint(it.id for it in room.offerings(state.kinds(other.id))):
+        if ours.isdisjoint(offering.id for offering in room.offerings(state.kinds(other.id))):
             continue
         if waiting := _waiting(state, other):
             task_ms = remaining.longest_ms(state, other)

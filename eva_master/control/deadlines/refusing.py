@@ -23,23 +23,25 @@ def refusal(
 
     Args:
         state: The records.
-        spec: The job, with the partition in which it runs.
+        spec: The job, with its partition.
         now: The time.
-        settings: With the limits.
+        settings: Settings, with the limits.
     """
     if spec.deadline is None:
         return None
-    left = spec.deadline.due_ms(now, state.wall) - now
-    if left <= 0:
+    within_ms = spec.deadline.due_ms(now, state.wall) - now
+    if within_ms <= 0:
         return InvalidJob("the deadline has passed", hint="write a later one, or remove it")
     bound = earliest(state, spec, now, settings)
-    if left >= bound.ms:
+    if within_ms >= bound.ms:
         return None
     minutes = -(-bound.ms // _MINUTE_MS)
-    on_demand = not all(is_spot(it) for task in different(spec.tasks) for it, _ in task.demand)
+    on_demand = not all(
+        is_spot(family) for task in different(spec.tasks) for family, _ in task.demand
+    )
     takes = f"{'on demand ' if on_demand else ''}the job takes {span(minutes * _MINUTE_MS)}"
     return InvalidJob(
-        f"the deadline is in {span(left)}, and {takes}{_why(spec, bound)}",
+        f"the deadline is in {span(within_ms)}, and {takes}{_why(spec, bound)}",
         hint=f"write `deadline: {{within: {minutes}m}}` or a later one",
     )
 

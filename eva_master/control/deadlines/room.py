@@ -46,30 +46,42 @@ class Room:
 
     def offerings(self, tasks: Sequence[TaskSpec]) -> Iterator[Offering]:
         """Offerings of which an instance has room for any of some tasks."""
-        return (it for it in self._sold if it.limit != 0 and _each(tasks, it))
+        return (
+            offering for offering in self._sold if offering.limit != 0 and _each(tasks, offering)
+        )
 
     def is_there(self, task: TaskSpec) -> bool:
-        """Whether an instance is there, or boots, that would hold a task if it were empty."""
-        return any(_each((task,), it.offering) for it in self._live)
+        """Whether an existing or booting instance would hold a task if it were empty."""
+        return any(_each((task,), instance.offering) for instance in self._live)
 
     def at_once(self, tasks: Sequence[TaskSpec], most: int) -> int:
-        """How many tasks may run at a time, whichever of some kinds they are.
+        """Number of tasks that may run at a time, whichever of some kinds they are.
 
         Args:
             tasks: One of each kind.
-            most: No more are counted.
+            most: Upper limit of the count.
         """
-        sold = [(it, each) for it in self._sold if (each := _each(tasks, it))]
-        owned = sum(each * _number(it, most) for it, each in sold if _is_owned(it))
-        bought = sum(each * self._most_of(it, most) for it, each in sold if not _is_owned(it))
-        each = max((each for it, each in sold if not _is_owned(it)), default=0)
-        there = [it for it in self._live if not it.owned and _each(tasks, it.offering)]
-        bought = min(bought, each * self._instances(there), self._affordable(sold, there, most))
+        sold = [(offering, each) for offering in self._sold if (each := _each(tasks, offering))]
+        owned = sum(
+            each * _number(offering, most) for offering, each in sold if _is_owned(offering)
+        )
+        bought = sum(
+            each * self._most_of(offering, most)
+            for offering, each in sold
+            if not _is_owned(offering)
+        )
+        each = max((each for offering, each in sold if not _is_owned(offering)), default=0)
+        rented = [
+            instance
+            for instance in self._live
+            if not instance.owned and _each(tasks, instance.offering)
+        ]
+        bought = min(bought, each * self._instances(rented), self._affordable(sold, rented, most))
         return min(most, owned + bought, self._within_quota(tasks, most))
 
     def _most_of(self, offering: Offering, most: int) -> int:
-        there = sum(it.offering.id == offering.id for it in self._live)
-        return max(_number(offering, most), there)
+        existing = sum(instance.offering.id == offering.id for instance in self._live)
+        return max(_number(offering, most), existing)
 
     def _instances(self, there: Sequence[Instance]) -> int:
         """How many instances may be bought, those included that are there."""
@@ -86,22 +98,22 @@ class Room:
     def _affordable(
         self, sold: Sequence[tuple[Offering, int]], there: Sequence[Instance], most: int
     ) -> int:
-        """How many tasks the partition's budget per hour has room for."""
+        """Number of tasks that fit in the partition's budget per hour."""
         per_hour = self.home.budget.per_hour
         if per_hour is None:
             return NO_LIMIT
-        budget = max(per_hour, sum(it.offering.price for it in there))
+        budget = max(per_hour, sum(instance.offering.price for instance in there))
         return max(
             (
-                each * budget // it.price if it.price else each * most
-                for it, each in sold
-                if not _is_owned(it)
+                each * budget // offering.price if offering.price else each * most
+                for offering, each in sold
+                if not _is_owned(offering)
             ),
             default=0,
         )
 
     def _within_quota(self, tasks: Sequence[TaskSpec], most: int) -> int:
-        """How many tasks the quota of the job's tenant has room for."""
+        """Number of tasks that fit in the quota of the job's tenant."""
         tenancy, spec = self._settings.tenancy, self._spec
         quota = None if spec is None else tenancy.quotas.get(spec.tenant)
         needs = [gpu_needs(task) for task in tasks]
@@ -111,7 +123,9 @@ class Room:
         assert spec is not None
         share = Share(spec.tenant, quota, {})
         families = {family for need in needs for family in need}
-        least = {family: min(it[family] for it in needs if family in it) for family in families}
+        least = {
+            family: min(need[family] for need in needs if family in need) for family in families
+        }
         return sum(share.room(family) // gpus for family, gpus in least.items())
 
 

@@ -19,19 +19,19 @@ from eva_master.model.records import Job, TaskRun
 from eva_master.model.states import TERMINAL_RUN
 
 _SURE = 3, 2
-"""What a change is expected to take, times this, is kept for it at least."""
+"""Factor on the expected duration of a change that is at least kept in reserve."""
 
 
 @dataclass(frozen=True, slots=True)
 class Slack:
-    """How a job with a deadline stands.
+    """Standing of a job against its deadline.
 
     Attributes:
-        left_ms: The work that is left, in its present company.
-        slack_ms: How long it may do nothing, beyond the reserve.
-        reserve_ms: What is kept at all times for one change to instances on demand, which few
+        left_ms: Remaining time, beside its present neighbours.
+        slack_ms: Time that it may lose beyond the reserve.
+        reserve_ms: Time kept for one change to on-demand instances, by a measure that few changes
             exceed, and for work that may be lost with a spot instance.
-        change_ms: How long such a change is expected to take.
+        change_ms: Expected duration of such a change.
     """
 
     left_ms: int
@@ -41,15 +41,15 @@ class Slack:
 
 
 def has_a_choice(state: PlanningRecords, job: Job, settings: Settings) -> bool:
-    """Whether all of its tasks may run on spot instances and on others that its partition has."""
-    kinds = [_families(it) for it in state.kinds(job.id)]
-    if not all(_on_both_markets(it) for it in kinds):
+    """Whether all of its tasks may run on both markets, as far as its partition has them."""
+    kinds = [_families(kind) for kind in state.kinds(job.id)]
+    if not all(_on_both_markets(families) for families in kinds):
         return False
     home = settings.partitions.home(job.partition)
     if home.offers == Offers():
         return True
-    sold = {it.type.family for it in state.catalog if home.sells(it)}
-    return all(_on_both_markets(sold.intersection(it)) for it in kinds)
+    sold = {offering.type.family for offering in state.catalog if home.sells(offering)}
+    return all(_on_both_markets(sold.intersection(families)) for families in kinds)
 
 
 def _on_both_markets(families: Collection[Family]) -> bool:
@@ -58,7 +58,7 @@ def _on_both_markets(families: Collection[Family]) -> bool:
 
 
 def slack(state: PlanningRecords, job: Job, now: Millis, settings: Settings) -> Slack | None:
-    """How a job with a deadline stands; `None` if nobody knows how long it takes."""
+    """Standing of a job against its deadline; `None` if its run time is unknown."""
     assert job.spec.deadline is not None
     left_ms = _left_ms(state, job, now)
     if left_ms is None:
@@ -67,7 +67,7 @@ def slack(state: PlanningRecords, job: Job, now: Millis, settings: Settings) -> 
     most, of = _SURE
     reserve_ms = max(change_ms * most // of, _change_ms(state, job, settings, slowest=True))
     reserve_ms += max(settings.round_gap_ms, settings.round_grid_ms)
-    reserve_ms += job.spec.checkpoint_interval_ms  # What a loss without notice takes along.
+    reserve_ms += job.spec.checkpoint_interval_ms  # The work that a loss without notice destroys.
     due_ms = job.spec.deadline.due_ms(job.submitted_ms, state.wall)
     slack_ms = due_ms - now - left_ms - reserve_ms
     return Slack(left_ms, slack_ms, reserve_ms, change_ms)
@@ -89,29 +89,29 @@ def _change_ms(
 
 
 def _left_ms(state: PlanningRecords, job: Job, now: Millis, *, alone: bool = False) -> int | None:
-    """How long a job goes on; of an array as many tasks run at once as it asks for."""
-    left = [remaining.left_ms(state, it, now, alone=alone) for it in in_work(state, job)]
+    """Remaining time of a job; an array runs as many tasks at once as it asks for."""
+    rests = [remaining.left_ms(state, run, now, alone=alone) for run in in_work(state, job)]
     waiting = 0
     if not job.is_gang:
         over = state.succeeded(job.id) + state.failed(job.id)
-        waiting = job.spec.size - over - len(left)
+        waiting = job.spec.size - over - len(rests)
     longest_ms = remaining.longest_ms(state, job) if waiting > 0 else 0
-    known = [it for it in left if it is not None]
-    if longest_ms is None or len(known) < len(left):
+    known_rests = [rest for rest in rests if rest is not None]
+    if longest_ms is None or len(known_rests) < len(rests):
         return None
-    left_ms = max(known, default=0)
+    left_ms = max(known_rests, default=0)
     if (at_once := job.spec.concurrency) is None:
         left_ms = max(left_ms, longest_ms)
     else:
         left_ms += longest_ms * -(-max(0, waiting) // at_once)
-    # What should be over and is not takes nobody knows how long.
+    # The remaining time of an overdue job is unknown.
     return left_ms if 0 < left_ms < LONGEST_MS else None
 
 
 def in_work(state: PlanningRecords, job: Job) -> list[TaskRun]:
     """The task runs of a gang, or those of an array that have or are to have a place."""
     runs = crew(state, job.id) if job.is_gang else state.in_hand(job.id)
-    return [it for it in runs if it.state not in TERMINAL_RUN]
+    return [run for run in runs if run.state not in TERMINAL_RUN]
 
 
 def _families(task: TaskSpec) -> list[Family]:
@@ -126,15 +126,17 @@ def _start_ms(
     *,
     slowest: bool = False,
 ) -> int:
-    """From an order on demand until the tasks run there."""
+    """Time from an on-demand order until the tasks run there."""
     kinds = tuple(kinds)
     families = {family for task in kinds for family in _families(task)}
     delays = state.learned.delays
     lookup = delays.slowest if slowest else delays.lookup
     boots = (
-        lookup(Delay.ACQUISITION, it.type.name, hint=None, default=it.type.acquisition_ms)
-        + lookup(Delay.SETUP, it.type.name, hint=None, default=it.type.setup_ms)
-        for it in state.catalog
-        if it.purchase is not Purchase.SPOT and it.type.family in families
+        lookup(
+            Delay.ACQUISITION, offering.type.name, hint=None, default=offering.type.acquisition_ms
+        )
+        + lookup(Delay.SETUP, offering.type.name, hint=None, default=offering.type.setup_ms)
+        for offering in state.catalog
+        if offering.purchase is not Purchase.SPOT and offering.type.family in families
     )
     return max(boots, default=0) + launch_ms(state, spec, kinds, settings, slowest=slowest)

@@ -53,22 +53,22 @@ def follow(context: Context, run: TaskRun, report: RunReport) -> TaskRun:
 
 
 def _credit(context: Context, run: TaskRun, stood_ms: int, since_ms: Millis) -> None:
-    """Have a job rest for the time in which no task of it ran.
+    """Add the time in which no task of a job ran to its time of rest.
 
     Args:
-        context: The present one.
+        context: The state of this turn.
         run: The task run that stood still.
-        stood_ms: For how long; negative if an earlier report was held up on its way.
-        since_ms: After that time.
+        stood_ms: The time; negative if an earlier report was delayed.
+        since_ms: The time before the standstill.
     """
     job = context.state.jobs[run.job]
     if job.spec.max_duration_ms is None or job.started_ms is None:
         return
-    beside = [it for it in context.state.in_hand(job.id) if it.state is RunState.RUNNING]
-    if len({it.instance for it in beside}) > 1 and not job.is_gang:
+    beside = [run for run in context.state.in_hand(job.id) if run.state is RunState.RUNNING]
+    if len({run.instance for run in beside}) > 1 and not job.is_gang:
         return  # others ran meanwhile
     more_ms = stood_ms
-    if len(beside) > 1:  # they stood still together, and the first that told was credited
+    if len(beside) > 1:  # they stood still together, and the first report was credited
         at, credited_ms = context.standstills.credited.get(job.id, (Millis(-1), 0))
         more_ms = max(0, stood_ms - (credited_ms if at > since_ms else 0))
         context.standstills.credited[job.id] = context.now, stood_ms
@@ -89,8 +89,8 @@ def clocks_moved(context: Context, event: ClocksMoved) -> None:
 def outlasted(context: Context, job: Job) -> bool:
     """Whether a job has certainly run for its `max_duration`.
 
-    If it has by the loop's time the agents are asked first: their machines may have slept. A job
-    of agents that do not tell is over at once.
+    If it has by the loop's time, the agents are asked first: their machines may have slept. Agents
+    that never report running times are not waited for.
     """
     limit, memory = job.spec.max_duration_ms, context.standstills
     if limit is None or job.started_ms is None:
@@ -98,13 +98,13 @@ def outlasted(context: Context, job: Job) -> bool:
     if job.ran_ms(context.now) < limit:
         memory.asked.pop(job.id, None)
         return False
-    runs = [it for it in context.state.in_hand(job.id) if it.state is RunState.RUNNING]
+    runs = [run for run in context.state.in_hand(job.id) if run.state is RunState.RUNNING]
     asked_ms = memory.asked.setdefault(job.id, context.now)
-    late = [it for it in runs if memory.heard.get(it.id, context.now) < asked_ms]
+    late = [run for run in runs if memory.heard.get(run.id, context.now) < asked_ms]
     if not late or context.now - asked_ms >= _ANSWER_MS:
         return True
     if asked_ms == context.now:
-        for place in {it.instance for it in late if it.instance is not None}:
+        for place in {run.instance for run in late if run.instance is not None}:
             context.outbox.add(SyncWorker(place))
     context.alarms.at(Millis(asked_ms + _ANSWER_MS), Alarm.job(job.id))
     return False

@@ -19,16 +19,16 @@ from eva_master.packing.precedence import precedence
 def yield_places(context: Context, shown: Snapshot, tried: set[JobId]) -> None:
     """Give jobs that would be late the places of tasks that wait for an instance to boot.
 
-    Nothing is lost by that. Done once for each job, so that no place goes back and forth; a gang of
-    several neither yields nor is yielded to.
+    Nothing is lost by that. Each job gets this once, so that no place goes back and forth; a gang
+    of several neither yields nor is yielded to.
 
     Args:
-        context: Of the turn in which a plan was adopted.
-        shown: What the plan's policy was shown.
-        tried: Jobs for which it was done before; more are added.
+        context: The state of the turn in which a plan was adopted.
+        shown: The snapshot that the plan's policy saw.
+        tried: Jobs that have been handled before; more are added.
     """
     jobs = {view.id: view for view in shown.jobs}
-    for job in sorted((it for it in shown.jobs if it.ahead is not None), key=precedence):
+    for job in sorted((view for view in shown.jobs if view.ahead is not None), key=precedence):
         if job.due is None or job.id in tried or not job.stands_in_line:
             continue
         if not _may_have_more(context, job):
@@ -60,12 +60,12 @@ def _may_have_more(context: Context, job: JobView) -> bool:
 def _victims(
     context: Context, jobs: Mapping[JobId, JobView], job: JobView, run: RunView
 ) -> tuple[InstanceId | None, list[TaskRun]]:
-    """An instance with the fewest tasks in whose place a task run fits; `None` if there is none."""
-    found: list[tuple[InstanceId, list[TaskRun]]] = []
+    """An instance with the fewest tasks to displace for a task run; `None` if there is none."""
+    options: list[tuple[InstanceId, list[TaskRun]]] = []
     for name in context.state.live:
         if victims := _victims_on(context, jobs, job, run, name):
-            found.append((name, victims))
-    return min(found, key=lambda it: len(it[1]), default=(None, []))
+            options.append((name, victims))
+    return min(options, key=lambda it: len(it[1]), default=(None, []))
 
 
 def _victims_on(
@@ -73,15 +73,15 @@ def _victims_on(
 ) -> list[TaskRun]:
     state = context.state
     instance = state.instances[name]
-    there = state.targeting(name)
+    targeting = state.targeting(name)
     need = run.task.demand_on(instance.offering.type.family)
     home = context.settings.partitions.home
     if need is None or not state.can_place(name) or instance.stands:
         return []
     if home(instance.partition) is not home(job.partition):
         return []
-    free, victims = instance.offering.type.capacity - state.demand(there, instance), []
-    for other in there:
+    free, victims = instance.offering.type.capacity - state.demand(targeting, instance), []
+    for other in targeting:
         if need.fits(free):
             break
         view = jobs.get(other.job)

@@ -34,9 +34,9 @@ def _sized(context: Context, job: Job, sizing: Sizing) -> None:
 
 
 def attempt(context: Context, job: Job) -> list[TaskRun]:
-    """Those who are in a gang's present attempt, or were in the last one; empty before the first.
+    """Members of a gang's present attempt, or of its last one; empty before the first.
 
-    Of a gang that is not elastic these are all.
+    A gang that is not elastic always has all its members.
     """
     members = context.state.members(job.id)
     if job.spec.least is None:
@@ -65,12 +65,12 @@ def _holds(context: Context, job: Job) -> bool:
 
 
 def settle(context: Context, job: Job) -> list[TaskRun]:
-    """Bring an elastic gang's size in line with what has become of it.
+    """Adapt an elastic gang's size to the outcome of its last change.
 
-    A change that can no longer come about is given up: the gang keeps the size that it runs with.
+    A change that can no longer be completed is given up: the gang keeps its running size.
 
     Returns:
-        Those who start or stop together now.
+        Members that start or stop together now.
     """
     present = attempt(context, job)
     states = {run.state for run in present}

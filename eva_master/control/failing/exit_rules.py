@@ -32,7 +32,7 @@ def is_certain(code: int | None, message: str) -> bool:
 
     Args:
         code: Its exit code; `None` if it never ran.
-        message: What its worker says, with the last lines of the log.
+        message: The worker's message, with the last lines of the log.
     """
     if code in _NOT_RUN:
         return True

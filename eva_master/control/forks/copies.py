@@ -1,8 +1,7 @@
 """The runs of a forked job: fork 0 is the task's own run, the others are extra ones.
 
-A fork above 0 is optional. It begins where a plan has room for it, and waits for no plan when it
-has lost its place: a later plan may give it another one. What any of them has not given in an epoch
-is lost with its place.
+A fork above 0 is optional: a plan starts it where there is room, and may start it again after it
+has lost its place. Work that a fork has not given in an epoch is lost with its place.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@ Level-triggered like all that converges: `follow` compares what is written down 
 forks that run and with the time, moves it on where that is possible, and says to each fork (again)
 what it is to do.
 
-Whoever was to merge and is to no more is stopped: it may have averaged, and would train on from
-weights that nobody else has. Its next attempt begins with the merge that counts.
+A fork that was to merge and no longer is gets stopped: it may have averaged, and would train on
+from weights that no other fork has. Its next attempt begins with the merge that counts.
 """
 
 from __future__ import annotations
@@ -45,9 +45,11 @@ def follow(context: Context, name: JobId) -> None:
     runs = _running(context, job)
     before = job.merging or NOT_BEGUN
     runners = _runners(context, runs, job.spec.training)
-    there = (*runs, *_stopping(context, job))
-    now = tracker.without(before, _present(context, there, others=bool(runners)))
-    now = _moved_on(context, job, now, runners, [it for it in there if not _here(context, it)])
+    attempts = (*runs, *_stopping(context, job))
+    now = tracker.without(before, _present(context, attempts, others=bool(runners)))
+    now = _moved_on(
+        context, job, now, runners, [run for run in attempts if not _here(context, run)]
+    )
     if now != before:
         began = now.share_of(0) is not None is before.share_of(0) and now.merged == before.merged
         if began or before.unforked != now.unforked:
@@ -132,22 +134,23 @@ def _here(context: Context, run: TaskRun) -> bool:
 
 
 def _present(context: Context, runs: Sequence[TaskRun], *, others: bool) -> set[tuple[int, int]]:
-    """The forks that an epoch can have, each with its attempt.
+    """Forks that an epoch can have, each with its attempt.
 
     Args:
-        context: The present one.
-        runs: Those whose attempts are not over.
-        others: Whether any of them is connected: else those that are cut off hold up nobody.
+        context: The state of this turn.
+        runs: Runs whose attempts are not over.
+        others: Whether any of them is connected: if so, forks that have been cut off for long are
+            left out.
     """
-    there = set()
+    attempts = set()
     for run in runs:
         if others and run.instance is not None and not _here(context, run):
             until = Millis(context.silent.get(run.instance, context.now) + _CUT_OFF_MS)
             if until <= context.now:
                 continue
             context.alarms.at(until, Alarm.job(run.job))
-        there.add((run.replica, run.attempt))
-    return there
+        attempts.add((run.replica, run.attempt))
+    return attempts
 
 
 def _stop_former_leader(
@@ -167,43 +170,44 @@ def _moved_on(
     total = job.spec.total_steps or 0
     former = now.leader, now.leader_attempt
     now = _in_time(context, job, now, runners, away)
-    if now.leader is None:  # who led until now is stopped
-        runners = [it for it in runners if (it.fork, it.attempt) != former]
+    if now.leader is None:  # the former leader is stopped
+        runners = [runner for runner in runners if (runner.fork, runner.attempt) != former]
     now = tracker.led(now, runners, context.now)
     if not now.open:
         last = job.spec.merge.at_last_fastest and _is_last(context, job)
         now = tracker.opened(now, total - now.steps, runners, context.now, last=last)
     due = _due_ms(job, now, runners)
-    if due is not None and due > context.now:  # else it waits for who is cut off
+    if due is not None and due > context.now:  # else it waits for forks that are cut off
         context.alarms.at(Millis(due), Alarm.job(job.id))
     return now
 
 
 def _is_last(context: Context, job: Job) -> bool:
-    """Whether no other job of its partition is there any more."""
+    """Whether its partition has no other active job."""
     state, home = context.state, context.settings.partitions.home
-    others = (state.jobs[it] for it in state.active if it != job.id)
-    return not any(home(it.partition) is home(job.partition) for it in others)
+    others = (state.jobs[name] for name in state.active if name != job.id)
+    return not any(home(other.partition) is home(job.partition) for other in others)
 
 
 def _in_time(
     context: Context, job: Job, now: Merging, runners: list[Runner], away: Sequence[TaskRun]
 ) -> Merging:
-    """Do what the time has come for."""
+    """Take the steps that are due by now."""
     due = _due_ms(job, now, runners)
     if due is None or context.now < due:
         return now
     if now.leader is None and not now.told_to_give:
         return tracker.asked(now, context.now)
-    if any(it.replica == now.leader or now.share_of(it.replica) is not None for it in away):
-        return now  # it cannot answer, which is no fault, and is soon here again or left out
+    if any(run.replica == now.leader or now.share_of(run.replica) is not None for run in away):
+        # a disconnected fork cannot answer, and will soon be connected again or left out
+        return now
     return tracker.overdue(now) if now.leader is None else tracker.deposed(now)
 
 
 def _due_ms(job: Job, now: Merging, runners: list[Runner]) -> int | None:
-    """When something is to be done though nothing happens; `None` for never.
+    """When to act though nothing happens; `None` for never.
 
-    Who trains alone goes on for as long as nobody joins it.
+    A fork that trains alone continues until another joins it.
     """
     rule = job.spec.merge
     if now.unforked or not now.open:
@@ -211,58 +215,58 @@ def _due_ms(job: Job, now: Merging, runners: list[Runner]) -> int | None:
     if now.leader is not None:
         return now.since_ms + rule.lead_ms
     if not now.shares:
-        return None  # the parts wait for somebody who merges them
+        return None  # the parts wait for a fork to merge them
     if now.told_to_give:
         return now.since_ms + rule.give_ms
     if len(runners) < 2 and not now.parts:
         return None
-    trains = {it.fork for it in now.shares} | {it.fork for it in now.parts}
-    waits = not now.last and any(it.fork not in trains for it in runners)
+    trains = {share.fork for share in now.shares} | {part.fork for part in now.parts}
+    waits = not now.last and any(runner.fork not in trains for runner in runners)
     return now.since_ms + (min(rule.every_ms, _SOONER_MS) if waits else rule.every_ms)
 
 
 def _stopping(context: Context, job: Job) -> list[TaskRun]:
-    """The forks whose programs are being stopped, and may still give what they have done."""
-    return [it for it in context.state.in_hand(job.id) if it.state is RunState.STOPPING]
+    """Forks whose programs are being stopped, and may still give their parts."""
+    return [run for run in context.state.in_hand(job.id) if run.state is RunState.STOPPING]
 
 
 def _running(context: Context, job: Job) -> list[TaskRun]:
     """The forks whose programs run, by number."""
     own = context.state.runs[run_id(job.id, 0)]
     runs = [own, *context.state.runs.others(own)]
-    return [it for it in runs if it.state is RunState.RUNNING]
+    return [run for run in runs if run.state is RunState.RUNNING]
 
 
 def _runners(context: Context, runs: list[TaskRun], training: Training | None) -> list[Runner]:
-    """Those that are connected, with their speeds.
+    """Connected runs with their speeds.
 
-    These are stated or measured alone, else as they go, else as expected.
+    Speeds are stated or measured alone, else as currently reported, else expected.
     """
-    runs = [it for it in runs if _here(context, it)]
-    found: dict[int, float] = {}
+    runs = [run for run in runs if _here(context, run)]
+    measured: dict[int, float] = {}
     gpus: dict[int, Gpu | None] = {}
     for run in runs:
         assert run.instance is not None
         kind = context.state.instances[run.instance].offering.type
         state = context.state
-        known = dict(state.standalone_rates(state.jobs[run.job].spec, state.task(run)))
+        rates = dict(state.standalone_rates(state.jobs[run.job].spec, state.task(run)))
         gpus[run.replica] = kind.gpu
-        if speed := known.get(kind.family, 0) / MILLION or run.progress.rate:
-            found[run.replica] = speed
-    speeds = expected_rates(found, gpus, training)
-    return [Runner(it.replica, it.attempt, speeds[it.replica]) for it in runs]
+        if speed := rates.get(kind.family, 0) / MILLION or run.progress.rate:
+            measured[run.replica] = speed
+    speeds = expected_rates(measured, gpus, training)
+    return [Runner(run.replica, run.attempt, speeds[run.replica]) for run in runs]
 
 
 def _tell(context: Context, run: TaskRun, now: Merging, total: int) -> None:
     if run.instance is None or not context.state.connected(run.instance):
         return
-    told = context.told_merges.setdefault(run.job, {})
+    orders = context.told_merges.setdefault(run.job, {})
     what = run.instance, run.attempt, context.state.sessions.get(run.instance)
     order = tracker.told(now, run.replica, run.attempt, total)
-    said = told.get(run.id)
+    said = orders.get(run.id)
     again = context.settings.worker_resend_ms
     if said is None or said[:2] != (what, order) or context.now - said[2] >= again:
-        said = told[run.id] = what, order, context.now
+        said = orders[run.id] = what, order, context.now
         context.outbox.add(TellMerge(run.instance, run.id, run.attempt, order))
-    # It may be lost, or the answer.
+    # The message or its answer may be lost.
     context.alarms.at(Millis(said[2] + again), Alarm.job(run.job))

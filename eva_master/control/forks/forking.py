@@ -7,9 +7,9 @@ from eva_master.model.job import JobSpec
 
 
 def applied(context: Context, spec: JobSpec) -> JobSpec:
-    """A job as the policy of its partition has it forked, by the nodes that there may be."""
+    """A job with the forks that its partition's policy gives it, by the number of nodes."""
     partitions, nodes = context.settings.partitions, context.settings.nodes
     home = partitions.home(spec.partition)
     if home.forking is None:
         return spec
-    return home.forking.applied(spec, sum(partitions.of_node(it) is home for it in nodes))
+    return home.forking.applied(spec, sum(partitions.of_node(node) is home for node in nodes))

@@ -26,16 +26,16 @@ _UNDIVIDED = Parts(home=lambda _: "", sells=lambda *_: True, allows=lambda *_: T
 
 
 def refused(context: Context, jobs: Iterable[JobId]) -> None:
-    """Look at gangs that are placed by half, when the cloud has refused an instance.
+    """Check partly placed gangs when the cloud has refused an instance.
 
     Args:
-        context: The present one.
+        context: The state of this turn.
         jobs: Jobs of the tasks that were to go there.
     """
     half = context.shared_limits.half
     for name in jobs:
         half.setdefault(name, context.now)
-    for name in [it for it in half if not _is_half(context, it)]:
+    for name in [gang for gang in half if not _is_half(context, gang)]:
         del half[name]
     late = [name for name, since in half.items() if context.now - since >= HELD_MS]
     for name, first in _behind(context, late) if late else ():
@@ -94,7 +94,7 @@ def _is_bought(context: Context, run: TaskRun) -> bool:
 
 
 def _behind(context: Context, names: Iterable[JobId]) -> Iterable[tuple[JobId, JobId]]:
-    """Gangs that are to give up what they hold, each with the job that is next."""
+    """Gangs that are to give up their places, each with the job that gets them next."""
     queue = current(context)
     if queue is None:
         state, settings, now = context.state, context.settings, context.now
@@ -104,7 +104,7 @@ def _behind(context: Context, names: Iterable[JobId]) -> Iterable[tuple[JobId, J
         parts, waiting = queue.room.parts, queue.waiting
     for name in names:
         held = _held(context, name)
-        offerings = [context.state.instances[it.target].offering for it in held if it.target]
+        offerings = [context.state.instances[run.target].offering for run in held if run.target]
         gathering = gathers(context.now - min((run.history[-1][1] for run in held), default=0))
         for unit in waiting:
             if unit.job.id == name:
@@ -112,7 +112,7 @@ def _behind(context: Context, names: Iterable[JobId]) -> Iterable[tuple[JobId, J
                     break
                 continue
             if _is_ready(context.state.jobs[unit.job.id], context) and any(
-                wants(parts, unit, it) for it in offerings
+                wants(parts, unit, offering) for offering in offerings
             ):
                 yield name, unit.job.id
                 break

@@ -1,1 +1,1 @@
-"""What tenants get out of a cluster that they share, and what they owe each other."""
+"""Tenants' benefits from a shared cluster, and their debts to each other."""

@@ -1,4 +1,4 @@
-"""What tenants owe each other: beside the cloud's bill, never in it."""
+"""Debts between tenants: beside the cloud's bill, never in it."""
 
 from __future__ import annotations
 
@@ -35,23 +35,23 @@ def book(state: State, job: JobId, until: Millis) -> None:
 def adopt(
     state: State, plan: Plan, ours: Iterable[JobId], tenants: Collection[str], now: Millis
 ) -> None:
-    """Have what a plan says about money in force, once its places are targets.
+    """Apply a plan's terms and transfers, once its places are targets.
 
     Args:
-        state: Whose.
-        plan: As its policy made it; what of it cannot be is dropped.
-        ours: The jobs with terms that the plan is about.
+        state: The state, which is changed.
+        plan: The plan as its policy made it; impossible terms and transfers are dropped.
+        ours: The jobs with terms that the plan covers.
         tenants: The names of all tenants.
         now: The time.
     """
     agreed = {terms.job: terms for terms in lawful_terms(state, plan.terms, tenants)}
     for job in ours:
-        if (known := state.lending.of(job)) is not None and known.terms != agreed.get(job):
+        if (agreement := state.lending.of(job)) is not None and agreement.terms != agreed.get(job):
             book(state, job, now)
             if job not in agreed:
                 state.lending.end(job)
     for job, terms in agreed.items():
-        if (known := state.lending.of(job)) is None or known.terms != terms:
+        if (agreement := state.lending.of(job)) is None or agreement.terms != terms:
             state.lending.agree(terms, state.jobs[job].spec.tenant, now)
     state.lending.transfer(lawful_transfers(plan.transfers, tenants))
 
@@ -64,12 +64,12 @@ def end(state: State, job: JobId, now: Millis) -> None:
 
 
 def note_end(state: State, job: Job, partition: str, now: Millis, *, succeeded: bool) -> None:
-    """Remember what a job came to that is over, or has left a partition.
+    """Remember the outcome of a job that is over, or has left a partition.
 
     Args:
-        state: Whose.
-        job: Which.
-        partition: The one that it was in.
+        state: The state, which is changed.
+        job: The job.
+        partition: Its partition.
         now: The time.
         succeeded: Whether it ended with success.
     """
@@ -101,7 +101,7 @@ def _started_in_ms(run: TaskRun) -> int:
 def running(
     state: Records, agreements: Mapping[JobId, Agreement], now: Millis
 ) -> Mapping[str, TenantTotals]:
-    """What tenants ran up since the last bookings, up to `now`; books nothing."""
+    """Sums of tenants since the last bookings, up to `now`, without booking them."""
     sums: dict[str, TenantTotals] = {}
     for job, agreed in agreements.items():
         if job in state.jobs and holds_room(state, job):

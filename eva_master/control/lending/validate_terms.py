@@ -1,4 +1,4 @@
-"""What a plan says about money between tenants, checked against what is true now."""
+"""Terms and transfers of a plan, checked against the present state."""
 
 from __future__ import annotations
 
@@ -15,48 +15,48 @@ _THOUSAND = 1_000
 def lawful_terms(
     state: Records, terms: Sequence[Terms], tenants: Collection[str]
 ) -> Iterator[Terms]:
-    """Those terms that can be in force.
+    """The valid ones of a plan's terms.
 
-    Left out are those of a job that neither runs nor is about to, of more GPUs than it has, with
-    unknown tenants, with amounts that are none, and all but the first of a job.
+    Invalid are terms of a job that neither runs nor is about to, of more GPUs than it has, with
+    unknown tenants, with invalid amounts, and all but the first of a job.
 
     Args:
-        state: With the plan's places as targets.
-        terms: A plan's.
+        state: The records, with the plan's places as targets.
+        terms: Terms of a plan.
         tenants: The names of all tenants.
     """
     seen: set[JobId] = set()
-    for one in terms:
-        if one.job in seen or not _is_sound(one, tenants):
+    for agreed in terms:
+        if agreed.job in seen or not _is_sound(agreed, tenants):
             continue
-        if one.gpus <= _gpus(state, one.job):
-            seen.add(one.job)
-            yield one
+        if agreed.gpus <= _gpus(state, agreed.job):
+            seen.add(agreed.job)
+            yield agreed
 
 
 def lawful_transfers(
     transfers: Sequence[Transfer], tenants: Collection[str]
 ) -> tuple[Transfer, ...]:
-    """Those payments that are of an amount, from a tenant to another one."""
+    """The valid ones of a plan's payments: of an amount, from one tenant to another."""
     return tuple(
-        one
-        for one in transfers
-        if {one.payer, one.payee} <= set(tenants)
-        and one.payer != one.payee
-        and _is_amount(one.amount)
-        and one.amount
+        transfer
+        for transfer in transfers
+        if {transfer.payer, transfer.payee} <= set(tenants)
+        and transfer.payer != transfer.payee
+        and _is_amount(transfer.amount)
+        and transfer.amount
     )
 
 
 def _is_sound(terms: Terms, tenants: Collection[str]) -> bool:
     names = [name for name, _ in terms.lenders]
     gpus = type(terms.gpus) is int and terms.gpus > 0
-    sound = gpus and len(set(names)) == len(names) > 0 and all(it in tenants for it in names)
+    sound = gpus and len(set(names)) == len(names) > 0 and all(name in tenants for name in names)
     sound = sound and all(_is_amount(amount) for _, amount in terms.lenders)
     sound = sound and terms.per_hour <= MOST_PAYMENT
     if not sound or not terms.lent:
         return sound
-    whole = all(type(it) is int and it >= 0 for it in terms.lent)
+    whole = all(type(count) is int and count >= 0 for count in terms.lent)
     fits = len(terms.lent) == len(names) and whole
     return fits and sum(terms.lent) <= terms.gpus * _THOUSAND
 
@@ -66,14 +66,14 @@ def _is_amount(amount: int) -> bool:
 
 
 def _gpus(state: Records, name: JobId) -> int:
-    """How many GPUs a job has, or is about to have; 0 if it has no place."""
+    """Number of GPUs that a job has, or is about to have; 0 if it has no place."""
     job = state.jobs.get(name)
     if job is None or job.state in TERMINAL_JOB:
         return 0
-    found = 0
+    gpus = 0
     for run in state.in_hand(name):
         if run.target is not None:
             family = state.instances[run.target].offering.type.family
             demand = job.spec.tasks[run.index].demand_on(family)
-            found += 0 if demand is None else demand.gpus
-    return found
+            gpus += 0 if demand is None else demand.gpus
+    return gpus

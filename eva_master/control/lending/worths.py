@@ -1,4 +1,4 @@
-"""What jobs are worth, for views, bookings and dry runs."""
+"""Worth of jobs, for views, bookings and dry runs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from eva_master.packing.valuation.job_worth import worth_of
 
 
 def of_job(state: PlanningRecords, job: Job) -> Worth | None:
-    """What a job is worth, see `packing.valuation.job_worth.worth_of`."""
+    """Worth of a job, see `packing.valuation.job_worth.worth_of`."""
     if job.spec.worth is not None:
         return job.spec.worth
     estimate = remaining.expected(state, job)
@@ -21,12 +21,12 @@ def of_job(state: PlanningRecords, job: Job) -> Worth | None:
 
 
 def of_spec(state: Records, spec: JobSpec, length_ms: int | None) -> Worth | None:
-    """What a job would be worth if it were submitted.
+    """Worth of a job if it were submitted.
 
     Args:
-        state: Has prices and rates.
+        state: The records, with prices and rates.
         spec: The job.
-        length_ms: How long it takes alone.
+        length_ms: Its duration alone.
     """
     price = sum(reserved.price for reserved in state.reservations_of(spec))
     return worth_of(spec.worth, price, length_ms)

@@ -1,1 +1,1 @@
-"""What the control loop measures: money, throughput, delays, and what they teach."""
+"""Measurements of the control loop: money, throughput, delays, and lessons from them."""

@@ -42,9 +42,9 @@ def gpu_time(state: PlanningRecords, job: Job, seen: Sequence[TaskRun]) -> GpuTi
 
 
 def steps_left(job: Job, seen: Sequence[TaskRun]) -> int | None:
-    """Iterations that a gang still has to do, to a hundredth of all; `None` if unknown.
+    """Remaining iterations of a gang, to a hundredth of all; `None` if unknown.
 
-    Its members count the same steps. Who reports none says nothing.
+    Its members count the same steps. Members without reports are ignored.
     """
     if job.merging is not None and (total := job.spec.total_steps) is not None:
         own = next((run.progress.steps for run in seen if not run.extra), 0)
@@ -56,7 +56,7 @@ def steps_left(job: Job, seen: Sequence[TaskRun]) -> int | None:
         return None
     kept = any(run.generation for run in seen)
     steps = [run.progress.steps for run in seen if kept or run.state in _IN_ATTEMPT]
-    return _rounded(total, total - min((it for it in steps if it), default=0))
+    return _rounded(total, total - min((count for count in steps if count), default=0))
 
 
 def _rounded(total: int, left: int) -> int:

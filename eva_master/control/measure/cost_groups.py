@@ -1,4 +1,4 @@
-"""What types of instances and owners of jobs cost, with what is not booked yet."""
+"""Costs by type of instance and by owner of jobs, including what is not booked yet."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def of_types(
 
     Args:
         records: The cluster.
-        booked: What is booked.
+        booked: The booked costs.
         now: The time.
     """
     sums = dict(booked)
@@ -41,7 +41,7 @@ def of_owners(
 
     Args:
         records: The cluster.
-        booked: What is booked.
+        booked: The booked costs.
         now: The time.
     """
     sums = dict(booked)

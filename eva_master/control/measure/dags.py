@@ -38,7 +38,7 @@ class DagViews:
         self._known: dict[int, DagView | None] = {}
 
     def of(self, job: Job) -> DagView | None:
-        """What `of_job` says of a job, made once for all stages."""
+        """The result of `of_job`, made once for all stages of a DAG."""
         dag = self._state.dag(job) if job.spec.dag else None
         if dag is None:
             return None
@@ -48,16 +48,16 @@ class DagViews:
 
 
 def of_job(state: Records, job: Job) -> DagView | None:
-    """What there is of a job's DAG beside it; `None` if it is no stage of one.
+    """View of a job's DAG beside the job itself; `None` if it is no stage of one.
 
-    What it takes does not depend on how many stages there are.
+    The cost of this does not depend on the number of stages.
     """
     dag = state.dag(job) if job.spec.dag else None
     if dag is None:
         return None
     waiting = [name for name in dag.members if state.jobs[name].waits]
-    known = state.learned.dags.of(job.spec.owner).ended
-    over = [known[name] for name in dag.ended if name in known]
+    ended_stages = state.learned.dags.of(job.spec.owner).ended
+    over = [ended_stages[name] for name in dag.ended if name in ended_stages]
     expected_ms, likely_ms = _work_ms(state, dag, waiting)
     return DagView(
         label=dag.label,
@@ -67,24 +67,24 @@ def of_job(state: Records, job: Job) -> DagView | None:
         waiting_ms=expected_ms,
         likely_ms=likely_ms,
         ended=len(over),
-        ended_ms=sum(it.had_ms for it in over),
+        ended_ms=sum(stage.had_ms for stage in over),
     )
 
 
 def outlook(state: Records, job: Job, tasks_left: Callable[[JobId], int]) -> DagOutlook | None:
-    """What users are told of a job's DAG; `None` if it is no stage of one, or has ended.
+    """View of a job's DAG for users; `None` if it is no stage of one, or has ended.
 
     Args:
-        state: Where it is looked up.
+        state: The records.
         job: The job.
-        tasks_left: Tells how many tasks of a job have not ended.
+        tasks_left: Function that gives the number of a job's tasks that have not ended.
     """
     view, dag = of_job(state, job), state.dag(job)
     if view is None or dag is None:
         return None
-    there = [state.jobs[name] for name in dag.members if not state.jobs[name].waits]
-    each = [(remaining.expected(state, stage), tasks_left(stage.id)) for stage in there]
-    known = [found.mean_ms * left for found, left in each if found is not None]
+    present = [state.jobs[name] for name in dag.members if not state.jobs[name].waits]
+    each = [(remaining.expected(state, stage), tasks_left(stage.id)) for stage in present]
+    known_ms = [estimate.mean_ms * tasks for estimate, tasks in each if estimate is not None]
     times = times_of(state, job, dag)
     enough = state.estimates in OF_DAGS and times.dags and max(times.dags) >= ENOUGH_DAGS
     return DagOutlook(
@@ -92,13 +92,13 @@ def outlook(state: Records, job: Job, tasks_left: Callable[[JobId], int]) -> Dag
         stages=len(dag.members) + view.ended,
         ended=view.ended,
         waiting=view.waiting,
-        left_ms=sum(known) + view.waiting_ms if len(known) == len(each) else None,
+        left_ms=sum(known_ms) + view.waiting_ms if len(known_ms) == len(each) else None,
         earlier=max(times.dags) if enough else 0,
     )
 
 
 def _work_ms(state: Records, dag: Dag, waiting: list[JobId]) -> tuple[int, int]:
-    """The work of stages that wait: what is expected, and what is likely."""
+    """Work of waiting stages: the expected one, and the likely one."""
     if not waiting:
         return 0, 0
     job = state.jobs[waiting[0]]
@@ -114,8 +114,10 @@ def _work_ms(state: Records, dag: Dag, waiting: list[JobId]) -> tuple[int, int]:
         if times.known(key) and not stated:
             mean_ms, median_ms = values[key].mean_ms, values[key].median_ms
         else:
-            found = remaining.expected(state, record)
-            mean_ms, median_ms = (0, 0) if found is None else (found.mean_ms, found.likely_ms)
+            estimate = remaining.expected(state, record)
+            mean_ms, median_ms = (
+                (0, 0) if estimate is None else (estimate.mean_ms, estimate.likely_ms)
+            )
         expected += mean_ms * record.spec.size
         likely += median_ms * record.spec.size
     share = len(waiting), len(looked_at)
@@ -123,12 +125,12 @@ def _work_ms(state: Records, dag: Dag, waiting: list[JobId]) -> tuple[int, int]:
 
 
 def ended(state: State, job: Job) -> EndedStage | None:
-    """What is to be remembered of a job that has just ended, as a stage of its DAG.
+    """Record of a job that has just ended, as a stage of its DAG.
 
-    To be asked before anything is learned from its end.
+    The function must be called before anything is learned from the job's end.
 
     Returns:
-        `None` if it was no stage of one, or if nothing is learned of run times.
+        The record; `None` if the job was no stage, or if run times are not learned.
     """
     if state.estimates is Estimates.OFF or state.dag(job) is None:
         return None
@@ -146,28 +148,32 @@ def ended(state: State, job: Job) -> EndedStage | None:
 
 
 def _took(state: State, job: Job) -> tuple[int, int]:
-    """How many tasks of a job have finished, and how long they took together."""
+    """Number of finished tasks of a job, and their summed run time."""
     if job.is_gang:
         took = [run.took_ms for run in state.members(job.id) if run.took_ms]
         return len(took), sum(took)
-    known = state.finished(job).values()
-    return sum(it.tasks for it in known), sum(it.total_ms for it in known)
+    by_kind = state.finished(job).values()
+    return sum(finished.tasks for finished in by_kind), sum(
+        finished.total_ms for finished in by_kind
+    )
 
 
 def learned(state: State, job: Job, stage: EndedStage) -> DagTimes:
-    """What is known of DAGs once a stage has ended, which has not been noted so far.
+    """Knowledge about DAGs after the end of a stage, which is not noted in it yet.
 
     Args:
-        state: Where it is looked up.
-        job: The stage's.
-        stage: What is to be remembered of it.
+        state: The records.
+        job: The stage's job.
+        stage: The record of the stage.
     """
-    known, owner, dag = state.learned.dags, job.spec.owner, state.dag(job)
+    dag_times, owner, dag = state.learned.dags, job.spec.owner, state.dag(job)
     if dag is None:
-        return known
+        return dag_times
     if len(dag.members) > 1:
-        return known.ended(owner, job.id, stage)
-    before = known.of(owner).ended
+        return dag_times.ended(owner, job.id, stage)
+    before = dag_times.of(owner).ended
     stages = {name: before[name] for name in dag.ended if name in before}
     whole = dag.whole and len(stages) == len(dag.ended)
-    return known.over(owner, {**stages, job.id: stage}, learns=whole and state.estimates in OF_DAGS)
+    return dag_times.over(
+        owner, {**stages, job.id: stage}, learns=whole and state.estimates in OF_DAGS
+    )

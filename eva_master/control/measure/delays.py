@@ -11,7 +11,7 @@ from eva_master.model.records import Progress, StopReason, TaskRun
 from eva_master.model.states import RunState
 
 Latency = tuple[Delay, int]
-"""What was measured, and how long it took in milliseconds."""
+"""Kind of a measured delay, and its milliseconds."""
 
 
 @dataclass(slots=True)
@@ -19,9 +19,9 @@ class _Start:
     """An attempt that has not done a step yet.
 
     Attributes:
-        at: When it was handed out.
-        steps: What its first report said; later ones must say more. `None` before it.
-        running_ms: From handing out to the program's start, `None` before that.
+        at: When its start was ordered.
+        steps: Steps in its first report, which later ones must exceed. `None` before that.
+        running_ms: Time from the order to the program's start, `None` before that.
     """
 
     at: Millis

@@ -39,9 +39,9 @@ class Contradicted:
     """A stated duration that is not believed.
 
     Attributes:
-        workload: Of the tasks that contradicted it.
-        stated_ms: What is stated.
-        took_ms: How long the last three took, each by itself.
+        workload: Workload of the tasks that contradicted it.
+        stated_ms: The stated duration.
+        took_ms: Run times of the last three tasks.
     """
 
     workload: Workload
@@ -51,17 +51,17 @@ class Contradicted:
 
 @dataclass(slots=True)
 class JobEstimates:
-    """What is known of the run times of one job's tasks, worked out once for each kind.
+    """Run-time estimates of one job's tasks, computed once for each kind.
 
     Attributes:
-        spec: The job's.
+        spec: The job.
         submitted_ms: When it was submitted, or would be.
-        mode: What is estimated from.
-        known: What its owner's earlier jobs tell.
+        mode: Source of the estimates.
+        known: Knowledge from its owner's earlier jobs.
         finished: Its own finished tasks, by kind.
-        told: What policies were told of it last. What is off by less than a twentieth is no news:
-            they are told the same again.
-        stage: What its DAG tells; `None` if it is no stage of one.
+        told: The last estimates given to policies. A change of less than a twentieth is ignored:
+            policies then get the last estimates again.
+        stage: Estimates by its DAG; `None` if it is no stage of one.
     """
 
     spec: JobSpec
@@ -76,13 +76,15 @@ class JobEstimates:
 
     @staticmethod
     def of_job(state: Records, job: Job, told: ToldEstimates | None = None) -> JobEstimates:
-        """Those of a job that has not ended; with `told`, as policies are to see them."""
-        known = state.learned.run_times.of(job.spec.owner)
+        """Estimates of a job that has not ended; with `told`, those for policies."""
+        owner_times = state.learned.run_times.of(job.spec.owner)
         finished = state.telling(job)
-        found = JobEstimates(job.spec, job.submitted_ms, state.estimates, known, finished, told)
+        estimates = JobEstimates(
+            job.spec, job.submitted_ms, state.estimates, owner_times, finished, told
+        )
         if job.spec.dag and (dag := state.dag(job)) is not None:
-            found.stage = Stage(state, job, dag)
-        return found
+            estimates.stage = Stage(state, job, dag)
+        return estimates
 
     @staticmethod
     def of_spec(
@@ -91,12 +93,12 @@ class JobEstimates:
         now: Millis,
         finished: Mapping[Kind, Finished] | None = None,
     ) -> JobEstimates:
-        """Those of a job that is, or would be, submitted at a given time."""
-        known = state.learned.run_times.of(spec.owner)
-        return JobEstimates(spec, now, state.estimates, known, finished or {})
+        """Estimates of a job that is, or would be, submitted at a given time."""
+        owner_times = state.learned.run_times.of(spec.owner)
+        return JobEstimates(spec, now, state.estimates, owner_times, finished or {})
 
     def of(self, tasks: Sequence[TaskSpec]) -> Estimate | None:
-        """The estimate of tasks that progress together; `None` if nothing is known."""
+        """The estimate of tasks that progress together; `None` if unknown."""
         kind = kind_of_all(tasks)
         if kind not in self._made:
             fresh = self._of(kind)
@@ -125,7 +127,7 @@ class JobEstimates:
     def contradicted(self, tasks: Sequence[TaskSpec]) -> Contradicted | None:
         """Why the stated duration is not believed; `None` if it is, or if there is none.
 
-        It is believed while nothing else is known.
+        A statement is believed while there is no other estimate.
         """
         stated, workload = self.spec.duration_ms, tasks[0].workload
         if stated is None or not self.known.doubted or self.mode is Estimates.OFF:
@@ -136,20 +138,20 @@ class JobEstimates:
         return Contradicted(workload, stated, took)
 
     def evidence(self, tasks: Sequence[TaskSpec]) -> Evidence:
-        """What the estimate of tasks that progress together has behind it."""
+        """Evidence behind the estimate of tasks that progress together."""
         kind, mode = kind_of_all(tasks), self.mode
-        found = Evidence()
+        found_evidence = Evidence()
         own = self.finished.get(kind, NONE_FINISHED)
         if own.tasks and mode in _OF_ITSELF:
-            found = Evidence(own.tasks, own.total_ms // own.tasks)
+            found_evidence = Evidence(own.tasks, own.total_ms // own.tasks)
         workload, demand = kind
         traits = Traits(workload, self.spec.name, self.submitted_ms, demand)
-        feature, told = self.known.telling_feature(traits), self.known.most_telling(traits)
-        if feature is None or told is None or mode in (Estimates.PILOTS, Estimates.OFF):
-            return found
-        spread, variance = told
+        feature, best = self.known.telling_feature(traits), self.known.most_telling(traits)
+        if feature is None or best is None or mode in (Estimates.PILOTS, Estimates.OFF):
+            return found_evidence
+        spread, variance = best
         return replace(
-            found,
+            found_evidence,
             feature=feature.value,
             value=dict(traits.values())[feature],
             jobs=spread.jobs,
@@ -179,9 +181,13 @@ class JobEstimates:
         return (prior or UNKNOWN).after(own).estimate(source, own)
 
     def _prior(self, kind: Kind, traits: Traits) -> Prior | None:
-        """What earlier jobs tell of a kind of tasks, and what other stages of the DAG do."""
-        told = self.told
-        own = self.known.prior(traits) if told is None else told.prior(kind, self.known, traits)
+        """Prior of a kind of tasks, by earlier jobs and other stages of the DAG."""
+        previous = self.told
+        own = (
+            self.known.prior(traits)
+            if previous is None
+            else previous.prior(kind, self.known, traits)
+        )
         value = None if self.stage is None else self.stage.value
         if value is None:
             return own
@@ -190,30 +196,30 @@ class JobEstimates:
         return replace(own or UNKNOWN, log=max(0, value.log - within // 2), between=value.variance)
 
     def _of_values(self, traits: Traits, factor: Fraction = _AS_IT_IS) -> Estimate | None:
-        """By the last values of the most telling feature alone, times a factor."""
-        found, usual = self.known.most_telling(traits), self.known.usual_ms(traits, self.mode)
-        if found is None or usual is None:
+        """Estimate by the last values of the best feature alone, times a factor."""
+        best, usual = self.known.most_telling(traits), self.known.usual_ms(traits, self.mode)
+        if best is None or usual is None:
             return None
-        spread, variance = found
+        spread, variance = best
         usual = min(LONGEST_MS, max(1, int(usual * factor)))
         freedom = spread.jobs + _FREEDOM_LEAST
         return Estimate(usual, log_ppm(usual), variance, freedom, Source.HISTORY)
 
 
 def lessons(state: Records, job: Job) -> list[tuple[Traits, Finished]]:
-    """What a job teaches that ends: its finished tasks by kind, a gang as if it were one task."""
+    """Lessons of a job that ends: its finished tasks by kind, a gang as if it were one task."""
     spec = job.spec
     if state.estimates is Estimates.OFF:
         return []
     if job.is_gang:
         took = [run.took_ms for run in state.members(job.id)]
-        took = took if spec.least is None else [it for it in took if it]
+        took = took if spec.least is None else [time_ms for time_ms in took if time_ms]
         if not took or not all(took):
             return []
         whole = NONE_FINISHED.plus(sum(took) // len(took))
         return [(_traits(job, kind_of_all(spec.tasks)), whole)]
-    known = list(state.finished(job).items())[:_KINDS_LEARNED]
-    return [(_traits(job, kind), finished) for kind, finished in known]
+    by_kind = list(state.finished(job).items())[:_KINDS_LEARNED]
+    return [(_traits(job, kind), finished) for kind, finished in by_kind]
 
 
 def _traits(job: Job, kind: Kind) -> Traits:

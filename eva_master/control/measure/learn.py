@@ -29,14 +29,14 @@ _CLEARLY = 1.05
 def from_window(state: State, run: TaskRun, now: Millis) -> bool:
     """Learn from a complete window of a running task run.
 
-    A window alone teaches the stand-alone throughput. A window in company teaches how the company
-    slows the workload down, once its stand-alone throughput is known; in a gang that is
-    attributed to one member (see `learning.attribution`). A gang is one measurement, taken from
-    its first member that reports. Where tasks always have company a window in company teaches
+    A window without neighbours teaches the standalone throughput. A window beside neighbours
+    teaches their slowdown of the workload, once its standalone throughput is known; in a gang that
+    is attributed to one member (see `learning.attribution`). A gang is one measurement, taken from
+    its first member that reports. Where tasks always have neighbours, a window beside them teaches
     both, see `_at_least`.
 
     Returns:
-        Whether it is news that a plan may depend on.
+        Whether a plan may depend on the lesson.
     """
     members = _running_members(state, run)
     if any(member.index < run.index and member.progress.rate > 0 for member in members):
@@ -48,33 +48,32 @@ def from_window(state: State, run: TaskRun, now: Millis) -> bool:
     plans = state.resolve()
     entries = [company(state, member) for member in members]
     rates = [standalone_rate(state, member) for member in members]
-    known = [rate for rate in rates if rate]
-    if len(known) < len(rates):
+    positive = [rate for rate in rates if rate]
+    if len(positive) < len(rates):
         return news
-    # Alone, too, the slowest member would set the pace.
-    observed = max(1, min(MILLION, round(run.progress.rate / min(known) * MILLION)))
+    # Without neighbours, too, the slowest member would set the pace.
+    observed = max(1, min(MILLION, round(run.progress.rate / min(positive) * MILLION)))
     _teach(state, voice, state.learned.of(voice).in_company(entries, observed, now))
     workloads = {entry[0] for entry in entries}
     return news or any(_is_news(state, before, plans, voice, workload) for workload in workloads)
 
 
 def _at_least(state: State, run: TaskRun, members: list[TaskRun]) -> bool:
-    """Whether a window in company shows that a workload is faster alone than is known.
+    """Whether a window beside neighbours shows that a workload is faster alone than assumed.
 
-    Owned nodes are full: a job may never be alone on one, and others must be compared by what it
-    does there all the same. It counts until a window alone says more, and only of tasks that state
-    no rate.
+    Owned nodes are full: a job may never be alone on one, yet must be compared by its rate there.
+    The lesson holds until a window alone teaches more, and only for tasks that state no rate.
     """
     assert run.instance is not None
-    places = [state.instances[it.instance] for it in members if it.instance is not None]
+    places = [state.instances[member.instance] for member in members if member.instance is not None]
     task, family = state.task(run), base_family(places[0].offering.type.family)
-    if not all(it.owned for it in places) or task.throughput_on(family) is not None:
+    if not all(instance.owned for instance in places) or task.throughput_on(family) is not None:
         return False
     lessons = state.learned.of(voice_of(state.jobs[run.job].spec))
-    known = lessons.standalone.lookup(plain(task.workload), family)
-    if known is not None and state.jobs[run.job].spec.least is not None:
-        known *= float(sizes.size_speed(state, members))
-    return known is None or known * _CLEARLY < run.progress.rate
+    alone_rate = lessons.standalone.lookup(plain(task.workload), family)
+    if alone_rate is not None and state.jobs[run.job].spec.least is not None:
+        alone_rate *= float(sizes.size_speed(state, members))
+    return alone_rate is None or alone_rate * _CLEARLY < run.progress.rate
 
 
 def _standalone(state: State, run: TaskRun, members: list[TaskRun], now: Millis) -> bool:
@@ -84,9 +83,12 @@ def _standalone(state: State, run: TaskRun, members: list[TaskRun], now: Millis)
         if member.instance is not None
     }
     if len(families) != 1:
-        return False  # nobody knows whose pace it was
-    if max(it.batch_ppm for it in members) - min(it.batch_ppm for it in members) > 1:
-        return False  # nor is it the pace of one of them
+        return False  # the member that set the pace is unknown
+    if (
+        max(member.batch_ppm for member in members) - min(member.batch_ppm for member in members)
+        > 1
+    ):
+        return False  # the pace is that of no single member
     spec, rate, news = state.jobs[run.job].spec, run.progress.rate, False
     if spec.least is not None:
         news = _of_size(state, run, members, now)
@@ -209,7 +211,7 @@ def _silent(state: State, run: TaskRun, place: InstanceId, now: Millis) -> bool:
 
 
 def from_end(state: State, run: TaskRun) -> None:
-    """Learn from a task run that succeeded whether what its job states of run times holds.
+    """Learn from a task run that succeeded whether its job's stated run time is true.
 
     A gang is one measurement, taken from its first member.
     """
@@ -223,12 +225,12 @@ def from_end(state: State, run: TaskRun) -> None:
     if after is before:
         return
     state.set_learned(replace(state.learned, run_times=after))
-    if any(it.of(owner).disbelieved(workload, stated) for it in (before, after)):
+    if any(times.of(owner).disbelieved(workload, stated) for times in (before, after)):
         state.view_cache.workload_changed(workload, voice_of(job.spec))
 
 
 def from_job_end(state: State, job: Job, now: Millis) -> None:
-    """Learn how long jobs take from one that ends, if any of its tasks has finished."""
+    """Learn run times from a job that ends, if any of its tasks has finished."""
     ended = dags.ended(state, job) if job.spec.dag else None
     after = state.learned.run_times
     for traits, finished in estimates.lessons(state, job):
@@ -237,8 +239,8 @@ def from_job_end(state: State, job: Job, now: Millis) -> None:
     if after is not state.learned.run_times:
         state.set_learned(replace(state.learned, run_times=after))
     if ended is not None:
-        known = dags.learned(state, job, ended)
-        state.set_learned(replace(state.learned, dags=known))
+        dag_times = dags.learned(state, job, ended)
+        state.set_learned(replace(state.learned, dags=dag_times))
 
 
 def _running_members(state: State, run: TaskRun) -> list[TaskRun]:

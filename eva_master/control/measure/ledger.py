@@ -1,12 +1,12 @@
-"""Who owes what, in exact integers (`Exact`: micro-dollars per hour times milliseconds).
+"""Debts of jobs, in exact integers (`Exact`: micro-dollars per hour times milliseconds).
 
 Each instance is charged from up to gone, at the price of each moment. Time at which tasks held room
 on it is split over them in proportion to their reservation prices, the rest is booked as idle; the
-parts add up to the charge to the last integer. Beside it runs what the same work would have cost
-with one instance per task: each task run's reservation price for the time that the same work would
-have taken where that price comes from, plus one boot of an instance. So time counts by the speed of
-the family that the task run is on and, in company, by how fast it ran against running alone. Time
-lost to moves, to sharing and to slow families is on our bill and not on that one.
+parts add up exactly to the charge. Beside it runs the cost of the same work with one instance per
+task: each task run's reservation price for the time that the same work would have taken where that
+price comes from, plus one boot of an instance. So time counts by the speed of the family that the
+task run is on and, beside neighbours, by its speed against running alone. Time lost to moves, to
+sharing and to slow families is on our bill and not on that one.
 
 Prices and speeds are those of the valuation in force when a stretch of time is booked.
 """
@@ -50,7 +50,7 @@ class Bill:
 
     @property
     def alone(self) -> int:
-        """What one instance per task would have cost."""
+        """Cost of the same work with one instance per task."""
         return sum(account.alone for account in self.jobs.values())
 
 
@@ -66,18 +66,18 @@ class Accrued:
 
 @dataclass(frozen=True, slots=True)
 class _Accrual:
-    """What an instance and the jobs on it ran up in one stretch of time."""
+    """Costs of an instance and the jobs on it in one stretch of time."""
 
     account: InstanceAccount
     jobs: tuple[JobAccount, ...]
     """Increments, one for each job that took room."""
     paces: tuple[tuple[RunId, int], ...] = ()
-    """How fast one of each group that ran was measured to be in its company, in millionths."""
+    """Measured speed of one of each group that ran, beside its neighbours, in millionths."""
     elapsed_ms: int = 0
 
 
 def charge(instance: Instance, since: Millis, until: Millis) -> int:
-    """What the cloud charges for an instance from one moment to another, exactly."""
+    """The cloud's exact charge for an instance from one moment to another."""
     total, at = 0, since
     for end, price in instance.paid:
         stop = min(end, until)
@@ -90,13 +90,13 @@ def charge(instance: Instance, since: Millis, until: Millis) -> int:
 def kept(state: Records, instance: InstanceId, since: Millis, until: Millis) -> int:
     """Cost of an instance from one moment to another while it was empty.
 
-    That is a part of its idle time, but for what is before the bill or after it.
+    The cost is a part of its idle cost, except before the bill or after it.
     """
-    known, account = state.instances[instance], state.instance_accounts.get(instance)
-    if known.owned or known.up_ms is None or account is None:
+    record, account = state.instances[instance], state.instance_accounts.get(instance)
+    if record.owned or record.up_ms is None or account is None:
         return 0
-    last = until if known.gone_ms is None else min(until, known.gone_ms)
-    return charge(known, max(since, known.up_ms), Millis(last))
+    last = until if record.gone_ms is None else min(until, record.gone_ms)
+    return charge(record, max(since, record.up_ms), Millis(last))
 
 
 def _accrue(
@@ -106,9 +106,9 @@ def _accrue(
     if elapsed <= 0 or account.closed:
         return _Accrual(account, ())
     amount = charge(instance, account.until_ms, until)
-    found = state.jobs_on(instance.id)
-    idle = 0 if found else amount
-    alone = dict.fromkeys(found, 0)
+    residents = state.jobs_on(instance.id)
+    idle = 0 if residents else amount
+    alone = dict.fromkeys(residents, 0)
     busy = dict(alone)
     ppms: list[tuple[RunId, int]] = []
     for run, count, pace in paces(state, instance.id):
@@ -118,7 +118,7 @@ def _accrue(
             0 if run.extra else _worked(state, run, elapsed, pace.expected_ppm) * count
         )
         busy[run.job] += elapsed * count
-    charged, extra = _charged(state, instance.id, found, amount)
+    charged, extra = _charged(state, instance.id, residents, amount)
     jobs = tuple(
         _on_spot(
             JobAccount(job, Exact(charged[job]), Exact(cost), busy[job], Exact(extra.get(job, 0))),
@@ -152,10 +152,10 @@ def _on_spot(account: JobAccount, instance: Instance, amount: int, elapsed: int)
 def _charged(
     state: Records, instance: InstanceId, jobs: Collection[JobId], amount: int
 ) -> tuple[Mapping[JobId, int], Mapping[JobId, int]]:
-    """What each job owes of an amount that is split over task runs by their reservation prices.
+    """Each job's part of an amount that is split over task runs by their reservation prices.
 
     Returns:
-        That, and the part of it for extra runs of tasks.
+        The parts, and the amounts in them for extra runs of tasks.
     """
     extra: dict[JobId, int] = {}
     if len(jobs) < 2 and not state.has_extras(instance):
@@ -171,21 +171,21 @@ def _charged(
 
 
 def _prices(state: Records, runs: Sequence[TaskRun]) -> list[int]:
-    """The reservation price of each task run; that of equal tasks of an array is asked for once."""
-    known: dict[tuple[JobId, int], int] = {}
+    """The reservation price of each task run, computed once for equal tasks of an array."""
+    price_of: dict[tuple[JobId, int], int] = {}
     prices = []
     for run in runs:
         job = state.jobs[run.job]
         key = run.job, run.index if job.is_gang else id(job.spec.tasks[run.index])
-        price = known.get(key)
+        price = price_of.get(key)
         if price is None:
-            price = known[key] = state.reservation(run).price
+            price = price_of[key] = state.reservation(run).price
         prices.append(price)
     return prices
 
 
 def _stood(standing: Stood, instance: Instance, amount: int, idle: int, elapsed_ms: int) -> Stood:
-    """What an instance has cost since it stood in pools, once a stretch of time is booked."""
+    """Costs of an instance since it stood in pools, after a stretch of time is booked."""
     if not amount or not instance.pool:
         return standing
     spot = instance.offering.purchase is Purchase.SPOT
@@ -209,13 +209,13 @@ def _pool(instance: Instance) -> str:
 
 
 def _worked(state: Records, run: TaskRun, elapsed: int, ppm: int) -> int:
-    """What the work costs alone that one task run did in so many milliseconds.
+    """Cost of one task run's work alone, for work done in so many milliseconds.
 
     Args:
-        state: Where it is looked up.
-        run: Which; all that are in a group with it did as much.
-        elapsed: So many.
-        ppm: Its pace in company, in millionths.
+        state: The records.
+        run: The task run; all in its group did as much work.
+        elapsed: The milliseconds.
+        ppm: Its pace beside its neighbours, in millionths.
     """
     price = state.reservation(run).price
     speed = own_family_speed(state, run)
@@ -285,7 +285,7 @@ def book_boot(state: State, run: TaskRun, instance: Instance) -> None:
 def close_account(state: State, instance: Instance) -> None:
     """Charge an instance for the last time, so that its total is that of its billed time.
 
-    The billing minimum, and what was booked past the cloud's own end, are settled as idle time.
+    The billing minimum, and amounts booked past the cloud's own end, are settled as idle time.
     """
     open_account(state, instance)
     account = state.instance_accounts.get(instance.id)
@@ -294,7 +294,7 @@ def close_account(state: State, instance: Instance) -> None:
     assert instance.up_ms is not None
     book(state, instance.id, instance.gone_ms)
     account = state.instance_accounts[instance.id]
-    if instance.owned:  # It has the sum of all of its stays.
+    if instance.owned:  # The account holds the sum of all of its stays.
         state.put_instance_account(replace(account, closed=True))
         return
     end = instance.up_ms + max(instance.gone_ms - instance.up_ms, instance.offering.minimum_ms)
@@ -313,7 +313,7 @@ def close_account(state: State, instance: Instance) -> None:
 
 
 def _lowered(standing: Stood, instance: Instance, less: int) -> Stood:
-    """What is left of amounts that were booked past the end, that of the last pool first."""
+    """The rest of amounts that were booked past the end, lowering the last pool first."""
     kept = dict(standing)
     for pool in sorted(kept, key=lambda it: it != _pool(instance)):
         taken = min(less, kept[pool].charged)
@@ -341,7 +341,7 @@ def bill(state: Records, now: Millis) -> Bill:
 
 
 def job_account(state: Records, job: JobId, now: Millis) -> JobAccount:
-    """What a job owes as of `now`; nothing is booked."""
+    """Account of a job as of `now`; nothing is booked."""
     account = state.job_accounts.get(job, JobAccount(job))
     places = {run.instance for run in state.in_hand(job) if run.instance is not None}
     for place in sorted(places):
@@ -354,7 +354,7 @@ def job_account(state: Records, job: JobId, now: Millis) -> JobAccount:
 
 
 def instance_account(state: Records, instance: InstanceId, now: Millis) -> InstanceAccount | None:
-    """What an instance cost as of `now`, `None` if it was never billed; nothing is booked."""
+    """Account of an instance as of `now`, `None` if it was never billed; nothing is booked."""
     account = state.instance_accounts.get(instance)
     if account is None:
         return None
@@ -366,11 +366,11 @@ def cost(state: Records, empty: Mapping[InstanceId, Kept], now: Millis) -> CostS
 
     Args:
         state: The records.
-        empty: The instances that are empty and stay.
+        empty: The instances that are empty and kept.
         now: The time.
     """
     sums, totals = running_up(state, now), state.totals
-    waited = sum(kept(state, name, it.since_ms, now) for name, it in empty.items())
+    waited = sum(kept(state, name, memory.since_ms, now) for name, memory in empty.items())
     return CostSums(
         charged=Exact(totals.charged + sums.charged),
         idle=Exact(totals.idle + sums.idle),
@@ -381,7 +381,7 @@ def cost(state: Records, empty: Mapping[InstanceId, Kept], now: Millis) -> CostS
 
 
 def running_up(state: Records, now: Millis) -> Accrued:
-    """What live instances and the jobs on them ran up since the last bookings, up to `now`."""
+    """Costs of live instances and the jobs on them since the last bookings, up to `now`."""
     charged = idle = alone = 0
     pools: dict[str, PoolCost] = {}
     for name in state.live:
@@ -401,16 +401,16 @@ def running_up(state: Records, now: Millis) -> Accrued:
 def running_of(
     state: Records, now: Millis, party: Callable[[Job], str], *, since: Millis = Millis(0)
 ) -> Mapping[str, JobAccount]:
-    """What the jobs of each party ran up since the last bookings, up to `now`.
+    """Costs of the jobs of each party since the last bookings, up to `now`.
 
     Args:
-        state: Where jobs and instances are.
+        state: The records.
         now: The time.
-        party: Of a job, such as its tenant or owner.
-        since: What they ran up before is left out.
+        party: Function of a job, such as its tenant or owner.
+        since: Time before which costs are left out.
 
     Returns:
-        For each party whose jobs ran up anything, the sum of their increments.
+        For each party whose jobs had any cost, the sum of their increments.
     """
     sums: dict[str, JobAccount] = {}
     for name in state.live:
@@ -420,14 +420,14 @@ def running_of(
             account = replace(account, until_ms=since)
         for increment in _accrue(state, state.instances[name], account, now).jobs:
             whose = party(state.jobs[increment.job])
-            known = sums.get(whose)
-            sums[whose] = increment if known is None else known + increment
+            previous = sums.get(whose)
+            sums[whose] = increment if previous is None else previous + increment
     return sums
 
 
 def running_charge(state: Records, now: Millis) -> Exact:
-    """The first of these sums alone, which takes less."""
-    accounts = ((state.instances[it], state.instance_accounts.get(it)) for it in state.live)
+    """The charge of `running_up` alone, which is quicker to compute."""
+    accounts = ((state.instances[name], state.instance_accounts.get(name)) for name in state.live)
     return Exact(
         sum(
             charge(instance, account.until_ms, now)

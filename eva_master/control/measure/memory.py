@@ -15,12 +15,12 @@ from eva_master.model.states import JobState
 
 
 def heard(state: State, name: InstanceId, mib: int, now: Millis) -> bool:
-    """Learn what tasks may use of a machine; returns whether a plan may depend on it.
+    """Learn the memory that tasks may use on a machine; return whether a plan may depend on it.
 
     Args:
         state: The state.
         name: The instance whose worker has registered.
-        mib: What it has measured, 0 if it has not.
+        mib: The measured memory, 0 if not measured.
         now: The time.
     """
     machine = state.instances[name].offering.type.name
@@ -71,7 +71,7 @@ def fit(state: State) -> None:
 
 
 def _taken(state: State) -> defaultdict[str, int]:
-    """What tasks take at most of one instance of a type."""
+    """The most memory that tasks take on one instance of a type."""
     taken: defaultdict[str, int] = defaultdict(int)
     for name in state.live:
         instance = state.instances[name]

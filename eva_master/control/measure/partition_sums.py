@@ -1,4 +1,4 @@
-"""What partitions have and cost, with what is not booked yet."""
+"""Sizes and costs of partitions, including what is not booked yet."""
 
 from __future__ import annotations
 
@@ -19,17 +19,19 @@ def of_partitions(
 
     Args:
         records: The cluster.
-        booked: What is booked, by the name on record.
-        partitions: How it is divided.
+        booked: The booked sums, by the name on record.
+        partitions: The division of the cluster.
         now: The time.
     """
     month, _ = month_of(now)
     default = partitions.default.name
-    sums: dict[str, PartitionTotals] = {it.name: PartitionTotals() for it in partitions.all}
+    sums: dict[str, PartitionTotals] = {
+        partition.name: PartitionTotals() for partition in partitions.all
+    }
     for name, before in booked.items():
         recent = before if before.month_ms == month else replace(before, month_charged=Exact(0))
-        known = sums.get(name or default, PartitionTotals())
-        sums[name or default] = _sum(known, replace(recent, month_ms=month))
+        so_far = sums.get(name or default, PartitionTotals())
+        sums[name or default] = _sum(so_far, replace(recent, month_ms=month))
     for instance in map(records.instances.__getitem__, records.live):
         account = records.instance_accounts.get(instance.id)
         if account is None or account.closed or account.until_ms >= now:
@@ -45,7 +47,7 @@ def of_partitions(
         )
         name = instance.partition or default
         sums[name] = _sum(sums.get(name, PartitionTotals()), running)
-    return {name: replace(one, month_ms=month) for name, one in sums.items()}
+    return {name: replace(total, month_ms=month) for name, total in sums.items()}
 
 
 def _sum(one: PartitionTotals, other: PartitionTotals) -> PartitionTotals:

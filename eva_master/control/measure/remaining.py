@@ -45,25 +45,25 @@ from eva_master.packing.valuation.remaining_work import (
 from eva_master.ports.reading import Outlook
 
 _FAR = 10
-"""What a policy was told stands while it is off by less than one part in so many."""
+"""A policy's estimate stands while it is off by less than one part in this many."""
 _SLACK_MS = 5_000
-"""Nor is it news if it is off by less than this."""
+"""A smaller difference is no news either."""
 _IN_ATTEMPT = frozenset({RunState.RUNNING, RunState.STOPPING, RunState.SUCCEEDED})
-"""What a task run in one of these states has done is not lost yet."""
+"""States in which the work of a task run is not lost yet."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Measured:
-    """What is left of task runs that progress together, as of a certain time.
+    """Remaining work of task runs that progress together, as of a certain time.
 
     Attributes:
-        estimate: How long they take in all.
+        estimate: Estimate of their whole run time.
         ran_ms: Standalone time for which they had run by then.
         since_ms: That time, `None` if they do not run.
-        speed: How fast the families that they are on let them run.
-        company_ppm: How fast they are against running alone there.
-        untold_ms: Standalone time for which they ran on, before they began to stop, since steps
-            were told. Who stops stores it.
+        speed: Their speed by the families that they are on.
+        company_ppm: Their speed against running alone there, in millionths.
+        untold_ms: Standalone time of running since the last report of steps, until they began to
+            stop. A stopping task run stores that work.
     """
 
     left: Left
@@ -75,10 +75,9 @@ class _Measured:
     untold_ms: int = 0
 
     def work(self) -> RemainingWork:
-        """The same for policies.
+        """The remaining work as policies see it.
 
-        What is known by running time runs down as if there were no company, since nothing tells
-        what company has cost so far.
+        Work measured by running time assumes no interference; its past effect is unknown.
         """
         pace = self._pace_ppm(self.company_ppm if self.left.by_steps else MILLION)
         estimated = self.left.estimated
@@ -86,11 +85,11 @@ class _Measured:
         return RemainingWork(self.left.ms, self.since_ms, pace, estimated, ran)
 
     def _pace_ppm(self, company_ppm: int) -> int:
-        """Standalone time that is done in the time that passes, in millionths."""
+        """Standalone time done per elapsed time, in millionths."""
         return self.speed.numerator * company_ppm // self.speed.denominator
 
     def longer(self, raised: Mapping[Estimate, Estimate]) -> _Measured:
-        """The same by estimates that were raised, each by what it was before."""
+        """A copy with raised estimates in place of earlier ones."""
         by_now = raised.get(self.estimate, self.estimate)
         if not self.left.estimated or by_now is self.estimate:
             return self
@@ -105,7 +104,7 @@ class _Measured:
         return self._over_ms(missing, now)
 
     def eta_range_ms(self, now: Millis) -> tuple[Millis, Millis] | None:
-        """Between which times it is over in two of three cases; `None` unless it is estimated."""
+        """Interval of its end in two of three cases; `None` unless it is estimated."""
         if not self.left.estimated:
             return None
         missing, whole = self.work().left_ms(now), self.estimate.mean_ms
@@ -116,7 +115,7 @@ class _Measured:
         else:
             ran = self.ran_ms + self._done_ms(now)
             least, most = max(0, self.estimate.least_ms - ran), self.estimate.most_ms - ran
-        ends = [self._over_ms(it, now) for it in (min(least, missing), max(most, missing))]
+        ends = [self._over_ms(bound, now) for bound in (min(least, missing), max(most, missing))]
         return (ends[0], ends[1]) if ends[0] is not None and ends[1] is not None else None
 
     def _done_ms(self, now: Millis) -> int:
@@ -134,11 +133,11 @@ class _Measured:
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What policies are told of a job.
+    """Estimates for policies about a job.
 
     Attributes:
-        works: What is left of each task run that they can see, by its id; `None` if unknown.
-        estimate: How long a task takes, of several kinds the one that takes longest.
+        works: Remaining work of each visible task run, by its id; `None` if unknown.
+        estimate: Run time of a task, of several kinds the longest.
     """
 
     works: Mapping[RunId, RemainingWork | None]
@@ -146,13 +145,13 @@ class Told:
 
     @property
     def longest_ms(self) -> int | None:
-        """How long the task run takes that takes longest; `None` if that of one is unknown."""
+        """Remaining time of the longest task run; `None` if that of one is unknown."""
         known = [work.at_since_ms for work in self.works.values() if work is not None]
         return max(known) if known and len(known) == len(self.works) else None
 
     @property
     def usual_ms(self) -> int | None:
-        """How long half of the tasks take at most that take longest; `None` as in `longest_ms`."""
+        """Median run time of the longest tasks; `None` as in `longest_ms`."""
         if self.longest_ms is None or self.estimate is None:
             return None
         return self.estimate.usual_ms
@@ -161,28 +160,28 @@ class Told:
 def of_job(
     state: Records, job: Job, runs: Sequence[TaskRun], before: ToldEstimates | None = None
 ) -> Told:
-    """What policies are told of a job.
+    """Estimates for policies about a job.
 
     Args:
-        state: Where it is looked up.
+        state: The records.
         job: The job.
         runs: All members of a gang; of an array those that policies can see.
-        before: What they were told of it before, which stands where it is off by little.
+        before: The last estimates given, which stand while they are off by little.
     """
     estimates = JobEstimates.of_job(state, job, before)
     if job.is_gang:
         whole = _measured(state, runs, estimates)
         return Told(dict.fromkeys((run.id for run in runs), _work(whole)), _longest([whole]))
     works: dict[RunId, RemainingWork | None] = {}
-    found = []
+    parts = []
     alike: dict[object, RemainingWork | None] = {}
-    """What is left of those that differ at most in the time since when they have been running."""
+    """Remaining work of task runs that differ at most in the time since when they run."""
     for run in runs:
         key = _key(state, job.spec, run)
         if key is None or key not in alike:
-            one = _measured(state, [run], estimates)
-            found.append(one)
-            works[run.id] = work = _work(one)
+            part = _measured(state, [run], estimates)
+            parts.append(part)
+            works[run.id] = work = _work(part)
             if key is not None:
                 alike[key] = work
             continue
@@ -190,7 +189,7 @@ def of_job(
         if work is not None and run.state is RunState.RUNNING:
             work = work.since(Millis(run.history[-1][1]))
         works[run.id] = work
-    return Told(works, _longest(found))
+    return Told(works, _longest(parts))
 
 
 def _key(state: Records, spec: JobSpec, run: TaskRun) -> object:
@@ -207,8 +206,8 @@ def _key(state: Records, spec: JobSpec, run: TaskRun) -> object:
 
 
 def _longest(measured: Iterable[_Measured | None]) -> Estimate | None:
-    found = (it.estimate for it in measured if it is not None)
-    return max(found, key=lambda it: it.mean_ms, default=None)
+    estimates = (part.estimate for part in measured if part is not None)
+    return max(estimates, key=lambda it: it.mean_ms, default=None)
 
 
 def of_spec(
@@ -217,13 +216,13 @@ def of_spec(
     now: Millis,
     finished: Mapping[Kind, Finished] | None = None,
 ) -> Told:
-    """What policies would be told of a job if it were submitted now, as `PREVIEW`.
+    """Estimates for policies about a job if it were submitted now, as `PREVIEW`.
 
     Args:
-        state: Where it is looked up.
+        state: The records.
         spec: The job.
         now: The time.
-        finished: Tasks of it that have finished nevertheless, by kind.
+        finished: Tasks of it that count as finished, by kind.
     """
     reservations = state.reservations_of(spec)
     estimates = JobEstimates.of_spec(state, spec, now, finished)
@@ -233,31 +232,31 @@ def of_spec(
         tasks = [spec.tasks[number] for number in group]
         rate = _rate_ppm(state, spec, tasks, [reservations[number] for number in group])
         extent = _extent(estimates, tasks, spec.total_steps, rate)
-        found = left(extent)
-        one = None if found is None else _Measured(found, _estimate(estimates, tasks, extent))
-        measured.append(one)
-        works.update(dict.fromkeys((run_id(PREVIEW, it) for it in group), _work(one)))
+        rest = left(extent)
+        part = None if rest is None else _Measured(rest, _estimate(estimates, tasks, extent))
+        measured.append(part)
+        works.update(dict.fromkeys((run_id(PREVIEW, at) for at in group), _work(part)))
     return Told(works, _longest(measured))
 
 
 def expected(state: Records, job: Job) -> Estimate | None:
-    """How long a task of a job takes alone, of several kinds the one that takes longest.
+    """Run time of a task of a job alone, of several kinds the longest.
 
     Returns:
-        `None` if nothing is known.
+        The estimate; `None` if unknown.
     """
     spec = job.spec if job.is_gang else job.spec.of_tasks(state.kinds(job.id))
     estimates = JobEstimates.of_job(state, job)
     reservations = state.reservations_of(spec) if spec.total_steps else ()
-    found = []
+    estimates_of = []
     for group in groups(spec):
         tasks, rate = [spec.tasks[number] for number in group], 0
         if reservations:
             rate = _rate_ppm(state, spec, tasks, [reservations[number] for number in group])
         extent = _extent(estimates, tasks, spec.total_steps, rate)
         if left(extent) is not None:
-            found.append(_estimate(estimates, tasks, extent))
-    return max(found, key=lambda it: it.mean_ms, default=None)
+            estimates_of.append(_estimate(estimates, tasks, extent))
+    return max(estimates_of, key=lambda it: it.mean_ms, default=None)
 
 
 def longest_ms(state: Records, job: Job) -> int | None:
@@ -279,18 +278,18 @@ def usual_ms(state: Records, job: Job) -> int | None:
 
 
 def _of_kinds(state: Records, job: Job) -> Told:
-    """What policies would be told of an array that had one task of each kind."""
+    """Estimates for policies about an array with one task of each kind."""
     different = job.spec.of_tasks(state.kinds(job.id))
     return of_spec(state, different, job.submitted_ms, state.telling(job))
 
 
 def left_ms(state: Records, run: TaskRun, now: Millis, *, alone: bool = False) -> int | None:
-    """How long a task run goes on, in its present company or alone; `None` if that is not known."""
+    """Remaining time of a task run, beside its neighbours or alone; `None` if unknown."""
     job = state.jobs[run.job]
     group = list(crew(state, job.id)) if job.is_gang else [run]
     measured = _measured(state, group, JobEstimates.of_job(state, job))
-    told = _outlook(state, run, placed_with(state, run), measured, now)
-    return told.left_ms if alone or told.eta_ms is None else max(0, told.eta_ms - now)
+    shown = _outlook(state, run, placed_with(state, run), measured, now)
+    return shown.left_ms if alone or shown.eta_ms is None else max(0, shown.eta_ms - now)
 
 
 def contradicted(state: Records, job: Job) -> Contradicted | None:
@@ -301,37 +300,39 @@ def contradicted(state: Records, job: Job) -> Contradicted | None:
     if not estimates.known.doubted:
         return None
     kinds = {kind_of(job.spec.tasks[group[0]]): group for group in groups(job.spec)}
-    found = (estimates.contradicted([job.spec.tasks[it] for it in one]) for one in kinds.values())
-    return next((it for it in found if it is not None), None)
+    conflicts = (
+        estimates.contradicted([job.spec.tasks[at] for at in group]) for group in kinds.values()
+    )
+    return next((conflict for conflict in conflicts if conflict is not None), None)
 
 
 def evidence(state: Records, job: Job) -> Evidence | None:
-    """What a job's run time is estimated from where nothing is stated; `None` if it cannot be.
+    """Evidence behind a job's run-time estimate where none is stated; `None` if there is none.
 
-    Of tasks that differ it is that of those that are expected to take longest.
+    If tasks differ, the evidence is for those expected to take longest.
     """
     if job.state in TERMINAL_JOB:
         return None
     estimates, spec = JobEstimates.of_job(state, job), job.spec
     kinds = {kind_of(spec.tasks[group[0]]): group for group in groups(spec)}
     alike = [[spec.tasks[number] for number in group] for group in kinds.values()]
-    known = [(it.mean_ms, tasks) for tasks in alike if (it := estimates.of(tasks)) is not None]
-    if not known:
+    estimated = [(of.mean_ms, tasks) for tasks in alike if (of := estimates.of(tasks)) is not None]
+    if not estimated:
         return None
-    return estimates.evidence(max(known, key=itemgetter(0))[1])
+    return estimates.evidence(max(estimated, key=itemgetter(0))[1])
 
 
 def outlooks(
     state: Records, job: Job, runs: Sequence[TaskRun], telling: Sequence[TaskRun], now: Millis
 ) -> tuple[Outlook, list[Outlook]]:
-    """What users are told of a job, and of some of its task runs.
+    """Outlooks for users of a job, and of some of its task runs.
 
     Args:
-        state: Where it is looked up.
+        state: The records.
         job: The job.
         runs: The task runs that are shown.
-        telling: Those by which the job is told of: all members of a gang, of an array all or enough
-            of those that are not over.
+        telling: Task runs behind the job's outlook: all members of a gang, of an array all or
+            enough of those that are not over.
         now: The time.
     """
     if job.state in TERMINAL_JOB:
@@ -343,16 +344,18 @@ def outlooks(
         for run in (*telling, *runs)
     }
     raised = _raised(state, job, telling, measured, now)
-    told: dict[int, Outlook] = {}
+    shown: dict[int, Outlook] = {}
     gang = placed_with(state, telling[0]) if job.is_gang and telling else None
     for run in (*telling, *runs):
-        if id(run) not in told:
-            known = measured[id(run)]
+        if id(run) not in shown:
+            part = measured[id(run)]
             placed = gang if gang is not None else placed_with(state, run)
-            known = known and known.longer(raised)
-            told[id(run)] = _shown(_outlook(state, run, placed, known, now))
-    parts = [told[id(it)] for it in telling if it.state not in TERMINAL_RUN and not rests(job, it)]
-    return _of_all(parts), [told[id(run)] for run in runs]
+            part = part and part.longer(raised)
+            shown[id(run)] = _shown(_outlook(state, run, placed, part, now))
+    parts = [
+        shown[id(run)] for run in telling if run.state not in TERMINAL_RUN and not rests(job, run)
+    ]
+    return _of_all(parts), [shown[id(run)] for run in runs]
 
 
 def _raised(
@@ -362,20 +365,20 @@ def _raised(
     measured: Mapping[int, _Measured | None],
     now: Millis,
 ) -> dict[Estimate, Estimate]:
-    """The estimates that tasks raise which run for longer, by what they were before."""
+    """Estimates raised by task runs that outlast them, by their earlier value."""
     ages: dict[Estimate, list[int]] = {}
     finished: dict[Estimate, int] = {}
-    known = {} if job.is_gang else state.finished(job)
+    by_kind = {} if job.is_gang else state.finished(job)
     for run in telling:
-        one = measured[id(run)]
-        if run.state is not RunState.RUNNING or one is None or not one.left.estimated:
+        part = measured[id(run)]
+        if run.state is not RunState.RUNNING or part is None or not part.left.estimated:
             continue
-        if one.estimate in ages and job.is_gang:
+        if part.estimate in ages and job.is_gang:
             continue  # its members take equally long
-        ages.setdefault(one.estimate, []).append(one.work().ran_by_ms(now))
-        if (it := known.get(kind_of(job.spec.tasks[run.index]))) is not None:
-            finished[one.estimate] = it.tasks
-    return {told: told.raised(finished.get(told, 0), those) for told, those in ages.items()}
+        ages.setdefault(part.estimate, []).append(part.work().ran_by_ms(now))
+        if (same := by_kind.get(kind_of(job.spec.tasks[run.index]))) is not None:
+            finished[part.estimate] = same.tasks
+    return {mean: mean.raised(finished.get(mean, 0), those) for mean, those in ages.items()}
 
 
 def _outlook(
@@ -406,30 +409,30 @@ def _shown(outlook: Outlook) -> Outlook:
 
 
 def _of_all(parts: Sequence[Outlook]) -> Outlook:
-    """What users are told of a job, by what they are told of its task runs that are not over.
+    """Outlook of a job for users, from the outlooks of its task runs that are not over.
 
-    It needs as long as the one that needs longest, and is unknown if that of one is.
+    The job needs as long as its longest task run, and is unknown if one of them is.
     """
     needed = [part.left_ms for part in parts if part.left_ms is not None]
     etas = [part.eta_ms for part in parts if part.eta_ms is not None]
-    known = bool(needed) and len(needed) == len(parts)
+    complete = bool(needed) and len(needed) == len(parts)
     ends = bool(etas) and len(etas) == len(parts)
-    estimated = known and any(part.estimated for part in parts)
-    found = [part.estimate for part in parts if part.estimate is not None]
+    estimated = complete and any(part.estimated for part in parts)
+    estimates = [part.estimate for part in parts if part.estimate is not None]
     return Outlook(
-        left_ms=max(needed) if known else None,
+        left_ms=max(needed) if complete else None,
         estimated=estimated,
         eta_ms=max(etas) if ends else None,
         earliest_ms=_last(parts, "earliest_ms") if ends and estimated else None,
         latest_ms=_last(parts, "latest_ms") if ends and estimated else None,
-        estimate=max(found, key=lambda it: it.mean_ms, default=None),
+        estimate=max(estimates, key=lambda it: it.mean_ms, default=None),
     )
 
 
 def _last(parts: Sequence[Outlook], bound: Literal["earliest_ms", "latest_ms"]) -> Millis | None:
-    """The last of the bounds; an end that is stated has none but itself."""
+    """The last of the bounds; a stated end is its own bound."""
     bounds = (getattr(part, bound) or part.eta_ms for part in parts)
-    return max((it for it in bounds if it is not None), default=None)
+    return max((bound for bound in bounds if bound is not None), default=None)
 
 
 def follow(state: State, run: TaskRun, now: Millis) -> None:
@@ -454,13 +457,12 @@ def _as_expected(told: RemainingWork | None, fresh: RemainingWork | None, now: M
 
 
 def run_times(state: PlanningRecords, job: Job, runs: Iterable[TaskRun]) -> dict[RunId, RunTime]:
-    """For how long task runs of an array that run have run, and how long such tasks run.
+    """Running times so far of an array's task runs, with the expected run times.
 
-    Their time is without what company was measured to cost them, as is what finished tasks have
-    taken.
+    Times are corrected for measured interference, like run times of finished tasks.
     """
     estimates = JobEstimates.of_job(state, job)
-    found = {}
+    times = {}
     for run in runs:
         tasks = [job.spec.tasks[run.index]]
         stated = estimates.believed_ms(tasks)
@@ -470,8 +472,8 @@ def run_times(state: PlanningRecords, job: Job, runs: Iterable[TaskRun]) -> dict
         speed = family_speed(state, placed)
         pace = speed.numerator * company // speed.denominator
         ran = run.work_ms * company // MILLION
-        found[run.id] = RunTime(ran, Millis(run.history[-1][1]), pace, expected)
-    return found
+        times[run.id] = RunTime(ran, Millis(run.history[-1][1]), pace, expected)
+    return times
 
 
 def _work(measured: _Measured | None) -> RemainingWork | None:
@@ -481,10 +483,10 @@ def _work(measured: _Measured | None) -> RemainingWork | None:
 def _measured(
     state: Records, group: Sequence[TaskRun], estimates: JobEstimates
 ) -> _Measured | None:
-    """What task runs that progress together have left: a gang's members, or one task run alone."""
+    """Remaining work of task runs that progress together: a gang's members, or a single one."""
     spec = state.jobs[group[0].job].spec
     if spec.least is not None:
-        # Who rested in the last attempt is not up to date.
+        # Members that rested in the last attempt are not up to date.
         latest = max(run.attempt for run in group)
         group = [run for run in group if run.attempt == latest]
     kept = any(run.generation for run in group)
@@ -505,24 +507,24 @@ def _measured(
     company, rate = None, 0
     if total:
         company = shared_company_ppm(state, teller, placed)
-        known = _rate_ppm(state, spec, tasks, [state.reservation(run) for run in group])
-        rate = standalone_rate_ppm(known, own_rate(state, teller), speed, company)
+        known_rate = _rate_ppm(state, spec, tasks, [state.reservation(run) for run in group])
+        rate = standalone_rate_ppm(known_rate, own_rate(state, teller), speed, company)
         if not rate and done and merging is None:
             rate = rate_so_far_ppm(state, teller, speed, company)
     ran = sum(run.work_ms for run in group if kept or run.state in _IN_ATTEMPT) // len(group)
     extent = _extent(estimates, tasks, total, rate)
-    found = left(extent, done, ran)
-    if found is None:
+    rest = left(extent, done, ran)
+    if rest is None:
         return None
-    since = _since(teller, running, by_steps=found.by_steps)
+    since = _since(teller, running, by_steps=rest.by_steps)
     return _Measured(
-        found,
+        rest,
         _estimate(estimates, tasks, extent),
         ran,
         since,
         speed,
         MILLION if company is None else company,
-        _untold_ms(state, teller) if found.by_steps else 0,
+        _untold_ms(state, teller) if rest.by_steps else 0,
     )
 
 
@@ -542,19 +544,19 @@ def _untold_ms(state: Records, teller: TaskRun) -> int:
 def _extent(
     estimates: JobEstimates, tasks: Sequence[TaskSpec], total: int | None, rate: int
 ) -> Extent:
-    """What is known of all the work of tasks that progress together."""
+    """Known extent of all the work of tasks that progress together."""
     stated = estimates.believed_ms(tasks)
     expected = None if stated is not None or (total and rate) else estimates.expected_ms(tasks)
     return Extent(stated, total, rate, expected)
 
 
 def _estimate(estimates: JobEstimates, tasks: Sequence[TaskSpec], extent: Extent) -> Estimate:
-    """How long tasks take of which something is known."""
+    """Run time of tasks of known extent."""
     whole = whole_ms(extent)
     assert whole is not None
     ms, estimated = whole
-    found = estimates.of(tasks) if estimated else None
-    return estimates.stated(ms) if found is None else found
+    estimate = estimates.of(tasks) if estimated else None
+    return estimates.stated(ms) if estimate is None else estimate
 
 
 def _steps(run: TaskRun, *, kept: bool) -> int:
@@ -585,10 +587,10 @@ def _rate_ppm(
 ) -> int:
     """Standalone rate of the slowest task, each on the family that sets its reservation price.
 
-    Of a gang that divides batches by speed it is the mean of its tasks' rates.
+    For a gang that divides batches by speed it is the mean of its tasks' rates.
 
     Returns:
-        Millionths of iterations per second; 0 if that of none is known.
+        Millionths of iterations per second; 0 if none is known.
     """
     rates = [
         dict(state.standalone_rates(spec, task)).get(reserved.offering.type.family, 0)

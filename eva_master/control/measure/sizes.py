@@ -21,15 +21,15 @@ _ALONE = Fraction(1)
 
 
 def elastic(state: Records, spec: JobSpec, limits: Limits, partition: Partition) -> Elastic | None:
-    """What policies may choose of a job; `None` unless it is an elastic gang.
+    """Sizes of a job that policies may choose; `None` unless it is an elastic gang.
 
-    More members than instances are allowed do not run: each might need its own.
+    At most as many members run as instances are allowed: each might need its own.
 
     Args:
-        state: What was measured.
+        state: The records, with measurements.
         spec: The job.
-        limits: Of the cluster.
-        partition: Where the job runs.
+        limits: Limits of the cluster.
+        partition: The job's partition.
     """
     if spec.least is None:
         return None
@@ -38,25 +38,27 @@ def elastic(state: Records, spec: JobSpec, limits: Limits, partition: Partition)
     most = max(spec.least, min(len(spec.tasks), allowed))
     reserved = state.reservations_of(spec)[0].offering
     family = None if reserved is None else base_family(reserved.type.family)
-    together, apart = (_scaling(state, spec, family, apart=it) for it in (False, True))
+    together, apart = (_scaling(state, spec, family, apart=split_up) for split_up in (False, True))
     return Elastic(spec.least, most, together, apart)
 
 
 def _instances_of(state: Records, spec: JobSpec, partition: Partition, most: int) -> int:
-    """How many instances the partition of an elastic gang may have for its members."""
+    """Number of instances that the partition of an elastic gang may have for its members."""
     if (limit := partition.limits.instances) is not None:
         most = min(most, limit)
     per_hour, task = partition.budget.per_hour, spec.tasks[0]
     if per_hour is not None:
         sold = partition.sold(state.catalog)
-        prices = (it.price for it in sold if fitting(task, it, it.type.capacity))
+        prices = (
+            offering.price for offering in sold if fitting(task, offering, offering.type.capacity)
+        )
         if cheapest := min(prices, default=0):
             most = min(most, per_hour // cheapest)
     return most
 
 
 def size_speed(state: Records, placed: Sequence[TaskRun]) -> Fraction:
-    """How fast the placed members of a gang are against one member; 1 unless it is elastic."""
+    """Speed of the placed members of a gang against one member; 1 unless it is elastic."""
     if not placed:
         return _ALONE
     spec = state.jobs[placed[0].job].spec
@@ -64,14 +66,14 @@ def size_speed(state: Records, placed: Sequence[TaskRun]) -> Fraction:
         return _ALONE
     apart = len({run.instance for run in placed}) > 1
     points = _measured(state, spec, _family(state, placed), apart=apart)
-    known = speed_ppm(_stated(spec, apart=apart), points, len(placed), apart=apart)
-    return Fraction(known, MILLION)
+    speed = speed_ppm(_stated(spec, apart=apart), points, len(placed), apart=apart)
+    return Fraction(speed, MILLION)
 
 
 def measured(state: Records, members: Sequence[TaskRun]) -> Key | None:
-    """What a window of all running members of an elastic gang is a measurement of.
+    """The key that a window of all running members of an elastic gang measures.
 
-    `None` if it is none, since they run on several families.
+    `None` if there is none, since they run on several families.
     """
     families = _families(state, members)
     if len(families) != 1:
@@ -89,8 +91,8 @@ def _scaling(state: Records, spec: JobSpec, family: Family | None, *, apart: boo
 def _measured(state: Records, spec: JobSpec, family: Family | None, *, apart: bool) -> Points:
     if family is None:
         return ()
-    known = state.learned.of(voice_of(spec)).scaling
-    return known.points(plain(spec.tasks[0].workload), family, apart=apart)
+    table = state.learned.of(voice_of(spec)).scaling
+    return table.points(plain(spec.tasks[0].workload), family, apart=apart)
 
 
 def _stated(spec: JobSpec, *, apart: bool) -> Points:

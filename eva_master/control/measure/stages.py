@@ -1,4 +1,4 @@
-"""What the stages of a DAG tell of each other's run times."""
+"""Predictions of stages' run times from the other stages of their DAG."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Stage:
 
     @property
     def value(self) -> Value | None:
-        """What its DAG's other stages tell of it; `None` if too little is known of such DAGs."""
+        """Run time predicted from its DAG; `None` if too few such DAGs are known."""
         if self.state.estimates not in OF_DAGS:
             return None
         times = times_of(self.state, self.job, self.dag)
@@ -59,22 +59,24 @@ class Stage:
         if not times.known(own):
             return None
         seen = seen_of(self.state, self.dag, keys)
-        return times.given({key: it for key, it in seen.items() if key != own})[own]
+        return times.given({key: observation for key, observation in seen.items() if key != own})[
+            own
+        ]
 
     @property
     def scaled_by(self) -> Fraction | None:
-        """How many times longer its DAG's first stage took than 3Sigma expected of it.
+        """Factor by which its DAG's first stage exceeded 3Sigma's estimate of it.
 
         Returns:
-            1 while that is not known, and `None` for the first stage itself.
+            1 while that is unknown, and `None` for the first stage itself.
         """
         first = self.dag.first
         if first == self.job.id:
             return None
-        known = self.state.learned.dags.of(self.job.spec.owner).ended.get(first)
-        if known is not None:
-            took = 0 if known.log is None else exp_of_ppm(known.log)
-            return _ratio(took, known.expected_ms)
+        stage = self.state.learned.dags.of(self.job.spec.owner).ended.get(first)
+        if stage is not None:
+            took = 0 if stage.log is None else exp_of_ppm(stage.log)
+            return _ratio(took, stage.expected_ms)
         other = self.state.jobs.get(first)
         own = None if other is None else _together(self.state.telling(other))
         if other is None or own is None:
@@ -89,12 +91,12 @@ def _ratio(took_ms: int, expected_ms: int) -> Fraction:
 
 
 def times_of(state: Records, job: Job, dag: Dag) -> StageTimes:
-    """What was learned of the DAGs of a job's owner and label."""
+    """Learned run times for the DAGs of a job's owner and label."""
     return state.learned.dags.of(job.spec.owner).labels.get(dag.label, _NO_TIMES)
 
 
 def keys_of(state: Records, dag: Dag) -> dict[JobId, str]:
-    """What the stages of a DAG are known by, those that have ended included."""
+    """Keys of the stages of a DAG, ended ones included."""
     names = {job: base_of(state.jobs[job].spec.name) for job in dag.members}
     owner = state.jobs[dag.members[0]].spec.owner
     ended = state.learned.dags.of(owner).ended
@@ -102,41 +104,43 @@ def keys_of(state: Records, dag: Dag) -> dict[JobId, str]:
 
 
 def seen_of(state: Records, dag: Dag, keys: Mapping[JobId, str]) -> dict[str, Seen]:
-    """What is known of stages of a DAG from their own tasks.
+    """Observations of the stages of a DAG from their own tasks.
 
     Args:
-        state: Where it is looked up.
+        state: The records.
         dag: The DAG.
-        keys: What its stages are known by.
+        keys: Keys of its stages.
     """
     ended = state.learned.dags.of(state.jobs[dag.members[0]].spec.owner).ended
-    found: dict[str, Seen] = {}
+    observations: dict[str, Seen] = {}
     for name in dag.ended:
         if (stage := ended.get(name)) is not None and stage.log is not None:
-            found[keys[name]] = Seen(stage.log)
+            observations[keys[name]] = Seen(stage.log)
     for name in dag.members:
         own = _together(state.telling(state.jobs[name]))
         if own is not None:
             freedom = own.tasks - 1 + _ASSUMED_TASKS
             within = (own.deviation + ASSUMED_WITHIN * _ASSUMED_TASKS) // freedom
             mean_ms = min(LONGEST_MS, max(1, own.total_ms // own.tasks))
-            found[keys[name]] = Seen(log_ppm(mean_ms), within // own.tasks)
-    return found
+            observations[keys[name]] = Seen(log_ppm(mean_ms), within // own.tasks)
+    return observations
 
 
 def _together(finished: Mapping[Kind, Finished]) -> Finished | None:
     """The finished tasks of a stage; `None` if there is none."""
-    known = list(finished.values())
-    if not known:
+    by_kind = list(finished.values())
+    if not by_kind:
         return None
-    sums = zip(*((it.tasks, it.total_ms, it.logs, it.squares) for it in known), strict=True)
+    sums = zip(
+        *((kind.tasks, kind.total_ms, kind.logs, kind.squares) for kind in by_kind), strict=True
+    )
     return Finished(*map(sum, sums))
 
 
 def expected_ms(state: Records, job: Job) -> int:
-    """What 3Sigma expects of a task of a job by earlier ones alone; 0 if nothing is known."""
+    """3Sigma's estimate of a job's task by earlier jobs alone; 0 if unknown."""
     tasks = job.spec.tasks if job.is_gang else job.spec.tasks[:1]
     workload, demand = kind_of_all(tasks)
     traits = Traits(workload, job.spec.name, job.submitted_ms, demand)
-    known = state.learned.run_times.of(job.spec.owner)
-    return known.usual_ms(traits, Estimates.THREE_SIGMA) or 0
+    owner_times = state.learned.run_times.of(job.spec.owner)
+    return owner_times.usual_ms(traits, Estimates.THREE_SIGMA) or 0

@@ -1,4 +1,4 @@
-"""What checkpoints hold of the work that task runs have done."""
+"""Work of task runs that their checkpoints hold."""
 
 from __future__ import annotations
 

@@ -56,10 +56,10 @@ class Window:
 
 
 class Meters:
-    """Open windows; not journalled, since a restart merely begins them anew.
+    """Open windows; not journalled, since after a restart they begin anew.
 
-    What comes before a window, and is never measured: everything up to the first finished step of
-    an attempt, and then its warm-up, half a window long.
+    Time before the first window is never measured: everything up to the first finished step of an
+    attempt, and then its warm-up, half a window long.
     """
 
     def __init__(self, window_ms: int) -> None:
@@ -69,16 +69,16 @@ class Meters:
         """Attempts that began a short while ago, with the time of their first step."""
 
     def began(self, run: RunId) -> None:
-        """An attempt runs from now on."""
+        """Follow an attempt from its beginning."""
         self._warming[run] = None
 
     def ended(self, run: RunId) -> None:
-        """An attempt runs no longer."""
+        """Forget an attempt that has ended."""
         self._warming.pop(run, None)
         self._open.pop(run, None)
 
     def restart(self, state: State, instance: InstanceId) -> None:
-        """Company on an instance changed: what was measured there says nothing now."""
+        """Restart the windows on an instance whose tasks have changed."""
         if self._open:
             for name in state.occupant_ids(instance):
                 self._open.pop(name, None)
@@ -88,13 +88,13 @@ class Meters:
                     state.put_progress(run, run.progress.at_rate(0.0))
 
     def sample(self, run: TaskRun, heard: Progress, now: Millis) -> tuple[Progress, bool]:
-        """Take in a report.
+        """Process a report.
 
         A window opens and closes with a report of more steps than before, so that a task of slow
         steps is measured over whole ones.
 
         Args:
-            run: The task run that is reported of.
+            run: The task run of the report.
             heard: Its cumulative figures; `Progress.rate` is ignored.
             now: When the report arrived.
 
@@ -143,12 +143,12 @@ class Meters:
 
 
 def standalone_rate(state: Records, run: TaskRun) -> float | None:
-    """Iterations per second of the task run's task alone on the family it is on, `None` if unknown.
+    """Iterations per second of a run's task alone on its present family, `None` if unknown.
 
-    Of an elastic gang's member, with as many members as there are. Of one that does its own share
-    of each batch, with this share.
+    For an elastic gang's member the rate is with the present number of members; for one that does
+    its own share of each batch, with this share.
 
-    What the user stated goes before what was measured.
+    A stated rate takes precedence over a measured one.
     """
     family = _family(state, run)
     if family is None:
@@ -156,8 +156,8 @@ def standalone_rate(state: Records, run: TaskRun) -> float | None:
     task = state.task(run)
     stated = task.throughput_on(family)
     spec = state.jobs[run.job].spec
-    known = state.learned.of(voice_of(spec)).standalone
-    rate = stated if stated is not None else known.lookup(plain(task.workload), family)
+    measured = state.learned.of(voice_of(spec)).standalone
+    rate = stated if stated is not None else measured.lookup(plain(task.workload), family)
     if rate is None or (spec.least is None and not run.batch_ppm):
         return rate
     if spec.least is not None:
@@ -196,31 +196,31 @@ def normalised(state: Records, run: TaskRun) -> float | None:
 
 
 def family_speed(state: Records, placed: Iterable[TaskRun]) -> Fraction:
-    """How fast placed task runs that wait for each other run, by the families that they are on.
+    """Speed of placed task runs that wait for each other, by the families that they are on.
 
     See `Reservation.speed_on`; 1 if there are none.
     """
-    there = [run for run in placed if run.instance is not None]
+    with_place = [run for run in placed if run.instance is not None]
     speeds = [
         state.reservation(run).speed_on(state.instances[run.instance].offering.type.family)
-        for run in there
+        for run in with_place
         if run.instance is not None
     ]
-    spec = state.jobs[there[0].job].spec if there else None
+    spec = state.jobs[with_place[0].job].spec if with_place else None
     if spec is not None and spec.split_batch:
         return divided(speeds, len(spec.tasks) if spec.least is not None else len(speeds))
     return speeds[0] if len(speeds) == 1 else slowest(speeds)
 
 
 def company_ppm(state: Records, run: TaskRun, placed: Sequence[TaskRun]) -> int:
-    """How fast a task run is against running alone on the same family, in millionths.
+    """Speed of a task run against running alone on the same family, in millionths.
 
-    A job that shares no instance runs alone, however much its throughput varies by itself. In
-    company it is as fast as was measured, or as is expected until a window is complete.
+    A job that shares no instance runs alone, however much its throughput varies by itself. Beside
+    neighbours the speed is as measured, or as expected until a window is complete.
 
     Args:
-        state: What was measured.
-        run: Whose speed.
+        state: The records, with measurements.
+        run: The task run.
         placed: See `placed_with`.
     """
     return _company_ppm(state, run, placed, state.expected_ppm)
