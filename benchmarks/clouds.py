@@ -103,7 +103,7 @@ class Pass:
 
     def states(self) -> Counter[InstanceState]:
         """The number of wanted instances in each state."""
-        return Counter(it.state for it in self._machine.state.instances.values())
+        return Counter(instance.state for instance in self._machine.state.instances.values())
 
     def _is_over(self) -> bool:
         return (

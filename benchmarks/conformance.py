@@ -247,7 +247,7 @@ def _digest() -> str:
 def figures(wanted: Sequence[Check], goal: int, progress: Progress) -> Figures:
     """Results of the checks: `missed` names failed and unfinished ones."""
     names = {one.name for one in wanted}
-    failures = [one for one in progress.failures if one["check"] in names]
+    failures = [failure for failure in progress.failures if failure["check"] in names]
     checked = {name: progress.checked.get(name, 0) for name in sorted(names)}
     return {
         "seed": progress.seed,
@@ -257,7 +257,8 @@ def figures(wanted: Sequence[Check], goal: int, progress: Progress) -> Figures:
         "cpu_s": round(progress.cpu_s),
         "failures": failures,
         "missed": sorted(
-            {one["check"] for one in failures} | {name for name, n in checked.items() if n < goal}
+            {failure["check"] for failure in failures}
+            | {name for name, n in checked.items() if n < goal}
         ),
     }
 

@@ -146,7 +146,7 @@ def mib(mode: Estimates, owners: int) -> float:
         found, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    if sum(len(it.spreads) for it in kept.owners.values()) != VALUES_KEPT:
+    if sum(len(owner.spreads) for owner in kept.owners.values()) != VALUES_KEPT:
         raise RuntimeError("less is kept than may be")
     return found / (1 << 20)
 

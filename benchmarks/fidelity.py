@@ -200,7 +200,7 @@ def _live(client: Client, jobs: Sequence[Submission], workdir: Path) -> None:
 
 def _over(client: Client) -> bool:
     ended = all(job.state in _ENDED for job in client.jobs(ended=True))
-    return ended and all(one.state == "gone" for one in client.instances())
+    return ended and all(instance.state == "gone" for instance in client.instances())
 
 
 def _configured(history: History, jobs: Sequence[Submission]) -> Setup:

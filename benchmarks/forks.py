@@ -143,7 +143,7 @@ def run(mix: Sequence[str], case: Case) -> dict[str, float]:
     """Run a mix to its end; returns its figures."""
     types, speeds = CLUSTERS[case.cluster].types, CLUSTERS[case.cluster].speeds
     servers = [Servers(Family(it), types.count(it), 1) for it in dict.fromkeys(types)]
-    nodes = {it.name: it for it in fleet_nodes(servers)}
+    nodes = {fleet_node.name: fleet_node for fleet_node in fleet_nodes(servers)}
     metrics = RunMetrics(occupancies=[])
     round_ms = 1_000 * case.slot.round_s
 
@@ -178,7 +178,7 @@ def run(mix: Sequence[str], case: Case) -> dict[str, float]:
     jobs = list(cluster.state.jobs.values())
     began = min(job.submitted_ms for job in jobs)
     took = [job.finished_ms - began for job in jobs if job.finished_ms is not None]
-    trained = sum(it.moving_ms for it in metrics.occupancies or ())
+    trained = sum(occupancy.moving_ms for occupancy in metrics.occupancies or ())
     return {
         "total_s": round(max(took) / 1000),
         "mean_s": round(fmean(took) / 1000),

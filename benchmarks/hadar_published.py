@@ -118,7 +118,7 @@ def shares_of_optimum(file: Path) -> Iterator[dict[str, Any]]:
     """The first round's share of the most utility."""
     asks = [_ask(job) for job in read_gpu_jobs(file)]
     types = sorted(asks[0].rates)
-    servers = [Server(f"{it}-{n}", Kind(it, 4), 4) for it in types for n in range(5)]
+    servers = [Server(f"{type_}-{n}", Kind(type_, 4), 4) for type_ in types for n in range(5)]
     gangs = [
         Gang(
             ask.tasks,
@@ -127,7 +127,7 @@ def shares_of_optimum(file: Path) -> Iterator[dict[str, Any]]:
         )
         for ask in asks
     ]
-    most = most_utility(gangs, {str(it): 20 for it in types})
+    most = most_utility(gangs, {str(type_): 20 for type_ in types})
     prices = price_ranges(
         extremes(asks, Utility.THROUGHPUT, _HORIZON_S), dict.fromkeys(types, 20), None
     )

@@ -104,7 +104,9 @@ class Cluster:
             actions = self._machine.handle([ended], Millis(self._now))
         finally:
             sys.setprofile(None)
-        if not any(isinstance(it, StartTask) and it.instance == place for it in actions):
+        if not any(
+            isinstance(action, StartTask) and action.instance == place for action in actions
+        ):
             raise RuntimeError(f"the room of {run} was not taken in the turn that heard of it")
         self._machine.take_changes()
         self._answer(actions)

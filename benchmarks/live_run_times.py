@@ -77,9 +77,10 @@ def hastened(trace: Trace, faster: int, *, past: bool = False) -> Trace:
 
     def job(one: TraceJob) -> TraceJob:
         tasks = tuple(
-            replace(it, duration_ms=max(1, (it.duration_ms or 0) // faster)) for it in one.tasks
+            replace(task, duration_ms=max(1, (task.duration_ms or 0) // faster))
+            for task in one.tasks
         )
-        total = sum(it.duration_ms or 0 for it in tasks)
+        total = sum(task.duration_ms or 0 for task in tasks)
         arrival = one.arrival_ms // faster
         return replace(
             one, arrival_ms=arrival, duration_ms=max(1, total // len(tasks)), tasks=tasks
@@ -145,10 +146,10 @@ def live(trace: Trace, chosen: OnePolicySection, slots: int, gap_ms: int) -> Fig
         late_s = _submit(users, trace)
         while not _over(client, len(trace.jobs)):
             time.sleep(_LOOK_S)
-        jobs = [it for it in client.jobs(ended=True) if it.state in _ENDED]
-        took = sorted((it.finished_ms - it.submitted_ms) / 1_000 for it in jobs)
+        jobs = [job for job in client.jobs(ended=True) if job.state in _ENDED]
+        took = sorted((job.finished_ms - job.submitted_ms) / 1_000 for job in jobs)
         return {
-            "succeeded": sum(it.state == "succeeded" for it in jobs),
+            "succeeded": sum(job.state == "succeeded" for job in jobs),
             "jct_mean_s": round(sum(took) / len(took), 2),
             "jct_p50_s": round(took[len(took) // 2], 2),
             "submitted_late_s": round(late_s, 2),
@@ -218,7 +219,7 @@ def _agents(
         "type": _TYPE,
         "milli_cpus": 1_000,
         "memory_mib": _MIB,
-        "tasks_ms": {job.id: [it.duration_ms for it in job.tasks] for job in trace.jobs},
+        "tasks_ms": {job.id: [task.duration_ms for task in job.tasks] for job in trace.jobs},
     }
     path = master.state_dir / "agents.json"
     path.write_text(json.dumps(request))

@@ -97,7 +97,8 @@ def users(master: RunningMaster, count: int) -> Iterator[list[Client]]:
     told = yaml.safe_load((master.state_dir / "client.yaml").read_text())
     authorities = Path(told["ca_file"]).read_bytes()
     clients = [
-        Client(master.address, authorities=authorities, token=it, timeout_s=120) for it in secrets
+        Client(master.address, authorities=authorities, token=secret, timeout_s=120)
+        for secret in secrets
     ]
     try:
         yield clients

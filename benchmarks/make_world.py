@@ -75,7 +75,7 @@ def made(
         "worker_mbps": round(float(network.uniform(100, 5120)), 3),
         "ps_mbps": round(float(network.uniform(5_000, 20_000)), 3),
         "tenants": owners,
-        "jobs": _jobs(seed, rows[first : first + jobs], [it["workers"] for it in owners]),
+        "jobs": _jobs(seed, rows[first : first + jobs], [owner["workers"] for owner in owners]),
     }
 
 

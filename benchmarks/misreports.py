@@ -121,7 +121,7 @@ def summed(found: Sequence[dict[str, Any]]) -> dict[str, Any]:
         "pricing": found[0]["pricing"],
         "guarantee": found[0]["guarantee"],
         "trials": len(changes),
-        "gain": sum(it > _NOTEWORTHY for it in changes),
+        "gain": sum(change > _NOTEWORTHY for change in changes),
         "largest": round(max(changes), 4),
         "mean": round(fmean(changes), 4),
     }
@@ -153,8 +153,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             for guarantee in states:
                 options = {"pricing": chosen.pricing, "guarantee": guarantee}
                 found = []
-                for one in trials(path, trace, options, chosen.count, chosen.results):
-                    found.append(one)
+                for trial in trials(path, trace, options, chosen.count, chosen.results):
+                    found.append(trial)
                     print(f"{path.name}: {len(found)} of {chosen.count}", file=sys.stderr)
                 rows.add(summed(found))
     except EvaError as error:

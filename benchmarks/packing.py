@@ -327,7 +327,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return _report(chosen)
     except EvaError as error:
-        each = [f"  {one.key}: {one.message}" for one in error.problems[1:] and error.problems]
+        each = [
+            f"  {problem.key}: {problem.message}"
+            for problem in error.problems[1:] and error.problems
+        ]
         print("\n".join([error.message, *each]), file=sys.stderr)
         return 2
 

@@ -87,5 +87,5 @@ def load(path: Path, model: type[M]) -> M:
         return model.model_validate(content)
     except ValidationError as error:
         details = error.errors(include_url=False)
-        problems = [Problem(wording(one), dotted(tuple(one["loc"]))) for one in details]
+        problems = [Problem(wording(detail), dotted(tuple(detail["loc"]))) for detail in details]
         raise refusal(path, problems) from error

@@ -84,7 +84,7 @@ def simulated(
     section = OnePolicySection(name=name)
     kind = policies()[section.name]
     stated = stated or section.preset == _ORACLE
-    known = {one.name for one in fields(kind.config)}
+    known = {field.name for field in fields(kind.config)}
     options = {key: value for key, value in (("explained", False), ("seed", seed)) if key in known}
     config = policy_config(section.model_copy(update={"options": options}), kind)
     if mode is None:

@@ -32,6 +32,6 @@ class Slot:
         """
         name, _, preset = text.partition(":")
         kind = policies().get(current_name(name, preset or None)[0])
-        leases = kind is not None and "lease_s" in {it.name for it in fields(kind.config)}
+        leases = kind is not None and "lease_s" in {field.name for field in fields(kind.config)}
         lease_s = max(self.round_s - _MINUTE_S, self.round_s // 2)
         return named_policy(text, {"lease_s": lease_s} if self.leased and leases else {})[0]

@@ -234,7 +234,7 @@ def due(trace: Trace, factor: float) -> Trace:
 def without_infeasible(scenario: Scenario, policy: str) -> tuple[Scenario, int]:
     """A scenario without the deadlines that cannot be kept on demand, and how many these are."""
     names = prepared(scenario, policy, None).infeasible()
-    jobs = (replace(it, within_ms=None) if it.id in names else it for it in scenario.trace.jobs)
+    jobs = (replace(job, within_ms=None) if job.id in names else job for job in scenario.trace.jobs)
     return replace(scenario, trace=replace(scenario.trace, jobs=tuple(jobs))), len(names)
 
 
@@ -266,7 +266,7 @@ def row(
         "refused": simulation.market.refused,
         "moves": round(outcome.migrations_per_job, 2),
         "idle_h": round(outcome.idle_mean_h * len(scenario.trace.jobs), 1),
-        "wait_h": round(sum(it.jct_ms - it.executing_ms for it in jobs) / MILLIS_PER_HOUR, 1),
+        "wait_h": round(sum(job.jct_ms - job.executing_ms for job in jobs) / MILLIS_PER_HOUR, 1),
         "gpu_used": round(_gpu_used(scenario, simulation), 3),
         "spot_h": round(hours[Purchase.SPOT], 1),
         "on_demand_h": round(hours[Purchase.ON_DEMAND], 1),
@@ -281,15 +281,19 @@ def row(
 def _gpu_used(scenario: Scenario, simulation: Simulation) -> float:
     """The part of the GPU-hours that were paid for in which a task ran."""
     record = simulation.outcome().record
-    gpus = {one.type.name: one.type.capacity.gpus for one in scenario.catalog}
-    paid = sum(gpus[it.type] * (it.gone_ms - it.up_ms) for it in record.instances)
+    gpus = {offering.type.name: offering.type.capacity.gpus for offering in scenario.catalog}
+    paid = sum(
+        gpus[instance.type] * (instance.gone_ms - instance.up_ms) for instance in record.instances
+    )
     tasks = {job.id: job.tasks for job in scenario.trace.jobs}
     needs = {
         run_id(JobId(job.id), index): max(_gpus_of(task))
         for job in record.jobs
         for index, task in enumerate(tasks[job.name])
     }
-    used = sum(needs[own_run(it.run)] * it.executing_ms for it in record.occupancies)
+    used = sum(
+        needs[own_run(occupancy.run)] * occupancy.executing_ms for occupancy in record.occupancies
+    )
     return used / paid if paid else 0.0
 
 

@@ -51,15 +51,15 @@ class Recording:
 
     def learned(self) -> SpotPools:
         """The knowledge of a cluster that tried all pools all the time in the first part."""
-        known = SpotPools()
+        spot_pools = SpotPools()
         for sample in range(self.up.shape[1] // _LEARNED_PART):
             now = Millis(sample * self.gap_ms)
             for number, pool in enumerate(self.pools):
                 if self.up[number, sample]:
-                    known = known.sold(pool, now)
-                elif known.retry_ms(pool) <= now:
-                    known = known.refused(pool, now)
-        return known
+                    spot_pools = spot_pools.sold(pool, now)
+                elif spot_pools.retry_ms(pool) <= now:
+                    spot_pools = spot_pools.refused(pool, now)
+        return spot_pools
 
     def ages(self) -> npt.NDArray[np.int_]:
         """For how many samples each pool has been as it is, and whether any is there."""

@@ -105,7 +105,7 @@ def run(where: str, sizes: Sizes, stragglers: Stragglers, seed: int) -> Run:
     if not ended or found is None or found.finished_ms is None:
         raise RuntimeError("the array did not end")
     account = ledger.job_account(cluster.state, found.id, cluster.timeline.now())
-    extra = [it for it in cluster.state.members(found.id) if it.extra]
+    extra = [member for member in cluster.state.members(found.id) if member.extra]
     exact = 3_600_000 * 1_000_000
     return Run(
         (found.finished_ms - found.submitted_ms) / 60_000,

@@ -96,7 +96,7 @@ async def _watch(pipe: Connection, plan: _Plan) -> None:
         await stream.initial_metadata()
     pipe.send("ready")
     await asyncio.to_thread(pipe.recv)
-    pipe.send(-1 if any(it.done() for it in readers) else count)
+    pipe.send(-1 if any(reader.done() for reader in readers) else count)
 
 
 def _channel(plan: _Plan, token: str) -> grpc.aio.Channel:

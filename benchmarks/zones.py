@@ -35,9 +35,9 @@ _MOST = 1.5
 def on_sale(types: Catalog, zones: int, seed: int) -> Iterator[Offering]:
     """Every type in every zone, on demand and beside it on the spot market."""
     drawn = random.Random(seed)
-    for one in types:
+    for type_ in types:
         for zone in range(zones):
-            there = replace(one, zone=f"zone-{'abcdefgh'[zone]}")
+            there = replace(type_, zone=f"zone-{'abcdefgh'[zone]}")
             yield there
             part = drawn.randint(290_000, 430_000)
             yield as_spot(there, Price(there.price * part // MILLION), _LIFE_MS)
@@ -73,20 +73,25 @@ def taken(start: Snapshot, policy_name: str) -> list[float]:
 
 def _without_a_pool(before: Snapshot) -> Snapshot:
     """The pool with the most instances runs dry, and its tasks wait."""
-    spot = [it.offering.id for it in before.instances if it.offering.purchase is Purchase.SPOT]
+    spot = [
+        instance.offering.id
+        for instance in before.instances
+        if instance.offering.purchase is Purchase.SPOT
+    ]
     gone = max(sorted(set(spot)), key=spot.count)
-    lost = {it.id for it in before.instances if it.offering.id == gone}
+    lost = {instance.id for instance in before.instances if instance.offering.id == gone}
     until = Millis(before.now_ms + 10 * _ROUND_MS)
     return replace(
         before,
         now_ms=Millis(before.now_ms + _ROUND_MS),
         catalog=tuple(
-            replace(it, unavailable_until=until) if it.id == gone else it for it in before.catalog
+            replace(offering, unavailable_until=until) if offering.id == gone else offering
+            for offering in before.catalog
         ),
-        instances=tuple(it for it in before.instances if it.id not in lost),
+        instances=tuple(instance for instance in before.instances if instance.id not in lost),
         runs=tuple(
-            replace(it, instance=None, running=False) if it.instance in lost else it
-            for it in before.runs
+            replace(run, instance=None, running=False) if run.instance in lost else run
+            for run in before.runs
         ),
         arrivals=before.arrivals + 1,
     )

@@ -105,12 +105,12 @@ def _closure(roots: Iterable[str]) -> set[str]:
         except PackageNotFoundError:
             raise SystemExit(f"{wanted.name} is not installed: run make setup") from None
         for line in needed:
-            one = Requirement(line)
+            requirement = Requirement(line)
             extras = ["", *wanted.extras]
-            if not one.marker or any(
-                one.marker.evaluate({**environment, "extra": extra}) for extra in extras
+            if not requirement.marker or any(
+                requirement.marker.evaluate({**environment, "extra": extra}) for extra in extras
             ):
-                unseen.append(one)
+                unseen.append(requirement)
     return {name for name, _ in seen}
 
 

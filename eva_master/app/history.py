@@ -66,9 +66,15 @@ def read_history(state: Path, catalog: Catalog | None = None) -> History:
         rounds = journal.rounds(limit=_ROUNDS)
     # Instances that nobody launched were there for all that is known.
     nodes = tuple(
-        OwnedNode(it.id, it.offering, it.fence_ms) for it in written.instances if it.owned
+        OwnedNode(instance.id, instance.offering, instance.fence_ms)
+        for instance in written.instances
+        if instance.owned
     )
-    bought = {it.offering.id: it.offering for it in written.instances if not it.owned}
+    bought = {
+        instance.offering.id: instance.offering
+        for instance in written.instances
+        if not instance.owned
+    }
     listed = catalog or _listed(tuple(bought.values()))
     restored = State.restored((*listed, *offerings(nodes)), written)
     if not restored.jobs:

@@ -161,7 +161,9 @@ def _lending(config: MasterConfig) -> frozenset[str]:
 
 
 def _limits(section: LimitsSection) -> Limits:
-    stated = {it.name: getattr(section, it.name.removesuffix("_ms")) for it in fields(Limits)}
+    stated = {
+        field.name: getattr(section, field.name.removesuffix("_ms")) for field in fields(Limits)
+    }
     return Limits(**{name: limit for name, limit in stated.items() if limit is not None})
 
 

@@ -70,15 +70,15 @@ class Shutdown:
         until_s = loop.time() + within_ms / 1000
         ending = asyncio.create_task(asyncio.to_thread(self._cloud.terminate_all, within_ms))
         hurrying = asyncio.create_task(self._hurry(hurry))
-        told: set[RunId] = set()
+        run_ids: set[RunId] = set()
         while not ending.done():
             await asyncio.wait({ending}, timeout=_LOOK_S)
             if running:
-                self._follow(running, await self._gateway.model(), told)
+                self._follow(running, await self._gateway.model(), run_ids)
         await ending
         # No cloud waits for those on machines that nobody switches off.
         while model and (left := self._on_nodes(running, seen := await self._gateway.model())):
-            self._follow(running, seen, told)
+            self._follow(running, seen, run_ids)
             if hurry.is_set() or loop.time() >= until_s:
                 self._tell(
                     f"{_count(left)} on owned nodes did not stop in time: the workers there stop"
@@ -90,7 +90,7 @@ class Shutdown:
         # The last reports arrived before their instances went.
         if model:
             now = await self._gateway.model()
-            self._follow(running, now, told)
+            self._follow(running, now, run_ids)
             self._conclude(running, now)
 
     @staticmethod

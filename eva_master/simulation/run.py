@@ -388,7 +388,7 @@ class Simulation:
     def cost_usd(self) -> float:
         """The cost of all machines up to now."""
         now = self.cluster.timeline.now()
-        return usd(sum(charge(it, now) for it in self._machines().values()))
+        return usd(sum(charge(machine, now) for machine in self._machines().values()))
 
     # -- what arrives ----------------------------------------------------------------------------
 

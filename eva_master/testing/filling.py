@@ -59,7 +59,7 @@ class Filling:
 
     def _share(self, line: Line) -> Fraction:
         only = self._only(line)
-        members = {it for name in line.pools for it in self._members(name)}
+        members = {member for name in line.pools for member in self._members(name)}
         members &= only or members
         sizes = dict(line.sizes)
         held = sum(
@@ -83,11 +83,11 @@ class Filling:
 
     def _members(self, name: str) -> list[InstanceId]:
         return [
-            self._names[it] if isinstance(it, int) else it
+            self._names[member] if isinstance(member, int) else member
             for pool in self._plan.pools
             if pool.name == name
-            for it in pool.members
-            if it not in pool.closed
+            for member in pool.members
+            if member not in pool.closed
         ]
 
     def _only(self, line: Line) -> set[InstanceId]:

@@ -131,7 +131,10 @@ class _Sketch:
     def of(cls, snapshot: Snapshot) -> _Sketch:
         return cls(
             snapshot.catalog,
-            tuple((one.id, one.offering.type.name, one.ready) for one in snapshot.instances),
+            tuple(
+                (instance.id, instance.offering.type.name, instance.ready)
+                for instance in snapshot.instances
+            ),
             tuple(_Job.of(snapshot, job) for job in snapshot.jobs),
             snapshot.throughput,
         )

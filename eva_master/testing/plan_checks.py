@@ -38,7 +38,7 @@ def check(snapshot: Snapshot, plan: Plan, *, explained: bool = True) -> None:
                 assert reason
             case Suspend(run=run, reason=reason):
                 mates = (it for it in snapshot.runs if it.job == runs[run].job)
-                assert any(it.instance in live for it in mates)
+                assert any(mate.instance in live for mate in mates)
                 assert reason
     waiting = {run.id for run in snapshot.runs if not run.pinned and run.instance is None}
     in_line = {job for line in plan.lines for job in line.jobs}
@@ -55,7 +55,7 @@ def check(snapshot: Snapshot, plan: Plan, *, explained: bool = True) -> None:
 
 def _check_launches(snapshot: Snapshot, plan: Plan) -> None:
     used = {e.on for e in plan.entries if isinstance(e, Assign) and isinstance(e.on, int)}
-    used |= {it for pool in plan.pools for it in pool.members if isinstance(it, int)}
+    used |= {member for pool in plan.pools for member in pool.members if isinstance(member, int)}
     assert used == {launch.key for launch in plan.launches}, "each new instance is used"
     assert len(plan.launches) == len(used)
     counts: Counter[OfferingId] = Counter(i.offering.id for i in snapshot.instances)
@@ -69,10 +69,12 @@ def _check_launches(snapshot: Snapshot, plan: Plan) -> None:
 
 
 def _check_standing(snapshot: Snapshot, plan: Plan) -> None:
-    members = [it for pool in plan.pools for it in pool.members]
+    members = [member for pool in plan.pools for member in pool.members]
     assert len(members) == len(set(members)), "an instance stands in one pool"
     live = {view.id for view in (*snapshot.instances, *snapshot.draining)}
-    assert {it for it in members if isinstance(it, str)} <= live, "members are there, or are bought"
+    assert {member for member in members if isinstance(member, str)} <= live, (
+        "members are there, or are bought"
+    )
     names = [pool.name for pool in plan.pools]
     assert len(names) == len(set(names)), "a pool is stated once"
     for pool in plan.pools:
@@ -83,7 +85,7 @@ def _check_standing(snapshot: Snapshot, plan: Plan) -> None:
     for job, indexes in plan.pilots:
         assert jobs[job].stands_in_line, "gangs have no pilots"
         assert len(indexes) == len(set(indexes)), "a task is a pilot once"
-        assert all(0 <= it < jobs[job].tasks for it in indexes), "the job has that task"
+        assert all(0 <= index < jobs[job].tasks for index in indexes), "the job has that task"
     for line in plan.lines:
         assert line.pools, "a line claims room somewhere"
         assert set(line.pools) <= set(names), "a line claims room in pools that are there"
@@ -96,7 +98,7 @@ def _check_standing(snapshot: Snapshot, plan: Plan) -> None:
         for job, indexes in line.chosen:
             assert job in line.jobs, "tasks are chosen of jobs that stand in the line"
             assert len(indexes) == len(set(indexes)), "a task is chosen once"
-            assert all(0 <= it < jobs[job].tasks for it in indexes), "the job has that task"
+            assert all(0 <= index < jobs[job].tasks for index in indexes), "the job has that task"
         for job in line.jobs:
             gang = jobs[job].kind is JobKind.GANG and len(jobs[job].runs) > 1
             assert not gang, "gangs of several are placed by plans alone"
@@ -134,13 +136,17 @@ def _check_reasons(snapshot: Snapshot, plan: Plan) -> None:
         **{run: host for run, host in before.items() if run not in entries},
         **{entry.run: entry.on for entry in plan.entries if isinstance(entry, Assign)},
     }
-    told = [(occupant.run, one.on) for one in plan.reasons.hostings for occupant in one.occupants]
+    told = [
+        (occupant.run, hosting.on)
+        for hosting in plan.reasons.hostings
+        for occupant in hosting.occupants
+    ]
     assert sorted(told) == sorted(places.items()), "every place has a reason"
     for one in plan.reasons.hostings:
         values = sum(occupant.value_micro_usd_per_hour for occupant in one.occupants)
         assert abs(values - one.value_micro_usd_per_hour) <= len(one.occupants), "but for rounding"
     running = {run.id for run in snapshot.runs if run.running}
-    moves = [move for one in plan.reasons.exchanges for move in one.moves]
+    moves = [move for exchange in plan.reasons.exchanges for move in exchange.moves]
     assert sorted((move.run, move.source, move.target) for move in moves) == sorted(
         (run, before[run], places[run])
         for run in entries.keys() & running & before.keys() & places.keys()

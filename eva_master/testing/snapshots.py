@@ -229,10 +229,10 @@ def carried_out(snapshot: Snapshot, plan: Plan) -> Snapshot:
         for run in snapshot.runs
     )
     pools = {
-        fresh[it] if isinstance(it, int) else it: pool.name
+        fresh[member] if isinstance(member, int) else member: pool.name
         for pool in plan.pools
         if not pool.lent
-        for it in pool.members
+        for member in pool.members
     }
     back = {view.id: (view.offering, view.ready) for view in snapshot.draining if view.id in pools}
     bought |= back

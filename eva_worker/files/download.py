@@ -92,7 +92,7 @@ def read_manifest(data: bytes) -> list[FileEntry]:
         files = json.loads(data)["files"]
         if not isinstance(files, list):
             raise TypeError("`files` is not a list")
-        entries = [_entry(it) for it in files]
+        entries = [_entry(file) for file in files]
     except (ValueError, TypeError, KeyError, ArithmeticError, RecursionError) as error:
         raise BadOrder(f"not a list of files: {error!a}"[:500]) from error
     _require_own_places(entries)
@@ -283,10 +283,10 @@ class Fetcher:
         self, name: str, size: int = 0, admit: Callable[[int], None] = lambda _: None
     ) -> Path:
         """The file of a blob, by its owner and digest; those of early masters have no owner."""
-        found = _BLOB.fullmatch(name)
-        if found is None or found["owner"] in (".", ".."):
+        match = _BLOB.fullmatch(name)
+        if match is None or match["owner"] in (".", ".."):
             raise BadOrder(f"not a digest: {name!r}")
-        digest, root = found["digest"], f"uploads/{found['owner']}" if found["owner"] else "blobs"
+        digest, root = match["digest"], f"uploads/{match['owner']}" if match["owner"] else "blobs"
         path = self._cached(name)
         # One task at a time downloads a blob, under the same name each time until it is verified,
         # so that a later try continues where an earlier one stopped.

@@ -66,16 +66,16 @@ class OutputsFetcher:
 
     async def _stored(self, name: str, wanted: JobOutputs) -> list[_File]:
         """All files in the object store."""
-        found: list[_File] = []
+        files: list[_File] = []
 
         async def look(place: tuple[str, str]) -> None:
             async for file in self._below(*place, wanted.path):
-                found.append(file)
-                if len(found) > _MOST_FILES:
+                files.append(file)
+                if len(files) > _MOST_FILES:
                     raise _too_many(wanted)
 
         await each(_places(name, wanted), look)
-        return found
+        return files
 
     async def _below(self, run: str, place: str, path: str) -> AsyncIterator[_File]:
         """The files of one task run in the object store."""
@@ -131,7 +131,7 @@ def _places(name: str, wanted: JobOutputs) -> Iterator[tuple[str, str]]:
 
 def _copy(outputs: Directory, path: str, target: Directory, place: str) -> int:
     """Copy a file, or all regular files of a tree; returns how many."""
-    wanted = [(it.path, it.status.st_size) for it in outputs.files()]
+    wanted = [(file.path, file.status.st_size) for file in outputs.files()]
     if path:
         wanted = [it for it in wanted if it[0] == path or it[0].startswith(f"{path}/")]
     below = [(name.removeprefix(path).lstrip("/"), size) for name, size in wanted]

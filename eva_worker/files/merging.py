@@ -278,12 +278,12 @@ def _kept(parts: object) -> tuple[KeptPart, ...]:
     if not isinstance(parts, list) or len(parts) > _MOST_FORKS:
         raise UnstorableFile("merged.json has no list of parts")
     found = []
-    for it in parts:
-        if not isinstance(it, dict) or type(fork := it.get("fork")) is not int:
+    for part in parts:
+        if not isinstance(part, dict) or type(fork := part.get("fork")) is not int:
             raise UnstorableFile("merged.json has a part without a fork")
         if not 0 <= fork < _MOST_FORKS:
             raise UnstorableFile("merged.json has a part of a fork that there is not")
-        found.append(KeptPart(fork, it.get("kept") is True, str(it.get("reason") or "")[:200]))
+        found.append(KeptPart(fork, part.get("kept") is True, str(part.get("reason") or "")[:200]))
     return tuple(found)
 
 

@@ -122,7 +122,7 @@ class Objects:
         if not _IN_THE_WAY.search(said):
             return False
         place = root / location
-        above = [it for it in place.parents if root in it.parents]
+        above = [parent for parent in place.parents if root in parent.parents]
         return place.is_dir() or any(it.exists() and not it.is_dir() for it in above)
 
     def _require_room(self, key: str, location: str) -> None:

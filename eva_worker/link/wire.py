@@ -87,7 +87,7 @@ def merge_round(message: pb.TellMerge) -> MergeRound:
         average=message.average,
         give=message.give,
         finished=message.finished,
-        parts=tuple(Part(it.fork, it.steps, it.digest) for it in message.parts),
+        parts=tuple(Part(part.fork, part.steps, part.digest) for part in message.parts),
         alone=message.alone,
         best=message.best,
         merge=message.merge,

@@ -143,7 +143,9 @@ class Tasks:
 
     def longest_grace_ms(self) -> int:
         """The longest grace period of the attempts that are not over."""
-        return max((it.grace_ms for it in self._attempts.values() if not it.over), default=0)
+        return max(
+            (attempt.grace_ms for attempt in self._attempts.values() if not attempt.over), default=0
+        )
 
     async def kill(self) -> None:
         """Kill all tasks, and return when no process of any is left. Files are not stored."""

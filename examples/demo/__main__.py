@@ -109,7 +109,9 @@ class Demo:
         return "\n".join([f"{job.name} {job.state}: {job.reason}", "the end of its log:", *tail])
 
     def _report(self, last: Picture) -> Report:
-        found = [one for job in last.jobs for one in resumptions(job.name, self._log(job))]
+        found = [
+            resumption for job in last.jobs for resumption in resumptions(job.name, self._log(job))
+        ]
         if not any(one.continued for one in found):
             raise DemoFailed("no job was moved and resumed from its checkpoint")
         if broken := [one for one in found if not one.continued]:
@@ -126,8 +128,10 @@ class Demo:
 def _kept_apart(picture: Picture) -> bool:
     """Whether the readers run on different instances."""
     readers = [picture.task(name) for name in READERS]
-    running = all(one.state == "running" and one.target == one.instance for one in readers)
-    return running and len({one.instance for one in readers}) == len(readers)
+    running = all(
+        reader.state == "running" and reader.target == reader.instance for reader in readers
+    )
+    return running and len({reader.instance for reader in readers}) == len(readers)
 
 
 def _awaited(picture: Picture) -> str:
@@ -139,7 +143,11 @@ def _awaited(picture: Picture) -> str:
         if job.state not in ENDED
         for task in job.tasks
     ]
-    instances = [f"{one.id} ({one.state})" for one in picture.state.instances if not one.gone_ms]
+    instances = [
+        f"{instance.id} ({instance.state})"
+        for instance in picture.state.instances
+        if not instance.gone_ms
+    ]
     return f"waiting for {', '.join([*tasks, *instances])}"
 
 

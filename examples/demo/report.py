@@ -43,7 +43,8 @@ class Report:
             "jobs": [shapes.job(job) for job in self.last.jobs],
             "places": dict(self.places),
             "resumptions": [
-                {**asdict(one), "continued": one.continued} for one in self.resumptions
+                {**asdict(resumption), "continued": resumption.continued}
+                for resumption in self.resumptions
             ],
         }
 

@@ -58,14 +58,16 @@ class Screen:
         self.say(f"$ {command}")
         options = self._console.options.update_width(self._console.width - len(_INDENT))
         for segments in self._console.render_lines(answer, options, pad=False):
-            line = Text.assemble(_INDENT, *((it.text, it.style or "") for it in segments))
+            line = Text.assemble(
+                _INDENT, *((segment.text, segment.style or "") for segment in segments)
+            )
             line.rstrip()
             self._console.print(line)
 
     def show(self, picture: Picture) -> None:
         """Draw the cluster's instances and tasks."""
         if self._live.is_started:
-            here = [one for one in picture.state.instances if one.state != "gone"]
+            here = [instance for instance in picture.state.instances if instance.state != "gone"]
             state = ClusterState()
             state.CopyFrom(picture.state)
             del state.instances[:]

@@ -46,7 +46,7 @@ class Picture:
     @property
     def over(self) -> bool:
         """Whether all jobs have ended and no instance is left."""
-        idle = all(one.state == "gone" for one in self.state.instances)
+        idle = all(instance.state == "gone" for instance in self.state.instances)
         return idle and all(job.state in ENDED for job in self.jobs)
 
     def task(self, name: str) -> Task:
@@ -102,10 +102,14 @@ class Story:
         for job in picture.jobs:
             if job.name in self.measured:
                 yield from self._speed(picture, job)
-        for one in picture.state.instances:
-            if self._new(one.id, one.state) and one.state in ("launching", "ready", "gone"):
-                cost = price(one.price_micro_usd_per_hour)
-                yield f"{one.id} ({one.type}, {cost}) is {one.state}"
+        for instance in picture.state.instances:
+            if self._new(instance.id, instance.state) and instance.state in (
+                "launching",
+                "ready",
+                "gone",
+            ):
+                cost = price(instance.price_micro_usd_per_hour)
+                yield f"{instance.id} ({instance.type}, {cost}) is {instance.state}"
         for job in picture.jobs:
             self._locate(picture, job)
             for task in job.tasks:

@@ -82,9 +82,9 @@ def on_sale(types: Catalog, snapshot: Snapshot | None, choice: Choice, terms: Te
     """
     return tuple(
         offering
-        for one in types
-        if choice.admits(one.type, one.price)
-        for offering in _in_zones(one, snapshot, terms)
+        for type_ in types
+        if choice.admits(type_.type, type_.price)
+        for offering in _in_zones(type_, snapshot, terms)
     )
 
 

@@ -160,9 +160,9 @@ class Stack:
         if not self.exists():
             raise NotFound(f"there is no stack {self.name}", hint="see --cluster and --region")
         return {
-            it["LogicalResourceId"]: it["PhysicalResourceId"]
-            for it in self._summaries()
-            if it.get("PhysicalResourceId") and it["ResourceStatus"] not in _GONE
+            summary["LogicalResourceId"]: summary["PhysicalResourceId"]
+            for summary in self._summaries()
+            if summary.get("PhysicalResourceId") and summary["ResourceStatus"] not in _GONE
         }
 
     def await_resource(self, name: str) -> str:
@@ -175,9 +175,9 @@ class Stack:
         def look() -> str:
             self._raise_if_failed(("FAILED", "ROLLBACK"))
             finished = {
-                it["LogicalResourceId"]: it.get("PhysicalResourceId", "")
-                for it in self._summaries()
-                if it["ResourceStatus"] in _MADE
+                summary["LogicalResourceId"]: summary.get("PhysicalResourceId", "")
+                for summary in self._summaries()
+                if summary["ResourceStatus"] in _MADE
             }
             return str(finished.get(name, ""))
 
@@ -224,7 +224,7 @@ class Stack:
             if "does not exist" in str(error):
                 return None
             raise _translated(error) from error
-        return next((it for it in stacks if it["StackStatus"] not in _ABSENT), None)
+        return next((stack for stack in stacks if stack["StackStatus"] not in _ABSENT), None)
 
     def _status(self) -> str | None:
         found = self._described()

@@ -74,10 +74,10 @@ def quota_of(type_name: str, purchase: Purchase) -> Quota | None:
     The first letter of a family decides, so that ``gr6`` is G; but ``inf2`` is Inf and not I, and
     some generations of P have a quota of their own.
     """
-    found = _FAMILY.match(type_name)
-    if found is None:
+    match = _FAMILY.match(type_name)
+    if match is None:
         return None
-    letters, generation = found.groups()
+    letters, generation = match.groups()
     names = {letters} if letters in _APART else {letters[0], letters + generation}
     return next((it for it in _QUOTAS[purchase] if not names.isdisjoint(it.families)), None)
 

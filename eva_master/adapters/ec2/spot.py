@@ -63,7 +63,7 @@ class SpotPrices:
 
     def __init__(self, aws: Aws, catalog: Catalog, period_s: float) -> None:
         self._aws = aws
-        self._offerings = [it for it in catalog if it.purchase is Purchase.SPOT]
+        self._offerings = [offering for offering in catalog if offering.purchase is Purchase.SPOT]
         self._period_s = period_s if self._offerings else 0.0
         self._due = time.monotonic()
         self._looking = threading.Lock()
@@ -77,14 +77,14 @@ class SpotPrices:
 
     def _look(self, post: Callable[[Quoted], None]) -> None:
         try:
-            types = sorted({it.type.name for it in self._offerings})
+            types = sorted({offering.type.name for offering in self._offerings})
             prices = market(self._aws, types)
             post(
                 Quoted(
                     tuple(
-                        (it.id, price)
-                        for it in self._offerings
-                        if (price := prices.get((it.type.name, it.zone))) is not None
+                        (offering.id, price)
+                        for offering in self._offerings
+                        if (price := prices.get((offering.type.name, offering.zone))) is not None
                     )
                 )
             )

@@ -99,7 +99,7 @@ class InputRoots:
         query = urlsplit(url).query
         options = query.split("&") if query else []
         # Others could have an instance send its credentials elsewhere.
-        if any(it not in own and not _REGION.fullmatch(it) for it in options):
+        if any(option not in own and not _REGION.fullmatch(option) for option in options):
             return "only the option region is allowed"
         if any(self._allows(Place.of(root), wanted) for root in self.roots):
             return ""

@@ -118,7 +118,7 @@ def parse_job(
         *_overrides_problems(envs or {}, name),
         *_job_problems(document, job, name),
         *(inputs or InputRoots()).problems(document, outputs.urls(job.storage.inputs)),
-        *_family_problems(document, job, sorted({base_family(it) for it in families})),
+        *_family_problems(document, job, sorted({base_family(family) for family in families})),
         *_spot_problems(document, job, families),
         *image_problems(document, job, _sections(job), containers=containers),
         *unknown,

@@ -35,7 +35,7 @@ class Placement:
         name = job.partition
         if name is None:
             return
-        known = [it.name for it in self.partitions.parts]
+        known = [part.name for part in self.partitions.parts]
         if name not in known:
             about = f"known: {', '.join(known)}" if known else "leave it out: there are none here"
             hint = yamlfile.suggestion(name, known) or about
@@ -62,7 +62,7 @@ class Placement:
     def told(self, spec: JobSpec, problems: list[Problem]) -> list[Problem]:
         """Complaints about a job that say of which partition they are true."""
         where = f"in partition {spec.partition}, "
-        return [replace(it, message=where + it.message) for it in problems]
+        return [replace(problem, message=where + problem.message) for problem in problems]
 
 
 ANYWHERE = Placement()

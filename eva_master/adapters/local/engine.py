@@ -158,7 +158,7 @@ class Engine:
         try:
             pools = self._client.api.inspect_network("bridge")["IPAM"]["Config"] or ()
             gateways = [str(pool["Gateway"]) for pool in pools if "Gateway" in pool]
-            return next(one for one in gateways if ":" not in one)
+            return next(gateway for gateway in gateways if ":" not in gateway)
         except (NotFound, StopIteration) as error:
             raise EngineUnavailable(
                 f"the engine at {self.url} has no network for containers (bridge)",

@@ -130,13 +130,13 @@ class Tree:
 
         Some storage drivers deny access to directories that the tar file does not list.
         """
-        found: set[Path] = set()
+        paths: set[Path] = set()
         for place in (*self.files, *self.links, *self.texts):
             _, top, *rest = Path(place).parts
             # Below a link such as /lib lies what lies below its target.
             real = self.links.get(f"/{top}", top).strip("/") if rest else top
-            found |= set(Path(real, *rest).parents)
-        return sorted(map(str, found - {Path(), Path("tmp")}))
+            paths |= set(Path(real, *rest).parents)
+        return sorted(map(str, paths - {Path(), Path("tmp")}))
 
     def packed(self) -> Iterator[bytes]:
         """Yield the tree as a tar file in pieces."""

@@ -26,7 +26,9 @@ def interrupt(root: Path, instance: InstanceId) -> None:
         InvalidRequest: The instance is not a spot instance.
     """
     records = Records(root).read()
-    running = [it for it in records.values() if it.pid is not None and not it.closed]
+    running = [
+        record for record in records.values() if record.pid is not None and not record.closed
+    ]
     found = next((it for it in running if it.instance == instance), None)
     if found is None:
         raise NotFound(f"no instance {instance} runs in {root}", hint=_choices(running))

@@ -121,7 +121,7 @@ def _problem_of_path(path: str) -> str:
     names = path.split("/")
     if "\0" in path or path != "/".join(PurePosixPath(path).parts) or {"..", ""} & {*names}:
         return "does not name a file below the directory, in the plainest way"
-    if len(encoded) > _LONGEST_PATH or any(len(it.encode()) > _LONGEST_NAME for it in names):
+    if len(encoded) > _LONGEST_PATH or any(len(name.encode()) > _LONGEST_NAME for name in names):
         return f"is longer than {_LONGEST_PATH:,} bytes, or a name in it than {_LONGEST_NAME}"
     if len(names) > _DEEPEST:
         return f"has more than {_DEEPEST} names"

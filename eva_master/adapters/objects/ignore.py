@@ -66,7 +66,7 @@ class IgnoreRules:
 
     def _deciding(self, path: str) -> tuple[_Rule | None, bool]:
         name = os.fsencode(path)
-        return next((it for it in self._rules if it[0].names(name)), (None, False))
+        return next((rule for rule in self._rules if rule[0].names(name)), (None, False))
 
 
 class _Rule:

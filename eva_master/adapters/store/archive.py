@@ -236,11 +236,11 @@ def _some(connection: Connection, job: Job, indices: Sequence[int]) -> tuple[Tas
     if extras:
         more = tables.TASK_RUNS.c.id.in_([it for several in extras.values() for it in several])
         written.update((run.id, run) for run in _read(connection, more))
-    found: list[TaskRun] = []
+    task_runs: list[TaskRun] = []
     for name, index in zip(names, indices, strict=True):
-        found.append(written.get(name) or as_submitted(job, index))
-        found += [written[it] for it in extras.get(name, ())]
-    return tuple(found)
+        task_runs.append(written.get(name) or as_submitted(job, index))
+        task_runs += [written[it] for it in extras.get(name, ())]
+    return tuple(task_runs)
 
 
 def _indices(connection: Connection, job: Job, size: int, page: TaskPage) -> list[int]:
@@ -270,10 +270,15 @@ def _failed_runs(connection: Connection, job: Job, size: int) -> list[int]:
     of_job = columns.job_id == job.id
     if untouched_state(job) is RunState.FAILED:
         others = columns.state != RunState.FAILED.value
-        fine = {_index(it) for it in connection.scalars(select(columns.id).where(of_job, others))}
+        fine = {
+            _index(scalar)
+            for scalar in connection.scalars(select(columns.id).where(of_job, others))
+        }
         return [index for index in _begun(job, size) if index not in fine]
     failed = columns.state == RunState.FAILED.value
-    return [_index(it) for it in connection.scalars(select(columns.id).where(of_job, failed))]
+    return [
+        _index(scalar) for scalar in connection.scalars(select(columns.id).where(of_job, failed))
+    ]
 
 
 def _index(name: str) -> int:

@@ -230,7 +230,7 @@ class SqlJournal:
         """
         with self._transaction() as connection:
             times = (connection.execute(select(func.max(it))).scalar() for it in _TIMES)
-            return Millis(max(it or 0 for it in times))
+            return Millis(max(time or 0 for time in times))
 
     def rounds(self, *, limit: int, before: int | None = None) -> tuple[Round, ...]:
         """Planning rounds, the newest first.

@@ -27,7 +27,7 @@ RESTORE = "restore the journal from a backup: see docs/reference/journal.md"
 _ANY = TypeVar("_ANY", bound=Sequence[Any])
 _SEPARATOR = "\x1f"
 _VALUES = {
-    table: itemgetter(*(it.name for it in table.columns if it.name != "checksum"))
+    table: itemgetter(*(column.name for column in table.columns if column.name != "checksum"))
     for table in tables.METADATA.sorted_tables
 }
 """All values of a row but its checksum, in the order of the table's columns."""

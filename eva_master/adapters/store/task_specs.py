@@ -151,8 +151,8 @@ def decode(text: str) -> tuple[TaskSpec, ...]:
     """
     try:
         document = _DOCUMENT.validate_json(text)
-        programs = [_program(it, document.texts) for it in document.programs]
-        tasks = [_task(it, document, programs) for it in document.tasks]
+        programs = [_program(program, document.texts) for program in document.programs]
+        tasks = [_task(task, document, programs) for task in document.tasks]
         return tuple(_in_order(tasks, document.order))
     except (ValidationError, IndexError) as error:
         raise StorageError(

@@ -133,7 +133,11 @@ def missing(
 
 _WAITS_FOR = "waiting_for"
 _STATE = attrgetter(
-    *(it.name for it in fields(TaskRun) if it.name not in ("id", "job", "index", _WAITS_FOR))
+    *(
+        field.name
+        for field in fields(TaskRun)
+        if field.name not in ("id", "job", "index", _WAITS_FOR)
+    )
 )
 """All fields of a task run but its name and why it waits."""
 

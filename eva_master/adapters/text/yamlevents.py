@@ -62,26 +62,26 @@ def read(text: str, cancelled: Cancellation) -> Events:
 
 
 def _read(loader: Any, cancelled: Cancellation) -> Events:
-    found = Events()
+    events = Events()
     open_: list[int] = []
     while (event := loader.get_event()) is not None:
-        place = len(found.list)
+        place = len(events.list)
         if place % _EVENTS_BETWEEN_LOOKS == 0:
             cancelled.check()
         match event:
-            case yaml.DocumentStartEvent() if found.list:
+            case yaml.DocumentStartEvent() if events.list:
                 raise _refusal("there is more than one document", event)
             case yaml.NodeEvent():
-                found.list.append(event)
-                _begin(found, event, open_)
+                events.list.append(event)
+                _begin(events, event, open_)
             case yaml.MappingEndEvent() | yaml.SequenceEndEvent():
-                found.list.append(event)
-                found.after[open_.pop()] = place + 1
+                events.list.append(event)
+                events.after[open_.pop()] = place + 1
         if len(open_) > MOST_DEPTH:
             raise TooMuchError("nested too deeply")
-        if len(found.after) + len(open_) > MOST_NODES:
+        if len(events.after) + len(open_) > MOST_NODES:
             raise TooMuchError(f"too large: it has more than {MOST_NODES:,} keys and values")
-    return found
+    return events
 
 
 def _begin(found: Events, event: Any, open_: list[int]) -> None:

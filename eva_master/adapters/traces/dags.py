@@ -92,7 +92,7 @@ def recurring_dags(
     )
     tasks = iter(tasks_of(seed, flavour, np.concatenate([np.array(it) for it in means[past:]])))
     shapes = [[next(tasks) for _ in label.stages] for label in picks[past:]]
-    work = sum(float(times.sum()) for one in shapes for times in one)
+    work = sum(float(times.sum()) for shape in shapes for times in shape)
     arrive = arrivals_of(seed, dags, work / work_rate)
     jobs = []
     for number, (label, at, one) in enumerate(zip(picks[past:], arrive, shapes, strict=True), 1):
@@ -143,7 +143,7 @@ def _jobs(label: _Label, number: int, at_ms: int, times_s: list[FloatArray]) -> 
     """The jobs of one DAG, each after the one before."""
     jobs: list[TraceJob] = []
     for stage, times in zip(label.stages, times_s, strict=True):
-        took = [round(1_000 * float(it)) for it in times]
+        took = [round(1_000 * float(time)) for time in times]
         mean_ms = max(1, round(sum(took) / len(took)))
         jobs.append(
             TraceJob(

@@ -188,7 +188,7 @@ def _parsed(rows: object, path: Path) -> dict[str, _Job]:
         jobs = _JOBS.validate_python(rows)
     except ValidationError as error:
         details = error.errors(include_url=False)
-        raise refusal(path, (row_problem(one, "job") for one in details)) from error
+        raise refusal(path, (row_problem(detail, "job") for detail in details)) from error
     if all(job.past for job in jobs.values()):
         raise refusal(path, [Problem("all of its jobs are past, and there is none to run")])
     if problems := [*_homeless(jobs), *_contradictions(jobs)]:

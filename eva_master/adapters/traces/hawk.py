@@ -56,20 +56,20 @@ def read_hawk(path: Path) -> tuple[Arrival, ...]:
         InvalidTrace: The file cannot be read or is wrong; names the line of each problem.
     """
     problems: list[Problem] = []
-    found: list[Arrival] = []
+    arrivals: list[Arrival] = []
     for number, line in telling(read_lines(path)):
         try:
             arrival = _arrival(line.split())
-            if found and arrival.at_ms < found[-1].at_ms:
+            if arrivals and arrival.at_ms < arrivals[-1].at_ms:
                 raise ValueError("it arrives before the job in the line above")
-            found.append(arrival)
+            arrivals.append(arrival)
         except ValueError as error:
             problems.append(Problem(str(error), line=number, column=1))
-    if not found and not problems:
+    if not arrivals and not problems:
         problems.append(Problem("there is no job in it"))
     if problems:
         raise refusal(path, problems)
-    return tuple(found)
+    return tuple(arrivals)
 
 
 def _arrival(words: Sequence[str]) -> Arrival:

@@ -40,7 +40,7 @@ def read_interference(path: Path) -> Interference:
         table = _File.model_validate(content)
     except ValidationError as error:
         details = error.errors(include_url=False)
-        raise refusal(path, (row_problem(one, "key") for one in details)) from error
+        raise refusal(path, (row_problem(detail, "key") for detail in details)) from error
     if problems := list(_unknown_columns(table)):
         raise refusal(path, problems)
     return _table(table.throughput, table.default)

@@ -79,7 +79,10 @@ def measured_workloads() -> Mapping[str, MeasuredWorkload]:
 @cache
 def measured_bases() -> Mapping[str, MeasuredWorkload]:
     """One workload per row of the table of interference, for jobs with demands of their own."""
-    return {one.base: one for one in measured_workloads().values()}
+    return {
+        measured_workload.base: measured_workload
+        for measured_workload in measured_workloads().values()
+    }
 
 
 def aliases() -> Mapping[Workload, Workload]:

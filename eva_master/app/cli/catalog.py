@@ -63,7 +63,11 @@ def ls(
         names or None, architectures or None, gpus, _price(max_price) if max_price else None
     )
     found = sorted(
-        (it for it in cloud.catalog(config) if choice.admits(it.type, it.price)),
+        (
+            offering
+            for offering in cloud.catalog(config)
+            if choice.admits(offering.type, offering.price)
+        ),
         key=lambda it: (it.price, it.id),
     )
     taken = cloud.prices_taken(config)

@@ -210,6 +210,6 @@ def _shape(client: Client) -> dict[str, object]:
 
     return {
         "cluster": shapes.cluster(client.describe()),
-        "jobs": [shapes.job(one) for one in client.jobs()],
+        "jobs": [shapes.job(job) for job in client.jobs()],
         "bill": shapes.bill(client.cost()),
     }

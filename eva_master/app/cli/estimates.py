@@ -99,17 +99,17 @@ def shape(message: LearnedTimes) -> dict[str, Any]:
         "estimates": message.estimates,
         "times": [
             {
-                "owner": one.owner,
-                "feature": one.feature,
-                "value": one.value or None,
-                "median_ms": one.median_ms,
-                "log_deviation": one.spread,
-                "log_deviation_within_jobs": one.spread_within,
-                "log_error": one.error or None,
-                "jobs": one.jobs,
-                "tasks": one.tasks,
-                "ended_ms": one.ended_ms,
+                "owner": time.owner,
+                "feature": time.feature,
+                "value": time.value or None,
+                "median_ms": time.median_ms,
+                "log_deviation": time.spread,
+                "log_deviation_within_jobs": time.spread_within,
+                "log_error": time.error or None,
+                "jobs": time.jobs,
+                "tasks": time.tasks,
+                "ended_ms": time.ended_ms,
             }
-            for one in message.times
+            for time in message.times
         ],
     }

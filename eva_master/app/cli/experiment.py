@@ -269,8 +269,8 @@ def table_of_speed_ups(summary: Summary) -> RenderableType:
             *(plain(str(value)) for _, value in row.values),
             plain(row.label),
             *(
-                _estimate(one, ".2f", 1.0) if (one := row.speed_ups.get(it)) else "-"
-                for it in rivals
+                _estimate(one, ".2f", 1.0) if (one := row.speed_ups.get(rival)) else "-"
+                for rival in rivals
             ),
         )
     return drawn

@@ -222,8 +222,10 @@ def plan(session: Session, file: str, as_json: bool) -> None:
         print_json(
             {
                 **shapes.plan(answer),
-                "instances": [explanation.hosting_shape(one) for one in answer.hostings],
-                "exchanges": [explanation.exchange_shape(one) for one in answer.exchanges],
+                "instances": [explanation.hosting_shape(hosting) for hosting in answer.hostings],
+                "exchanges": [
+                    explanation.exchange_shape(exchange) for exchange in answer.exchanges
+                ],
             }
         )
     else:

@@ -109,14 +109,14 @@ def _delays(message: Learned) -> RenderableType:
         right=("SECONDS", "MEASUREMENTS"),
         drop=("MEASURED", "TAUGHT BY"),
     )
-    for one in message.delays:
+    for delay in message.delays:
         table.add_row(
-            one.kind,
-            plain(one.name),
-            f"{one.delay_ms / 1000:.1f}",
-            str(one.measurements),
-            ago(one.measured_ms, message.now_ms),
-            _taught_by(one.owner) if one.kind in _OF_WORKLOADS else "-",
+            delay.kind,
+            plain(delay.name),
+            f"{delay.delay_ms / 1000:.1f}",
+            str(delay.measurements),
+            ago(delay.measured_ms, message.now_ms),
+            _taught_by(delay.owner) if delay.kind in _OF_WORKLOADS else "-",
         )
     return table
 
@@ -127,15 +127,15 @@ def _pools(message: Learned) -> RenderableType:
         right=("STILL SO IN 1 H", "REFUSED"),
         drop=("REFUSED", "SEEN", "NEXT TRY"),
     )
-    for one in message.pools:
-        later = one.retry_ms - message.now_ms
+    for pool in message.pools:
+        later = pool.retry_ms - message.now_ms
         table.add_row(
-            plain(one.name),
-            ago(one.seen_ms, message.now_ms),
-            "there" if one.there else "dry",
-            ("" if one.began else "before ") + ago(one.since_ms, message.now_ms),
-            f"{100 * one.stays_ppm / MILLION:.0f} %",
-            str(one.tries or "-"),
+            plain(pool.name),
+            ago(pool.seen_ms, message.now_ms),
+            "there" if pool.there else "dry",
+            ("" if pool.began else "before ") + ago(pool.since_ms, message.now_ms),
+            f"{100 * pool.stays_ppm / MILLION:.0f} %",
+            str(pool.tries or "-"),
             f"in {span(later)}" if later > 0 else "-",
         )
     return table
@@ -156,8 +156,8 @@ def shape(message: Learned) -> dict[str, Any]:
         "now_ms": message.now_ms,
         "standalone": [_standalone_shape(one) for one in message.standalone],
         "interference": [_interference_shape(one) for one in message.interference],
-        "delays": [_delay_shape(one) for one in message.delays],
-        "pools": [_pool_shape(one) for one in message.pools],
+        "delays": [_delay_shape(delay) for delay in message.delays],
+        "pools": [_pool_shape(pool) for pool in message.pools],
     }
 
 

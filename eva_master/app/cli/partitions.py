@@ -42,7 +42,7 @@ def partitions(session: Session, as_json: bool) -> None:
     with session.client() as client:
         answer = client.partitions()
     if as_json:
-        print_json({"partitions": [_shape(one) for one in answer.partitions]})
+        print_json({"partitions": [_shape(partition) for partition in answer.partitions]})
     else:
         console().print(_table(answer.partitions))
 
@@ -103,17 +103,17 @@ def _table(messages: Iterable[Partition]) -> RenderableType:
     right = ("JOBS", "TASKS", "NODES", "HOURLY", "MONTH", "COST")
     drop = ("TASKS", "POLICY", "JOBS", "NODES", "MONTH")
     table = Grid("PARTITION", "POLICY", *right, "NOTE", right=right, drop=drop)
-    for one in messages:
+    for message in messages:
         table.add_row(
-            plain(_name(one)),
-            plain(one.policy or "-"),
-            _of(one, "jobs"),
-            _of(one, "tasks"),
-            _of(one, "instances"),
-            _spent(one.price_micro_usd_per_hour, _set(one, "budget_micro_usd_per_hour")),
-            _spent(one.month_micro_usd, _set(one, "budget_micro_usd_per_month")),
-            money(one.cost_micro_usd),
-            _note(one),
+            plain(_name(message)),
+            plain(message.policy or "-"),
+            _of(message, "jobs"),
+            _of(message, "tasks"),
+            _of(message, "instances"),
+            _spent(message.price_micro_usd_per_hour, _set(message, "budget_micro_usd_per_hour")),
+            _spent(message.month_micro_usd, _set(message, "budget_micro_usd_per_month")),
+            money(message.cost_micro_usd),
+            _note(message),
         )
     return table
 

@@ -187,7 +187,7 @@ def now_of(*messages: Dated) -> int:
 
     The clock of this machine may be apart from it. Only if the master does not say it counts.
     """
-    return max((it.now_ms for it in messages), default=0) or time.time_ns() // 1_000_000
+    return max((message.now_ms for message in messages), default=0) or time.time_ns() // 1_000_000
 
 
 class Patience:

@@ -416,7 +416,7 @@ def _shape(run: Run, comparison: Comparison, history: History | None) -> dict[st
         "policy": run.policy,
         **run.outcome.row(),
         **({"tenants": [asdict(one) for one in of]} if (of := run.outcome.tenants) else {}),
-        **({"partitions": [asdict(one) for one in parts]} if parts else {}),
+        **({"partitions": [asdict(part) for part in parts]} if parts else {}),
         **({} if due is None else {"deadlines": asdict(due)}),
         "nopack_usd": comparison.nopack_usd,
         "reference_bound_usd": comparison.bound_usd,
@@ -485,11 +485,11 @@ def _table(comparison: Comparison, history: History | None) -> RenderableType:
 
 
 def _tenants(run: Run) -> Iterator[tuple[str, TenantFigures]]:
-    return ((one.tenant, one) for one in run.outcome.tenants)
+    return ((tenant.tenant, tenant) for tenant in run.outcome.tenants)
 
 
 def _partitions(run: Run) -> Iterator[tuple[str, PartitionFigures]]:
-    return ((one.partition, one) for one in run.outcome.partitions)
+    return ((partition.partition, partition) for partition in run.outcome.partitions)
 
 
 def _groups(

@@ -67,11 +67,11 @@ class TaskRange(click.ParamType[tuple[int, int]]):
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
     ) -> tuple[int, int]:
         """See `click.ParamType.convert`."""
-        found = _RANGE.fullmatch(str(value))
-        if found is None:
+        match = _RANGE.fullmatch(str(value))
+        if match is None:
             self.fail(f"{value!r} is no range; write A-B, such as 100-199", param, ctx)
-        first = int(found[1])
-        last = first if found[2] is None else int(found[2])
+        first = int(match[1])
+        last = first if match[2] is None else int(match[2])
         if last < first:
             self.fail(f"{value!r} ends before it begins; write {last}-{first}", param, ctx)
         return first, last

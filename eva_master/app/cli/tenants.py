@@ -44,7 +44,7 @@ def tenants(session: Session, as_json: bool) -> None:
     with session.client() as client:
         answer = client.tenants()
     if as_json:
-        print_json({"tenants": [_shape(one) for one in answer.tenants]})
+        print_json({"tenants": [_shape(tenant) for tenant in answer.tenants]})
     else:
         console().print(_table(answer.tenants))
 
@@ -74,8 +74,8 @@ def _table(messages: Iterable[Tenant]) -> RenderableType:
     from eva_master.app.cli.views.words import money, plain
 
     messages = list(messages)
-    quotas = any(one.HasField("quota") for one in messages)
-    budgets = any(one.HasField("budget_micro_usd") for one in messages)
+    quotas = any(message.HasField("quota") for message in messages)
+    budgets = any(message.HasField("budget_micro_usd") for message in messages)
     right = ("JOBS", "RUNNING", "ENDED", "COST", "ALONE", *(("BUDGET LEFT",) if budgets else ()))
     table = Grid(
         *("TENANT", *right, *(("QUOTA", "USE") if quotas else ()), "OWNERS"),
@@ -95,7 +95,7 @@ def _table(messages: Iterable[Tenant]) -> RenderableType:
             *((plain(_quota(one)), plain(_gpus(one.use))) if quotas else ()),
             plain(_owners(one)),
         )
-    cut = sorted(one.name for one in messages if _is_scaled(one))
+    cut = sorted(message.name for message in messages if _is_scaled(message))
     if not cut:
         return table
     note = (

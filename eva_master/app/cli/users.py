@@ -161,7 +161,7 @@ def revoke(session: Session, ids: tuple[str, ...], yes: bool) -> None:
         if not yes:
             known = {one.id: one for one in client.tokens()}
             now = now_of(*known.values())
-            lines = "; ".join(tables.token(_find(known, one), now) for one in ids)
+            lines = "; ".join(tables.token(_find(known, id_), now) for id_ in ids)
             click.confirm(f"revoke {lines}?", abort=True, err=True)
         for one in ids:
             client.revoke_token(one)

@@ -39,7 +39,7 @@ def wait_for(client: Client, ids: Sequence[str]) -> int:
     with progress_table(screen) as progress:
         display = Display(progress, ids)
         while len(ended) < len(ids):
-            waiting = [one for one in ids if one not in ended]
+            waiting = [id_ for id_ in ids if id_ not in ended]
             try:
                 for job in client.watch(waiting):
                     patience.restore()
@@ -52,7 +52,7 @@ def wait_for(client: Client, ids: Sequence[str]) -> int:
                     patience.pause(Unreachable("the master closed the stream"))
             except Unreachable as error:
                 patience.pause(error)
-    return next((code for one in ids if (code := exit_code_of(ended[one]))), 0)
+    return next((code for id_ in ids if (code := exit_code_of(ended[id_]))), 0)
 
 
 def exit_code_of(job: Job) -> int:
@@ -91,7 +91,7 @@ class Display:
     def __init__(self, progress: Progress, ids: Sequence[str]) -> None:
         self._progress = progress
         self._rows: dict[str, TaskID] = {
-            one: progress.add_task(one, total=None, state="", tasks="") for one in ids
+            id_: progress.add_task(id_, total=None, state="", tasks="") for id_ in ids
         }
         self._states: dict[str, str] = {}
         self._failures: dict[str, int] = {}

@@ -193,7 +193,9 @@ def _simulated(run: Run, entry: PolicyEntry) -> Result:
         | ({} if watched is None else _learned_figures(run, watched, dags, outcome, trace)),
         **({"tenants": [asdict(one) for one in of]} if (of := outcome.tenants) else {}),
         "curves": {
-            "uptime_h": _quantiles([one.gone_ms - one.up_ms for one in outcome.record.instances]),
+            "uptime_h": _quantiles(
+                [instance.gone_ms - instance.up_ms for instance in outcome.record.instances]
+            ),
             "jct_h": _quantiles([job.jct_ms for job in outcome.record.jobs]),
             "instances": over_time(outcome.record.instances),
             **({} if run.fleet is None else fleet_curves(outcome, trace, run.fleet)),
@@ -244,10 +246,10 @@ def _pair(entry: PolicyEntry, short: ShortSection) -> Pair:
 
 def _of_tenants(outcome: Outcome) -> dict[str, float]:
     """Revenue of all tenants, and how unevenly it is spread; empty where none has a quota."""
-    alphas = [one.alpha for one in outcome.tenants if one.alpha is not None]
+    alphas = [tenant.alpha for tenant in outcome.tenants if tenant.alpha is not None]
     if not alphas:
         return {}
-    revenue = sum(one.value_usd for one in outcome.tenants)
+    revenue = sum(tenant.value_usd for tenant in outcome.tenants)
     return {"revenue": revenue, "alpha_variance": pvariance(alphas)}
 
 
@@ -260,9 +262,9 @@ def _of_deadlines(outcome: Outcome) -> dict[str, float]:
 def _of_partitions(outcome: Outcome) -> dict[str, float]:
     """The figures of each partition, as ``PARTITION/FIGURE``."""
     return {
-        f"{one.partition}/{name}": value
-        for one in outcome.partitions
-        for name, value in asdict(one).items()
+        f"{partition.partition}/{name}": value
+        for partition in outcome.partitions
+        for name, value in asdict(partition).items()
         if name != "partition"
     }
 
@@ -277,7 +279,7 @@ def _quantiles(durations_ms: Sequence[int]) -> list[float]:
 
 def over_time(instances: Sequence[InstanceFigures]) -> dict[str, Any]:
     """Mean number of running instances of each type, in equal spans of time."""
-    end = max((one.gone_ms for one in instances), default=1)
+    end = max((instance.gone_ms for instance in instances), default=1)
     edges = np.linspace(0, end, _BINS + 1)
     counts: dict[str, Floats] = {}
     for one in instances:

@@ -205,14 +205,20 @@ def curves_of(record: Record, trace: Trace, cutoff_ms: int) -> dict[str, Any]:
     arrivals = {job.id: job.submitted_ms for job in record.jobs}
     starts: dict[RunId, int] = {}
     long_spans: list[tuple[int, int]] = []
-    for one in record.occupancies:
-        if names[job_of(one.run)] in short:
-            starts[one.run] = min(one.from_ms, starts.get(one.run, one.from_ms))
+    for occupancy in record.occupancies:
+        if names[job_of(occupancy.run)] in short:
+            starts[occupancy.run] = min(
+                occupancy.from_ms, starts.get(occupancy.run, occupancy.from_ms)
+            )
         else:
-            long_spans.append((one.from_ms, one.to_ms))
+            long_spans.append((occupancy.from_ms, occupancy.to_ms))
     waits = [(at - arrivals[job_of(run)]) / 1000 for run, at in starts.items()]
     end = max((job.submitted_ms for job in record.jobs), default=1) or 1
-    spot = [(one.up_ms, one.gone_ms) for one in record.instances if one.purchase == "spot"]
+    spot = [
+        (instance.up_ms, instance.gone_ms)
+        for instance in record.instances
+        if instance.purchase == "spot"
+    ]
     edges = np.linspace(0, end, _BINS + 1)
     middles = (edges[:-1] + edges[1:]) / 2 / MILLIS_PER_HOUR
     return {

@@ -132,8 +132,12 @@ def _changed_rounds(record: Record, round_gap_ms: int) -> float:
     first_ms, last_ms = _ends(record)
     rounds = -(-(last_ms - first_ms) // round_gap_ms)
     last_of = {it.run: it.attempt for it in sorted(record.occupancies, key=lambda it: it.attempt)}
-    changes = [it.from_ms for it in record.occupancies]
-    changes += [it.to_ms for it in record.occupancies if it.attempt < last_of[it.run]]
+    changes = [occupancy.from_ms for occupancy in record.occupancies]
+    changes += [
+        occupancy.to_ms
+        for occupancy in record.occupancies
+        if occupancy.attempt < last_of[occupancy.run]
+    ]
     changed = {min((at - first_ms) // round_gap_ms, rounds - 1) for at in changes}
     return len(changed) / max(rounds, 1)
 
@@ -194,9 +198,9 @@ def _held(
     """The time of each attempt on a server, of which type that is and how many GPUs it held."""
     families = {node.name: node.offering.type.family for node in nodes_of(fleet)}
     demands = _demands(record, trace, list(dict.fromkeys(families.values())))
-    for one in record.occupancies:
-        family = families[one.instance]
-        yield one, family, demands[one.run, family]
+    for occupancy in record.occupancies:
+        family = families[occupancy.instance]
+        yield occupancy, family, demands[occupancy.run, family]
 
 
 def _demands(

@@ -116,6 +116,6 @@ def _waited_ms(record: Record) -> int:
     """For how long all tasks together waited, from the arrival of a job to their first start."""
     arrivals = {job.id: job.submitted_ms for job in record.jobs}
     starts: dict[RunId, int] = {}
-    for one in record.occupancies:
-        starts[one.run] = min(one.from_ms, starts.get(one.run, one.from_ms))
+    for occupancy in record.occupancies:
+        starts[occupancy.run] = min(occupancy.from_ms, starts.get(occupancy.run, occupancy.from_ms))
     return sum(at - arrivals[job_of(run)] for run, at in starts.items())

@@ -392,7 +392,7 @@ def _points(
         except ValidationError as error:
             details = problems_of(error, document, Experiment)
             place = next(("vary", key, index) for key, (index, _) in zip(keys, choice, strict=True))
-            wrong = [document.problem(place, one.message, one.hint) for one in details]
+            wrong = [document.problem(place, detail.message, detail.hint) for detail in details]
             raise invalid(InvalidConfig, str(path), wrong) from error
         values = tuple((key, value) for key, (_, value) in zip(keys, choice, strict=True))
         yield Point(values, found)
@@ -438,9 +438,9 @@ def _fleet_problems(experiment: Experiment, document: Document) -> Iterator[Prob
 
 
 def _vary_problems(experiment: Experiment, document: Document) -> Iterator[Problem]:
-    known = [name for name in Experiment.model_fields if name not in _FORBIDDEN]
+    names = [name for name in Experiment.model_fields if name not in _FORBIDDEN]
     for key in experiment.vary:
         head = key.partition(".")[0]
-        if head != _TRACE and head not in known:
-            hint = suggestion(key, [_TRACE, *known]) or f"{_TRACE}.FIELD, {', '.join(known)}"
+        if head != _TRACE and head not in names:
+            hint = suggestion(key, [_TRACE, *names]) or f"{_TRACE}.FIELD, {', '.join(names)}"
             yield document.problem(("vary", key), f"{key!r} cannot be varied", hint)

@@ -84,7 +84,7 @@ class Row:
             "trace": self.trace,
             "vary": dict(self.values),
             "policy": self.label,
-            "runs": max(one.count for one in self.figures.values()),
+            "runs": max(figure.count for figure in self.figures.values()),
             "figures": _shape(self.figures),
             **({"speed_ups": _shape(self.speed_ups)} if self.speed_ups else {}),
             "better_in": {

@@ -94,20 +94,20 @@ def world_figures(
         round_s: At multiples of which there were plans.
     """
     accounts = money_of(outcome, trace, simulation.standings, round_s)
-    revenue, bound = sum(one.value for one in accounts.values()), bound_of(trace)
+    revenue, bound = sum(account.value for account in accounts.values()), bound_of(trace)
     jobs = outcome.record.jobs
-    last_ms, first_ms = max(it.finished_ms for it in jobs), min(it.submitted_ms for it in jobs)
+    last_ms, first_ms = max(job.finished_ms for job in jobs), min(job.submitted_ms for job in jobs)
     alphas = alphas_of(trace, accounts)
-    short = [one.net / one.alone - 1 for one in accounts.values() if one.alone > 0]
+    short = [account.net / account.alone - 1 for account in accounts.values() if account.alone > 0]
     return {
         "revenue": revenue,
         "bound": bound,
         "share": revenue / bound if bound else 0.0,
-        "worse_off": sum(one.net < one.alone - _NEAR_USD for one in accounts.values()),
+        "worse_off": sum(account.net < account.alone - _NEAR_USD for account in accounts.values()),
         "least_gain": min(short, default=0.0),
         "borrowed_jobs": len(borrowers(outcome.record, trace)),
-        "paid": sum(one.paid for one in accounts.values()),
-        "earned": sum(one.earned for one in accounts.values()),
+        "paid": sum(account.paid for account in accounts.values()),
+        "earned": sum(account.earned for account in accounts.values()),
         "alpha_variance": pvariance(alphas.values()) if alphas else 0.0,
         "total_h": (last_ms - first_ms) / MILLIS_PER_HOUR,
     }
@@ -121,13 +121,13 @@ def world_tenants(
     alphas = alphas_of(trace, accounts)
     return tuple(
         replace(
-            one,
-            value_usd=accounts[one.tenant].value,
-            gain_usd=accounts[one.tenant].net,
-            alpha=alphas.get(one.tenant),
+            tenant,
+            value_usd=accounts[tenant.tenant].value,
+            gain_usd=accounts[tenant.tenant].net,
+            alpha=alphas.get(tenant.tenant),
         )
-        for one in outcome.tenants
-        if one.tenant in accounts
+        for tenant in outcome.tenants
+        if tenant.tenant in accounts
     )
 
 
@@ -157,7 +157,9 @@ def alphas_of(trace: Trace, accounts: Mapping[str, Money]) -> dict[str, float]:
     without jobs are left out.
     """
     present = {job.tenant for job in trace.jobs}
-    parts = {one.name: _part(trace, one) for one in trace.tenants if one.name in present}
+    parts = {
+        tenant.name: _part(trace, tenant) for tenant in trace.tenants if tenant.name in present
+    }
     return fairness.alphas_of({name: one.net for name, one in accounts.items()}, parts)
 
 

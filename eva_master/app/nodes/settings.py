@@ -140,19 +140,19 @@ def owned_nodes(sections: Mapping[str, NodeSection]) -> dict[InstanceId, OwnedNo
 def contradictions(sections: Mapping[str, NodeSection]) -> list[Complaint]:
     """Nodes of one type that are stated to be different."""
     first: dict[str, str] = {}
-    found: list[Complaint] = []
+    complaints: list[Complaint] = []
     for name, section in sections.items():
         other = first.setdefault(section.type, name)
         for key in ("capacity", "usd_per_hour"):
             if getattr(section, key) != getattr(sections[other], key):
-                found.append(
+                complaints.append(
                     (
                         ("nodes", name, key),
                         f"{name} and {other} are both of type {section.type}, and differ in this",
                         "give one of them a type of its own",
                     )
                 )
-    return found
+    return complaints
 
 
 def short_fences(sections: Mapping[str, NodeSection], heartbeat_ms: int) -> list[Complaint]:
@@ -170,7 +170,9 @@ def short_fences(sections: Mapping[str, NodeSection], heartbeat_ms: int) -> list
 
 def clashes(sections: Mapping[str, NodeSection], catalog: Catalog) -> list[Complaint]:
     """Nodes of a type that a cloud sells with another capacity."""
-    sold: dict[str, Resources] = {it.type.name: it.type.capacity for it in catalog}
+    sold: dict[str, Resources] = {
+        offering.type.name: offering.type.capacity for offering in catalog
+    }
     names: Sequence[str] = [
         name
         for name, section in sections.items()

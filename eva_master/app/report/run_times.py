@@ -94,13 +94,13 @@ def _shares(pilots: Pilots) -> tuple[list[float], list[float]]:
 
 
 def _pilots(row: Row) -> Pilots:
-    found: Pilots = row.results[0]["curves"].get("pilots", ())
-    return found
+    pilots: Pilots = row.results[0]["curves"].get("pilots", ())
+    return pilots
 
 
 def _pairs(row: Row, key: str) -> Pairs:
-    found: Pairs = row.results[0]["curves"].get(key, ())
-    return found
+    pairs: Pairs = row.results[0]["curves"].get(key, ())
+    return pairs
 
 
 def _panel(axes: Axes, pairs: Pairs, ends: tuple[float, float], paint: str) -> None:

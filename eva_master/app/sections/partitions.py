@@ -315,8 +315,8 @@ def unsold(
         nodes: The offerings that owned nodes stand for, by name.
     """
     divided = with_nodes((it.partition(name, "", 0) for name, it in sections.items()), nodes)
-    families = sorted({base_family(it.type.family) for it in catalog})
-    zones = sorted({it.zone for it in catalog})
+    families = sorted({base_family(offering.type.family) for offering in catalog})
+    zones = sorted({offering.zone for offering in catalog})
     for name, section in sections.items():
         offers, path = section.offerings, ("partitions", name, "offerings")
         missing = False

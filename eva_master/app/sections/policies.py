@@ -52,14 +52,14 @@ def estimates_of(
 
 def asked_by(section: OnePolicySection) -> Estimates | None:
     """The source of run times that a section's policy wants; `None` without a preference."""
-    found: Estimates | None = _asked(section, "estimates")
-    return found
+    estimates: Estimates | None = _asked(section, "estimates")
+    return estimates
 
 
 def spot_choice_by(section: OnePolicySection) -> SpotChoice | None:
     """How the policy of a section has jobs with deadlines choose; `None` if it does not mind."""
-    found: SpotChoice | None = _asked(section, "spot_choice")
-    return found
+    spot_choice: SpotChoice | None = _asked(section, "spot_choice")
+    return spot_choice
 
 
 def forking_by(section: OnePolicySection) -> Forking | None:

@@ -134,7 +134,7 @@ def problems_of(
         setup: Has catalog and nodes; without it, what is sold is not looked at.
     """
     tenants = {name for it in sections.values() for name in (it.rule and it.rule.tenants) or ()}
-    nodes = {} if setup is None else {it.name: it.offering.id for it in setup.nodes}
+    nodes = {} if setup is None else {node.name: node.offering.id for node in setup.nodes}
     found = [*contradictions(sections, tuple(tenants), nodes)]
     if setup is not None and not found:
         found = [*unsold(sections, setup.catalog, nodes)]

@@ -45,9 +45,9 @@ def borrowers(record: Record, trace: Trace) -> frozenset[str]:
 def _attempts(record: Record) -> Iterator[_Held]:
     names = {job.id: job.name for job in record.jobs}
     members: dict[tuple[str, int], list[tuple[int, int]]] = {}
-    for one in record.occupancies:
-        key = one.run.rpartition("/")[0], one.attempt
-        members.setdefault(key, []).append((one.from_ms, one.to_ms))
+    for occupancy in record.occupancies:
+        key = occupancy.run.rpartition("/")[0], occupancy.attempt
+        members.setdefault(key, []).append((occupancy.from_ms, occupancy.to_ms))
     for (job, _), spans in members.items():
         starts, ends = zip(*spans, strict=True)
         yield _Held(min(starts), max(ends), names[job], len(spans))

@@ -47,21 +47,25 @@ def _sold(catalog: Catalog, market: Market, now: int) -> Catalog:
     prices = dict(market.prices(catalog, now))
     cheapest: dict[str, Offering] = {}
     others = []
-    for one in catalog:
-        spans = market.spans(one.type.name, one.zone)
-        if one.purchase is not Purchase.SPOT or spans is None:
-            others.append(one)
+    for offering in catalog:
+        spans = market.spans(offering.type.name, offering.zone)
+        if offering.purchase is not Purchase.SPOT or spans is None:
+            others.append(offering)
         elif market.at(spans, now).capacity:
-            there = replace(one, price=prices[one.id])
-            known = cheapest.setdefault(one.type.name, there)
+            there = replace(offering, price=prices[offering.id])
+            known = cheapest.setdefault(offering.type.name, there)
             if there.price < known.price:
-                cheapest[one.type.name] = there
+                cheapest[offering.type.name] = there
     return (*others, *cheapest.values())
 
 
 def _changes(catalog: Catalog, market: Market, end: int) -> Iterator[int]:
     """When anything changes in a pool, until the end."""
-    pools = {market.spans(it.type.name, it.zone) for it in catalog if it.purchase is Purchase.SPOT}
+    pools = {
+        market.spans(offering.type.name, offering.zone)
+        for offering in catalog
+        if offering.purchase is Purchase.SPOT
+    }
     for spans in pools - {None}:
         assert spans is not None
         now = market.next_ms(spans, 0)

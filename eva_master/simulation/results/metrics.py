@@ -75,7 +75,7 @@ class DeadlineFigures:
     @classmethod
     def of(cls, jobs: Iterable[JobFigures]) -> DeadlineFigures | None:
         """Figures of some jobs, `None` if none has a deadline."""
-        late = [it.late_ms for it in jobs if it.due_ms is not None]
+        late = [job.late_ms for job in jobs if job.due_ms is not None]
         if not late:
             return None
         return cls(len(late), sum(it > 0 for it in late), max(late) / MILLIS_PER_HOUR)

@@ -76,7 +76,7 @@ def short_tasks(record: Record, short: Collection[str]) -> ShortTasks:
     for run, start in starts.items():
         job = job_of(run)
         waits[is_short[job]].append(start - arrivals[job])
-    transient = [one for one in record.instances if one.purchase is Purchase.SPOT]
+    transient = [instance for instance in record.instances if instance.purchase is Purchase.SPOT]
     lives = [(one.gone_ms - one.up_ms) / MILLIS_PER_HOUR for one in transient]
     span = min(arrivals.values(), default=0), max(arrivals.values(), default=0)
     return ShortTasks(
@@ -92,13 +92,15 @@ def short_tasks(record: Record, short: Collection[str]) -> ShortTasks:
 
 def mean_up(instances: Iterable[InstanceFigures], begin_ms: int, end_ms: int) -> float:
     """How many instances were up on average between two times."""
-    up = (min(one.gone_ms, end_ms) - max(one.up_ms, begin_ms) for one in instances)
+    up = (min(instance.gone_ms, end_ms) - max(instance.up_ms, begin_ms) for instance in instances)
     return sum(ms for ms in up if ms > 0) / max(1, end_ms - begin_ms)
 
 
 def peak_up(instances: Iterable[InstanceFigures]) -> int:
     """How many instances were up at most at a time; one that goes makes room for one that comes."""
     events = sorted(
-        (at, change) for one in instances for at, change in ((one.up_ms, 1), (one.gone_ms, -1))
+        (at, change)
+        for instance in instances
+        for at, change in ((instance.up_ms, 1), (instance.gone_ms, -1))
     )
     return max(accumulate(change for _, change in events), default=0)

@@ -60,13 +60,13 @@ class FixedCluster:
     def nodes(self) -> tuple[OwnedNode, ...]:
         """The servers that are always there; the last one may be smaller."""
         left = self.servers - self.short
-        found: list[OwnedNode] = []
+        owned_nodes: list[OwnedNode] = []
         while left > 0:
             slots = min(left, self.slots_per_node)
-            name = InstanceId(f"node{len(found):05d}")
-            found.append(OwnedNode(name, self._node(slots), FENCE_MS))
+            name = InstanceId(f"node{len(owned_nodes):05d}")
+            owned_nodes.append(OwnedNode(name, self._node(slots), FENCE_MS))
             left -= slots
-        return tuple(found)
+        return tuple(owned_nodes)
 
     def _node(self, slots: int) -> Offering:
         room = Resources(0, SLOT.milli_cpus * slots, SLOT.memory_mib * slots)

@@ -174,7 +174,11 @@ def past(state: State, rounds: Iterable[Round], charged: int) -> Past:
     inits = _inits(state, found)
     work = _Work(state, found, inits)
     jobs = tuple(work.of(job) for job in state.jobs.values() if not job.waits)
-    lives = {it.id: life for it in state.instances.values() if (life := _life(it)) is not None}
+    lives = {
+        instance.id: life
+        for instance in state.instances.values()
+        if (life := _life(instance)) is not None
+    }
     return Past(
         jobs=jobs,
         unfinished=sum(not state.jobs[job].waits for job in state.active),
@@ -272,18 +276,18 @@ def _fetches(
 def starts_ms(recorded_attempts: Iterable[RecordedAttempt]) -> dict[Workload, int]:
     """The typical duration of starts by workload."""
     return _usual(
-        (it.workload, it.runs_ms - it.ordered_ms)
-        for it in recorded_attempts
-        if it.runs_ms is not None
+        (recorded_attempt.workload, recorded_attempt.runs_ms - recorded_attempt.ordered_ms)
+        for recorded_attempt in recorded_attempts
+        if recorded_attempt.runs_ms is not None
     )
 
 
 def stops_ms(recorded_attempts: Iterable[RecordedAttempt]) -> dict[Workload, int]:
     """The typical duration of stops by workload."""
     return _usual(
-        (it.workload, it.over_ms - it.stopped_ms)
-        for it in recorded_attempts
-        if it.stopped_ms is not None and it.over_ms is not None
+        (recorded_attempt.workload, recorded_attempt.over_ms - recorded_attempt.stopped_ms)
+        for recorded_attempt in recorded_attempts
+        if recorded_attempt.stopped_ms is not None and recorded_attempt.over_ms is not None
     )
 
 

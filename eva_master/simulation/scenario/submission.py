@@ -62,7 +62,9 @@ def _scaling(job: TraceJob, *, apart: bool) -> tuple[tuple[int, int], ...]:
     """The iterations per second that its user states, by the number of members."""
     rate = round(steps_per_s(job))
     members = range(1, len(job.tasks) + 1)
-    return tuple((it, rate * job.size_ppm(it, apart=apart and it > 1)) for it in members)
+    return tuple(
+        (member, rate * job.size_ppm(member, apart=apart and member > 1)) for member in members
+    )
 
 
 def alone_speeds(job: TraceJob, reservations: Sequence[Reservation]) -> tuple[float, ...]:

@@ -82,9 +82,9 @@ class OutputUploads:
         """
         with Directory.at(self._home) as home:
             try:
-                found = await self._aside(lambda: collected(home, self._outputs))
+                outputs = await self._aside(lambda: collected(home, self._outputs))
             except FileNotFoundError:
-                found = Outputs()
+                outputs = Outputs()
             except OSError as error:
                 if error.errno not in CHANGED | {errno.EACCES, errno.EPERM}:
                     raise
@@ -93,9 +93,9 @@ class OutputUploads:
             except UnstorableFile as error:
                 self._notice(f"outputs cannot be stored: {error}")
                 return
-            for name, reason in found.left_out.items():
+            for name, reason in outputs.left_out.items():
                 self._notice(f"output {name[:200]!r} is not stored: {reason}")
-            await self._bring(home, found.files, over=over)
+            await self._bring(home, outputs.files, over=over)
 
     async def _bring(self, home: Directory, files: Mapping[str, Found], *, over: bool) -> None:
         changed = self._is_changed(files)

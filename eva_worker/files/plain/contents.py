@@ -77,10 +77,16 @@ def state_of(listing: Listing) -> str:
     """A digest of all names, sizes, modes and times: another one after any change."""
     seen = (
         [
-            (it.path, it.status.st_size, it.status.st_mtime_ns, it.status.st_mode, it.status.st_ino)
-            for it in listing.files
+            (
+                file.path,
+                file.status.st_size,
+                file.status.st_mtime_ns,
+                file.status.st_mode,
+                file.status.st_ino,
+            )
+            for file in listing.files
         ],
-        [(it.path, it.status.st_mode) for it in listing.directories],
+        [(directory.path, directory.status.st_mode) for directory in listing.directories],
         sorted(listing.links.items()),
     )
     return hashlib.sha256(json.dumps(seen).encode()).hexdigest()

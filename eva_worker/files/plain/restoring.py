@@ -171,7 +171,7 @@ def _set_modes(directory: Directory, held: Contents) -> None:
 def _remove_others(aside: Directory, wanted: set[str]) -> None:
     """Remove what an earlier try has left that is not wanted, such as parts of files."""
     listing = aside.listing()
-    others = {it.path for it in listing.files} | {*listing.links, *listing.others}
+    others = {file.path for file in listing.files} | {*listing.links, *listing.others}
     for path in others - wanted:
         parent, _, name = path.rpartition("/")
         above = aside.directory(parent) if parent else aside

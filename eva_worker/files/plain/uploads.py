@@ -204,7 +204,7 @@ class PlainUploads:
 
     def _large(self, listing: Listing) -> bool:
         """Whether files of more than a part are to be read."""
-        new = (it.status.st_size for it in listing.files if _seen(it) not in self._digests)
+        new = (file.status.st_size for file in listing.files if _seen(file) not in self._digests)
         return sum(new) > PART
 
     async def _require(self, state: str, directory: Directory) -> None:
@@ -220,7 +220,7 @@ class PlainUploads:
         files = [entry for entry in entries if entry is not None]
         directories = [it for it in listing.directories if self._can_be_listed(it.path)]
         times = {it.path: it.status.st_mtime_ns for it in (*listing.files, *directories)}
-        present = {it.path for it in files} | {it.path for it in directories}
+        present = {file.path for file in files} | {it.path for it in directories}
         roots = [f"{home}/checkpoints" for home in (self._home, CONTAINER_HOME)]
         links = {}
         for path, said in listing.links.items():

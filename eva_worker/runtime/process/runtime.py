@@ -330,11 +330,11 @@ def _kill_marked(spec: Mapping[str, Any] | None) -> None:
     marks = {name: spec["env"].get(name) for name in _MARKS} if spec else {}
     if None in marks.values() or not marks:
         return
-    while found := [process for process in psutil.process_iter() if _bears(process, marks)]:
-        for process in found:
+    while processes := [process for process in psutil.process_iter() if _bears(process, marks)]:
+        for process in processes:
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()
-        psutil.wait_procs(found, timeout=_POLL_S)
+        psutil.wait_procs(processes, timeout=_POLL_S)
 
 
 def _bears(process: psutil.Process, marks: Mapping[str, str | None]) -> bool:

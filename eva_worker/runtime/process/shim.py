@@ -117,9 +117,9 @@ def halt() -> list[int]:
     before the next, and the program would never be asked to end.
     """
     held: list[int] = []
-    while found := [pid for pid in descendants() if pid not in held]:
-        send(found, signal.SIGSTOP)
-        held += found
+    while pids := [pid for pid in descendants() if pid not in held]:
+        send(pids, signal.SIGSTOP)
+        held += pids
     return held
 
 

@@ -442,7 +442,7 @@ class Client:
         missing = self._missing([*found.sources, found.digest])
         files = [digest for digest in missing if digest != found.digest]
         admit(found, files)
-        total = sum(found.sizes[one] for one in files)
+        total = sum(found.sizes[file] for file in files)
         total += len(found.manifest) if found.digest in missing else 0
         done = 0
         progress(done, total)
@@ -450,8 +450,8 @@ class Client:
         # The manifest goes last, so that a directory that can be found is complete.
         with ThreadPoolExecutor(_UPLOADS) as pool:
             running = {
-                pool.submit(self._put, one, found.sources[one], found.sizes[one]): one
-                for one in files
+                pool.submit(self._put, file, found.sources[file], found.sizes[file]): file
+                for file in files
             }
             try:
                 for finished in as_completed(running):

@@ -53,16 +53,16 @@ def view(model: ReadModel, voice: Voice | None, now: Millis) -> pb.Learned:
         now_ms=now,
         pools=[
             pb.LearnedPool(
-                name=one.name,
-                there=one.there,
-                since_ms=one.since_ms,
-                began=one.began,
-                seen_ms=one.seen_ms,
-                tries=one.tries,
-                retry_ms=one.retry_ms,
-                stays_ppm=one.stays_ppm,
+                name=watched_pool.name,
+                there=watched_pool.there,
+                since_ms=watched_pool.since_ms,
+                began=watched_pool.began,
+                seen_ms=watched_pool.seen_ms,
+                tries=watched_pool.tries,
+                retry_ms=watched_pool.retry_ms,
+                stays_ppm=watched_pool.stays_ppm,
             )
-            for one in model.watched_pools(now)
+            for watched_pool in model.watched_pools(now)
         ],
     )
 
@@ -73,18 +73,18 @@ def times(model: ReadModel, owner: str, now: Millis) -> pb.LearnedTimes:
         estimates=model.estimates.value,
         times=[
             pb.LearnedTime(
-                owner=one.owner,
-                feature=one.feature,
-                value=one.value,
-                median_ms=one.median_ms,
-                spread=_deviation(one.between_ppm),
-                spread_within=_deviation(one.within_ppm),
-                error=_deviation(one.error_ppm),
-                jobs=one.jobs,
-                tasks=one.tasks,
-                ended_ms=one.at_ms,
+                owner=learned_time.owner,
+                feature=learned_time.feature,
+                value=learned_time.value,
+                median_ms=learned_time.median_ms,
+                spread=_deviation(learned_time.between_ppm),
+                spread_within=_deviation(learned_time.within_ppm),
+                error=_deviation(learned_time.error_ppm),
+                jobs=learned_time.jobs,
+                tasks=learned_time.tasks,
+                ended_ms=learned_time.at_ms,
             )
-            for one in model.learned_times(owner)
+            for learned_time in model.learned_times(owner)
         ],
         now_ms=now,
     )

@@ -110,8 +110,12 @@ class PredecessorFinder:
 
     def __call__(self, references: Sequence[str]) -> dict[str, JobId | Several]:
         """The ids of the jobs that there are, by the references."""
-        coming = {one: _COMING for one in references if one in self._coming}
-        meant = {one: self._given.get(one, one) for one in references if one not in coming}
+        coming = {reference: _COMING for reference in references if reference in self._coming}
+        meant = {
+            reference: self._given.get(reference, reference)
+            for reference in references
+            if reference not in coming
+        }
         known = dict(self._known(set(meant.values())))
         ids: dict[str, JobId | Several] = {
             one: job.id if isinstance(job, Job) else job for one, job in known.items()

@@ -556,9 +556,9 @@ def plan(foreseen: Foreseen, alone: int) -> pb.PlanResponse:
         alone_micro_usd_per_hour=alone,
         moves=sum(key in places and places[key] != place for key, place in before.items()),
         hostings=[
-            reasons.hosting(one, reasons.billed(offerings.get(one.on)))
-            for one in foreseen.reasons.hostings
-            if any(places.get(run) == one.on for run in foreseen.runs)
+            reasons.hosting(hosting, reasons.billed(offerings.get(hosting.on)))
+            for hosting in foreseen.reasons.hostings
+            if any(places.get(run) == hosting.on for run in foreseen.runs)
         ],
         exchanges=map(reasons.exchange, foreseen.reasons.exchanges),
         suspended=[

@@ -89,7 +89,11 @@ class LogRelay:
     def _shared(self, run: RunId, offset: int) -> _Log | None:
         """A log that is followed already, and has what comes after a position."""
         return next(
-            (it for it in self._logs.values() if it.shared and it.run == run and it.has(offset)),
+            (
+                log
+                for log in self._logs.values()
+                if log.shared and log.run == run and log.has(offset)
+            ),
             None,
         )
 
@@ -174,7 +178,9 @@ class _Log:
         if self._bytes > most // 2:
             self._forget_read()
         # Slow readers do not hold up the others.
-        if self._bytes > most and any(it.is_at(self._position - len(fresh)) for it in self.readers):
+        if self._bytes > most and any(
+            reader.is_at(self._position - len(fresh)) for reader in self.readers
+        ):
             while len(self._pieces) > 1 and self._bytes > most:
                 self._forget_first()
         self.wake()
@@ -201,7 +207,7 @@ class _Log:
 
     def _forget_read(self) -> None:
         """Let go of what every reader has."""
-        last = min((it.position for it in self.readers), default=self._position)
+        last = min((reader.position for reader in self.readers), default=self._position)
         while self._pieces and self._pieces[0].offset + len(self._pieces[0].data) <= last:
             self._forget_first()
 

@@ -41,7 +41,7 @@ def told(action: TellMerge) -> pb.TellMerge:
         average=it.average,
         give=it.give,
         finished=it.finished,
-        parts=[pb.Part(fork=one.fork, steps=one.steps, digest=one.digest) for one in it.parts],
+        parts=[pb.Part(fork=part.fork, steps=part.steps, digest=part.digest) for part in it.parts],
         alone=it.whole,
         best=it.best,
         merge=it.merge,
@@ -71,7 +71,7 @@ def merged(instance: InstanceId, session: int, message: pb.PartsMerged) -> Parts
         return None
     if not _DIGEST.fullmatch(message.digest):
         return None
-    kept = tuple(Kept(it.fork, it.kept, _words(it.reason)) for it in message.parts)
+    kept = tuple(Kept(part.fork, part.kept, _words(part.reason)) for part in message.parts)
     return PartsMerged(
         instance,
         session,

@@ -107,8 +107,8 @@ def order(task: TaskOrder) -> pb.TaskOrder:
         env=dict(program.env),
         workdir=program.workdir or "",
         # An agent of an earlier version knows no outputs, and refuses what is no URL.
-        inputs=dict(program.inputs) | {it.name: it.url for it in program.outputs},
-        outputs={it.name: _outputs(it) for it in program.outputs},
+        inputs=dict(program.inputs) | {output.name: output.url for output in program.outputs},
+        outputs={output.name: _outputs(output) for output in program.outputs},
         grace_ms=task.grace_period_ms,
         resume=task.resume,
         checkpoint_of=task.checkpoint_of or "",
@@ -204,9 +204,9 @@ def _report(message: pb.TaskReport) -> RunReport:
 def samples(messages: Iterable[pb.Sample]) -> tuple[tuple[RunId, int, Progress], ...]:
     """Task run, attempt and progress of each sample of a heartbeat, without implausible ones."""
     return tuple(
-        (RunId(it.run_id), it.attempt, progress(it))
-        for it in messages
-        if _plausible(it) and _RUN.fullmatch(it.run_id)
+        (RunId(message.run_id), message.attempt, progress(message))
+        for message in messages
+        if _plausible(message) and _RUN.fullmatch(message.run_id)
     )
 
 

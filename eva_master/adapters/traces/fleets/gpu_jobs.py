@@ -57,7 +57,7 @@ def read_gpu_jobs(path: Path) -> tuple[GpuJob, ...]:
     header, *lines = list(csv.reader(read_lines(path))) or [[]]
     if problems := _of_header(header):
         raise refusal(path, [Problem(message, line=1, column=1) for message in problems])
-    found: list[GpuJob] = []
+    gpu_jobs: list[GpuJob] = []
     wrong: list[Problem] = []
     names: set[str] = set()
     for number, words in enumerate(lines, 2):
@@ -66,14 +66,14 @@ def read_gpu_jobs(path: Path) -> tuple[GpuJob, ...]:
             if job.name in names:
                 raise ValueError(f"a second job {job.name!r}")
             names.add(job.name)
-            found.append(job)
+            gpu_jobs.append(job)
         except ValueError as error:
             wrong.append(Problem(str(error), line=number, column=1))
-    if not found and not wrong:
+    if not gpu_jobs and not wrong:
         wrong.append(Problem("there is no job in it"))
     if wrong:
         raise refusal(path, wrong)
-    return tuple(found)
+    return tuple(gpu_jobs)
 
 
 def _of_header(header: Sequence[str]) -> list[str]:

@@ -153,7 +153,7 @@ def read_world(path: Path) -> World:
         world = World.model_validate(read_json(path))
     except ValidationError as error:
         details = error.errors(include_url=False)
-        problems = [Problem(wording(one), dotted(tuple(one["loc"]))) for one in details]
+        problems = [Problem(wording(detail), dotted(tuple(detail["loc"]))) for detail in details]
         raise refusal(path, problems) from error
     if found := [*_of_tenants(world), *_of_jobs(world)]:
         raise refusal(path, found)

@@ -47,22 +47,22 @@ def read_swf(path: Path) -> Listing:
     Raises:
         InvalidTrace: The file cannot be read.
     """
-    found = Listing(path)
+    listing = Listing(path)
     for number, line in telling(read_lines(path), ";"):
-        found.rows += 1
+        listing.rows += 1
         words = line.split()
         try:
             if len(words) != _SWF_FIELDS:
                 raise ValueError(f"the row has {len(words)} of {_SWF_FIELDS} columns")
             job = _of_swf(words)
         except ValueError as error:
-            found.problems.append(Problem(str(error), line=number, column=1))
+            listing.problems.append(Problem(str(error), line=number, column=1))
             continue
         if isinstance(job, str):
-            found.left_out[job] += 1
+            listing.left_out[job] += 1
         else:
-            found.jobs.append(job)
-    return found
+            listing.jobs.append(job)
+    return listing
 
 
 def _of_swf(words: Sequence[str]) -> ListedJob | str:
@@ -104,20 +104,20 @@ def read_philly(path: Path) -> Listing:
     Raises:
         InvalidTrace: The file cannot be read.
     """
-    found = Listing(path)
+    listing = Listing(path)
     for number, row in enumerate(read_json(path)):
-        found.rows += 1
+        listing.rows += 1
         try:
             job = _of_philly(row)
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             told = str(error) if isinstance(error, ValueError) else "it has not the fields of a job"
-            found.problems.append(Problem(told, f"job {number}"))
+            listing.problems.append(Problem(told, f"job {number}"))
             continue
         if isinstance(job, str):
-            found.left_out[job] += 1
+            listing.left_out[job] += 1
         else:
-            found.jobs.append(job)
-    return found
+            listing.jobs.append(job)
+    return listing
 
 
 def _of_philly(row: Mapping[str, Any]) -> ListedJob | str:

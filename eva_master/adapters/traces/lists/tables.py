@@ -58,21 +58,21 @@ def read_table(path: Path, form: Columns) -> Listing:
     Raises:
         InvalidTrace: The file cannot be read.
     """
-    found = Listing(path)
+    listing = Listing(path)
     rows = csv.reader(read_lines(path), strict=True)
     names = columns_of(path)
     if set(form.needed) <= set(names):
         next(rows, None)
     else:
         names = form.positional
-    found.unread = tuple(name for name in names if name not in (*form.needed, *form.read) if name)
+    listing.unread = tuple(name for name in names if name not in (*form.needed, *form.read) if name)
     try:
         for words in rows:
             if any(word.strip() for word in words):
-                _take(found, form, names, words, rows.line_num)
+                _take(listing, form, names, words, rows.line_num)
     except csv.Error as error:
-        found.problems.append(Problem(f"this is not CSV: {error}", line=rows.line_num, column=1))
-    return found
+        listing.problems.append(Problem(f"this is not CSV: {error}", line=rows.line_num, column=1))
+    return listing
 
 
 def _take(

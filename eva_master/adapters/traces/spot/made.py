@@ -57,7 +57,8 @@ def made_market(seed: int, climate: Climate) -> Market:
     """Make a market up. Equal arguments make equal markets."""
     regions = {Pool("", zone).region for zone in climate.zones}
     shocks = {
-        it: tuple(_times(_dice(seed, it), climate.shocks, climate.length_ms)) for it in regions
+        region: tuple(_times(_dice(seed, region), climate.shocks, climate.length_ms))
+        for region in regions
     }
     pools = {
         (machine, zone): tuple(

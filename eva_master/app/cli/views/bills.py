@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 def bill(message: Bill) -> RenderableType:
     """Tables of costs by job and instance, and the costs without packing."""
     by_job = Grid("JOB", "COST", "ALONE", "SAVED", right=("COST", "ALONE", "SAVED"))
-    for one in message.jobs:
-        saved = one.no_packing_micro_usd - one.cost_micro_usd
+    for job in message.jobs:
+        saved = job.no_packing_micro_usd - job.cost_micro_usd
         by_job.add_row(
-            one.id,
-            money(one.cost_micro_usd),
-            money(one.no_packing_micro_usd),
-            share(saved, one.no_packing_micro_usd),
+            job.id,
+            money(job.cost_micro_usd),
+            money(job.no_packing_micro_usd),
+            share(saved, job.no_packing_micro_usd),
         )
     by_node = Grid(
         *("NODE", "TYPE", "PRICE", "BILLED", "COST", "IDLE"),
@@ -88,7 +88,7 @@ def _pools(message: Bill) -> RenderableType:
             money(one.on_demand_micro_usd) if compared else nothing,
             f"{money(saved)} ({share(saved, one.on_demand_micro_usd)})" if compared else nothing,
         )
-    in_pools = sum(one.cost_micro_usd for one in message.pools)
+    in_pools = sum(pool.cost_micro_usd for pool in message.pools)
     table.add_row(
         "(none)",
         money(message.cost_micro_usd - in_pools),
@@ -100,16 +100,16 @@ def _pools(message: Bill) -> RenderableType:
 
 def _unpriced(message: Bill) -> Iterator[str]:
     """Costs of pools without a price on demand to compare with."""
-    for one in message.pools:
-        if one.unpriced_micro_usd:
+    for pool in message.pools:
+        if pool.unpriced_micro_usd:
             yield (
-                f"{plain(one.pool)}: {money(one.unpriced_micro_usd)} is for spot instances of "
+                f"{plain(pool.pool)}: {money(pool.unpriced_micro_usd)} is for spot instances of "
                 "which no price on demand was known, so they are not in ON DEMAND and SAVED"
             )
 
 
 def _idle_in_pools(message: Bill) -> int:
-    return sum(one.idle_micro_usd for one in message.pools)
+    return sum(pool.idle_micro_usd for pool in message.pools)
 
 
 def _kept(message: Bill) -> str:

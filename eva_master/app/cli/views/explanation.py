@@ -139,30 +139,30 @@ def hostings(messages: Iterable[Hosting], *, ended: bool = False) -> Iterator[Re
 def _occupants(messages: Iterable[Occupant]) -> Grid:
     numbers = ("BY ITSELF", "THROUGHPUT", "WORTH", "SHARE")
     table = Grid("TASK", *numbers, right=numbers, indent=2)
-    for one in messages:
+    for message in messages:
         table.add_row(
-            one.task,
-            price(one.reservation_micro_usd_per_hour),
-            f"{100 * one.throughput_ppm / MILLION:.3g}%",
-            _hourly(one.value_micro_usd_per_hour),
-            price(one.share_micro_usd_per_hour),
+            message.task,
+            price(message.reservation_micro_usd_per_hour),
+            f"{100 * message.throughput_ppm / MILLION:.3g}%",
+            _hourly(message.value_micro_usd_per_hour),
+            price(message.share_micro_usd_per_hour),
         )
     return table
 
 
 def exchanges(messages: Iterable[Exchange]) -> Iterator[str]:
     """Each exchange: its moves, savings and costs, and when it pays off."""
-    for one in messages:
+    for message in messages:
         moves = ", ".join(
             f"{move.task} from {move.source} to {move.target or 'a new instance'}"
-            for move in one.moves[:_MOST_MOVES]
+            for move in message.moves[:_MOST_MOVES]
         )
-        rest = len(one.moves) - _MOST_MOVES
+        rest = len(message.moves) - _MOST_MOVES
         more = f" and {rest} more" if rest > 0 else ""
-        saved, cost = one.saved_micro_usd_per_hour, one.cost_micro_usd
+        saved, cost = message.saved_micro_usd_per_hour, message.cost_micro_usd
         pays = "does not pay for itself alone"
-        if one.HasField("break_even_ms"):
-            pays = f"pays for itself after {span(one.break_even_ms)}"
+        if message.HasField("break_even_ms"):
+            pays = f"pays for itself after {span(message.break_even_ms)}"
         gain = f"saves {_hourly(saved)}" if saved >= 0 else f"adds {_hourly(-saved)}"
         yield f"{moves}{more}: {gain}, costs {money(cost)} once, {pays}"
 
@@ -180,13 +180,13 @@ def _fleet(message: FleetOutlook) -> Iterator[RenderableType]:
     numbers = ("MACHINES", "GPUS", "WORTH", "OF EACH")
     table = Grid("TYPE", *numbers, right=numbers, indent=2)
     each = dict(_each(message))
-    for one in message.types:
+    for type_ in message.types:
         table.add_row(
-            plain(one.type),
-            f"{one.machines:,}",
-            f"{one.gpus:,}",
-            f"{100 * one.worth_ppm / MILLION:.3g}%",
-            f"{each[one.type]:.3g}" if one.type in each else "-",
+            plain(type_.type),
+            f"{type_.machines:,}",
+            f"{type_.gpus:,}",
+            f"{100 * type_.worth_ppm / MILLION:.3g}%",
+            f"{each[type_.type]:.3g}" if type_.type in each else "-",
         )
     yield table
 
@@ -407,13 +407,13 @@ def _weighing(message: Weighing) -> Iterator[RenderableType]:
 def _alternatives(message: Weighing) -> Grid:
     numbers = ("SAVES", "MOVING COSTS", "TASKS MOVED", "NET")
     table = Grid("PLAN", *numbers, right=numbers, indent=2)
-    for one in message.alternatives:
-        net = _net_micro_usd(one, message.horizon_ms)
+    for alternative in message.alternatives:
+        net = _net_micro_usd(alternative, message.horizon_ms)
         table.add_row(
-            _KINDS.get(one.kind, plain(one.kind)),
-            _hourly(one.savings_micro_usd_per_hour),
-            money(one.migration_micro_usd),
-            str(one.moves),
+            _KINDS.get(alternative.kind, plain(alternative.kind)),
+            _hourly(alternative.savings_micro_usd_per_hour),
+            money(alternative.migration_micro_usd),
+            str(alternative.moves),
             money(net),
         )
     return table
@@ -440,10 +440,10 @@ def shape(message: Explanation) -> dict[str, Any]:
         "partition": message.partition or None,
         "job": shapes.job(message.job) if message.HasField("job") else None,
         "instance": shapes.instance(message.instance) if message.HasField("instance") else None,
-        "instances": [hosting_shape(one) for one in message.hostings],
+        "instances": [hosting_shape(hosting) for hosting in message.hostings],
         "moved_in_round": message.moved_in_round or None,
         "moved_ms": message.moved_ms or None,
-        "exchanges": [exchange_shape(one) for one in message.exchanges],
+        "exchanges": [exchange_shape(exchange) for exchange in message.exchanges],
         "latency": message.latency or None,
         "notes": list(message.notes),
         **({"forks": list(message.forks)} if message.forks else {}),
@@ -454,11 +454,11 @@ def shape(message: Explanation) -> dict[str, Any]:
         if message.HasField("borrowing")
         else None,
         "fleet": _fleet_shape(message.fleet) if message.HasField("fleet") else None,
-        "lines": [_line_shape(one) for one in message.lines],
+        "lines": [_line_shape(line) for line in message.lines],
         "more_lines": message.more_lines,
         "pools": [
-            {"name": one.name, "reason": one.reason, "instances": list(one.instances)}
-            for one in message.pools
+            {"name": pool.name, "reason": pool.reason, "instances": list(pool.instances)}
+            for pool in message.pools
         ],
         "weighing": _weighing_shape(message.weighing) if message.HasField("weighing") else None,
     }
@@ -475,13 +475,13 @@ def _fleet_shape(message: FleetOutlook) -> dict[str, Any]:
         "gap": None if expected is None or not bound else expected / bound - 1,
         "types": [
             {
-                "type": one.type,
-                "worth": one.worth_ppm / MILLION,
-                "worth_each": each.get(one.type),
-                "machines": one.machines,
-                "gpus": one.gpus,
+                "type": type_.type,
+                "worth": type_.worth_ppm / MILLION,
+                "worth_each": each.get(type_.type),
+                "machines": type_.machines,
+                "gpus": type_.gpus,
             }
-            for one in message.types
+            for type_ in message.types
         ],
     }
 
@@ -540,14 +540,14 @@ def hosting_shape(message: Hosting) -> dict[str, Any]:
         **shapes.hourly("value", message.value_micro_usd_per_hour),
         "tasks": [
             {
-                "task": one.task,
-                "normalised_throughput": one.throughput_ppm / MILLION,
-                "profiled": one.profiled,
-                **shapes.hourly("reservation_price", one.reservation_micro_usd_per_hour),
-                **shapes.hourly("value", one.value_micro_usd_per_hour),
-                **shapes.hourly("share", one.share_micro_usd_per_hour),
+                "task": occupant.task,
+                "normalised_throughput": occupant.throughput_ppm / MILLION,
+                "profiled": occupant.profiled,
+                **shapes.hourly("reservation_price", occupant.reservation_micro_usd_per_hour),
+                **shapes.hourly("value", occupant.value_micro_usd_per_hour),
+                **shapes.hourly("share", occupant.share_micro_usd_per_hour),
             }
-            for one in message.occupants
+            for occupant in message.occupants
         ],
     }
 
@@ -579,12 +579,12 @@ def _weighing_shape(message: Weighing) -> dict[str, Any]:
         "chosen": message.chosen,
         "alternatives": [
             {
-                "kind": one.kind,
-                **shapes.hourly("savings", one.savings_micro_usd_per_hour),
-                **shapes.money("migration_cost", one.migration_micro_usd),
-                "moves": one.moves,
+                "kind": alternative.kind,
+                **shapes.hourly("savings", alternative.savings_micro_usd_per_hour),
+                **shapes.money("migration_cost", alternative.migration_micro_usd),
+                "moves": alternative.moves,
             }
-            for one in message.alternatives
+            for alternative in message.alternatives
         ],
         "horizon_ms": message.horizon_ms,
         "events_per_hour": message.events_per_hour,

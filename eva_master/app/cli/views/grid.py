@@ -113,8 +113,8 @@ class Grid:
 
     def _droppable(self, beside: Collection[int]) -> list[int]:
         """Columns that may be left out, those that hold nothing first."""
-        left = [column for column in self._drop if column in beside]
-        return sorted(left, key=lambda column: not self._is_empty(column))
+        columns = [column for column in self._drop if column in beside]
+        return sorted(columns, key=lambda column: not self._is_empty(column))
 
     def _folded(self, widths: dict[int, int], excess: int) -> dict[int, int]:
         """Widths of columns of which the widest ones with text are narrower by the excess."""

@@ -20,12 +20,12 @@ def borrowing(message: Borrowing) -> Iterator[str]:
     """From whom a job borrows, how many GPUs, and for how much per hour."""
     owed = price(message.micro_usd_per_hour)
     yield f"  it borrows {count(message.gpus, 'GPU')} for {owed}:"
-    for one in message.lenders[:_MOST_LENDERS]:
+    for lender in message.lenders[:_MOST_LENDERS]:
         gpus = ""
-        if one.HasField("gpus_thousandths"):
-            noun = "GPU" if one.gpus_thousandths == _THOUSAND else "GPUs"
-            gpus = f" for {one.gpus_thousandths / _THOUSAND:g} {noun}"
-        yield f"    {plain(one.tenant)} gets {price(one.micro_usd_per_hour)}{gpus}"
+        if lender.HasField("gpus_thousandths"):
+            noun = "GPU" if lender.gpus_thousandths == _THOUSAND else "GPUs"
+            gpus = f" for {lender.gpus_thousandths / _THOUSAND:g} {noun}"
+        yield f"    {plain(lender.tenant)} gets {price(lender.micro_usd_per_hour)}{gpus}"
     if len(message.lenders) > _MOST_LENDERS:
         yield f"    ... and {len(message.lenders) - _MOST_LENDERS:,} more; --json has them all"
 
@@ -37,13 +37,13 @@ def borrowing_shape(message: Borrowing) -> dict[str, Any]:
         **shapes.hourly("pays", message.micro_usd_per_hour),
         "lenders": [
             {
-                "tenant": one.tenant,
-                "gpus": one.gpus_thousandths / _THOUSAND
-                if one.HasField("gpus_thousandths")
+                "tenant": lender.tenant,
+                "gpus": lender.gpus_thousandths / _THOUSAND
+                if lender.HasField("gpus_thousandths")
                 else None,
-                **shapes.hourly("gets", one.micro_usd_per_hour),
+                **shapes.hourly("gets", lender.micro_usd_per_hour),
             }
-            for one in message.lenders
+            for lender in message.lenders
         ],
     }
 

@@ -227,7 +227,9 @@ def cluster(message: ClusterState) -> Shape:
         "pause": _pause(message),
         "clock": message.clock or None,
         "planning": message.planning or None,
-        "shared_limits": [shared_limits.shape(one) for one in message.shared_limits],
+        "shared_limits": [
+            shared_limits.shape(shared_limit) for shared_limit in message.shared_limits
+        ],
         "instances": [instance(one) for one in message.instances],
     }
 
@@ -313,7 +315,7 @@ def bill_sums(message: Bill) -> Shape:
         **money("no_packing", message.no_packing_micro_usd),
         **money("saved", message.no_packing_micro_usd - message.cost_micro_usd),
         "migrations": message.migrations,
-        "pools": [pool_cost(one) for one in message.pools],
+        "pools": [pool_cost(pool) for pool in message.pools],
     }
 
 
@@ -356,7 +358,7 @@ def instance_cost(message: InstanceCost) -> Shape:
 def plan(message: PlanResponse) -> Shape:
     """The preview of a job's plan."""
     return {
-        "placements": [_placement(one) for one in message.placements],
+        "placements": [_placement(placement) for placement in message.placements],
         "moves": message.moves,
         "standing": list(message.standing),
         "suspended": [

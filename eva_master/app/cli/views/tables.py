@@ -246,19 +246,19 @@ def tasks(messages: Iterable[Task], now: int) -> Grid:
         right=("STEPS", "ETA", "IT/S", "NORMALISED", "ATTEMPT", "MOVES"),
         drop=("MOVES", "ATTEMPT", "NORMALISED", "IT/S", "ETA", "STEPS", "WHERE"),
     )
-    for one in messages:
-        figures = ", ".join(f"{plain(name)}={value:g}" for name, value in one.metrics.items())
+    for message in messages:
+        figures = ", ".join(f"{plain(name)}={value:g}" for name, value in message.metrics.items())
         table.add_row(
-            f"{number(one)} {one.name}".strip(),
-            state(one.state),
-            where(one),
-            steps(one),
-            eta(one, now),
-            rate(one),
-            normalised(one),
-            str(one.attempt),
-            str(one.moves),
-            _note(one) or figures,
+            f"{number(message)} {message.name}".strip(),
+            state(message.state),
+            where(message),
+            steps(message),
+            eta(message, now),
+            rate(message),
+            normalised(message),
+            str(message.attempt),
+            str(message.moves),
+            _note(message) or figures,
         )
     return table
 
@@ -537,9 +537,13 @@ def plan(message: PlanResponse) -> RenderableType:
 def tokens(messages: Iterable[Token], now: int) -> Grid:
     """A table with one row per token."""
     table = Grid("TOKEN", "OWNER", "ROLE", "AGE", "STATE", drop=("AGE",))
-    for one in messages:
+    for message in messages:
         table.add_row(
-            one.id, plain(one.owner), one.role, span(now - one.created_ms), _validity(one, now)
+            message.id,
+            plain(message.owner),
+            message.role,
+            span(now - message.created_ms),
+            _validity(message, now),
         )
     return table
 

@@ -131,13 +131,17 @@ class Deployment:
         if settings:
             self._parameters["Settings"] = _stated(self._settings)
         self._change_set, self.changes = self.stack.propose(self._parameters)
-        if lost := [it.resource for it in self.changes if it.resource in _KEPT and it.lost]:
+        if lost := [
+            change.resource for change in self.changes if change.resource in _KEPT and change.lost
+        ]:
             self.drop()
             raise InvalidConfig(
                 f"this would throw {' and '.join(lost)} away, with what the cluster has stored",
                 hint="make another cluster (--cluster), and tear this one down when it is empty",
             )
-        self.master_replaced = any(it.resource == "Master" and it.lost for it in self.changes)
+        self.master_replaced = any(
+            change.resource == "Master" and change.lost for change in self.changes
+        )
         self.parameter_changes = [
             (name, had[name], value)
             for name, value in sorted(self._parameters.items())
@@ -234,7 +238,7 @@ class Deployment:
                 made = self.stack.resources()
                 ids = [made["SubnetA"], made["SubnetB"]]
                 subnets = ec2.describe_subnets(SubnetIds=ids)["Subnets"]
-                zone = {it["SubnetId"]: it["AvailabilityZone"] for it in subnets}
+                zone = {subnet["SubnetId"]: subnet["AvailabilityZone"] for subnet in subnets}
                 return {"Zone": zone[ids[0]], "SecondZone": zone[ids[1]]}
             found = ec2.describe_availability_zones()["AvailabilityZones"]
         except (BotoCoreError, ClientError) as error:

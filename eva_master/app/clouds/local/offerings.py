@@ -25,9 +25,9 @@ def local_catalog(config: MasterConfig) -> Catalog:
         return types
     sold = Choice(names=spot.types)
     cheap = (
-        as_spot(one, discounted(one.price, spot.discount), spot.expected_life)
-        for one in types
-        if sold.admits(one.type, one.price)
+        as_spot(type_, discounted(type_.price, spot.discount), spot.expected_life)
+        for type_ in types
+        if sold.admits(type_.type, type_.price)
     )
     return (*types, *cheap)
 
@@ -42,7 +42,7 @@ def complaints(config: MasterConfig) -> Iterator[Complaint]:
     except InvalidConfig:
         return  # The master refuses the file with its own lines when it starts.
     for number, name in enumerate(spot.types):
-        if not any(Choice(names=[name]).admits(one.type, one.price) for one in types):
-            known = ", ".join(dict.fromkeys(one.type.family for one in types))
+        if not any(Choice(names=[name]).admits(type_.type, type_.price) for type_ in types):
+            known = ", ".join(dict.fromkeys(type_.type.family for type_ in types))
             message = f"the catalog has no instance type or family {name!r}"
             yield ("local", "spot", "types", number), message, f"its families: {known}"

@@ -51,10 +51,10 @@ class SpotMarket:
         self._inbox = inbox
         self._began = timeline.now()
         self._pools: dict[OfferingId, tuple[Span, ...]] = {}
-        for one in catalog:
-            spans = market.spans(one.type.name, one.zone)
-            if one.purchase is Purchase.SPOT and spans is not None:
-                self._pools[one.id] = spans
+        for offering in catalog:
+            spans = market.spans(offering.type.name, offering.zone)
+            if offering.purchase is Purchase.SPOT and spans is not None:
+                self._pools[offering.id] = spans
         self._there: dict[OfferingId, list[InstanceId]] = {}
         """Requested and running instances of each pool, the oldest first."""
         self._watched: set[OfferingId] = set()

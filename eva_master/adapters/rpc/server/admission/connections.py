@@ -112,12 +112,12 @@ def superfluous(
     """
     strangers: defaultdict[str, list[Connection]] = defaultdict(list)
     known: defaultdict[str, list[Connection]] = defaultdict(list)
-    for it in sorted(connections, key=lambda one: (one.seen_s, one.inode), reverse=True):
-        holder = holders.get(it.peer)
+    for connection in sorted(connections, key=lambda one: (one.seen_s, one.inode), reverse=True):
+        holder = holders.get(connection.peer)
         if holder is None:
-            strangers[address_of(it.peer)].append(it)
+            strangers[address_of(connection.peer)].append(connection)
         else:
-            known[holder].append(it)
+            known[holder].append(connection)
     count = sum(map(len, known.values()))
     allowed = max(most // _LEAST_PART, (most - count) // _PART_OF_STRANGERS)
     return [*_beyond(allowed, strangers), *_beyond(most - most // _PART_OF_KNOWN, known)]

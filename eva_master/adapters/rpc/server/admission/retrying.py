@@ -108,20 +108,20 @@ class Retrier:
         return await asyncio.to_thread(self._archived, job, failed) if runs is None else runs
 
     def _archived(self, job: Job, failed: bool) -> list[TaskRun]:
-        found: list[TaskRun] = []
+        task_runs: list[TaskRun] = []
         first, last = 0, job.spec.indices[-1]
         while first <= last:
             record = self.archive.job(job.id, TaskPage(first, PAGE_AT_MOST, failed))
             if record is None or not record.runs:
                 break
-            found += record.runs
+            task_runs += record.runs
             first = record.runs[-1].index + 1
-        return found
+        return task_runs
 
     async def _require_files(self, job: Job) -> None:
         programs = {task.program for task in {id(it): it for it in job.spec.tasks}.values()}
-        digests = {it.workdir for it in programs if it.workdir}
-        digests |= {it.build.context for it in programs if it.build is not None}
+        digests = {program.workdir for program in programs if program.workdir}
+        digests |= {program.build.context for program in programs if program.build is not None}
         if digests and await missing(self.store, sorted(digests)):
             raise InvalidJob(
                 f"files of {job.id} are not stored any more", hint="submit its job file again"
@@ -164,6 +164,9 @@ def _reading_from(
         return tasks
     changed: dict[int, TaskSpec] = {}
     for task in {id(it): it for it in tasks}.values():
-        outputs = tuple(replace(it, job=instead.get(it.job, it.job)) for it in task.program.outputs)
+        outputs = tuple(
+            replace(output, job=instead.get(output.job, output.job))
+            for output in task.program.outputs
+        )
         changed[id(task)] = replace(task, program=replace(task.program, outputs=outputs))
     return tuple(changed[id(it)] for it in tasks)
