@@ -6,7 +6,8 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 
 from eva_master.control.limits import Unit, held_back, units
-from eva_master.model.ids import Family, InstanceId, RunId
+from eva_master.model.catalog import Offering
+from eva_master.model.ids import InstanceId, RunId
 from eva_master.model.planning.plan import Assign, Plan
 from eva_master.model.planning.snapshot import InstanceView, Snapshot
 
@@ -45,7 +46,8 @@ def give_way(
 
     Returns:
         That plan, and what goes: the fewest for the most urgent that was cut. Nothing goes if that
-        is one task which fits an instance that would, of the same family: the task gets it.
+        is one task which fits an instance that would, of the same family, and costs no more there
+        until its end than on a new one: the task gets it.
     """
     if before is after:
         return after, NONE
@@ -62,17 +64,32 @@ def give_way(
             break
     else:
         return after, NONE
-    families: dict[InstanceId | int, Family] = {
-        it.key: it.offering.type.family for it in before.launches
-    }
+    new = next((new.offering for new in before.launches if new.key == unit.entries[0].on), None)
     for view in going:
-        there = _on(unit, view, present)
-        alike = families.get(unit.entries[0].on) == view.offering.type.family
-        if alike and there is not None and allows(there, ()):
-            seated, _ = _without_others(there, frozenset({view.id}), after, present)
-            entries = tuple(it for it in seated.entries if it.run != there.entries[0].run)
-            return replace(seated, entries=(*entries, *there.entries)), NONE
+        placed = _on(unit, view, present)
+        if placed is None or new is None or not _serves(view.offering, new, placed, present):
+            continue
+        if allows(placed, ()):
+            seated, _ = _without_others(placed, frozenset({view.id}), after, present)
+            entries = tuple(old for old in seated.entries if old.run != placed.entries[0].run)
+            return replace(seated, entries=(*entries, *placed.entries)), NONE
     return _without_others(unit, frozenset(view.id for view in going), after, present)
+
+
+def _serves(live: Offering, new: Offering, unit: Unit, present: Snapshot) -> bool:
+    """Whether a task costs no more on an instance that is there than on a new one of its family.
+
+    One of unknown length gets what is there: it may end before a new one is up.
+    """
+    if live.type.family != new.type.family:
+        return False
+    if live.price <= new.price:
+        return True
+    run = next(run for run in present.runs if run.id == unit.entries[0].run)
+    if run.remaining is None:
+        return True
+    left_ms = run.remaining.left_ms(present.now_ms)
+    return live.price * left_ms <= new.price * (left_ms + new.type.boot_ms)
 
 
 def _on(unit: Unit, view: InstanceView, present: Snapshot) -> Unit | None:

@@ -274,7 +274,7 @@ class Pipeline:
         answer = self._checked(asked, plan, whole, price_limit, ordered)
         answer = replace(answer, awaited=awaited)
         job = lone(answer.present, answer.decision)
-        if job is None or job.id in self._recent.paused:
+        if job is None or job.id in self._recent.paused or answer.yielding.instances:
             return answer
         bounds = self._bounds(answer.present, price_limit)
         alone = placed_alone(answer.plan, job, answer.present, bounds)

@@ -74,22 +74,44 @@ class CostsToTheEnd:
 
         Args:
             configuration: Where they are to be.
-            runs: Those that are on some instances; how long they go on is known.
+            runs: Those that are on some instances; one of unknown length goes on for a horizon.
         """
         problem, stays = self.problem, defaultdict[Host, list[Stay]](list)
         for name in runs:
             run, host = problem.runs[name], configuration.places[name]
-            boot = sold_as(problem, configuration, host).type.boot_ms
-            boot, until = boot if isinstance(host, int) else 0, left_ms(problem, run) or 0
-            home = run.instance
-            if not run.running:
-                until += boot
-            elif home is not None and host != home and home in problem.instances:
-                stays[home].append(Stay(run, min(until, boot)))
-            stays[host].append(Stay(run, until))
+            kind, home = sold_as(problem, configuration, host).type, run.instance
+            ready_ms = kind.boot_ms if isinstance(host, int) else 0
+            work_ms, until_ms = self._left_ms(run), 0
+            if run.running and home is not None and home in problem.instances:
+                until_ms = self._takes(run, work_ms, problem.offering_of(home).type.family)
+                if host != home:
+                    stays[home].append(Stay(run, min(until_ms, ready_ms)))
+                    work_ms = work_ms * max(0, until_ms - ready_ms) // max(1, until_ms)
+            if host != home and work_ms:
+                until_ms = ready_ms + self._takes(run, work_ms, kind.family)
+            stays[host].append(Stay(run, until_ms))
         for there in stays.values():
             there.sort(key=lambda stay: stay.until_ms)
         return stays
+
+    def _left_ms(self, run: RunView) -> int:
+        """Time for which a task run goes on, a horizon if that is unknown."""
+        time_ms = left_ms(self.problem, run)
+        return self._terms.horizon_ms if time_ms is None else time_ms
+
+    def _takes(self, run: RunView, work_ms: int, family: Family) -> int:
+        """Time for which a task run with so much work left goes on, on a family."""
+        task_class = self.problem.classes[self.problem.class_of[run.id]]
+        worth = task_class.price_on(family)
+        return work_ms * task_class.price // worth if worth > 0 else work_ms
+
+    def _elsewhere(self, stay: Stay, since_ms: int, before: Family, after: Family) -> Stay:
+        """Stay of which the rest is on another family."""
+        task_class = self.problem.classes[self.problem.class_of[stay.run.id]]
+        rest_ms, worth = stay.until_ms - since_ms, task_class.price_on(after)
+        if before != after and worth > 0:
+            rest_ms = rest_ms * task_class.price_on(before) // worth
+        return Stay(stay.run, since_ms + rest_ms)
 
     def moves(self, configuration: Configuration, runs: Iterable[RunId]) -> int:
         """Cost of the moves of those task runs that run elsewhere now, whole gangs with them."""
@@ -147,27 +169,34 @@ class CostsToTheEnd:
 
     def _further(self, offering: Offering, rest: Sequence[Stay], since_ms: int) -> int | None:
         """Cost of tasks that move on to the cheapest instance that holds them, or to one each."""
-        problem, until = self.problem, rest[-1].until_ms
+        problem, family = self.problem, offering.type.family
         tasks = Counter(problem.class_of[stay.run.id] for stay in rest)
         moves, options = sum(self.move(stay.run) for stay in rest), list[int]()
         sold = (it for name, it in problem.by_id.items() if problem.buyable(name))
         one = next((it for it in sold if problem.fits(it.id, tasks)), None)
         if one is not None and one.price < offering.price:
             boot = offering.price * one.type.boot_ms
-            options.append(boot + moves + self._held(one, rest, since_ms, until))
+            moved = [self._elsewhere(stay, since_ms, family, one.type.family) for stay in rest]
+            moved.sort(key=lambda stay: stay.until_ms)
+            options.append(boot + moves + self._held(one, moved, since_ms, moved[-1].until_ms))
         alone = [problem.reservation(problem.class_of[stay.run.id]) for stay in rest]
         each = [it for it in alone if it is not None]
         if len(each) == len(alone):
             boot = offering.price * max(it.type.boot_ms for it in each)
-            pairs = zip(each, rest, strict=True)
-            held = sum(it.price * (stay.until_ms - since_ms) for it, stay in pairs)
+            held = 0
+            for own, stay in zip(each, rest, strict=True):
+                until_ms = self._elsewhere(stay, since_ms, family, own.type.family).until_ms
+                held += own.price * (until_ms - since_ms)
             options.append(boot + moves + held)
         return min(options, default=None)
 
     def _lost(self, stays: Sequence[Stay], family: Family) -> int:
-        """Loss of tasks beside each other and on a family, in micro-dollars per hour."""
+        """Loss of tasks beside each other, in micro-dollars per hour.
+
+        A slow family loses nothing more: there tasks take longer.
+        """
         problem = self.problem
         tasks = Counter(problem.class_of[stay.run.id] for stay in stays)
         slow = sum(many * problem.slowness(number, family) for number, many in tasks.items())
         beside = problem.lost(tasks, family) // MILLION - slow
-        return slow + beside * self._terms.lost_ppm // MILLION
+        return beside * self._terms.lost_ppm // MILLION

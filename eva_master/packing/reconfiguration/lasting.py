@@ -6,8 +6,9 @@ cheap until one of them ends, and then the other one holds the instance alone or
 what a search has found is looked at again, part by part: each instance is paid for until the last
 of its tasks has ended, or the rest has moved on. A part is made of instances that exchange tasks.
 One that costs more than to leave its tasks where they would be without it is left out. A part with
-a task that outlasts the horizon, or of unknown length, is not looked at: others come to the room
-that is left beside it, and no later plan is made only since time has passed.
+a task that is known to outlast the horizon is not looked at: others come to the room that is left
+beside it. A part in which no end is known is not looked at either: no later plan is made only since
+time has passed.
 """
 
 from __future__ import annotations
@@ -55,10 +56,9 @@ def lasting(
     for part in _parts(problem, before, after):
         if len(part) > _MOST_TASKS:
             continue
-        ends = [left_ms(problem, problem.runs[run]) for run in part]
-        if not before.places.keys() >= part or None in ends:
-            continue
-        if max(it for it in ends if it is not None) >= terms.horizon_ms:
+        times = (left_ms(problem, problem.runs[run]) for run in part)
+        ends = [end for end in times if end is not None]
+        if not ends or max(ends) >= terms.horizon_ms or not before.places.keys() >= part:
             continue
         if not _pays(costs, before, after, part):
             left_out |= part

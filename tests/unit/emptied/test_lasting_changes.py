@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 
 import pytest
 
-from eva_master.model.ids import Family, Millis, RunId
-from eva_master.model.planning.plan import Assign
+from eva_master.model.ids import MILLION, Family, Millis, RunId
+from eva_master.model.planning.plan import Assign, NewInstance
 from eva_master.model.planning.snapshot import Snapshot
+from eva_master.packing.configuration.build import Configuration
+from eva_master.packing.reconfiguration.costs_to_the_end import CostsToTheEnd
 from eva_master.policies import eva
+from eva_master.policies.eva.config import Config
+from eva_master.policies.eva.policy import Eva
 from eva_master.policies.eva.recent_moves import made
 from tests.fakes.snapshots import START, Cluster, offer, task
 
@@ -52,6 +57,26 @@ def test_tasks_of_unknown_length_move_as_soon_as_that_saves_by_the_hour(age_s: i
     cluster = pair(None, None)
     cluster.now_ms = Millis(START + age_s * 1_000)
     assert launched(cluster.snapshot()) == ["large"]
+
+
+@pytest.mark.parametrize(("left_s", "large"), [(600, False), (3_400, True)])
+def test_a_task_of_unknown_length_moves_only_beside_what_goes_on(left_s: int, large: bool) -> None:
+    assert launched(pair(None, left_s).snapshot()) == ["large"] * large
+
+
+@pytest.mark.parametrize(("kind", "seconds"), [("box.4", 96 + 600), ("fast.8", 131 + 200)])
+def test_tasks_end_sooner_on_a_fast_family(kind: str, seconds: int) -> None:
+    box = offer("box.4", (0, 4, 8), 0.2, family="box", setup_s=96)
+    fast = offer("fast.8", (0, 8, 16), 0.7, family="fast", setup_s=131)
+    rates, need = ((Family("box"), MILLION), (Family("fast"), 3 * MILLION)), (0, 4, 4)
+    spec = replace(task("w", box=need, fast=need), throughput=rates)
+    policy = Eva(Config())
+    problem = policy.problem(Cluster(box, fast).job("a", spec, left_s=600).snapshot())
+    sold, name = next(sold for sold in (box, fast) if sold.type.name == kind), RunId("a/0")
+    tasks = Counter({problem.class_of[name]: 1})
+    alone = Configuration({name: 0}, {0: tasks}, (NewInstance(0, sold),), {})
+    costs = CostsToTheEnd(problem, policy.terms)
+    assert costs.since(alone, costs.stays(alone, [name]), 0) == sold.price * seconds * 1_000
 
 
 def test_a_part_that_pays_is_made_without_another_that_does_not() -> None:

@@ -12,7 +12,13 @@ from eva_master.control.limits import Unit
 from eva_master.model.ids import InstanceId, JobId, Millis, RunId
 from eva_master.model.job import JobKind
 from eva_master.model.planning.plan import Assign, Duplicate, Hold, NewInstance, Plan
-from eva_master.model.planning.snapshot import InstanceView, JobView, RunView, Snapshot
+from eva_master.model.planning.snapshot import (
+    InstanceView,
+    JobView,
+    RemainingWork,
+    RunView,
+    Snapshot,
+)
 from eva_master.model.planning.standing import Line, Pool
 from tests.fakes.jobs import LARGE, SMALL, task
 
@@ -150,3 +156,25 @@ def test_a_more_urgent_task_gets_the_instance_that_would_go_if_it_fits() -> None
     assert yielding == giving_way.NONE
     urgent = RunId(f"{seen.jobs[1].id}/0")
     assert [it for it in plan.entries if isinstance(it, Assign)] == [Assign(urgent, E1)]
+
+
+@pytest.mark.parametrize(
+    ("left_s", "gets"), [(None, True), (30, True), (100, True), (300, False), (3_600, False)]
+)
+def test_a_task_has_what_would_go_for_it_unless_it_costs_more_there(
+    left_s: int | None, gets: bool
+) -> None:
+    """A small one costs half as much per hour, after a boot that is paid for too."""
+    dear = InstanceView(E1, LARGE, (), True)
+    seen = snapshot(dear, priorities=(0,))
+    (view,) = seen.runs
+    left = None if left_s is None else RemainingWork(left_s * 1_000)
+    seen = replace(seen, runs=(replace(view, remaining=left),))
+    small = replace(SMALL, price=LARGE.price // 2)
+    small = replace(small, type=replace(small.type, acquisition_ms=20_000, setup_ms=100_000))
+    before = Plan((NewInstance(0, small),), (Assign(view.id, 0),))
+    after = Plan((), (Hold(view.id, "limits.instances"),))
+    plan, yielding = giving_way.give_way(before, after, seen, lambda _: True, lambda *_: True)
+    places = [entry for entry in plan.entries if isinstance(entry, Assign)]
+    assert places == [Assign(view.id, E1)] * gets
+    assert yielding.instances == (frozenset() if gets else {E1})

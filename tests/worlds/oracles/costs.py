@@ -41,7 +41,8 @@ def boots(story: Story, waits: Waits) -> float:
     for job in {it.job.name: it.job for it in waits.tasks}.values():
         attempts = story.of(job.name)
         if attempts:
-            options = list(_options(story, job, story.launches[attempts[0].instance]))
+            had = story.launches[attempts[0].instance]
+            options = list(_options(story, job, had, had.asked_ms))
             total += min((price * kind.boot_s / 3600 for kind, price in options), default=0.0)
     return total
 
@@ -51,7 +52,10 @@ def _alone(story: Story, waits: Waits, task: Task) -> float:
     if not attempts:
         return _never_started(story, task)
     first = min(attempts, key=lambda it: it.from_ms)
-    options = list(_options(story, task.job, story.launches[first.instance]))
+    had = story.launches[first.instance]
+    # What was there before it, and was not bought for it, it chose when it began.
+    chosen_ms = had.asked_ms if had.asked_ms >= waits.ready_ms(task) else first.from_ms
+    options = list(_options(story, task.job, had, chosen_ms))
     if not options:
         return 0.0
     job, minimum = task.job, story.world.minimum_s
@@ -82,8 +86,19 @@ def _alone(story: Story, waits: Waits, task: Task) -> float:
         held = story.launches[attempt.instance]
         total += held.price / 1e6 * (START_MS + STOP_MS + ENDING_MS) / HOUR_MS
         total += price * _lost_ms(attempt, attempts) / HOUR_MS if ended else 0.0
+        if not held.spot and _is_sold_out(story, held.asked_ms):
+            # What had a place on the spot market goes on on demand.
+            on_demand = kind.price / 1e6 - price
+            ran_ms = (attempt.to_ms or story.end_ms) - attempt.from_ms
+            total += on_demand * (ran_ms + kind.boot_s * 1000) / HOUR_MS
     extra = [it for it in story.of(job.name) if it.extra]
     return total + sum(price * ((it.to_ms or 0) - it.from_ms) / HOUR_MS for it in extra)
+
+
+def _is_sold_out(story: Story, at_ms: int) -> bool:
+    """Whether nothing can be bought on the spot market."""
+    orders = (order for order in story.orders if order.verb == "sold-out")
+    return any(0 <= at_ms - order.at_ms < float(order.to) * 1000 for order in orders)
 
 
 def _never_started(story: Story, task: Task) -> float:
@@ -130,24 +145,30 @@ def _lost_ms(attempt: Attempt, attempts: list[Attempt]) -> float:
     return max(0.0, attempt.done_ms - min(later, key=lambda it: it.number).resumed_ms)
 
 
-def _options(story: Story, job: Job, had: Launch) -> Iterator[tuple[Kind, float]]:
-    """The types that fit a job and that it could have, each with its price in dollars per hour."""
+def _options(story: Story, job: Job, had: Launch, at: int) -> Iterator[tuple[Kind, float]]:
+    """The types that fit a job and that it could have, each with its price in dollars per hour.
+
+    Args:
+        story: The story.
+        job: The job.
+        had: The instance that it had.
+        at: The time at which it could choose.
+    """
     spot = job.keys.get("spot", "never")
     market = "spot" in story.world.settings.get("local", {})
     for kind in story.world.kinds:
         if not _fits(kind, job):
             continue
-        at = had.asked_ms
-        there = [
-            it
-            for it in story.bought()
-            if it.kind.name == kind.name
-            and not it.spot
-            and it is not had
-            and it.asked_ms <= at
-            and (it.gone_ms is None or it.gone_ms >= at)
+        others = [
+            launch
+            for launch in story.bought()
+            if launch.kind.name == kind.name
+            and not launch.spot
+            and launch is not had
+            and launch.asked_ms <= at
+            and (launch.gone_ms is None or launch.gone_ms >= at)
         ]
-        if kind.limit is not None and len(there) >= kind.limit and had.kind.name != kind.name:
+        if kind.limit is not None and len(others) >= kind.limit and had.kind.name != kind.name:
             continue
         if spot != "only":
             yield kind, kind.price / 1e6

@@ -187,7 +187,8 @@ def _excused(story: Story, waits: Waits, launch: Launch, end: int) -> bool:
     for task in waits.tasks:
         for attempt in waits.attempts(task):
             other = story.launches[attempt.instance]
-            latest = max(end, _whole_ms(story, attempt) if task.members > 1 else end)
+            # An elastic gang may begin with more members than it needs.
+            latest = end if task.job.array else max(end, _whole_ms(story, attempt))
             waited = any(a <= asked + _SLACK_MS and b >= asked for a, b in waits.spans(task))
             moved = other.offering == launch.offering and comes_by_move(story, attempt)
             if (
