@@ -139,3 +139,17 @@ async def test_watches_of_all_jobs_are_given_back() -> None:
             pace.all_jobs("ann"),
         ):
             raise AssertionError
+
+
+async def test_submissions_that_are_large_together_are_refused_for_a_while(timer: Timer) -> None:
+    pace = Pacing(now=timer)
+    for _ in range(31):
+        pace.submission("ann", 1_000_000)
+    with pytest.raises(Busy, match="100,000 characters a second") as refused:
+        pace.submission("ann", 10)
+    assert refused.value.retry_after_ms == pytest.approx(10_000, abs=1)
+    pace.submission("bob", 1_000_000)
+    timer.now += 10.001
+    pace.submission("ann", 1_000_000)
+    with pytest.raises(Busy):
+        pace.submission("ann", 10)

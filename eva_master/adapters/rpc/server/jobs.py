@@ -120,7 +120,8 @@ class JobsService(JobsServicer):
         self._tenants = tenants
         self._containers = containers
         self._parser = JobParser()
-        self._streams = JobStreams(gateway, archive, clock, pacing or Pacing())
+        self._pacing = pacing or Pacing()
+        self._streams = JobStreams(gateway, archive, clock, self._pacing)
         self._logs = StoredLogs(store)
         self._inputs = inputs
         self._tasks_per_job = tasks_per_job
@@ -148,6 +149,8 @@ class JobsService(JobsServicer):
             )
             if known is not None:
                 return pb.SubmitResponse(job_id=known)
+        envs = sum(len(name) + len(value) for name, value in request.envs.items())
+        self._pacing.submission(caller().owner, len(request.job_yaml) + envs)
         await self._check_uploaded(request.workdir, "working directory")
         await self._check_uploaded(request.build, "build context")
         find = await self._finder(given=request.after_ids)
@@ -199,6 +202,7 @@ class JobsService(JobsServicer):
             require_owner(job.spec.owner, f"job {job.id}")
             known = await asyncio.to_thread(self._archive.submitted, job.spec.owner, command)
         if known is None:
+            self._pacing.submission(caller().owner, job.spec.text)
             finder = PredecessorFinder(await self._gateway.model(), self._archive, job.spec.owner)
             operator = caller().role is Role.OPERATOR
             spec, ended = await self._retrier.spec(

@@ -59,6 +59,8 @@ _HANDSHAKE_MS = 30_000
 _MOST_PENDING = 10_000
 """Calls of one port that wait until asyncio takes them, whoever makes them: beyond that gRPC
 cancels some of any caller, and beyond twice as many all. A call takes up to 26 kB."""
+_LONGEST_PENDING_S = 600
+"""Calls that have waited for so long are cancelled; most callers have given up by then."""
 _IDLE_MS = 10 * 60_000
 """A user's connection without a call is ended after this time; their next call makes another."""
 
@@ -180,6 +182,7 @@ def _connections() -> list[tuple[str, int]]:
         ("grpc.server_handshake_timeout_ms", _HANDSHAKE_MS),
         ("grpc.server.max_pending_requests", _MOST_PENDING),
         ("grpc.server.max_pending_requests_hard_limit", 2 * _MOST_PENDING),
+        ("grpc.server_max_unrequested_time_in_server", _LONGEST_PENDING_S),
     ]
 
 

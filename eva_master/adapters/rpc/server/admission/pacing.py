@@ -31,6 +31,9 @@ _MESSAGES_PER_SECOND_IN_ALL = 1_000
 """A message takes about a tenth of a millisecond, during which no call is answered."""
 _AT_ONCE_S = 0.02
 """Messages of so many seconds may come at once; calls are answered before the next ones."""
+_TEXT_PER_SECOND = 100_000
+"""Characters of one user's submissions in the long run: the journal keeps them for ever."""
+_TEXT_BURST_S = 300.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,9 +73,9 @@ class Pace:
         """How long the next call has to wait."""
         return max(0.0, self._due - self._now() - self._burst_s)
 
-    def take(self) -> None:
-        """Count a call that begins now."""
-        self._due = max(self._due, self._now()) + self._interval
+    def take(self, count: int = 1) -> None:
+        """Count a call, or so many of them, that begin now."""
+        self._due = max(self._due, self._now()) + count * self._interval
 
     async def turn(self) -> None:
         """Wait for the turn of the next call and count it, in the order of asking."""
@@ -89,6 +92,7 @@ class _User:
         self.pace = Pace(share.calls_per_second, now)
         self.slots = {line: asyncio.Semaphore(count) for line, count in AT_ONCE.items()}
         self.messages = Pace(_MESSAGES_PER_SECOND, now)
+        self.text = Pace(_TEXT_PER_SECOND, now, _TEXT_BURST_S)
         self.in_line = 0
         self.streams = 0
         self.watches_of_all = 0
@@ -152,6 +156,22 @@ class Pacing:
             yield
         finally:
             user.watches_of_all -= 1
+
+    def submission(self, owner: str, characters: int) -> None:
+        """Count what a submission adds to the journal.
+
+        Raises:
+            Busy: The user's submissions were too large together.
+        """
+        pace = self._user(owner).text
+        if (wait_s := pace.wait_s()) > 0:
+            raise Busy.until(
+                f"{owner} submits more than {_TEXT_PER_SECOND:,} characters a second",
+                wait_s,
+                hint="put data into files of the working directory, or the same command into the"
+                " tasks of one array",
+            )
+        pace.take(characters)
 
     async def message(self, owner: str) -> None:
         """Wait until a user's next message about a watched job may be sent.
