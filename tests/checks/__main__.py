@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.checks import ceilings, cycles, docstrings, links, sizes
+from tests.checks import ceilings, cycles, docstrings, figures, links, sizes
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("eva_master", "eva_worker", "eva_iterator")
@@ -22,9 +22,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     group = parser.add_mutually_exclusive_group()
     group.add_argument("--write", action="store_true", help=f"lower the counts of {ceilings.FILE}")
     group.add_argument("--words", nargs="+", metavar="FILE", help="show the bad words in files")
+    group.add_argument("--figures", action="store_true", help="print the figures of the house")
     chosen = parser.parse_args(arguments)
     if chosen.write:
         ceilings.lower(ROOT)
+        return 0
+    if chosen.figures:
+        print(figures.table(ROOT))
         return 0
     if chosen.words:
         for line in ceilings.places(ROOT, chosen.words):
