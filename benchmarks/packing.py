@@ -32,13 +32,14 @@ from eva_master.model.catalog import Catalog, InstanceType, Offering
 from eva_master.model.errors import EvaError
 from eva_master.model.ids import MILLION, Family, JobId, Millis, Price, Workload, run_id
 from eva_master.model.job import JobKind, Program, TaskSpec
-from eva_master.model.planning.snapshot import JobView, RunView, Snapshot, ThroughputTable
+from eva_master.model.planning.snapshot import RunView, Snapshot, ThroughputTable
 from eva_master.model.resources import Resources
 from eva_master.packing.lp.column_generation import Budget
 from eva_master.packing.lp.columns import cost
 from eva_master.packing.lp.optimizer import Optimizer, Seed, Tier
 from eva_master.packing.problem import Problem, Valuation
 from eva_master.packing.reconfiguration.column_memory import KEPT
+from eva_master.testing.job_views import job_view
 
 Amounts = tuple[float, float, float]
 """GPUs, CPUs, GiB."""
@@ -225,7 +226,7 @@ def snapshot(trial: Trial, table: ThroughputTable) -> Snapshot:
             job = JobId(f"job-{len(jobs):06}")
             run = RunView(run_id(job, 0), job, spec, None, pinned=False, running=False)
             runs.append(run)
-            jobs.append(JobView(job, JobKind.GANG, (run.id,), Millis(0), 0, 0, 0))
+            jobs.append(job_view(job, JobKind.GANG, (run.id,), Millis(0), 0))
     return Snapshot(Millis(0), trial.catalog, tuple(jobs), tuple(runs), (), throughput=table)
 
 

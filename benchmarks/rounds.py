@@ -61,6 +61,7 @@ from eva_master.model.ids import MILLION, InstanceId, Millis, RunId, Workload
 from eva_master.model.job import JobSpec, TaskSpec
 from eva_master.model.planning.snapshot import Snapshot, ThroughputTable
 from eva_master.ports import Policy
+from eva_master.testing.job_views import changed
 
 KINDS: tuple[tuple[str, Amounts], ...] = (
     ("train", (1, 4, 16)),
@@ -343,7 +344,7 @@ def _snapshots(cluster: Cluster) -> Figures:
 
 def _without_work(seen: Snapshot) -> Snapshot:
     """All but the work that is left: what was told of that stands while it is nearly true."""
-    jobs = tuple(replace(job, estimate=None) for job in seen.jobs)
+    jobs = tuple(changed(job, estimate=None) for job in seen.jobs)
     return replace(seen, jobs=jobs, runs=tuple(replace(run, remaining=None) for run in seen.runs))
 
 

@@ -14,8 +14,9 @@ from eva_master.control.state.active_load import ActiveLoad
 from eva_master.model.errors import LimitExceeded
 from eva_master.model.ids import InstanceId, JobId, RunId
 from eva_master.model.job import JobKind, JobSpec
+from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.plan import Assign, Hold, Plan, PlanEntry, left, pooled
-from eva_master.model.planning.snapshot import JobView, RunView, Snapshot
+from eva_master.model.planning.snapshot import RunView, Snapshot
 from eva_master.packing.precedence import among_all
 
 Where = InstanceId | int
@@ -139,7 +140,7 @@ def units(plan: Plan, now: Snapshot) -> list[Unit]:
     for entry in plan.entries:
         if isinstance(entry, Assign) and entry.run in job_of:
             job = jobs[job_of[entry.run]]
-            key = job.id if job.kind is JobKind.GANG else entry.run
+            key = job.id if job.spec.kind is JobKind.GANG else entry.run
             together.setdefault(key, []).append(entry)
     groups = [
         Unit(jobs[job_of[assigned[0].run]], tuple(assigned)) for assigned in together.values()

@@ -19,4 +19,4 @@ def between_places(snapshot: Snapshot, live: Container[InstanceId | None]) -> se
     jobs = {run.job for run in snapshot.runs if run.pinned and run.instance not in live}
     if not jobs:
         return jobs
-    return {job.id for job in snapshot.jobs if job.id in jobs and job.kind is JobKind.GANG}
+    return {job.id for job in snapshot.jobs if job.id in jobs and job.spec.kind is JobKind.GANG}

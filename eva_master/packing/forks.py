@@ -16,8 +16,9 @@ from dataclasses import dataclass, replace
 
 from eva_master.model.catalog import Offering, Purchase
 from eva_master.model.ids import Family, InstanceId, JobId, RunId, Workload
+from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.plan import Assign, Fork, Plan, Retire, Suspend
-from eva_master.model.planning.snapshot import JobView, RunView, Snapshot
+from eva_master.model.planning.snapshot import RunView, Snapshot
 from eva_master.model.resources import NOTHING, Resources
 
 _LEAVES = "its instance is given up"
@@ -26,7 +27,7 @@ _ALONE = "fork 0 of its job has no place"
 
 def hidden(now: Snapshot) -> Snapshot:
     """The cluster as policies see it: without any fork but the first of each job."""
-    jobs = {job.id for job in now.jobs if job.forks is not None}
+    jobs = {job.id for job in now.jobs if job.sharing.forks is not None}
     gone = {run.id for run in now.runs if run.replica and run.job in jobs} if jobs else set()
     if not gone:
         return now
@@ -57,7 +58,7 @@ def completed(now: Snapshot, plan: Plan) -> Plan:
         now: The cluster as it is, forks and all.
         plan: The policy's answer; its own entries stand.
     """
-    jobs = {job.id: job for job in now.jobs if job.forks is not None}
+    jobs = {job.id: job for job in now.jobs if job.sharing.forks is not None}
     if not jobs:
         return plan
     rooms = _Rooms(now, plan, jobs)
@@ -184,7 +185,7 @@ class _Rooms:
     def begun(self) -> tuple[Fork, ...]:
         """Forks that begin, wherever room remains."""
         more_forks = {
-            name: job.forks or 0
+            name: job.sharing.forks or 0
             for name, job in self._jobs.items()
             if (own := self._own.get(name)) is not None and self._places[own.id] is not None
         }

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from eva_master.model.ids import JobId, Millis
-from eva_master.model.planning.snapshot import JobView
+from eva_master.model.planning.job_view import JobView
 
 Precedence = tuple[int, int, int, int]
 
 
 def among_all(job: JobView) -> Precedence:
     """The place of a job by priority and deadline; many jobs may have the same."""
-    if job.ahead is None:
+    ahead, due = job.urgency.ahead, job.urgency.due
+    if ahead is None:
         return -job.priority, 1, 0, 0
-    return -job.priority, 0, job.ahead, 0 if job.due is None else job.due.at_ms
+    return -job.priority, 0, ahead, 0 if due is None else due.at_ms
 
 
 def precedence(job: JobView) -> tuple[Precedence, Millis, JobId]:

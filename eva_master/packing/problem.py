@@ -22,13 +22,8 @@ from eva_master.model.ids import (
     base_of,
 )
 from eva_master.model.job import JobKind
-from eva_master.model.planning.snapshot import (
-    InstanceView,
-    JobView,
-    RunView,
-    Snapshot,
-    ThroughputTable,
-)
+from eva_master.model.planning.job_view import JobView
+from eva_master.model.planning.snapshot import InstanceView, RunView, Snapshot, ThroughputTable
 from eva_master.packing.interference.throughput import UNPROFILED, Ints, alone_with_its_gang
 from eva_master.packing.planner_cache import PlannerCache
 from eva_master.packing.profiling import late_in_company, unprofiled
@@ -253,7 +248,7 @@ class Problem:
             of_run = {run.id: trait for run, trait in zip(self.snapshot.runs, traits, strict=True)}
             parts_of: dict[tuple[tuple[TaskTraits, ...], bool], list[Part] | None] = {}
             for job in self._whole_gangs():
-                gang, split = tuple(of_run[name] for name in job.runs), job.split_batch
+                gang, split = tuple(of_run[name] for name in job.runs), job.spec.split_batch
                 if (gang, split) not in parts_of:
                     members = [
                         (
@@ -272,7 +267,7 @@ class Problem:
 
     def _whole_gangs(self) -> Iterator[JobView]:
         """Gangs of more than one task run."""
-        return (j for j in self.snapshot.jobs if j.kind is JobKind.GANG and len(j.runs) > 1)
+        return (j for j in self.snapshot.jobs if j.spec.kind is JobKind.GANG and len(j.runs) > 1)
 
     def _gang_charges(
         self,

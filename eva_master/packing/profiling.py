@@ -62,7 +62,9 @@ def late_in_company(snapshot: Snapshot) -> dict[RunId, int | None]:
     gangs: dict[JobId, int] = {}
     if not any(run.alone for run in snapshot.runs):
         return gang_numbers
-    several = {job.id for job in snapshot.jobs if job.kind is JobKind.GANG and len(job.runs) > 1}
+    several = {
+        job.id for job in snapshot.jobs if job.spec.kind is JobKind.GANG and len(job.runs) > 1
+    }
     for run in snapshot.runs:
         if run.alone and run.job in several:
             gang_numbers[run.id] = gangs.setdefault(run.job, len(gangs))
@@ -76,7 +78,7 @@ def _in_order(snapshot: Snapshot, unknown: Mapping[RunId, RunView]) -> Iterator[
     units = []
     for job in snapshot.jobs:
         runs = [unknown[name] for name in job.runs if name in unknown]
-        for unit in [runs] if job.kind is JobKind.GANG else [[run] for run in runs]:
+        for unit in [runs] if job.spec.kind is JobKind.GANG else [[run] for run in runs]:
             if unit:
                 placed = all(run.instance is not None for run in unit)
                 running = all(run.running for run in unit)

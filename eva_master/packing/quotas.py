@@ -18,9 +18,10 @@ from dataclasses import dataclass, field, replace
 from eva_master.model.catalog import base_family
 from eva_master.model.ids import Family, InstanceId, JobId, RunId
 from eva_master.model.job import JobKind, TaskSpec
+from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.plan import Assign, Duplicate, Fork, Hold, Plan, Resize, left, pooled
 from eva_master.model.planning.sizes import with_sizes
-from eva_master.model.planning.snapshot import InstanceView, JobView, RunView, Snapshot
+from eva_master.model.planning.snapshot import InstanceView, RunView, Snapshot
 from eva_master.model.planning.tenancy import ANY_FAMILY, Quota
 from eva_master.model.resources import Resources
 from eva_master.packing.precedence import among_all, precedence
@@ -157,7 +158,7 @@ def admitted(snapshot: Snapshot, use: Use, passed_over: Collection[RunId] = ()) 
         tenant.name: Share(tenant.name, tenant.quota, use.get(tenant.name, {}))
         for tenant in snapshot.tenants
     }
-    jobs = [job for job in snapshot.jobs if job.tenant in limited]
+    jobs = [job for job in snapshot.jobs if job.spec.tenant in limited]
     if not jobs:
         return Admitted(snapshot)
     ours = {job.id for job in jobs}
@@ -193,7 +194,7 @@ class _Queue:
 
     def keep_back(self, job: JobView, runs: Sequence[RunView]) -> None:
         """Keep a job's placed task runs from moving to families of which no quota remains."""
-        share = self._shares[job.tenant]
+        share = self._shares[job.spec.tenant]
         for run in runs:
             needed = gpu_needs(run.task)
             if run.instance is None or len(needed) < 2:
@@ -209,11 +210,11 @@ class _Queue:
 
     def look_at(self, job: JobView, runs: Sequence[RunView]) -> None:
         """Decide on a job's waiting task runs."""
-        share = self._shares[job.tenant]
+        share = self._shares[job.spec.tenant]
         waiting = [run for run in runs if run.instance is None and not run.pinned]
-        if job.elastic is not None:
+        if job.sharing.elastic is not None:
             self._look_at_elastic(job, runs, waiting, share)
-        elif job.kind is JobKind.GANG:
+        elif job.spec.kind is JobKind.GANG:
             self._look_at_unit(waiting, share)
         else:
             for run in waiting:
@@ -261,16 +262,16 @@ class _Queue:
     def _look_at_elastic(
         self, job: JobView, runs: Sequence[RunView], waiting: Sequence[RunView], share: Share
     ) -> None:
-        assert job.elastic is not None
+        assert job.sharing.elastic is not None
         needed = gpu_needs(runs[0].task) if runs else {}
         if not needed or _needs_none(runs[0].task):
             return
-        placed, least = len(runs) - len(waiting), job.elastic.least
+        placed, least = len(runs) - len(waiting), job.sharing.elastic.least
         shape = (runs[0].task.demand,)
         left_over = share.for_shape(shape)
         room = {family: left_over.room(family) // each for family, each in needed.items()}
-        most = min(job.elastic.most, max(placed, least, placed + max(room.values())))
-        if most < job.elastic.most:
+        most = min(job.sharing.elastic.most, max(placed, least, placed + max(room.values())))
+        if most < job.sharing.elastic.most:
             self._most[job.id] = most
         if placed or not waiting:
             return
@@ -303,12 +304,7 @@ class _Queue:
             else run
             for run in seen.runs
         )
-        jobs = tuple(
-            replace(job, elastic=replace(job.elastic, most=most))
-            if job.elastic is not None and (most := self._most.get(job.id)) is not None
-            else job
-            for job in seen.jobs
-        )
+        jobs = tuple(_at_most(job, self._most.get(job.id)) for job in seen.jobs)
         seen = replace(seen, runs=runs, jobs=jobs)
         return Admitted(seen, self._holds, self._sizes)
 
@@ -366,6 +362,14 @@ def _on(task: TaskSpec, families: Collection[Family]) -> TaskSpec:
     return replace(task, demand=kept)
 
 
+def _at_most(job: JobView, most: int | None) -> JobView:
+    """The job with a smaller elastic limit; `None` leaves the limit as it is."""
+    elastic = job.sharing.elastic
+    if elastic is None or most is None:
+        return job
+    return replace(job, sharing=replace(job.sharing, elastic=replace(elastic, most=most)))
+
+
 def _without(seen: Snapshot, runs: Collection[RunId]) -> Snapshot:
     """A snapshot without some waiting task runs; what is left of a gang stays where it is."""
     if not runs:
@@ -378,7 +382,7 @@ def _without(seen: Snapshot, runs: Collection[RunId]) -> Snapshot:
             kept = tuple(name for name in job.runs if name not in runs)
         if kept:
             jobs.append(job if kept is job.runs else replace(job, runs=kept))
-    gangs = {job.id for job in jobs if job.id in shorter and job.kind is JobKind.GANG}
+    gangs = {job.id for job in jobs if job.id in shorter and job.spec.kind is JobKind.GANG}
     return replace(
         seen,
         jobs=tuple(jobs),
@@ -402,14 +406,14 @@ def within(plan: Plan, now: Snapshot, use: Use) -> Plan:
         tenant.name: Share(tenant.name, tenant.quota, use.get(tenant.name, {}))
         for tenant in now.tenants
     }
-    jobs = {job.id: job for job in now.jobs if job.tenant in shares}
+    jobs = {job.id: job for job in now.jobs if job.spec.tenant in shares}
     if not jobs:
         return plan
     check = _Check(now, plan, jobs)
     held: dict[RunId, str] = {}
     shorter: dict[JobId, list[Assign]] = {}
     for job, runs in check.units(plan):
-        share, more = shares[job.tenant], check.more(runs)
+        share, more = shares[job.spec.tenant], check.more(runs)
         if not more:
             continue
         if share.allows(more):
@@ -448,7 +452,7 @@ class _Check:
         for entry in plan.entries:
             if isinstance(entry, Assign) and entry.run in self.runs:
                 job = self._jobs[self.runs[entry.run].job]
-                key = job.id if job.kind is JobKind.GANG else entry.run
+                key = job.id if job.spec.kind is JobKind.GANG else entry.run
                 together.setdefault(key, []).append(entry)
         units = [
             (self._jobs[self.runs[members[0].run].job], members) for members in together.values()
@@ -472,13 +476,15 @@ class _Check:
         Returns:
             The places; empty if they are fewer than its least size.
         """
-        if job.elastic is None or any(self.runs[run].instance is not None for run in job.runs):
+        if job.sharing.elastic is None or any(
+            self.runs[run].instance is not None for run in job.runs
+        ):
             return []
         places: list[Assign] = []
         for entry in entries:
             if share.allows(self.more([*places, entry])):
                 places.append(entry)
-        if len(places) < job.elastic.least:
+        if len(places) < job.sharing.elastic.least:
             return []
         return [replace(place, run=name) for place, name in zip(places, job.runs, strict=False)]
 
@@ -501,7 +507,7 @@ class _Check:
 
     def _takes(self, run: RunView, on: InstanceId | int, shares: Mapping[str, Share]) -> bool:
         family, gpus = self._taken(run, on)
-        share = shares[self._jobs[run.job].tenant]
+        share = shares[self._jobs[run.job].spec.tenant]
         if gpus and not share.allows({family: gpus}):
             return False
         share.take({family: gpus})

@@ -20,8 +20,9 @@ from dataclasses import dataclass, replace
 from eva_master.model.catalog import Offering, Purchase
 from eva_master.model.ids import InstanceId, JobId, RunId, own_run
 from eva_master.model.planning.estimate import Estimate, Source
+from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.plan import Assign, Duplicate, Plan, PlanEntry, Retire, Suspend
-from eva_master.model.planning.snapshot import JobView, RunTime, RunView, Snapshot
+from eva_master.model.planning.snapshot import RunTime, RunView, Snapshot
 from eva_master.model.resources import NOTHING, Resources
 
 _LEAVES = "its instance is given up"
@@ -37,7 +38,7 @@ def completed(now: Snapshot, plan: Plan) -> Plan:
         now: The cluster as it is.
         plan: The policy's answer; its own entries stand.
     """
-    if all(job.replicas_left is None for job in now.jobs):
+    if all(job.sharing.replicas_left is None for job in now.jobs):
         return plan
     stated = {entry.run for entry in plan.entries}
     rooms = _Rooms(now, plan)
@@ -50,7 +51,7 @@ def completed(now: Snapshot, plan: Plan) -> Plan:
 
 def late(now: Snapshot) -> list[RunView]:
     """Late tasks that may be given an extra run, those most overdue first."""
-    jobs = {job.id: job for job in now.jobs if job.replicas_left}
+    jobs = {job.id: job for job in now.jobs if job.sharing.replicas_left}
     overdue = [
         (-run.ran.ms(now.now_ms) * 100 // run.ran.expected.mean_ms, run.id, run)
         for run in (now.runs if jobs else ())
@@ -76,7 +77,7 @@ def _is_late(run: RunView, time: RunTime, expected: Estimate, job: JobView, now:
     done = expected.mean_ms - rest_ms
     if rest_ms == 0 or done <= 0:  # past a stated duration, or hardly begun
         return True
-    return ran * rest_ms // done > expected.mean_ms + job.launch_ms  # at its own pace
+    return ran * rest_ms // done > expected.mean_ms + job.delays.launch_ms  # at its own pace
 
 
 @dataclass(slots=True)
@@ -160,7 +161,7 @@ def _retired(now: Snapshot, rooms: _Rooms) -> Iterator[Retire]:
 
 def _begun(now: Snapshot, rooms: _Rooms) -> Iterator[Duplicate]:
     """Extra runs that begin."""
-    allowed: dict[JobId, int] = {job.id: job.replicas_left or 0 for job in now.jobs}
+    allowed: dict[JobId, int] = {job.id: job.sharing.replicas_left or 0 for job in now.jobs}
     for run in late(now):
         place = _place(run, rooms)
         if place is None or not allowed[run.job] or run.ran is None or run.ran.expected is None:

@@ -20,8 +20,9 @@ from heapq import heappop, heapreplace, nsmallest
 from eva_master.model.ids import JobId, RunId, job_of
 from eva_master.model.job import JobKind, TaskSpec
 from eva_master.model.planning.claims import Claim
+from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.plan import Hold, Json, Plan, PolicyMemory
-from eva_master.model.planning.snapshot import JobView, RunView, Snapshot
+from eva_master.model.planning.snapshot import RunView, Snapshot
 from eva_master.packing.precedence import precedence
 
 WAITS_ITS_TURN = "more tasks wait than one round plans for: it is looked at when it is its turn"
@@ -172,7 +173,7 @@ def _waiting(snapshot: Snapshot, *, lines: bool) -> dict[JobId, _Waiting]:
         ours = runs.get(job.id)
         if not ours or (lines and job.stands_in_line):
             continue
-        whole = job.kind is JobKind.GANG
+        whole = job.spec.kind is JobKind.GANG
         if not whole or len(ours) == len(job.runs):
             waiting[job.id] = _Waiting(job, deque(ours if whole else _mixed(ours)), whole)
     return waiting
@@ -202,9 +203,9 @@ class _Choice:
         large: Counter[str] = Counter()
         for each in waiting.values():
             if self._is_large(each):
-                large[each.job.owner] += 1
+                large[each.job.spec.owner] += 1
             else:
-                small[each.job.owner] += len(each.runs)
+                small[each.job.spec.owner] += len(each.runs)
         self._rounds = max(_rounds(small, most - most // 2), _rounds(large, 1))
 
     def _is_large(self, each: _Waiting) -> bool:
@@ -311,7 +312,8 @@ class _Choice:
                 jobs.append(job)
             elif count < len(job.runs):
                 kept = tuple(run for run in job.runs if run not in hidden)
-                jobs.append(replace(job, runs=kept, unseen=job.unseen + count))
+                array = replace(job.array, unseen=job.array.unseen + count)
+                jobs.append(replace(job, runs=kept, array=array))
         runs = tuple(run for run in snapshot.runs if run.id not in hidden)
         part = replace(snapshot, jobs=tuple(jobs), runs=runs)
         return Shown(part, turns, tuple(hidden.values()), self._rounds)
@@ -337,7 +339,7 @@ def _queues(jobs: Sequence[_Waiting], turn: Turn) -> dict[str, deque[_Waiting]]:
     """Jobs by owner in the order of their turns, the owners as well."""
     by_owner: defaultdict[str, list[_Waiting]] = defaultdict(list)
     for each in jobs:
-        by_owner[each.job.owner].append(each)
+        by_owner[each.job.spec.owner].append(each)
     owners = sorted(by_owner, key=lambda owner: (owner <= turn.owner, owner))
     queues = {}
     for owner in owners:

@@ -17,9 +17,9 @@ from eva_master.model.fleet.partitions import Partitions
 from eva_master.model.ids import Exact, Family, InstanceId, JobId, Millis, RunId, Workload
 from eva_master.model.job import JobSpec
 from eva_master.model.planning.estimate import Estimate, Estimates, Evidence
-from eva_master.model.planning.handed import Handed
 from eva_master.model.planning.plan import PolicyMemory
 from eva_master.model.planning.quotas import TenantLimits
+from eva_master.model.planning.reasons import Handed
 from eva_master.model.planning.standing import LinePlace
 from eva_master.model.planning.suspension import Suspension
 from eva_master.model.planning.tenancy import Terms

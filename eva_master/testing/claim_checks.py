@@ -54,5 +54,5 @@ def _over_by(claim: Claim, snapshot: Snapshot, run: RunView) -> bool:
     work, complete = run.remaining, claim.complete_ms
     if work is None or work.estimated or complete is None:
         return False
-    (launch_ms,) = (job.launch_ms for job in snapshot.jobs if job.id == run.job)
+    (launch_ms,) = (job.delays.launch_ms for job in snapshot.jobs if job.id == run.job)
     return Millis(snapshot.now_ms + launch_ms + work.at_since_ms) <= complete

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from fractions import Fraction
 
 from eva_master.model.ids import InstanceId, RunId
+from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.plan import Plan
-from eva_master.model.planning.snapshot import InstanceView, JobView, RunView
+from eva_master.model.planning.snapshot import InstanceView, RunView
 from eva_master.model.planning.standing import Line
 from eva_master.model.resources import NOTHING, Resources
 

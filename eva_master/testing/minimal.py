@@ -9,7 +9,8 @@ from itertools import islice
 from eva_master.model.catalog import Catalog
 from eva_master.model.ids import InstanceId
 from eva_master.model.job import JobKind, TaskSpec
-from eva_master.model.planning.snapshot import JobView, Snapshot, ThroughputTable
+from eva_master.model.planning.job_view import JobView
+from eva_master.model.planning.snapshot import Snapshot, ThroughputTable
 from eva_master.model.resources import Resources
 from eva_master.testing.snapshots import START, Cluster
 
@@ -69,7 +70,7 @@ class _Job:
             tuple(run.instance for run in runs),
             any(run.running for run in runs),
             runs[0].pinned,
-            job.kind,
+            job.spec.kind,
             job.priority,
             None if work is None else work.at_since_ms // 1000,
         )

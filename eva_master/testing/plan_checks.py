@@ -85,7 +85,7 @@ def _check_standing(snapshot: Snapshot, plan: Plan) -> None:
     for job, indexes in plan.pilots:
         assert jobs[job].stands_in_line, "gangs have no pilots"
         assert len(indexes) == len(set(indexes)), "a task is a pilot once"
-        assert all(0 <= index < jobs[job].tasks for index in indexes), "the job has that task"
+        assert all(0 <= index < jobs[job].array.size for index in indexes), "the job has that task"
     for line in plan.lines:
         assert line.pools, "a line claims room somewhere"
         assert set(line.pools) <= set(names), "a line claims room in pools that are there"
@@ -98,9 +98,11 @@ def _check_standing(snapshot: Snapshot, plan: Plan) -> None:
         for job, indexes in line.chosen:
             assert job in line.jobs, "tasks are chosen of jobs that stand in the line"
             assert len(indexes) == len(set(indexes)), "a task is chosen once"
-            assert all(0 <= index < jobs[job].tasks for index in indexes), "the job has that task"
+            assert all(0 <= index < jobs[job].array.size for index in indexes), (
+                "the job has that task"
+            )
         for job in line.jobs:
-            gang = jobs[job].kind is JobKind.GANG and len(jobs[job].runs) > 1
+            gang = jobs[job].spec.kind is JobKind.GANG and len(jobs[job].runs) > 1
             assert not gang, "gangs of several are placed by plans alone"
 
 
@@ -122,7 +124,7 @@ def _check_gangs(snapshot: Snapshot, plan: Plan) -> None:
     held = {entry.run for entry in plan.entries if isinstance(entry, Hold)}
     suspended = {entry.run for entry in plan.entries if isinstance(entry, Suspend)}
     for job in snapshot.jobs:
-        if job.kind is JobKind.GANG:
+        if job.spec.kind is JobKind.GANG:
             members = set(job.runs)
             assert not (members & placed and members & (held | suspended)), f"{job.id} is split"
             assert not members & suspended or members <= suspended

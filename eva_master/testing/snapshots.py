@@ -18,11 +18,11 @@ from eva_master.model.ids import (
     Workload,
     run_id,
 )
-from eva_master.model.job import JobKind, Program, TaskSpec
+from eva_master.model.job import JobKind, JobSpec, Program, TaskSpec
+from eva_master.model.planning.job_view import ArrayView, Delays, JobView
 from eva_master.model.planning.plan import Assign, Plan, Suspend
 from eva_master.model.planning.snapshot import (
     InstanceView,
-    JobView,
     RemainingWork,
     RunView,
     Snapshot,
@@ -154,12 +154,12 @@ class Cluster:
         self.jobs.append(
             JobView(
                 id_,
-                kind,
+                JobSpec(name, "", (), kind=kind, priority=priority),
                 runs,
                 START,
                 priority,
-                checkpoint_s * 1000,
-                launch_s * 1000,
+                delays=Delays(checkpoint_s * 1000, launch_s * 1000),
+                array=ArrayView(len(tasks)),
             )
         )
         return self

@@ -8,8 +8,9 @@ from typing import Any
 
 from eva_master.model.ids import Millis, RunId
 from eva_master.model.job import JobKind
+from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.plan import Assign, Hold, Plan, PolicyMemory, Suspend
-from eva_master.model.planning.snapshot import JobView, Snapshot
+from eva_master.model.planning.snapshot import Snapshot
 from eva_master.ports import Policy, PolicyKind
 from eva_master.testing.plan_checks import check, quiet
 from eva_master.testing.snapshots import carried_out
@@ -88,10 +89,12 @@ def _leased(snapshot: Snapshot, began: Mapping[RunId, Millis]) -> Snapshot:
 
     def lease(job: JobView) -> Millis | None:
         times = [at for it in job.runs if (at := since.get(it)) is not None]
-        latest = max if job.kind is JobKind.GANG else min
+        latest = max if job.spec.kind is JobKind.GANG else min
         return latest(times) if times else None
 
-    jobs = tuple(replace(job, lease_ms=lease(job)) for job in snapshot.jobs)
+    jobs = tuple(
+        replace(job, progress=replace(job.progress, lease_ms=lease(job))) for job in snapshot.jobs
+    )
     return replace(snapshot, runs=runs, jobs=jobs)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any, ClassVar
 
 import pytest
@@ -17,13 +17,16 @@ from eva_master.model.ids import Millis
 from eva_master.model.job import (
     DatasetSize,
     JobKind,
+    JobSpec,
     Latency,
     ModelSize,
     ParameterServers,
     Training,
 )
 from eva_master.model.planning.estimate import Estimate
-from eva_master.model.planning.snapshot import DagView, JobView, Snapshot
+from eva_master.model.planning.job_view import DagView, JobTenancy, JobView, Progress
+from eva_master.model.planning.snapshot import Snapshot
+from eva_master.testing.job_views import changed
 from eva_master.testing.policy_suite import Variant, later, variants_of
 from eva_master.testing.snapshots import Cluster, carried_out, offer, task
 from tests.conformance.test_policies import KINDS
@@ -39,8 +42,8 @@ KEYS = {
 ROUNDS = 4
 
 
-class Watched(JobView):
-    """A job of which is noted what code of policies looks at."""
+class Watched:
+    """Part of a view; reads of it by code of policies are noted."""
 
     __slots__ = ()
     seen: ClassVar[set[str]] = set()
@@ -51,19 +54,36 @@ class Watched(JobView):
         return super().__getattribute__(name)
 
 
+class WatchedSpec(Watched, JobSpec):
+    __slots__ = ()
+
+
+class WatchedProgress(Watched, Progress):
+    __slots__ = ()
+
+
+class WatchedTenancy(Watched, JobTenancy):
+    __slots__ = ()
+
+
+def copied(kind: type, value: Any) -> Any:
+    """A watched copy of a part of a view."""
+    return kind(**{field.name: getattr(value, field.name) for field in fields(value)})
+
+
 @contextmanager
 def noted() -> Iterator[set[str]]:
     Watched.seen = set()
     yield Watched.seen
 
 
-def watched(job: JobView, number: int) -> Watched:
+def watched(job: JobView, number: int) -> JobView:
     """A job whose file states all of the keys."""
-    array = job.kind is JobKind.ARRAY
-    stated = replace(
+    array = job.spec.kind is JobKind.ARRAY
+    stated = changed(
         job,
         owner=f"o{number % 2}",
-        tasks=len(job.runs),
+        size=len(job.runs),
         pilots=1 if array else None,
         latency=Latency.SHORT,
         dag=DagView("d", job.id, Millis(0), waiting=1, waiting_ms=60_000, likely_ms=60_000),
@@ -73,7 +93,12 @@ def watched(job: JobView, number: int) -> Watched:
         steps_left=1_000,
         estimate=Estimate.stated(600_000) if number % 2 else None,
     )
-    return Watched(*(getattr(stated, it) for it in JobView.__dataclass_fields__))
+    return replace(
+        stated,
+        spec=copied(WatchedSpec, stated.spec),
+        progress=copied(WatchedProgress, stated.progress),
+        tenancy=copied(WatchedTenancy, stated.tenancy),
+    )
 
 
 def machine(name: str, usd: float) -> Offering:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
 from eva_master.app.policy_registry import policies
-from eva_master.model.planning.snapshot import JobView
+from eva_master.model.planning.job_view import JobView
 from eva_master.packing.parts.splitter import Splitter
 from eva_master.ports import Policy
 from eva_master.testing.policy_suite import PolicySuite, Variant, variants_of

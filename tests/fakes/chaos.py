@@ -198,7 +198,7 @@ class CapriciousPolicy:
             members = [c for c in snapshot.runs if c.job == job.id]
             if any(run.pinned for run in members):
                 continue
-            gang = job.kind is JobKind.GANG
+            gang = job.spec.kind is JobKind.GANG
             for unit in [members] if gang else [[run] for run in members]:
                 if not calm and all(run.running for run in unit) and rng.random() < 0.05:
                     for run in unit:

@@ -22,8 +22,9 @@ from eva_master.model.events import (
     WorkerReported,
 )
 from eva_master.model.ids import Family, InstanceId, Millis, Price, RunId
+from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.plan import Assign, NewInstance, Plan
-from eva_master.model.planning.snapshot import JobView, RemainingWork
+from eva_master.model.planning.snapshot import RemainingWork
 from eva_master.model.records import Progress
 from eva_master.model.resources import Resources
 from eva_master.ports.reading import Outlook

@@ -17,6 +17,7 @@ from eva_master.model.planning.snapshot import Snapshot
 from eva_master.packing.greedy.algorithm1 import pack
 from eva_master.packing.problem import Problem, Valuation
 from eva_master.packing.valuation.vectors import IMPOSSIBLE, vector
+from eva_master.testing.job_views import changed
 from tests.drawing import drawn
 from tests.fakes.paper import throughput_by_the_paper
 from tests.fakes.snapshots import Cluster, offer, table, task
@@ -72,7 +73,7 @@ def snapshots(draw: st.DrawFn) -> Snapshot:
     cluster.throughput = table(draw(entries))
     split = draw(st.booleans())
     found = cluster.snapshot()
-    return replace(found, jobs=tuple(replace(job, split_batch=split) for job in found.jobs))
+    return replace(found, jobs=tuple(changed(job, split_batch=split) for job in found.jobs))
 
 
 @st.composite
@@ -93,7 +94,7 @@ def divided_gangs(draw: st.DrawFn) -> Snapshot:
         tasks = [replace(spec, throughput=tuple(zip("cp", each, strict=True))) for each in members]
         cluster.job(f"{number}", *tasks)
     found = cluster.snapshot()
-    return replace(found, jobs=tuple(replace(job, split_batch=True) for job in found.jobs))
+    return replace(found, jobs=tuple(changed(job, split_batch=True) for job in found.jobs))
 
 
 class OneByOne:

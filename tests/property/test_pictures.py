@@ -11,9 +11,11 @@ from eva_master.control.planning import snapshot_builder
 from eva_master.control.state.store import State
 from eva_master.control.state.view_cache import ViewCache
 from eva_master.model.ids import InstanceId, Millis, RunId
-from eva_master.model.planning.snapshot import NO_GPU_TIME, InstanceView, Snapshot
+from eva_master.model.planning.job_view import NO_GPU_TIME
+from eva_master.model.planning.snapshot import InstanceView, Snapshot
 from eva_master.model.records import TaskRun
 from eva_master.model.states import LIVE, TERMINAL_RUN, InstanceState, JobState
+from eva_master.testing.job_views import changed
 from tests.drawing import drawn
 from tests.fakes.chaos import ChaoticWorld
 from tests.property.test_control_loop import CHAOS_MS, QUICK, Story, _world, stories
@@ -86,12 +88,12 @@ def _timeless(seen: Snapshot) -> Snapshot:
     """What a snapshot says that only a new revision may change."""
     seen = _without_work(seen)
     runs = tuple(replace(run, since_ms=None) for run in seen.runs)
-    jobs = tuple(replace(job, attained=NO_GPU_TIME, lease_ms=None) for job in seen.jobs)
+    jobs = tuple(changed(job, attained=NO_GPU_TIME, lease_ms=None) for job in seen.jobs)
     return replace(seen, now_ms=Millis(0), jobs=jobs, runs=runs)
 
 
 def _without_work(seen: Snapshot) -> Snapshot:
-    jobs = tuple(replace(job, estimate=None, steps_left=None) for job in seen.jobs)
+    jobs = tuple(changed(job, estimate=None, steps_left=None) for job in seen.jobs)
     return replace(
         seen, jobs=jobs, runs=tuple(replace(run, remaining=None, ran=None) for run in seen.runs)
     )

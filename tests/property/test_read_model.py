@@ -25,6 +25,7 @@ from eva_master.model.states import TERMINAL_JOB
 from eva_master.packing.valuation.job_valuation import Reservation
 from eva_master.ports.reading import ReadModel
 from eva_master.simulation.simulated_cluster import Answers
+from eva_master.testing.job_views import changed
 from tests.drawing import drawn
 from tests.fakes.chaos import ChaoticWorld
 from tests.property.test_control_loop import CHAOS_MS, QUICK, Story, _world, stories
@@ -130,7 +131,7 @@ def from_scratch(world: ChaoticWorld, totals: Totals, now: Millis) -> dict[str, 
 def without_times(seen: Snapshot) -> Snapshot:
     """The control loop's snapshots keep what they said of the work left until that is far off."""
     runs = tuple(replace(run, remaining=None, ran=None) for run in seen.runs)
-    jobs = tuple(replace(job, steps_left=None) for job in seen.jobs)
+    jobs = tuple(changed(job, steps_left=None) for job in seen.jobs)
     return replace(seen, jobs=jobs, runs=runs)
 
 

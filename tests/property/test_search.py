@@ -137,7 +137,7 @@ def test_the_cheapest_instance_is_found_among_those_remembered_as_among_all(snap
     trial = Trial(working, data.draw(st.lists(st.sampled_from(victims), unique=True)))
     fresh = working.candidates()
     # A gang that would run faster in more company may be overlooked.
-    whole = any(job.kind is JobKind.GANG and job.runs[1:] for job in snapshot.jobs)
+    whole = any(job.spec.kind is JobKind.GANG and job.runs[1:] for job in snapshot.jobs)
     for run in trial.pool:
         spots = [*trial.touched, *(place for place in fresh if place not in trial.touched)]
         others = [place for place in working.slots if place not in trial.touched]

@@ -13,7 +13,8 @@ from eva_master.adapters.planner.fast_pickle import FastPickle
 from eva_master.adapters.planner.snapshot_diff import Receiver, Sender, SnapshotDiff
 from eva_master.model.ids import InstanceId, JobId, Millis, run_id
 from eva_master.model.job import JobKind
-from eva_master.model.planning.snapshot import InstanceView, JobView, RunView, Snapshot
+from eva_master.model.planning.snapshot import InstanceView, RunView, Snapshot
+from eva_master.testing.job_views import job_view
 from tests.fakes.snapshots import offer, task
 
 OFFERING = offer("c", (0, 4, 8), 0.2)
@@ -31,7 +32,7 @@ def _picture(content: Content, before: Snapshot | None) -> Snapshot:
     jobs, runs, instances = [], [], {}
     for number, (priority, place) in sorted(content.items()):
         job, host = JobId(f"j{number:02}"), None if place is None else InstanceId(f"i{place}")
-        jobs.append(JobView(job, JobKind.GANG, (run_id(job, 0),), Millis(0), priority, 0, 0))
+        jobs.append(job_view(job, JobKind.GANG, (run_id(job, 0),), Millis(0), priority))
         runs.append(RunView(run_id(job, 0), job, TASK, host, pinned=False, running=False))
         if host is not None:
             instances[host] = InstanceView(host, OFFERING, (), ready=True)

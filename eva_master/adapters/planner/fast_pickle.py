@@ -18,9 +18,10 @@ from typing import Any, Generic, TypeVar
 from eva_master.model.catalog import InstanceType, Offering
 from eva_master.model.job import Program, TaskSpec
 from eva_master.model.planning.estimate import Estimate
+from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.plan import Assign, Hold, NewInstance, Suspend
 from eva_master.model.planning.reasons import Exchange, Hosting, Move, Occupant
-from eva_master.model.planning.snapshot import InstanceView, JobView, RemainingWork, RunView
+from eva_master.model.planning.snapshot import InstanceView, RemainingWork, RunView
 from eva_master.model.resources import Resources
 
 T = TypeVar("T")

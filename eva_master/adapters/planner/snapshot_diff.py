@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from eva_master.control.state.view_cache import SortedValues
-from eva_master.model.planning.snapshot import InstanceView, JobView, RunView, Snapshot
+from eva_master.model.planning.job_view import JobView
+from eva_master.model.planning.snapshot import InstanceView, RunView, Snapshot
 
 
 @dataclass(frozen=True, slots=True)

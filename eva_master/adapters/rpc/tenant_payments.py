@@ -5,7 +5,7 @@ from __future__ import annotations
 from eva_master.adapters.rpc.bounded import bounded_pb as pb
 from eva_master.model.accounting.totals import TenantTotals
 from eva_master.model.ids import micro_usd
-from eva_master.model.planning.snapshot import JobView
+from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.tenancy import Terms
 
 
@@ -40,7 +40,10 @@ def borrowing_of(terms: Terms | None) -> pb.Borrowing | None:
 
 def worth_of(view: JobView) -> pb.JobWorth | None:
     """The worth of a job when it is done; `None` if unknown."""
-    worth, length = view.worth, None if view.estimate is None else view.estimate.mean_ms
+    worth, length = (
+        view.tenancy.worth,
+        None if view.progress.estimate is None else view.progress.estimate.mean_ms,
+    )
     if worth is None:
         return None
     return pb.JobWorth(

@@ -10,7 +10,8 @@ from eva_master.control.settings import Settings
 from eva_master.control.state.records import PlanningRecords
 from eva_master.model.ids import JobId, Millis
 from eva_master.model.job import JobKind
-from eva_master.model.planning.snapshot import Due, JobView, Snapshot
+from eva_master.model.planning.job_view import Due, JobView
+from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.values import replace
 from eva_master.packing.deadlines.ahead import ahead_of_equals
 
@@ -42,10 +43,10 @@ def with_due(
         seen = _pinned(state, seen, due, settings)
     changed = due.keys() | ahead.keys()
     jobs = tuple(
-        replace(view, due=due.get(view.id), ahead=ahead.get(view.id))
-        if view.id in changed
-        else view
-        for view in seen.jobs
+        replace(job, urgency=replace(job.urgency, due=due.get(job.id), ahead=ahead.get(job.id)))
+        if job.id in changed
+        else job
+        for job in seen.jobs
     )
     return replace(seen, jobs=jobs)
 
@@ -89,7 +90,7 @@ def _pinned(
     torn = {
         view.id
         for view in seen.jobs
-        if view.id in hurried and view.kind is JobKind.GANG and whole[view.id] < len(view.runs)
+        if view.id in hurried and view.spec.kind is JobKind.GANG and whole[view.id] < len(view.runs)
     }
     stays = {run for run, job in running.items() if job not in torn}
     runs = tuple(replace(run, pinned=True) if run.id in stays else run for run in seen.runs)

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping
 from eva_master.control.context import Context
 from eva_master.control.planning import tenants
 from eva_master.model.ids import InstanceId, JobId
-from eva_master.model.planning.snapshot import JobView, RunView, Snapshot
+from eva_master.model.planning.job_view import JobView
+from eva_master.model.planning.snapshot import RunView, Snapshot
 from eva_master.model.records import TaskRun
 from eva_master.model.resources import NOTHING
 from eva_master.model.states import RunState
@@ -28,8 +29,9 @@ def yield_places(context: Context, shown: Snapshot, tried: set[JobId]) -> None:
         tried: Jobs that have been handled before; more are added.
     """
     jobs = {view.id: view for view in shown.jobs}
-    for job in sorted((view for view in shown.jobs if view.ahead is not None), key=precedence):
-        if job.due is None or job.id in tried or not job.stands_in_line:
+    urgent = [view for view in shown.jobs if view.urgency.ahead is not None]
+    for job in sorted(urgent, key=precedence):
+        if job.urgency.due is None or job.id in tried or not job.stands_in_line:
             continue
         if not _may_have_more(context, job):
             continue
@@ -95,7 +97,7 @@ def _victims_on(
 
 def _comes_after(context: Context, other: JobView, job: JobView, run: RunView) -> bool:
     """Whether a job yields the place of a task that has not begun."""
-    if other.id == job.id or other.priority > job.priority or other.ahead is not None:
+    if other.id == job.id or other.priority > job.priority or other.urgency.ahead is not None:
         return False
     if not other.stands_in_line or context.state.jobs[other.id].buys.kept:
         return False

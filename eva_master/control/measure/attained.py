@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from eva_master.control.state.records import PlanningRecords, Records
 from eva_master.model.ids import Millis
-from eva_master.model.planning.snapshot import NO_GPU_TIME, GpuTime
+from eva_master.model.planning.job_view import NO_GPU_TIME, GpuTime
 from eva_master.model.records import Job, TaskRun
 from eva_master.model.states import RunState
 

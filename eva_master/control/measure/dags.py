@@ -21,7 +21,7 @@ from eva_master.learning.run_times.dags import (
 from eva_master.model.arithmetic.fixed_point import log_ppm
 from eva_master.model.ids import JobId
 from eva_master.model.planning.estimate import LONGEST_MS, Estimates
-from eva_master.model.planning.snapshot import DagView
+from eva_master.model.planning.job_view import DagView
 from eva_master.model.records import Job
 from eva_master.model.states import JobState
 from eva_master.ports.reading import DagOutlook

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 from eva_master.model.accounting.totals import PartitionTotals
 from eva_master.model.fleet.partitions import Partition, Partitions
-from eva_master.model.planning.snapshot import InstanceView, JobView, Snapshot
+from eva_master.model.planning.job_view import JobView
+from eva_master.model.planning.snapshot import InstanceView, Snapshot
 from eva_master.packing.parts.partition import part
 
 Sums = Mapping[str, PartitionTotals]

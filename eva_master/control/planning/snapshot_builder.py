@@ -26,10 +26,19 @@ from eva_master.learning.voices.resolution import delay_of_others
 from eva_master.model.catalog import Catalog, InstanceType, Offering, Purchase, is_spot
 from eva_master.model.ids import Family, InstanceId, JobId, Millis, RunId, Workload
 from eva_master.model.job import JobSpec, Stragglers, TaskSpec
-from eva_master.model.planning.snapshot import (
+from eva_master.model.planning.job_view import (
+    NO_URGENCY,
+    ArrayView,
     DagView,
-    InstanceView,
+    Delays,
+    JobTenancy,
     JobView,
+    Progress,
+    Sharing,
+    Urgency,
+)
+from eva_master.model.planning.snapshot import (
+    InstanceView,
     RemainingWork,
     RunTime,
     RunView,
@@ -46,6 +55,8 @@ _Rest = tuple[InstanceId | None, bool, RemainingWork | None, RunTime | None, Res
 is left of it, for how long it has run, and the last two of `_offered`."""
 ESTIMATED_AT_ONCE = 64
 """Jobs whose estimates one snapshot brings up to date at most."""
+
+_WAITS_FOR_SPOT = Urgency(waits_for_spot=True)
 
 
 def snapshot(state: PlanningRecords, now: Millis, settings: Settings) -> Snapshot:
@@ -348,47 +359,53 @@ def _job_view(
     runs: tuple[RunId, ...],
     dag: DagView | None,
 ) -> JobView:
-    spec, kinds = job.spec, () if job.is_gang else state.by_kind(job.id)
-    handed = state.handed.get(job.id)
+    spec, handed = job.spec, state.handed.get(job.id)
     return JobView(
         id=job.id,
-        kind=spec.kind,
+        spec=state.view_cache.without_tasks(job.id, spec),
         runs=runs,
         submitted_ms=job.arrived_ms,
         priority=spec.priority if handed is None else handed.priority,
-        checkpoint_ms=checkpoint_ms(state, spec, state.kinds(job.id), settings, of_others=True),
-        launch_ms=launch_ms(state, spec, state.kinds(job.id), settings, of_others=True),
-        owner=spec.owner,
-        tenant=spec.tenant,
-        estimate=told.estimate,
-        elastic=sizes.elastic(
-            state, spec, settings.limits, settings.partitions.home(job.partition)
-        ),
-        steps_left=attained.steps_left(job, seen),
-        attained=attained.gpu_time(state, job, seen),
-        lease_ms=attained.lease_ms(job, seen),
         partition=job.partition,
-        replicas_left=state.replicas_left(job.id),
-        forks=views.forks_left(state, job, seen),
-        latency=spec.latency,
-        unseen=state.unseen(job.id),
-        tasks=spec.size,
-        succeeded=state.succeeded(job.id),
-        failed=0 if job.is_gang else state.failed(job.id),
-        pilots_left=state.pilots_left(job.id),
-        succeeded_ms=sum(it.total_ms for it in state.finished(job).values()),
-        pilots=spec.pilots,
-        kinds=kinds if len(kinds) > 1 or spec.size < len(spec.tasks) else (),
-        dag=dag,
-        worth=worths.of_job(state, job) if settings.tenancy.quotas else spec.worth,
-        split_batch=spec.split_batch,
-        training=spec.training,
-        ps=spec.ps,
-        held_ms=job.held_ms,
-        spoiled_ms=job.spoiled_ms,
-        waits_for_spot=job.buys is Buys.SPOT and all(run.target is None for run in seen),
-        unlent=grace.unlent(spec, settings) if settings.tenancy.lending else "",
+        delays=Delays(
+            checkpoint_ms(state, spec, state.kinds(job.id), settings, of_others=True),
+            launch_ms(state, spec, state.kinds(job.id), settings, of_others=True),
+        ),
+        progress=Progress(
+            estimate=told.estimate,
+            steps_left=attained.steps_left(job, seen),
+            attained=attained.gpu_time(state, job, seen),
+            lease_ms=attained.lease_ms(job, seen),
+            succeeded=state.succeeded(job.id),
+            failed=0 if job.is_gang else state.failed(job.id),
+            succeeded_ms=sum(kind.total_ms for kind in state.finished(job).values()),
+            pilots_left=state.pilots_left(job.id),
+            dag=dag,
+        ),
+        array=_array_view(state, job),
+        sharing=Sharing(
+            sizes.elastic(state, spec, settings.limits, settings.partitions.home(job.partition)),
+            state.replicas_left(job.id),
+            views.forks_left(state, job, seen),
+        ),
+        urgency=_WAITS_FOR_SPOT if _waits_for_spot(job, seen) else NO_URGENCY,
+        tenancy=JobTenancy(
+            worths.of_job(state, job) if settings.tenancy.quotas else spec.worth,
+            grace.unlent(spec, settings) if settings.tenancy.lending else "",
+            job.held_ms,
+            job.spoiled_ms,
+        ),
     )
+
+
+def _array_view(state: PlanningRecords, job: Job) -> ArrayView:
+    spec, kinds = job.spec, () if job.is_gang else state.by_kind(job.id)
+    several = len(kinds) > 1 or spec.size < len(spec.tasks)
+    return ArrayView(spec.size, state.unseen(job.id), kinds if several else ())
+
+
+def _waits_for_spot(job: Job, seen: list[TaskRun]) -> bool:
+    return job.buys is Buys.SPOT and all(run.target is None for run in seen)
 
 
 def checkpoint_ms(

@@ -169,7 +169,7 @@ class _Check:
         """
         wished = [it for it in self._plan.entries if isinstance(it, Duplicate)]
         load = dict(self._load(placed, {it.on for it in wished if it.on in self._offerings}))
-        left = {view.id: view.replicas_left or 0 for view in self._jobs.values() if wished}
+        left = {view.id: view.sharing.replicas_left or 0 for view in self._jobs.values() if wished}
         found: dict[RunId, Duplicate] = {}
         for entry in wished:
             view, offering = self.runs.get(entry.run), self._offerings.get(entry.on)
@@ -196,7 +196,7 @@ class _Check:
         """
         wished = [it for it in self._plan.forks if it.on in self._offerings]
         load = dict(self._load(placed, {it.on for it in wished}))
-        left = {view.id: view.forks or 0 for view in self._jobs.values() if wished}
+        left = {view.id: view.sharing.forks or 0 for view in self._jobs.values() if wished}
         there = {(view.job, placed.get(view.id, view.instance)) for view in self.runs.values()}
         tasks = {view.job: view.task for view in self.runs.values() if not view.replica}
         found = []
@@ -227,7 +227,7 @@ class _Check:
     def _mates(self, run: RunId) -> tuple[RunId, ...]:
         """Who is stopped together with a task run, itself included."""
         job = self._jobs[self.runs[run].job]
-        return job.runs if job.kind is JobKind.GANG else (run,)
+        return job.runs if job.spec.kind is JobKind.GANG else (run,)
 
     def suspended_in_vain(self, units: Mapping[RunId, Unit]) -> set[RunId]:
         """Those whose room the plan gave to others none of whom comes."""
@@ -261,7 +261,7 @@ class _Check:
                 by_job[view.job].append(run)
         units: dict[RunId, Unit] = {}
         for job, runs in by_job.items():
-            gang = self._jobs[job].kind is JobKind.GANG
+            gang = self._jobs[job].spec.kind is JobKind.GANG
             for group in [runs] if gang else [[run] for run in runs]:
                 members = self._jobs[job].runs if gang else tuple(group)
                 if self._holds(members, places):

@@ -7,9 +7,10 @@ from dataclasses import replace
 
 from eva_master.control.planning.validate_plan import Decision, reconcile
 from eva_master.model.ids import InstanceId, JobId, RunId
+from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.plan import Assign, Plan, Suspend
 from eva_master.model.planning.sizes import resizable, with_sizes
-from eva_master.model.planning.snapshot import JobView, Snapshot
+from eva_master.model.planning.snapshot import Snapshot
 
 
 def sizes_of(plan: Plan) -> dict[JobId, int]:
@@ -26,7 +27,7 @@ def lawful(now: Snapshot, plan: Plan) -> Plan:
     """
     if not plan.sizes:
         return plan
-    allowed = {job.id: job.elastic for job in resizable(now)}
+    allowed = {job.id: job.sharing.elastic for job in resizable(now)}
     refused = {
         entry.job
         for entry in plan.sizes

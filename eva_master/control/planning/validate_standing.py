@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 
 from eva_master.model.catalog import Offering, Purchase, tally
 from eva_master.model.ids import InstanceId, JobId, OfferingId, RunId
+from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.plan import Assign, Plan, Suspend, pooled
-from eva_master.model.planning.snapshot import JobView, Snapshot
+from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.planning.standing import Line, Pool
 
 Where = InstanceId | int
@@ -51,7 +52,7 @@ def stated(now: Snapshot, plan: Plan, ordered: Collection[InstanceId], used: set
     pools = _pools(plan.pools, allowed, lendable)
     members: set[Where] = {it for pool in pools for it in pool.members}
     names = {pool.name for pool in pools}
-    jobs = {view.id: view.tasks for view in now.jobs if view.stands_in_line}
+    jobs = {view.id: view.array.size for view in now.jobs if view.stands_in_line}
     lines = []
     for line in plan.lines:
         only = tuple(it for it in line.only if it in members)
@@ -76,7 +77,7 @@ def pilots_there(pilots: Chosen, jobs: Iterable[JobView]) -> Chosen:
     """
     if not pilots:
         return ()
-    return _chosen(pilots, {view.id: view.tasks for view in jobs if view.stands_in_line})
+    return _chosen(pilots, {view.id: view.array.size for view in jobs if view.stands_in_line})
 
 
 def _chosen(chosen: Chosen, tasks: Mapping[JobId, int]) -> Chosen:

@@ -63,9 +63,9 @@ from eva_master.model.fleet.partitions import Partitions
 from eva_master.model.ids import MILLION, MILLIS_PER_HOUR, Exact, InstanceId, JobId, Millis, RunId
 from eva_master.model.job import JobSpec, Stragglers, TaskSpec, different
 from eva_master.model.planning.estimate import Estimates, Evidence
-from eva_master.model.planning.handed import Handed
 from eva_master.model.planning.plan import PolicyMemory
 from eva_master.model.planning.quotas import TenantLimits
+from eva_master.model.planning.reasons import Handed
 from eva_master.model.planning.snapshot import StandaloneRates
 from eva_master.model.planning.standing import LinePlace
 from eva_master.model.planning.tenancy import Terms

@@ -29,9 +29,10 @@ from eva_master.model.errors import EvaError
 from eva_master.model.fleet.partitions import Partition
 from eva_master.model.ids import InstanceId, JobId, Millis, RunId, run_id, run_order
 from eva_master.model.job import JobSpec
+from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.plan import Plan, PolicyMemory
 from eva_master.model.planning.sizes import with_sizes
-from eva_master.model.planning.snapshot import JobView, Snapshot
+from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.planning.standing import Line, Newcomers, Pool
 from eva_master.model.records import Job, TaskRun
 from eva_master.model.resources import NOTHING, Resources

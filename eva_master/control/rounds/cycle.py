@@ -34,9 +34,10 @@ from eva_master.model.changes import Round
 from eva_master.model.events import PlanReady
 from eva_master.model.fleet.partitions import Partition, month_of
 from eva_master.model.ids import InstanceId, JobId, Millis, OfferingId, RunId, job_of
+from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.plan import Assign, Plan, PolicyMemory
 from eva_master.model.planning.reasons import Reasons
-from eva_master.model.planning.snapshot import InstanceView, JobView
+from eva_master.model.planning.snapshot import InstanceView
 from eva_master.packing.valuation.on_demand import OnDemandPrices
 from eva_master.packing.waiting_turns import Turns
 
@@ -414,7 +415,7 @@ class Cycle:
         """
         there, asked = self._state.tasks, self._asked
         seen = () if asked is None else asked.shown.jobs
-        had = {view.id: view.over for view in seen}
+        had = {view.id: view.progress.over for view in seen}
         return {job: it for job, it in milestones if job in there and it > had.get(job, 0)}
 
     def _more_are_ready(self, decision: Decision) -> bool:

@@ -146,8 +146,8 @@ class _Late:
         if run is None or run.remaining is None or name in self._moved:
             return False
         job = self._jobs[run.job]
-        over = job.succeeded + job.failed + len(job.runs)
-        if job.kind is JobKind.ARRAY and over < job.tasks:
+        over = job.progress.succeeded + job.progress.failed + len(job.runs)
+        if job.spec.kind is JobKind.ARRAY and over < job.array.size:
             return False
         ends_in = run.remaining.ends_in_ms(self._now)
         return ends_in is not None and 0 < ends_in < boot_ms

@@ -16,8 +16,9 @@ from eva_master.control.settings import Limits
 from eva_master.model.catalog import Offering
 from eva_master.model.ids import InstanceId, JobId, OfferingId, RunId
 from eva_master.model.job import JobKind
+from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.plan import Assign, Hold, Plan
-from eva_master.model.planning.snapshot import JobView, RunView, Snapshot
+from eva_master.model.planning.snapshot import RunView, Snapshot
 from eva_master.model.resources import NOTHING, Resources
 from eva_master.packing.bins.placement_groups import NO_ROOM
 from eva_master.packing.configuration.unplaced_reason import why_unplaced
@@ -128,7 +129,7 @@ class _Seen:
     def _has_room(self, run: RunView) -> bool:
         """Whether a task, and all of its gang, fits what is free already, one after the other."""
         job, free = self._jobs[run.job], list(self._free)
-        gang = job.kind is JobKind.GANG and len(job.runs) > 1
+        gang = job.spec.kind is JobKind.GANG and len(job.runs) > 1
         together = [it for it in self.present.runs if it.job == run.job] if gang else [run]
         for member in together:
             if member.instance is not None:

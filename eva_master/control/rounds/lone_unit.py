@@ -16,8 +16,9 @@ from eva_master.control.settings import NO_LIMIT, Limits
 from eva_master.model.catalog import Offering, Purchase
 from eva_master.model.ids import Family, InstanceId
 from eva_master.model.job import JobKind
+from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.plan import Assign, Hold, NewInstance, Plan, Resize
-from eva_master.model.planning.snapshot import InstanceView, JobView, Leeway, RunView, Snapshot
+from eva_master.model.planning.snapshot import InstanceView, Leeway, RunView, Snapshot
 from eva_master.packing.alone.fit import fit
 from eva_master.packing.alone.room import Caps, Seat, Stock
 
@@ -75,11 +76,12 @@ def placed_alone(plan: Plan, job: JobView, present: Snapshot, bounds: Bounds) ->
     if held.isdisjoint(job.runs) or any(job.id in line.jobs for line in plan.lines):
         return None
     views = {run.id: run for run in present.runs}
-    gang = job.kind is JobKind.GANG
+    gang = job.spec.kind is JobKind.GANG
     runs = [views[name] for name in (job.runs if gang else job.runs[:1])]
     if any(run.pinned for run in runs):
         return None
-    for count in dict.fromkeys((len(runs), job.elastic.least if job.elastic else len(runs))):
+    elastic = job.sharing.elastic
+    for count in dict.fromkeys((len(runs), elastic.least if elastic else len(runs))):
         found = _seated(plan, job, runs[:count], present, bounds)
         if found is not None and count < len(runs):
             resized = Resize(job.id, count, "there is room for no more")
@@ -117,7 +119,7 @@ def _seated(
             fresh = NewInstance(first + len(launches), stock.offering)
             where = launches.setdefault(seat, fresh).key
         entries.append(Assign(run.id, where))
-    gang = job.kind is JobKind.GANG
+    gang = job.spec.kind is JobKind.GANG
     ours = {*job.runs} if gang else {run.id for run in runs}
     kept = (entry for entry in plan.entries if entry.run not in ours)
     bought = (*plan.launches, *launches.values())
@@ -153,7 +155,7 @@ def _caps(job: JobView, runs: Sequence[RunView], bounds: Bounds) -> Caps:
 
     def allowed(gpus: Mapping[Family, int]) -> bool:
         assert quota is not None
-        return quota(job.tenant, gpus)
+        return quota(job.spec.tenant, gpus)
 
     return Caps(
         launches=leeway.instances,

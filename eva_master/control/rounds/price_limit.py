@@ -17,8 +17,9 @@ from eva_master.model.arithmetic.loop_time import AS_LOOP, WallClock
 from eva_master.model.catalog import Offering, Purchase, tally
 from eva_master.model.ids import MILLION, JobId, Millis, OfferingId, RunId
 from eva_master.model.job import JobKind
+from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.plan import Assign, Duplicate, Hold, Plan, left, pooled
-from eva_master.model.planning.snapshot import JobView, RunView, Snapshot
+from eva_master.model.planning.snapshot import RunView, Snapshot
 from eva_master.model.planning.standing import Pool
 from eva_master.packing.valuation.job_valuation import Reservation
 from eva_master.packing.valuation.on_demand import OnDemandPrices, by_job, can_host, value_on
@@ -203,7 +204,7 @@ class _Worths:
 
     def mates(self, run: RunView) -> Sequence[RunView]:
         """The task runs that have to be placed together with one."""
-        return self.of_job[run.job] if self.jobs[run.job].kind is JobKind.GANG else [run]
+        return self.of_job[run.job] if self.jobs[run.job].spec.kind is JobKind.GANG else [run]
 
     def reservation(self, run: RunView) -> Reservation:
         """Worth of a task run on demand."""
@@ -259,11 +260,11 @@ class _Worths:
             first.setdefault(key, run)
             counts[key] += 1
         for job in self._now.jobs:
-            if job.unseen and job.runs:
+            if job.array.unseen and job.runs:
                 run = self.runs[job.runs[0]]
                 key = id(self.reservation(run)), id(run.task), run.job in self.urgent
                 if key in first:
-                    counts[key] += job.unseen
+                    counts[key] += job.array.unseen
         found = [(first[key], count) for key, count in counts.items()]
         return sorted(found, key=lambda it: -self.reservation(it[0]).price * it[1])
 
@@ -391,8 +392,8 @@ class _Check:
             runs = self._worths.of_job.get(job, ())
             waiting = [(run, 1) for run in runs if run.instance is None]
             found += waiting
-            if waiting and view.unseen:
-                found.append((waiting[0][0], view.unseen))
+            if waiting and view.array.unseen:
+                found.append((waiting[0][0], view.array.unseen))
         return found
 
     def _for_pool(self, pool: Pool, offering: Offering) -> int | None:

@@ -110,9 +110,9 @@ class TenantLimits:
             return plan
         held: dict[RunId, str] = {}
         for unit in units(plan, present):
-            budget = spent.get(unit.job.tenant)
+            budget = spent.get(unit.job.spec.tenant)
             if budget is not None and any(isinstance(entry.on, int) for entry in unit.entries):
-                why = _spent(unit.job.tenant, budget)
+                why = _spent(unit.job.spec.tenant, budget)
                 held.update((entry.run, why) for entry in unit.entries)
         if not held:
             return plan

@@ -158,7 +158,7 @@ class _Check:
         new = {entry.on for entry in unit.entries if entry.on in self._offerings} - self._used
         offerings, place = [self._offerings[where] for where in new], self._place(unit)
         one_try = place is None or not self._queue.rests(place)
-        needs = self._needs(offerings, unit.job.owner, one_try=one_try)
+        needs = self._needs(offerings, unit.job.spec.owner, one_try=one_try)
         if (limit := self._short(needs, self.rank(unit))) is not None:
             return _turn(limit, self._queue.first(limit))
         self._taken.update(needs)

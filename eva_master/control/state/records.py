@@ -26,7 +26,7 @@ from eva_master.model.changes import InstanceAccount, JobAccount
 from eva_master.model.ids import InstanceId, JobId, RunId
 from eva_master.model.job import JobSpec, TaskSpec
 from eva_master.model.planning.estimate import Estimates
-from eva_master.model.planning.handed import Handed
+from eva_master.model.planning.reasons import Handed
 from eva_master.model.records import Instance, Job, TaskRun
 from eva_master.model.resources import NOTHING, Resources
 from eva_master.packing.valuation.job_valuation import Rates, Reservation

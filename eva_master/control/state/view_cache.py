@@ -19,9 +19,10 @@ from eva_master.learning.voices.names import Voice, plain, split, voice_of
 from eva_master.learning.voices.resolution import Resolved
 from eva_master.model.catalog import Catalog, InstanceType, Offering
 from eva_master.model.ids import InstanceId, JobId, Millis, RunId, Workload
-from eva_master.model.job import TaskSpec
+from eva_master.model.job import JobSpec, TaskSpec
 from eva_master.model.planning.estimate import Estimate, near
-from eva_master.model.planning.snapshot import InstanceView, JobView, RemainingWork, RunView
+from eva_master.model.planning.job_view import JobView
+from eva_master.model.planning.snapshot import InstanceView, RemainingWork, RunView
 from eva_master.model.records import Instance, TaskRun
 
 K = TypeVar("K", bound=str)
@@ -30,12 +31,6 @@ V = TypeVar("V")
 _TASKS_RELABELLED = 16_384
 """Tasks of which the same with another name of their workload are remembered at most."""
 _RUNS_DOWN = frozenset({"remaining", "since_ms", "ran"})
-_REFINED = frozenset(
-    {
-        *("attained", "dag", "estimate", "lease_ms", "steps_left"),
-        *("failed", "pilots_left", "succeeded", "succeeded_ms"),
-    }
-)
 _LARGE_GANG, _APART_MS = 100, 10
 """Reports of a gang with more members are compared with its view so far apart, for each member."""
 
@@ -174,6 +169,7 @@ class ViewCache:
         self._made_of: dict[RunId, _MadeOf] = {}
         self._residents: dict[InstanceId, set[RunId]] = {}
         self.resolved = Resolved()
+        self._specs: dict[JobId, tuple[JobSpec, JobSpec]] = {}
         self._relabelled: dict[tuple[int, Workload], tuple[TaskSpec, TaskSpec]] = {}
         self._by_workload: dict[Workload, dict[JobId, int]] = {}
         """How many views of task runs of each job there are, by the plain name of the workload."""
@@ -223,7 +219,7 @@ class ViewCache:
 
     def _is_of(self, job: JobId, voice: Voice) -> bool:
         view = self.jobs.get(job)
-        return view is None or voice_of(view) == voice
+        return view is None or voice_of(view.spec) == voice
 
     def follow_estimate(self, job: JobId, known: OwnerTimes | None) -> None:
         """Note what the view of a job was made of; `None` if other jobs tell nothing of it."""
@@ -269,9 +265,16 @@ class ViewCache:
         for name in sorted(names & self._by_workload.keys()):
             for job in self._by_workload[name]:
                 view = self.jobs.get(job)
-                voice = None if view is None else voice_of(view)
+                voice = None if view is None else voice_of(view.spec)
                 if voice is None or before.label(voice, name) != resolved.label(voice, name):
                     self._jobs[job] = None
+
+    def without_tasks(self, job: JobId, spec: JobSpec) -> JobSpec:
+        """A job as policies see it, without its tasks; the same value for the same job."""
+        made = self._specs.get(job)
+        if made is None or made[0] is not spec:
+            made = self._specs[job] = spec, spec.of_tasks(())
+        return made[1]
 
     def labelled(self, voice: Voice, task: TaskSpec) -> TaskSpec:
         """A task with the name that its workload has in plans; the same one for equal ones."""
@@ -349,6 +352,7 @@ class ViewCache:
         if view is None:
             self._told.pop(job, None)
             self._followed.pop(job, None)
+            self._specs.pop(job, None)
         old, before = self.jobs.get(job), self.revision
         seen = {run.id: run for run in runs}
         if view != old:
@@ -457,5 +461,5 @@ class ViewCache:
 
 _lasting = attrgetter(*(it.name for it in fields(RunView) if it.name not in _RUNS_DOWN))
 """What of a view does not change by itself: less work that is left calls for no plan."""
-_settled = attrgetter(*(it.name for it in fields(JobView) if it.name not in _REFINED))
-"""What of a view is neither an estimate nor a matter of time: that calls for no plan of its own."""
+_settled = attrgetter(*(field.name for field in fields(JobView) if field.name != "progress"))
+"""Parts of a view that are neither an estimate nor a matter of time."""

@@ -17,8 +17,9 @@ from eva_master.model.arithmetic.loop_time import AS_LOOP, WallClock
 from eva_master.model.catalog import Offering
 from eva_master.model.ids import JobId, Millis, RunId
 from eva_master.model.job import JobKind
+from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.plan import Assign, Hold, Plan, PlanEntry, left, pooled
-from eva_master.model.planning.snapshot import JobView, Snapshot
+from eva_master.model.planning.snapshot import Snapshot
 from eva_master.packing.precedence import precedence
 
 _NOBODY = JobId("")
@@ -185,7 +186,7 @@ def _units(seen: Snapshot, plan: Plan) -> list[tuple[JobId, dict[RunId, object]]
     units: defaultdict[tuple[JobId, RunId | None], dict[RunId, object]] = defaultdict(dict)
     for entry in plan.entries:
         if isinstance(entry, Assign) and (job := job_of.get(entry.run)) is not None:
-            gang = jobs[job].kind is JobKind.GANG
+            gang = jobs[job].spec.kind is JobKind.GANG
             units[job, None if gang else entry.run][entry.run] = entry.on
 
     def urgency(unit: tuple[JobId, RunId | None]) -> tuple[object, ...]:

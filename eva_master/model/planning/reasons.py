@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
-from eva_master.model.ids import MILLIS_PER_HOUR, InstanceId, RunId
+from eva_master.model.ids import MILLIS_PER_HOUR, InstanceId, JobId, RunId
 
 Where = InstanceId | int
 """Id of a live instance, or key of a new one in the plan."""
@@ -224,3 +224,21 @@ def _rekeyed(where: Where, keys: Mapping[int, int]) -> Where:
 
 def _name(where: Where, names: Mapping[int, InstanceId]) -> Where:
     return names.get(where, where) if isinstance(where, int) else where
+
+
+@dataclass(frozen=True, slots=True)
+class Handed:
+    """A priority that a job has from another one.
+
+    Attributes:
+        priority: The priority.
+        by: The job of that priority which waits for this one, directly or through others.
+    """
+
+    priority: int
+    by: JobId
+
+    @property
+    def words(self) -> str:
+        """The priority for users, and its origin."""
+        return f"priority {self.priority:,}, handed on by {self.by}"

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from eva_master.model.ids import JobId, RunId, run_id
-from eva_master.model.planning.snapshot import JobView, RunView, Snapshot
+from eva_master.model.planning.job_view import JobView
+from eva_master.model.planning.snapshot import RunView, Snapshot
 
 
 def with_sizes(snapshot: Snapshot, sizes: Mapping[JobId, int]) -> Snapshot:
@@ -24,7 +25,8 @@ def with_sizes(snapshot: Snapshot, sizes: Mapping[JobId, int]) -> Snapshot:
     changed = {
         job.id: replace(job, runs=tuple(run_id(job.id, index) for index in range(size)))
         for job in snapshot.jobs
-        if job.elastic is not None and (size := sizes.get(job.id, len(job.runs))) != len(job.runs)
+        if job.sharing.elastic is not None
+        and (size := sizes.get(job.id, len(job.runs))) != len(job.runs)
     }
     if not changed:
         return snapshot
@@ -62,5 +64,5 @@ def resizable(snapshot: Snapshot) -> Iterator[JobView]:
     pinned = {run.job for run in snapshot.runs if run.pinned}
     present = {run.job for run in snapshot.runs}
     for job in snapshot.jobs:
-        if job.elastic is not None and job.id not in pinned and job.id in present:
+        if job.sharing.elastic is not None and job.id not in pinned and job.id in present:
             yield job

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-from eva_master.model.accounting.tenants import DEFAULT_TENANT
-from eva_master.model.accounting.worth import Worth
 from eva_master.model.catalog import Catalog, Offering
 from eva_master.model.ids import MILLION, Family, InstanceId, JobId, Millis, RunId, Workload
-from eva_master.model.job import JobKind, Latency, ParameterServers, TaskSpec, Training
+from eva_master.model.job import TaskSpec
 from eva_master.model.planning.claims import Claim
-from eva_master.model.planning.elastic import Elastic
 from eva_master.model.planning.estimate import Estimate
+from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.tenancy import TenantView
 from eva_master.model.resources import NOTHING, Resources
 
@@ -155,169 +152,6 @@ class RunView:
     long: bool = False
     pool: str = ""
     alone: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class GpuTime:
-    """The time that a job has had GPUs, summed over them; it grows by itself while tasks run.
-
-    Attributes:
-        base_ms: Milliseconds at time 0, were it to grow all the time as it does now.
-        gpus: How many GPUs its running tasks have now.
-    """
-
-    base_ms: int = 0
-    gpus: int = 0
-
-    def at_ms(self, now: Millis) -> int:
-        """Milliseconds at a given time."""
-        return self.base_ms + self.gpus * now
-
-
-NO_GPU_TIME = GpuTime()
-
-
-@dataclass(frozen=True, slots=True)
-class DagView:
-    """The rest of a DAG, for a job that is one of its stages.
-
-    Attributes:
-        label: Label shared by the DAGs of its kind.
-        first: The stage that was submitted first; all jobs of one DAG name the same.
-        submitted_ms: When the first of those that have not ended was submitted.
-        waiting: Number of stages that wait for others; snapshots do not contain their jobs.
-        waiting_ms: Expected work of these stages, in milliseconds of one task; stages without an
-            estimate count nothing.
-        likely_ms: The sum of these stages' medians, which heavy tails do not raise.
-        ended: Number of ended stages of which a run time is remembered.
-        ended_ms: Run time of their tasks, summed.
-    """
-
-    label: str
-    first: JobId
-    submitted_ms: Millis
-    waiting: int = 0
-    waiting_ms: int = 0
-    likely_ms: int = 0
-    ended: int = 0
-    ended_ms: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Due:
-    """Deadline of a job that can still be kept, of known length.
-
-    Attributes:
-        at_ms: When the job is to be done.
-        slack_ms: How long it may do nothing, beyond what is reserved for one change of place, if
-            no neighbour slows it down from then on.
-    """
-
-    at_ms: Millis
-    slack_ms: int
-
-
-@dataclass(frozen=True, slots=True)
-class JobView:
-    """A job with at least one task run that is to be placed.
-
-    Attributes:
-        runs: Its task runs that want a place.
-        checkpoint_ms: Time to checkpoint and stop, from the user's hint or learned.
-        launch_ms: Time from start to first progress, from the user's hint or learned.
-        owner: The user who submitted it.
-        tenant: The tenant that it is accounted to.
-        estimate: Run time of one of its tasks, `None` if unknown; of several kinds, that of the
-            longest.
-        elastic: Sizes that the policy may choose, for an elastic gang. `runs` are the members that
-            run at present, or would by the last decision; see `sizes.with_sizes`.
-        steps_left: Iterations that a gang still has to do, as of its last change, to a hundredth of
-            all of them; `None` if unknown, and for arrays.
-        attained: GPU time that it has had.
-        lease_ms: Since when it has been running where it is: since the last of a gang's members
-            began to run, or the first of an array's running tasks; `None` if it does not run.
-        partition: Its partition; empty for the default one.
-        replicas_left: Number of its tasks that may be given an extra run now; `None` if none ever
-            may.
-        forks: Number of further forks that may be given a place now; `None` if it has none.
-            Policies see none of the others, which get the room that policies leave idle.
-        latency: Whether it counts as short, if its user says so.
-        unseen: Number of its tasks that wait and might be placed beside those in `runs`: a plan
-            sees only a part of a large array.
-        tasks: Number of all of its tasks.
-        succeeded: Number of its tasks that have succeeded.
-        failed: Number of an array's tasks that have failed for good.
-        pilots_left: Number of its pilots that have not ended: tasks that a line has or had
-            `chosen`, or that a plan has named; `None` if it has no pilots.
-        succeeded_ms: For an array, the summed standalone time of its tasks that have succeeded.
-        pilots: Number of its tasks that run first, to measure how long the others take, if its user
-            states it.
-        kinds: For an array of several kinds of tasks: the indexes of those of each; else empty.
-        dag: The rest of its DAG; `None` if it is no stage of one.
-        split_batch: Whether the members of a gang divide each batch by their speeds: its pace is
-            then their mean pace, not that of the slowest.
-        training: Size of the training, if its user states it; for policies that guess rates from
-            it.
-        worth: Worth of its completion, if its user states it.
-        ps: Communication with parameter servers, if its user states it.
-        due: Its standing against its deadline; `None` without a deadline that it may keep, and
-            where its run time is unknown.
-        unlent: Why it is lent no room of other tenants; empty if it may borrow.
-        ahead: Its rank among the jobs that go before others of their priority, lowest first: its
-            slack if it would be late behind these, or minus its waiting time if others passed it
-            for long; `None` for all other jobs.
-        held_ms: The sum of its waits before retries after failures, the present one counted whole.
-        spoiled_ms: Duration of its failed attempts; for an array, of all tasks.
-        waits_for_spot: Whether it waits for spot instances by its own choice, with no task placed.
-    """
-
-    id: JobId
-    kind: JobKind
-    runs: tuple[RunId, ...]
-    submitted_ms: Millis
-    priority: int
-    checkpoint_ms: int
-    launch_ms: int
-    owner: str = ""
-    tenant: str = DEFAULT_TENANT
-    estimate: Estimate | None = None
-    elastic: Elastic | None = None
-    steps_left: int | None = None
-    attained: GpuTime = NO_GPU_TIME
-    lease_ms: Millis | None = None
-    partition: str = ""
-    replicas_left: int | None = None
-    latency: Latency = Latency.AUTO
-    unseen: int = 0
-    tasks: int = 1
-    succeeded: int = 0
-    failed: int = 0
-    succeeded_ms: int = 0
-    pilots_left: int | None = None
-    pilots: int | None = None
-    kinds: tuple[Sequence[int], ...] = ()
-    dag: DagView | None = None
-    forks: int | None = None
-    split_batch: bool = False
-    training: Training | None = None
-    worth: Worth | None = None
-    ps: ParameterServers | None = None
-    due: Due | None = None
-    ahead: int | None = None
-    unlent: str = ""
-    held_ms: int = 0
-    spoiled_ms: int = 0
-    waits_for_spot: bool = False
-
-    @property
-    def over(self) -> int:
-        """How many of its tasks have ended for good."""
-        return self.succeeded + self.failed
-
-    @property
-    def stands_in_line(self) -> bool:
-        """Whether its tasks may stand in a line: those of gangs of several may not."""
-        return self.kind is not JobKind.GANG or (len(self.runs) == 1 and self.elastic is None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -98,12 +98,12 @@ class OpenInstances:
     def gang_of(self, run: RunId) -> tuple[RunId, ...]:
         """The task runs that stop when this one does, itself among them."""
         job = self.jobs[self.runs[run].job]
-        return job.runs if job.kind is JobKind.GANG else (run,)
+        return job.runs if job.spec.kind is JobKind.GANG else (run,)
 
     def others_price(self, run: RunId) -> int:
         """The reservation price of the other members of a task run's gang; 0 if it is in none."""
         job = self.jobs[self.runs[run].job]
-        if job.kind is not JobKind.GANG or len(job.runs) == 1:
+        if job.spec.kind is not JobKind.GANG or len(job.runs) == 1:
             return 0
         if job.id not in self._gang_prices:
             self._gang_prices[job.id] = sum(self.priced(member).price for member in job.runs)

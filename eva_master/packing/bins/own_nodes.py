@@ -36,7 +36,9 @@ class OwnNodes:
         self._known: dict[tuple[int, ...], bool] = {}
         self._members: dict[JobId, list[RunView]] = {}
         """For gangs of several tasks: their task runs that have a place."""
-        gangs = {job.id for job in snapshot.jobs if job.kind is JobKind.GANG and len(job.runs) > 1}
+        gangs = {
+            job.id for job in snapshot.jobs if job.spec.kind is JobKind.GANG and len(job.runs) > 1
+        }
         for run in snapshot.runs if gangs else ():
             if run.job in gangs and run.instance is not None:
                 self._members.setdefault(run.job, []).append(run)

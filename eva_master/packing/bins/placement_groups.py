@@ -6,8 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from eva_master.model.job import JobKind
+from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.plan import Hold
-from eva_master.model.planning.snapshot import JobView, RunView, Snapshot
+from eva_master.model.planning.snapshot import RunView, Snapshot
 from eva_master.packing.between_places import between_places
 from eva_master.packing.bins.open_instances import OpenInstances
 from eva_master.packing.configuration.unplaced_reason import why_unplaced
@@ -42,7 +43,7 @@ def waiting(snapshot: Snapshot) -> list[PlacementGroup]:
 
 
 def _together(job: JobView, runs: list[RunView]) -> list[tuple[RunView, ...]]:
-    return [tuple(runs)] if job.kind is JobKind.GANG else [(run,) for run in runs]
+    return [tuple(runs)] if job.spec.kind is JobKind.GANG else [(run,) for run in runs]
 
 
 NO_ROOM = "no room at present"

@@ -17,7 +17,8 @@ from eva_master.model.arithmetic.durations import span
 from eva_master.model.fleet.partitions import ShortJobs
 from eva_master.model.ids import JobId, Millis, OfferingId
 from eva_master.model.planning.claims import Claim
-from eva_master.model.planning.snapshot import JobView, Snapshot
+from eva_master.model.planning.job_view import JobView
+from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.planning.suspension import Preemption
 from eva_master.packing.claims.rooms import NEVER_MS, Unit, demands, endless
 from eva_master.packing.claims.walk import Walk
@@ -73,7 +74,7 @@ def with_claims(snapshot: Snapshot, rules: Rules) -> Snapshot:
         return snapshot
     priorities = {job.priority for job in snapshot.jobs}
     patient = _patient(snapshot, rules)
-    apart = patient | {job.id for job in snapshot.jobs if job.ahead is not None}
+    apart = patient | {job.id for job in snapshot.jobs if job.urgency.ahead is not None}
     if len(priorities) <= 1 and not apart:
         return snapshot
     lowest = min(priorities)
@@ -84,7 +85,7 @@ def with_claims(snapshot: Snapshot, rules: Rules) -> Snapshot:
     maker = _Maker(snapshot, rules)
     for priority in sorted(by_priority, reverse=True):
         jobs = sorted(by_priority[priority], key=precedence)
-        maker.keep_for_due([job for job in jobs if job.ahead is not None])
+        maker.keep_for_due([job for job in jobs if job.urgency.ahead is not None])
         maker.keep_for_patient([job for job in jobs if job.id in patient])
         if priority > lowest:
             maker.keep_for(jobs)
@@ -120,7 +121,7 @@ class _Maker:
         for job in jobs:
             level = _first(_waiting(self.walk, [job]), self._left)
             if level and self._left > 0:
-                why = _LATE if job.due is not None else _PASSED
+                why = _LATE if job.urgency.due is not None else _PASSED
                 claim = replace(_claim(self.walk, level), why=why, equals=True)
                 self._add(level, replace(claim, preemption=self._rules.preemption))
 
@@ -133,7 +134,7 @@ class _Maker:
             hosting = self.walk.rooms.hosting(unit)
             waits_ms = self._waits_ms(unit)
             patience_ms = self._patience_ms(hosting)
-            ours = {(unit.job.owner, name) for name in hosting}
+            ours = {(unit.job.spec.owner, name) for name in hosting}
             if waits_ms < patience_ms or not self._kept.isdisjoint(ours) or self._left <= 0:
                 continue
             self._kept |= ours
@@ -173,8 +174,8 @@ def _patient(snapshot: Snapshot, rules: Rules) -> set[JobId]:
     short = rules.short
     if short is not None and jobs:
         for job in snapshot.jobs:
-            task_ms = None if job.estimate is None else job.estimate.mean_ms
-            if job.stands_in_line and short.has(job.latency, task_ms):
+            task_ms = None if job.progress.estimate is None else job.progress.estimate.mean_ms
+            if job.stands_in_line and short.has(job.spec.latency, task_ms):
                 jobs.discard(job.id)
     return jobs
 

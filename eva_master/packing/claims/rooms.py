@@ -10,7 +10,8 @@ from eva_master.model.catalog import Offering
 from eva_master.model.ids import MILLION, InstanceId, Millis, OfferingId, RunId
 from eva_master.model.job import JobKind
 from eva_master.model.planning.claims import Claim
-from eva_master.model.planning.snapshot import InstanceView, JobView, RunView, Snapshot
+from eva_master.model.planning.job_view import JobView
+from eva_master.model.planning.snapshot import InstanceView, RunView, Snapshot
 from eva_master.model.planning.suspension import Preemption
 from eva_master.model.resources import NOTHING, Resources
 from eva_master.packing.deadlines.sparing import would_be_late
@@ -102,7 +103,7 @@ class Rooms:
         ]
         if not runs:
             return []
-        if job.kind is JobKind.GANG:
+        if job.spec.kind is JobKind.GANG:
             return [Unit(job, tuple(runs))]
         return [Unit(job, (run,)) for run in runs]
 
@@ -265,7 +266,7 @@ class Rooms:
             if precedence(job) <= precedence(first):
                 continue
             runs = [self._runs[name] for name in job.runs]
-            gang = job.kind is JobKind.GANG
+            gang = job.spec.kind is JobKind.GANG
             if gang and self._gathers(runs):
                 victims.append(Victim(job.id, job.runs, -1, 0, self._frees(runs)))
             if preemption is not Preemption.SUSPEND or job.priority >= first.priority:
@@ -295,7 +296,7 @@ class Rooms:
                     offering.price for offering in self._snapshot.catalog if hosts(offering, demand)
                 )
                 prices[demand] = min(could, default=self._live[run.instance].offering.price)
-            cost += prices[demand] * (job.checkpoint_ms + job.launch_ms)
+            cost += prices[demand] * (job.delays.checkpoint_ms + job.delays.launch_ms)
         names = tuple(run.id for run in group)
         return Victim(job.id, names, job.priority, cost, self._frees(group))
 
@@ -418,7 +419,7 @@ def without(
                 jobs.append(replace(job, runs=remaining))
         else:
             jobs.append(job)
-    gangs = {job.id for job in jobs if job.id in held and job.kind is JobKind.GANG}
+    gangs = {job.id for job in jobs if job.id in held and job.spec.kind is JobKind.GANG}
     return replace(
         seen,
         jobs=tuple(jobs),

@@ -10,9 +10,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from eva_master.model.ids import JobId, RunId, job_of
+from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.plan import Hold, Plan, Suspend
 from eva_master.model.planning.sizes import with_sizes
-from eva_master.model.planning.snapshot import JobView, Snapshot
+from eva_master.model.planning.snapshot import Snapshot
 from eva_master.packing.bins.placement_groups import NO_ROOM
 from eva_master.packing.claims.hidden_members import hidden_members, with_hidden
 from eva_master.packing.claims.rooms import without
@@ -161,7 +162,7 @@ def _why_first(job: JobView, victim: JobView) -> str:
     """Why a job comes before a victim, for the user."""
     if job.priority > victim.priority:
         return "has a higher priority"
-    if job.ahead is not None:
+    if job.urgency.ahead is not None:
         return "would be late for its deadline behind it"
     return "was submitted before"
 

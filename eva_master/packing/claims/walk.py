@@ -226,12 +226,12 @@ class Walk:
         ours = {unit.job.id for unit in level}
         placed = {run.job for run in self.seen.runs if run.instance is not None}
         sizes = {
-            job.id: job.elastic.least
+            job.id: job.sharing.elastic.least
             for job in resizable(self.seen)
-            if job.elastic is not None
+            if job.sharing.elastic is not None
             and job.id in placed
             and job.id not in ours
-            and len(job.runs) > job.elastic.least
+            and len(job.runs) > job.sharing.elastic.least
         }
         return Rooms(with_sizes(self.seen, sizes)).take(level) if sizes else []
 
@@ -248,7 +248,7 @@ def ends_before(claim: Claim, snapshot: Snapshot, runs: Sequence[RunView]) -> bo
     """Whether waiting task runs are known to end before the room of a claim is complete."""
     if claim.complete_ms is None:
         return False
-    launch_ms = {job.id: job.launch_ms for job in snapshot.jobs}
+    launch_ms = {job.id: job.delays.launch_ms for job in snapshot.jobs}
     for run in runs:
         work = run.remaining
         if work is None or work.estimated:

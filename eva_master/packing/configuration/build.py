@@ -266,7 +266,7 @@ def _incomplete(
     return {
         job
         for job in without
-        if problem.jobs[job].kind is JobKind.GANG and (whole or job in placed)
+        if problem.jobs[job].spec.kind is JobKind.GANG and (whole or job in placed)
     }
 
 

@@ -52,7 +52,7 @@ def squeezed(problem: Problem, configuration: Configuration) -> Configuration:
         The configuration itself if it leaves no gang waiting, or none finds room.
     """
     unplaced = {problem.runs[run].job for run in configuration.unplaced}
-    gangs = {job for job in unplaced if problem.jobs[job].kind is JobKind.GANG}
+    gangs = {job for job in unplaced if problem.jobs[job].spec.kind is JobKind.GANG}
     if not gangs or not problem.valuation.interference:
         return configuration
     freed = [each for each in problem.snapshot.instances if each.id not in configuration.task_sets]

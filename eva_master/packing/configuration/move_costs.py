@@ -39,7 +39,7 @@ def move_costs(problem: Problem, runs: Iterable[RunView]) -> dict[RunId, int]:
         if not run.running or run.instance not in problem.instances:
             continue
         job = problem.jobs[run.job]
-        if job.kind is not JobKind.GANG or len(job.runs) == 1:
+        if job.spec.kind is not JobKind.GANG or len(job.runs) == 1:
             cost[run.id] = idle(run)
             continue
         if run.job not in gangs:

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 
 from eva_master.model.catalog import Offering
 from eva_master.model.ids import JobId, Millis, OfferingId
-from eva_master.model.planning.snapshot import UNLIMITED, Due, JobView, RunView, Snapshot
+from eva_master.model.planning.job_view import Due, JobView
+from eva_master.model.planning.snapshot import UNLIMITED, RunView, Snapshot
 from eva_master.model.resources import Resources
 from eva_master.packing.valuation.reservation_price import Demand, hosts
 
@@ -139,7 +140,7 @@ class _Queue:
         limited = (
             (demand, work)
             for demand, work in own.items()
-            if job.tenant in self._tenants
+            if job.spec.tenant in self._tenants
             or not any(hosts(offering, demand) for offering in self._endless)
         )
         waits = (self._behind_ms(job.priority, demand, work) for demand, work in limited)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from eva_master.model.ids import Millis
-from eva_master.model.planning.snapshot import JobView, RunView
+from eva_master.model.planning.job_view import JobView
+from eva_master.model.planning.snapshot import RunView
 
 
 def would_be_late(job: JobView, comers: Iterable[RunView], now: Millis) -> bool:
@@ -16,7 +17,7 @@ def would_be_late(job: JobView, comers: Iterable[RunView], now: Millis) -> bool:
         comers: Task runs that would have it.
         now: The time.
     """
-    return job.due is not None and job.due.slack_ms < takes_ms(comers, now)
+    return job.urgency.due is not None and job.urgency.due.slack_ms < takes_ms(comers, now)
 
 
 def takes_ms(runs: Iterable[RunView], now: Millis) -> int:

@@ -46,7 +46,7 @@ class FixedSizes:
 
 def fixed_sizes(snapshot: Snapshot) -> tuple[Resize, ...]:
     """New sizes of the gangs that have no place and are not of their best size."""
-    if all(job.elastic is None for job in snapshot.jobs):
+    if all(job.sharing.elastic is None for job in snapshot.jobs):
         return ()
     placed = {run.job for run in snapshot.runs if run.instance is not None}
     valuation = JobValuation(snapshot.catalog, snapshot.standalone)

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from eva_master.model.catalog import Offering
 from eva_master.model.ids import Family, InstanceId
 from eva_master.model.job import TaskSpec
-from eva_master.model.planning.snapshot import JobView, RunView, Snapshot
+from eva_master.model.planning.job_view import JobView
+from eva_master.model.planning.snapshot import RunView, Snapshot
 from eva_master.model.resources import NOTHING, Resources
 from eva_master.packing.valuation.job_valuation import Rates, pace_of
 
@@ -40,7 +41,7 @@ def most_useful(snapshot: Snapshot, job: JobView, rates: Rates) -> int:
         job: An elastic gang.
         rates: Iterations per second of a member by type; empty if types are alike.
     """
-    assert job.elastic is not None
+    assert job.sharing.elastic is not None
     task, rate_on = member_of(snapshot, job).task, dict(rates)
     held: Counter[Family] = Counter()
     for offering in snapshot.catalog:
@@ -48,11 +49,11 @@ def most_useful(snapshot: Snapshot, job: JobView, rates: Rates) -> int:
     best, most = most_ever(snapshot, job), 0
     paces: list[int] = []
     for family in sorted(filter(held.get, held), key=lambda it: (-rate_on.get(it, 1), it)):
-        more = min(held[family], job.elastic.most - len(paces))
+        more = min(held[family], job.sharing.elastic.most - len(paces))
         paces += [rate_on.get(family, 1)] * more
-        if more and len(paces) >= job.elastic.least:
-            pace = pace_of(paces, split=job.split_batch)
-            does = pace * job.elastic.speed_ppm(len(paces), apart=True)
+        if more and len(paces) >= job.sharing.elastic.least:
+            pace = pace_of(paces, split=job.spec.split_batch)
+            does = pace * job.sharing.elastic.speed_ppm(len(paces), apart=True)
             best, most = (len(paces), does) if does > most else (best, most)
     return best
 
@@ -112,5 +113,5 @@ def _of(offering: Offering, task: TaskSpec, number: int | None) -> int:
 
 
 def _within(job: JobView, members: int) -> int:
-    assert job.elastic is not None
-    return max(job.elastic.least, min(job.elastic.most, members))
+    assert job.sharing.elastic is not None
+    return max(job.sharing.elastic.least, min(job.sharing.elastic.most, members))

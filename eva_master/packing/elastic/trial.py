@@ -11,9 +11,10 @@ from functools import cached_property
 from eva_master.model.catalog import Offering, Purchase
 from eva_master.model.ids import MILLION, Family, JobId, Millis, RunId
 from eva_master.model.job import JobKind
+from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.plan import Assign, Plan, PolicyMemory
 from eva_master.model.planning.sizes import with_sizes
-from eva_master.model.planning.snapshot import JobView, Snapshot
+from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.resources import NOTHING, Resources
 from eva_master.packing.configuration.build import Configuration, Host
 from eva_master.packing.elastic.room import fitting, member_of
@@ -84,7 +85,7 @@ class Trial:
     @cached_property
     def unplaced(self) -> frozenset[str]:
         """Gangs and tasks of arrays that still wait."""
-        gangs = {job.id for job in self.seen.jobs if job.kind is JobKind.GANG}
+        gangs = {job.id for job in self.seen.jobs if job.spec.kind is JobKind.GANG}
         return frozenset(
             run.job if run.job in gangs else run.id
             for run in self.seen.runs
@@ -140,9 +141,9 @@ class Trial:
         return total + self.changes
 
     def _speed(self, job: JobView) -> int:
-        assert job.elastic is not None
+        assert job.sharing.elastic is not None
         hosts = {self.places[run] for run in job.runs if run in self.places}
-        return max(1, speed_ppm(job.elastic, len(hosts), len(job.runs)))
+        return max(1, speed_ppm(job.sharing.elastic, len(hosts), len(job.runs)))
 
     def better(self, than: Trial) -> bool:
         """Whether the trial is preferable: it places more, or costs less."""
@@ -214,7 +215,10 @@ class Trial:
     def _slower(self, job: JobView, there: Collection[Offering]) -> frozenset[Family]:
         """Families on which a member would slow down the members on some instances."""
         snapshot = self.question.snapshot
-        if job.split_batch or len({offering.type.family for offering in snapshot.catalog}) <= 1:
+        if (
+            job.spec.split_batch
+            or len({offering.type.family for offering in snapshot.catalog}) <= 1
+        ):
             return frozenset()
         task = member_of(self.seen, job).task
         rates = dict(JobValuation(snapshot.catalog, snapshot.standalone).rates(task))
@@ -236,5 +240,5 @@ class Trial:
 
 
 def _most(job: JobView) -> int:
-    assert job.elastic is not None
-    return job.elastic.most
+    assert job.sharing.elastic is not None
+    return job.sharing.elastic.most

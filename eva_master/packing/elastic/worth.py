@@ -7,7 +7,8 @@ from fractions import Fraction
 
 from eva_master.model.ids import MILLION
 from eva_master.model.planning.elastic import Elastic
-from eva_master.model.planning.snapshot import JobView, Snapshot
+from eva_master.model.planning.job_view import JobView
+from eva_master.model.planning.snapshot import Snapshot
 from eva_master.packing.elastic.room import fitting, member_of
 
 _TRIED_ALL = 64
@@ -29,7 +30,7 @@ def cheapest(snapshot: Snapshot, job: JobView, most: int) -> tuple[int, Fraction
         The number, and the cost of its work: micro-dollars per hour over the speed of one member.
         The least number of members and 0 if no offering hosts them.
     """
-    elastic = job.elastic
+    elastic = job.sharing.elastic
     assert elastic is not None
     best: tuple[Fraction, int] | None = None
     for members in _numbers(elastic.least, most):

@@ -48,14 +48,14 @@ class Claim:
     @property
     def tenant(self) -> str:
         """The tenant that it is accounted to."""
-        return self.one.job.tenant
+        return self.one.job.spec.tenant
 
     @property
     def now(self) -> int:
         """Number of members that have a place."""
         if not self.one.seated:
             return 0
-        return len(self.one.runs) if self.one.job.elastic is not None else 1
+        return len(self.one.runs) if self.one.job.sharing.elastic is not None else 1
 
     @property
     def came(self) -> tuple[int, int, str]:
@@ -135,7 +135,7 @@ class Allotted:
         jobs = {job.id: job for job in resized.jobs}
         contenders = {
             name: replace(claim.one, job=jobs[claim.one.job.id], runs=tuple(runs[claim.one.job.id]))
-            if claim.one.job.elastic is not None
+            if claim.one.job.sharing.elastic is not None
             else claim.one
             for name, claim in claims.items()
         }
@@ -188,13 +188,13 @@ def _seat(
 
 
 def _claim(one: Contender, fleet: Fleet, open_jobs: set[JobId]) -> Claim:
-    elastic = one.job.elastic if one.job.id in open_jobs else None
+    elastic = one.job.sharing.elastic if one.job.id in open_jobs else None
     keeps = one.fixed or one.between
     if elastic is None:
         gpus = max((need.gpus for need in one.demand.values()), default=0)
-        if one.job.elastic is not None and one.runs:
+        if one.job.sharing.elastic is not None and one.runs:
             gpus //= len(one.runs)
-        size = len(one.runs) if one.job.elastic is not None else 1
+        size = len(one.runs) if one.job.sharing.elastic is not None else 1
         return Claim(one, size, size, gpus, elastic=False, keeps=keeps)
     needs = [
         (family, need) for family in fleet.machines if (need := one.runs[0].task.demand_on(family))
@@ -210,9 +210,9 @@ def _smallest(snapshot: Snapshot) -> Snapshot:
     """The cluster with elastic gangs that have no place at their least sizes."""
     placed = {run.job for run in snapshot.runs if run.instance is not None}
     least = {
-        job.id: job.elastic.least
+        job.id: job.sharing.elastic.least
         for job in resizable(snapshot)
-        if job.elastic is not None and job.id not in placed
+        if job.sharing.elastic is not None and job.id not in placed
     }
     return with_sizes(snapshot, least)
 

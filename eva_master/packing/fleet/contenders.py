@@ -10,7 +10,8 @@ from statistics import median
 from eva_master.model.catalog import Catalog
 from eva_master.model.ids import MILLION, Family, InstanceId, RunId
 from eva_master.model.job import JobKind, TaskSpec
-from eva_master.model.planning.snapshot import JobView, RunView, Snapshot
+from eva_master.model.planning.job_view import JobView
+from eva_master.model.planning.snapshot import RunView, Snapshot
 from eva_master.model.resources import NOTHING, Resources
 from eva_master.model.values import replace
 from eva_master.packing.between_places import between_places
@@ -86,7 +87,7 @@ class Contender:
     def move_ms(self) -> int:
         """How long it does not run while it moves, if it runs."""
         running = any(run.running for run in self.runs)
-        return self.job.checkpoint_ms + self.job.launch_ms if running else 0
+        return self.job.delays.checkpoint_ms + self.job.delays.launch_ms if running else 0
 
 
 class Contenders:
@@ -115,7 +116,7 @@ class Contenders:
         contenders, fits = [], dict[frozenset[tuple[Demand, int]], list[Family] | None]()
         for job in sorted(snapshot.jobs, key=precedence):
             every = list(_groups(job, runs.get(job.id, [])))
-            stands_for = _last_that_waits(every) if job.unseen else None
+            stands_for = _last_that_waits(every) if job.array.unseen else None
             for group in every:
                 on = {run.instance for run in group if run.instance in places}
                 asked = frozenset(Counter(run.task.demand for run in group).items())
@@ -130,7 +131,7 @@ class Contenders:
                 contender = replace(contender, types=tuple(types))
                 seated = all(run.instance in places for run in group)
                 between = torn or job.id in gangs
-                unseen = job.unseen if group is stands_for else 0
+                unseen = job.array.unseen if group is stands_for else 0
                 contenders.append(
                     replace(contender, seated=seated, unseen=unseen, fixed=fixed, between=between)
                 )
@@ -144,7 +145,7 @@ class Contenders:
 
 
 def _groups(job: JobView, runs: Sequence[RunView]) -> Iterable[Sequence[RunView]]:
-    if job.kind is JobKind.GANG:
+    if job.spec.kind is JobKind.GANG:
         return [runs] if runs else []
     return [[run] for run in runs]
 
@@ -172,7 +173,7 @@ def _stays(
     placed = [run for run in runs if run.instance in places]
     if len(placed) < len(runs) or not all(run.running for run in runs):
         return bool(placed)
-    began = job.lease_ms if job.kind is JobKind.GANG else runs[0].running_since_ms
+    began = job.progress.lease_ms if job.spec.kind is JobKind.GANG else runs[0].running_since_ms
     return began is not None and snapshot.now_ms - began < lease_ms
 
 
@@ -187,7 +188,7 @@ def _contender(
     demand = {
         family: need for family in fleet.machines if (need := _together(tasks, family)) is not None
     }
-    paces = valuation.paces(tasks, split=job.split_batch)
+    paces = valuation.paces(tasks, split=job.spec.split_batch)
     # Without known rates all types count as equally fast.
     home = paces.home or 1
     work = next((run.remaining for run in runs if run.remaining is not None), None)
@@ -220,10 +221,10 @@ def _size_speed(job: JobView, demand: Resources, sizes: Iterable[Resources]) -> 
         demand: Demand of all of them on a type.
         sizes: Capacities of the machines of that type.
     """
-    if job.elastic is None:
+    if job.sharing.elastic is None:
         return 1.0
     apart = not any(demand.fits(size) for size in sizes)
-    return job.elastic.speed_ppm(len(job.runs), apart=apart) / MILLION
+    return job.sharing.elastic.speed_ppm(len(job.runs), apart=apart) / MILLION
 
 
 def _apart(
@@ -254,7 +255,7 @@ def _apart(
             for family in fleet.machines
             if (need := task.demand_on(family)) is not None
         }
-        rates = dict.fromkeys(rates_of, fastest) if job.split_batch else rates_of
+        rates = dict.fromkeys(rates_of, fastest) if job.spec.split_batch else rates_of
         alone = {family: max(1.0, work / rates[family]) for family in demand if family in rates}
         if alone:
             yield task, Need({family: demand[family] for family in alone}, alone)

@@ -120,7 +120,9 @@ class MoveCosts:
         latest, idle, pays = latest or {}, dict[str, int](), dict[str, int]()
         now = problem.snapshot.now_ms
         whole = {
-            job.id for job in problem.snapshot.jobs if job.kind is JobKind.GANG and job.runs[1:]
+            job.id
+            for job in problem.snapshot.jobs
+            if job.spec.kind is JobKind.GANG and job.runs[1:]
         }
         for run in problem.snapshot.runs:
             if run.instance is None or run.instance not in problem.instances:

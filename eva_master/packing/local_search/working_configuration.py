@@ -232,7 +232,7 @@ class WorkingConfiguration:
         parted = {
             name
             for name in set(jobs)
-            if (job := self._problem.jobs[name]).kind is JobKind.GANG
+            if (job := self._problem.jobs[name]).spec.kind is JobKind.GANG
             and not placed.issuperset(job.runs)
         }
         return {run for run, job in enumerate(jobs) if job in parted}

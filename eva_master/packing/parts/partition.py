@@ -8,9 +8,10 @@ from dataclasses import replace
 
 from eva_master.model.catalog import Catalog, Offering, tally
 from eva_master.model.ids import InstanceId, OfferingId
+from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.plan import Assign, Duplicate, Plan, PlanEntry
 from eva_master.model.planning.reasons import Reasons
-from eva_master.model.planning.snapshot import InstanceView, JobView, Snapshot
+from eva_master.model.planning.snapshot import InstanceView, Snapshot
 from eva_master.model.planning.standing import Line, Pool
 
 _Members = tuple[InstanceId | int, ...]

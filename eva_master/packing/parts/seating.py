@@ -9,7 +9,8 @@ from eva_master.model.catalog import Offering
 from eva_master.model.fleet.partitions import ShortJobs
 from eva_master.model.ids import InstanceId, JobId, OfferingId, RunId
 from eva_master.model.job import JobKind
-from eva_master.model.planning.snapshot import InstanceView, JobView, RunView, Snapshot
+from eva_master.model.planning.job_view import JobView
+from eva_master.model.planning.snapshot import InstanceView, RunView, Snapshot
 from eva_master.model.planning.standing import full_name
 from eva_master.model.resources import NOTHING, Resources
 from eva_master.packing.valuation.reservation_price import hosts
@@ -88,7 +89,7 @@ def waiting(part: Part) -> Iterator[Unit]:
     runs = {run.id: run for run in part.seen.runs if run.instance is None and not run.pinned}
     for job in part.seen.jobs if runs else ():
         present = tuple(runs[name] for name in job.runs if name in runs)
-        if job.kind is JobKind.GANG and present:
+        if job.spec.kind is JobKind.GANG and present:
             yield Unit(part, job, present)
         elif present:
             yield from (Unit(part, job, (run,)) for run in present)
@@ -101,8 +102,8 @@ def is_seen(unit: Unit) -> bool:
         return True
     if short is None:
         return False
-    expected = None if job.estimate is None else job.estimate.usual_ms
-    return not (job.stands_in_line and short.has(job.latency, expected))
+    expected = None if job.progress.estimate is None else job.progress.estimate.usual_ms
+    return not (job.stands_in_line and short.has(job.spec.latency, expected))
 
 
 def member_of(part: Part, units: Iterable[Unit], view: InstanceView) -> Member:

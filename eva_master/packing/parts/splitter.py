@@ -12,15 +12,9 @@ from dataclasses import asdict, dataclass
 from eva_master.model.fleet.partitions import ShortJobs
 from eva_master.model.ids import Family, InstanceId, JobId, RunId
 from eva_master.model.job import TaskSpec
+from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.plan import Json, Plan, PolicyMemory
-from eva_master.model.planning.snapshot import (
-    Beside,
-    InstanceView,
-    JobView,
-    Lendable,
-    RunView,
-    Snapshot,
-)
+from eva_master.model.planning.snapshot import Beside, InstanceView, Lendable, RunView, Snapshot
 from eva_master.model.planning.standing import Line, Newcomers, Pool
 from eva_master.model.resources import Resources, total
 from eva_master.model.values import replace
@@ -44,7 +38,8 @@ def below(limit_ms: int) -> Callable[[JobView], bool]:
     short = ShortJobs(limit_ms)
 
     def is_short(job: JobView) -> bool:
-        return short.has(job.latency, None if job.estimate is None else job.estimate.usual_ms)
+        estimate = job.progress.estimate
+        return short.has(job.spec.latency, None if estimate is None else estimate.usual_ms)
 
     return is_short
 

@@ -121,7 +121,7 @@ class CostsToTheEnd:
             there = run.running and run.instance in problem.instances
             if there and configuration.places[name] != run.instance:
                 job = problem.jobs[run.job]
-                whole = job.runs if job.kind is JobKind.GANG else (name,)
+                whole = job.runs if job.spec.kind is JobKind.GANG else (name,)
                 moving.update(dict.fromkeys(whole))
         return sum(self.move(problem.runs[name]) for name in moving)
 

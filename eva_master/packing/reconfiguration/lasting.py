@@ -85,7 +85,7 @@ def _parts(problem: Problem, before: Configuration, after: Configuration) -> lis
             # Keys of new instances mean other ones before.
             leaders[leader((False, earlier))] = leader(there)
         job = problem.jobs[problem.runs[run].job]
-        if job.kind is JobKind.GANG and len(job.runs) > 1:
+        if job.spec.kind is JobKind.GANG and len(job.runs) > 1:
             leaders[leader(job.id)] = leader(there)
         if earlier != host or isinstance(host, int):
             changed.append(there)

@@ -64,7 +64,7 @@ def idle_cost(
 
 def disturbed(problem: Problem, moves: Sequence[RunView]) -> list[RunView]:
     """Task runs that move, and the running members of their gangs."""
-    gangs = {run.job for run in moves if problem.jobs[run.job].kind is JobKind.GANG}
+    gangs = {run.job for run in moves if problem.jobs[run.job].spec.kind is JobKind.GANG}
     moving = {run.id for run in moves}
     return [*moves] + [
         problem.runs[member]

@@ -46,9 +46,9 @@ def _market(snapshot: Snapshot) -> Iterator[object]:
 
 def _jobs(snapshot: Snapshot) -> Iterator[object]:
     for job in snapshot.jobs:
-        yield job.id, len(job.runs), job.priority, job.checkpoint_ms, job.launch_ms
+        yield job.id, len(job.runs), job.priority, job.delays.checkpoint_ms, job.delays.launch_ms
     yield [run.id for run in snapshot.runs if run.pinned]
-    if ahead := [job for job in snapshot.jobs if job.ahead is not None]:
+    if ahead := [job for job in snapshot.jobs if job.urgency.ahead is not None]:
         yield [job.id for job in sorted(ahead, key=precedence)]
 
 

@@ -8,7 +8,8 @@ from enum import StrEnum
 
 from eva_master.model.catalog import Offering
 from eva_master.model.ids import JobId, Millis, OfferingId
-from eva_master.model.planning.snapshot import JobView, RunView
+from eva_master.model.planning.job_view import JobView
+from eva_master.model.planning.snapshot import RunView
 from eva_master.model.planning.tenancy import Quota
 from eva_master.packing.quotas import Use
 
@@ -138,7 +139,7 @@ class Waiting:
     @property
     def least(self) -> int:
         """How many of them have to be placed at least."""
-        elastic = self.job.elastic
+        elastic = self.job.sharing.elastic
         return len(self.runs) if elastic is None else min(len(self.runs), elastic.least)
 
 

@@ -131,7 +131,7 @@ class VictimSearch:
             if would_be_late(job, unit.runs, self._now):
                 return None
             priority = max(priority, job.priority)
-            cost += view.offering.price * (job.checkpoint_ms + job.launch_ms)
+            cost += view.offering.price * (job.delays.checkpoint_ms + job.delays.launch_ms)
         return priority, cost, len(runs)
 
     def _with_mates(self, view: InstanceView) -> set[RunId]:
@@ -139,14 +139,14 @@ class VictimSearch:
         names = set[RunId]()
         for run in self._on[view.id]:
             job = self._jobs[run.job]
-            names.update(job.runs if job.kind is JobKind.GANG else (run.id,))
+            names.update(job.runs if job.spec.kind is JobKind.GANG else (run.id,))
         return names
 
     def _limits(self, view: InstanceView) -> tuple[Limit, ...]:
         """Limits of which something is free once an instance is gone."""
         limits_of, offering = self._queue.room.limits_of, view.offering.id
         limits = dict.fromkeys(limits_of(offering, None))
-        for owner in {self._jobs[run.job].owner for run in self._on[view.id]}:
+        for owner in {self._jobs[run.job].spec.owner for run in self._on[view.id]}:
             limits.update(dict.fromkeys(limits_of(offering, owner)))
         return tuple(limits)
 

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from eva_master.model.catalog import Offering
 from eva_master.model.ids import Family, JobId, Millis, OfferingId, RunId, number_of
 from eva_master.model.job import JobKind
-from eva_master.model.planning.snapshot import JobView, RunView, Snapshot
+from eva_master.model.planning.job_view import JobView
+from eva_master.model.planning.snapshot import RunView, Snapshot
 from eva_master.packing.precedence import Precedence, among_all
 from eva_master.packing.quotas import Use
 from eva_master.packing.shared_limits.limit import (
@@ -87,7 +88,7 @@ class SharedQueue:
         more: dict[str, Counter[Family]] = {}
         for unit, seat in zip(self.waiting, self.seats, strict=True):
             if unit.partition != partition and seat.gpus:
-                more.setdefault(unit.job.tenant, Counter()).update(seat.gpus)
+                more.setdefault(unit.job.spec.tenant, Counter()).update(seat.gpus)
         if not more:
             return use
         both = {name: Counter(families) for name, families in use.items()}
@@ -269,7 +270,7 @@ def _waiting(snapshot: Snapshot, parts: Parts) -> Iterator[Waiting]:
         if not waits:
             continue
         home = parts.home(job.partition)
-        for group in [waits] if job.kind is JobKind.GANG else [[run] for run in waits]:
+        for group in [waits] if job.spec.kind is JobKind.GANG else [[run] for run in waits]:
             since = max(parts.since.get(job.id, 0), min(_since(run, job, now) for run in group))
             yield Waiting(job, home, Millis(since), tuple(group))
 

@@ -82,7 +82,7 @@ class SharedRoom:
         self._options: dict[tuple[str, Demand], tuple[_Option, ...]] = {}
         self._places: defaultdict[str, set[InstanceId]] = defaultdict(set)
         if shared.per_user is not None:
-            owners = {job.id: job.owner for job in snapshot.jobs}
+            owners = {job.id: job.spec.owner for job in snapshot.jobs}
             for run in snapshot.runs:
                 if run.instance is not None:
                     self._places[owners[run.job]].add(run.instance)
@@ -133,7 +133,7 @@ class SharedRoom:
 
     def quota(self, unit: Waiting) -> str | None:
         """The tenant whose quota a unit counts against; `None` if there is none."""
-        tenant = unit.job.tenant
+        tenant = unit.job.spec.tenant
         limited = tenant in self.shared.quotas and unit.partition not in self.parts.lends
         return tenant if limited else None
 
@@ -161,7 +161,7 @@ class Seating:
 
     def seat(self, unit: Waiting) -> Seat:
         """Give room to waiting task runs, if there is enough."""
-        kind = unit.partition, unit.job.owner, unit.job.tenant, unit.runs[0].task.demand
+        kind = unit.partition, unit.job.spec.owner, unit.job.spec.tenant, unit.runs[0].task.demand
         alike = not unit.together and unit.job.id not in self._room.passing
         if alike and kind in self._full:
             return Seat(lacking=self._full[kind])
@@ -231,7 +231,7 @@ class Seating:
 
     def options(self, unit: Waiting, demand: Demand) -> Iterable[_Option]:
         """Offerings that may be launched for a unit's task, with the limits of each."""
-        room, owner, passed = self._room, unit.job.owner, self._room.parts.passed
+        room, owner, passed = self._room, unit.job.spec.owner, self._room.parts.passed
         for offering, _ in room.options(unit.partition, demand):
             if (unit.job.id, offering.id) not in passed:
                 yield offering, room.limits_of(offering.id, owner)
@@ -343,7 +343,7 @@ class _Trial:
     def _within_quota(self, needed: Mapping[Family, int]) -> bool:
         if self.share is None or not needed or self.share.allows(self.gpus + Counter(needed)):
             return True
-        self.lacking.add(Limit(LimitKind.TENANT, self._unit.job.tenant))
+        self.lacking.add(Limit(LimitKind.TENANT, self._unit.job.spec.tenant))
         return False
 
     def _gpus_on(self, run: RunView, family: Family) -> dict[Family, int]:

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 
 from eva_master.model.catalog import Catalog, Offering, Purchase
 from eva_master.model.ids import Millis, RunId
-from eva_master.model.planning.snapshot import JobView, RunView, Snapshot
+from eva_master.model.planning.job_view import JobView
+from eva_master.model.planning.snapshot import RunView, Snapshot
 
 
 def in_time_ms(run: RunView, job: JobView, now: Millis) -> int | None:
@@ -25,7 +26,7 @@ def in_time_ms(run: RunView, job: JobView, now: Millis) -> int | None:
     if not run.running or run.remaining is None:
         return None
     ends_in = run.remaining.ends_in_ms(now)
-    return None if ends_in is None else ends_in - job.checkpoint_ms - job.launch_ms
+    return None if ends_in is None else ends_in - job.delays.checkpoint_ms - job.delays.launch_ms
 
 
 def ending(snapshot: Snapshot) -> Mapping[RunId, int]:

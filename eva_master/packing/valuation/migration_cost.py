@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from eva_master.model.catalog import Offering
 from eva_master.model.ids import Exact
-from eva_master.model.planning.snapshot import JobView
+from eva_master.model.planning.job_view import JobView
 
 
 def share(price: int, own: int, everyone: int) -> int:
@@ -34,7 +34,7 @@ def migration_cost(job: JobView, source: int, target: int) -> Exact:
         source: Its share of the instance that it leaves, in micro-dollars per hour.
         target: Its share of the instance that it goes to, in micro-dollars per hour.
     """
-    return Exact((source + target) * (job.checkpoint_ms + job.launch_ms))
+    return Exact((source + target) * (job.delays.checkpoint_ms + job.delays.launch_ms))
 
 
 def expected_migration_cost(job: JobView, price: int, source: int | None = None) -> Exact:

@@ -8,7 +8,8 @@ from dataclasses import replace
 from eva_master.model.catalog import Catalog, Offering, Purchase, base_family
 from eva_master.model.ids import JobId, RunId
 from eva_master.model.job import JobKind, TaskSpec
-from eva_master.model.planning.snapshot import JobView, RunView, StandaloneRates
+from eva_master.model.planning.job_view import JobView
+from eva_master.model.planning.snapshot import RunView, StandaloneRates
 from eva_master.packing.valuation.job_valuation import JobValuation, Reservation
 from eva_master.packing.valuation.reservation_price import SAME_SPEED, hosts
 
@@ -39,10 +40,12 @@ class OnDemandPrices:
             job: The job.
             runs: Its task runs; for a gang, all in the snapshot.
         """
-        if job.kind is not JobKind.GANG or len(runs) == 1:
+        if job.spec.kind is not JobKind.GANG or len(runs) == 1:
             return {run.id: self._of_task(run.task) for run in runs}
         tasks = [run.task for run in runs]
-        return dict(zip((run.id for run in runs), self._of(tasks, job.split_batch), strict=True))
+        return dict(
+            zip((run.id for run in runs), self._of(tasks, job.spec.split_batch), strict=True)
+        )
 
     def of_tasks(self, tasks: Sequence[TaskSpec], *, split: bool) -> tuple[Reservation, ...]:
         """The reservations of tasks that run together.

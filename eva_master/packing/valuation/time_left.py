@@ -11,6 +11,7 @@ from collections import defaultdict
 from eva_master.model.ids import JobId
 from eva_master.model.job import JobKind
 from eva_master.model.planning.estimate import Estimate
+from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.snapshot import RunView, Snapshot
 from eva_master.model.values import replace
 
@@ -31,11 +32,13 @@ def by_now(snapshot: Snapshot) -> Snapshot:
             return run
         return replace(run, remaining=work.longer(estimates[0].mean_ms, estimates[1].mean_ms))
 
-    jobs = (
-        replace(job, estimate=raised[job.id][1]) if job.id in raised else job
-        for job in snapshot.jobs
-    )
-    return replace(snapshot, jobs=tuple(jobs), runs=tuple(map(longer, snapshot.runs)))
+    def corrected(job: JobView) -> JobView:
+        if job.id not in raised:
+            return job
+        return replace(job, progress=replace(job.progress, estimate=raised[job.id][1]))
+
+    jobs = tuple(map(corrected, snapshot.jobs))
+    return replace(snapshot, jobs=jobs, runs=tuple(map(longer, snapshot.runs)))
 
 
 def _raised(snapshot: Snapshot) -> dict[JobId, tuple[Estimate, Estimate]]:
@@ -47,13 +50,13 @@ def _raised(snapshot: Snapshot) -> dict[JobId, tuple[Estimate, Estimate]]:
             ages[run.job].append(work.ran_by_ms(snapshot.now_ms))
     raised = {}
     for job in snapshot.jobs if ages else ():
-        estimate = job.estimate
+        estimate = job.progress.estimate
         if estimate is None or job.id not in ages:
             continue
-        if job.kind is JobKind.GANG:  # its members take equally long
+        if job.spec.kind is JobKind.GANG:  # its members take equally long
             now = estimate.raised(0, ages[job.id][:1])
         else:
-            now = estimate.raised(job.succeeded, ages[job.id])
+            now = estimate.raised(job.progress.succeeded, ages[job.id])
         if now is not estimate:
             raised[job.id] = estimate, now
     return raised

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 from eva_master.model.ids import Family, InstanceId, JobId
 from eva_master.model.planning.elastic import Elastic, Scaling
+from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.sizes import resizable, with_sizes
-from eva_master.model.planning.snapshot import JobView, Snapshot
+from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.resources import NOTHING, Resources
 from eva_master.model.values import replace
 from eva_master.packing.bins.open_instances import OpenInstances
@@ -39,9 +40,9 @@ def smallest(snapshot: Snapshot) -> Snapshot:
     """The cluster with elastic gangs that have no place at their least sizes."""
     placed = {run.job for run in snapshot.runs if run.instance is not None}
     least = {
-        job.id: job.elastic.least
+        job.id: job.sharing.elastic.least
         for job in resizable(snapshot)
-        if job.elastic is not None and job.id not in placed
+        if job.sharing.elastic is not None and job.id not in placed
     }
     return with_sizes(snapshot, least)
 
@@ -77,7 +78,7 @@ def gather(
             continue
         if contender.between:
             continue
-        elastic = contender.job.elastic if contender.job.id in open_jobs else None
+        elastic = contender.job.sharing.elastic if contender.job.id in open_jobs else None
         ask = _ask(fleet, contender, elastic, _loss(snapshot, contender, instances))
         asks[contender.id] = _standing(ask, contender, on, stays=stays, leased=leased)
     return Asked(asks, {contender.id: contender for contender in contenders}, taken)
@@ -100,7 +101,7 @@ def _ask(fleet: Fleet, one: Contender, elastic: Elastic | None, loss: int) -> As
     return Ask(
         one.id,
         job.id,
-        job.tenant,
+        job.spec.tenant,
         loss,
         {family: need[family] for family in rest_ms},
         rest_ms,
@@ -109,11 +110,11 @@ def _ask(fleet: Fleet, one: Contender, elastic: Elastic | None, loss: int) -> As
         most,
         scaling,
         job.priority,
-        start_ms=job.launch_ms,
+        start_ms=job.delays.launch_ms,
         move_ms=one.move_ms,
         guessed=one.guessed,
         elastic=elastic is not None,
-        unlent=job.unlent,
+        unlent=job.tenancy.unlent,
     )
 
 
@@ -138,7 +139,7 @@ def _standing(ask: Ask, one: Contender, on: frozenset[Family], *, stays: bool, l
     family = next(iter(on)) if len(on) == 1 else None
     if family is None or family not in ask.need:
         return ask
-    began = one.job.lease_ms or one.runs[0].running_since_ms or 0
+    began = one.job.progress.lease_ms or one.runs[0].running_since_ms or 0
     return replace(
         ask, now=now, on=family, began_ms=began, fixed=stays, leased=leased, most=max(now, ask.most)
     )
@@ -147,18 +148,20 @@ def _standing(ask: Ask, one: Contender, on: frozenset[Family], *, stays: bool, l
 def _loss(snapshot: Snapshot, one: Contender, instances: OpenInstances) -> int:
     """Cost of an hour of waiting, in micro-dollars, as of the time when the job could be done."""
     job = one.job
-    if job.worth is None:
+    if job.tenancy.worth is None:
         return sum(instances.priced(run.id).price for run in one.runs)
     quickest = min(one.member_ms.values(), default=one.left_ms)
-    if job.elastic is not None:
-        quickest = quickest * 1_000_000 / job.elastic.together.speed_ppm(job.elastic.most)
-    loss = job.worth.loss_per_hour(snapshot.now_ms - job.submitted_ms + round(quickest))
-    tasks = max(1, job.tasks - job.over) if _is_array(job, one) else 1
+    if job.sharing.elastic is not None:
+        quickest = (
+            quickest * 1_000_000 / job.sharing.elastic.together.speed_ppm(job.sharing.elastic.most)
+        )
+    loss = job.tenancy.worth.loss_per_hour(snapshot.now_ms - job.submitted_ms + round(quickest))
+    tasks = max(1, job.array.size - job.progress.over) if _is_array(job, one) else 1
     return loss // tasks
 
 
 def _is_array(job: JobView, one: Contender) -> bool:
-    return len(one.runs) == 1 and job.tasks > 1 and job.elastic is None
+    return len(one.runs) == 1 and job.array.size > 1 and job.sharing.elastic is None
 
 
 def _spreads(fleet: Fleet, need: Mapping[Family, Resources], most: int) -> bool:
@@ -185,8 +188,8 @@ def _runs(one: Contender) -> bool:
 def _is_leased(snapshot: Snapshot, one: Contender, config: Config) -> bool:
     if not one.seated or not _runs(one):
         return False
-    began = one.runs[0].running_since_ms if len(one.runs) == 1 else one.job.lease_ms
-    began = one.job.lease_ms if began is None else began
+    began = one.runs[0].running_since_ms if len(one.runs) == 1 else one.job.progress.lease_ms
+    began = one.job.progress.lease_ms if began is None else began
     return began is not None and snapshot.now_ms - began < 1000 * config.lease_s
 
 

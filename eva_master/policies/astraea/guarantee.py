@@ -9,8 +9,9 @@ from typing import Any
 from eva_master.model.accounting.ended_jobs import EndedJob
 from eva_master.model.ids import Family, JobId, Millis, micro_usd
 from eva_master.model.job import JobKind
+from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.plan import PolicyMemory
-from eva_master.model.planning.snapshot import JobView, Snapshot
+from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.planning.tenancy import Quota, TenantView, Transfer
 from eva_master.model.resources import Resources
 from eva_master.policies.astraea.asks import Ask
@@ -120,7 +121,10 @@ class Guarantee:
 
     def _rests(self, ended: Mapping[JobId, EndedJob]) -> dict[str, int]:
         """For how long jobs rest in their twins, since the real ones could not run anyway."""
-        held = {job.id: None if job.waits_for_spot else job.held_ms for job in self._snapshot.jobs}
+        held = {
+            job.id: None if job.urgency.waits_for_spot else job.tenancy.held_ms
+            for job in self._snapshot.jobs
+        }
         elapsed = self._snapshot.now_ms - self._at
         return {
             name: rest
@@ -136,21 +140,21 @@ class Guarantee:
         for ask in asks:
             by_job.setdefault(ask.job, []).append(ask)
         for job in self._snapshot.jobs:
-            if (quota := self._quotas.get(job.tenant)) is None:
+            if (quota := self._quotas.get(job.spec.tenant)) is None:
                 continue
             own, before = by_job.get(job.id, []), self._jobs.get(job.id)
             if before is None or not (before.did or before.done or before.ran or before.own_delay):
                 if not own:
                     continue
-                array = job.kind is JobKind.ARRAY
-                more = job.tasks - job.over - len(own) if array else None
-                before = TwinJob.of(own, job.unseen, job.worth, more)
-                before.held, before.spoiled = job.held_ms, job.spoiled_ms
+                array = job.spec.kind is JobKind.ARRAY
+                more = job.array.size - job.progress.over - len(own) if array else None
+                before = TwinJob.of(own, job.array.unseen, job.tenancy.worth, more)
+                before.held, before.spoiled = job.tenancy.held_ms, job.tenancy.spoiled_ms
                 if not fits(before, quota, self._capacity):
                     self._jobs.pop(job.id, None)
                     continue
                 self._jobs[job.id] = before
-            before.spoil(job.spoiled_ms, one_by_one=job.kind is JobKind.ARRAY)
+            before.spoil(job.tenancy.spoiled_ms, one_by_one=job.spec.kind is JobKind.ARRAY)
             if own:
                 before.ran = before.ran or any(ask.now for ask in own)
                 before.seen(self._attained(job, own[0]))
@@ -161,7 +165,7 @@ class Guarantee:
     def _attained(self, job: JobView, ask: Ask) -> int:
         """For how long one member would have run to do what was done, all types alike."""
         gpus = ask.gpus(ask.types[0]) if ask.types else 1
-        return job.attained.at_ms(self._snapshot.now_ms) // max(1, gpus)
+        return job.progress.attained.at_ms(self._snapshot.now_ms) // max(1, gpus)
 
     def _gone(self, ended: Mapping[JobId, EndedJob]) -> None:
         """Jobs that succeeded have a worth; jobs that failed or were cancelled have none.

@@ -124,7 +124,7 @@ class Astraea:
 
 def _accepts(asked: Asked, priced: Priced, name: str) -> bool:
     ask = asked.asks.get(name)
-    if asked.contenders[name].job.unlent:
+    if asked.contenders[name].job.tenancy.unlent:
         return False
     if ask is None:
         return not priced.prices

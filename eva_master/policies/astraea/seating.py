@@ -48,7 +48,7 @@ class Seating:
         jobs = {job.id: job for job in self.snapshot.jobs}
         self.contenders = [
             replace(contender, job=jobs[contender.job.id], runs=tuple(runs[contender.job.id]))
-            if contender.job.elastic is not None
+            if contender.job.sharing.elastic is not None
             else contender
             for contender in asked.contenders.values()
         ]
@@ -119,7 +119,7 @@ class Seating:
             contender = self._by_id[name]
             if not may or contender.between or self._seats.has(contender) or not contender.chooses:
                 continue
-            if contender.job.elastic is not None and name in self._asked.asks:
+            if contender.job.sharing.elastic is not None and name in self._asked.asks:
                 continue
             order = sorted(contender.alone_ms, key=lambda it: (contender.alone_ms[it], it))
             single = [(family,) for family in order if family in contender.types]
@@ -132,7 +132,7 @@ class Seating:
     def _note(self, one: Contender, allotment: Allotment) -> None:
         family = min(self._seats.seated_on(one))
         gpus = sum((run.task.demand_on(family) or run.task.demand[0][1]).gpus for run in one.runs)
-        own = min(gpus, max(0, allotment.left.get(one.job.tenant, {}).get(family, 0)))
+        own = min(gpus, max(0, allotment.left.get(one.job.spec.tenant, {}).get(family, 0)))
         if own:
-            allotment.left[one.job.tenant][family] -= own
+            allotment.left[one.job.spec.tenant][family] -= own
         allotment.shares[one.id] = Share(family, 1, own, gpus - own)

@@ -97,7 +97,7 @@ def named(plan: Plan, asked: Asked, priced: Priced) -> Plan:
     if not came:
         return plan
     owners = {
-        run.id: contender.job.tenant
+        run.id: contender.job.spec.tenant
         for contender in asked.contenders.values()
         for run in contender.runs
     }

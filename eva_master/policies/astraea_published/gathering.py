@@ -65,12 +65,12 @@ def quotas_of(
 
 def tenant_of(one: Contender, snapshot: Snapshot) -> str:
     """The tenant whose quota a contender may use."""
-    return one.job.tenant if snapshot.tenants else EVERYBODY
+    return one.job.spec.tenant if snapshot.tenants else EVERYBODY
 
 
 def lengths_of(claim: Claim, slot_ms: int) -> Lengths:
     """Number of slots that a contender takes, by type and members, its start included."""
-    contender, elastic = claim.one, claim.one.job.elastic
+    contender, elastic = claim.one, claim.one.job.sharing.elastic
 
     def lengths(family: Family, members: int, apart: bool) -> int:
         if elastic is None or not claim.elastic:
@@ -80,7 +80,7 @@ def lengths_of(claim: Claim, slot_ms: int) -> Lengths:
                 contender.member_ms[family] * MILLION / elastic.speed_ppm(members, apart=apart)
             )
         # An excess of less than a millionth is a rounding error.
-        return max(1, ceil((rest_ms + contender.job.launch_ms) / slot_ms - 1e-6))
+        return max(1, ceil((rest_ms + contender.job.delays.launch_ms) / slot_ms - 1e-6))
 
     return lengths
 
@@ -111,7 +111,7 @@ def request_of(
     """
     job, size = claim.one.job, len(claim.one.runs)
     least, most = (claim.least, claim.most) if claim.elastic else (size, size)
-    trains = config.ps_per_server > 0 and job.ps is not None
+    trains = config.ps_per_server > 0 and job.spec.ps is not None
     return Request(
         claim.id,
         tenant_of(claim.one, snapshot),
@@ -129,10 +129,10 @@ def worth_at(one: Contender, elapsed_ms: int) -> int:
     """Worth of a contender if it is done so long after its round has begun."""
     job = one.job
     # Where users state no worth, a snapshot has the assumed one.
-    worth = worth_of(job.worth, MILLION, round(one.left_ms))
+    worth = worth_of(job.tenancy.worth, MILLION, round(one.left_ms))
     if worth is None:
         return 0
-    tasks = job.tasks if job.elastic is None and len(one.runs) < job.tasks else 1
+    tasks = job.array.size if job.sharing.elastic is None and len(one.runs) < job.array.size else 1
     return worth.after(elapsed_ms) // max(1, tasks)
 
 

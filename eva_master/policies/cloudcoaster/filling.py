@@ -13,7 +13,8 @@ from eva_master.model.catalog import Offering
 from eva_master.model.catalog import is_spot as is_spot_family
 from eva_master.model.ids import Family, RunId
 from eva_master.model.job import TaskSpec
-from eva_master.model.planning.snapshot import JobView, Lendable, Snapshot
+from eva_master.model.planning.job_view import JobView
+from eva_master.model.planning.snapshot import Lendable, Snapshot
 from eva_master.model.resources import Resources
 from eva_master.model.values import alike, sameness
 from eva_master.packing.toolkit import (
@@ -205,8 +206,8 @@ class Filling:
             queued[self._shape(group)] += task_ms(group.job, clear_ms)
         most = len(groups)
         for group in {group.job.id: group for group in groups}.values():
-            queued[self._shape(group)] += task_ms(group.job, clear_ms) * group.job.unseen
-            most += group.job.unseen
+            queued[self._shape(group)] += task_ms(group.job, clear_ms) * group.job.array.unseen
+            most += group.job.array.unseen
         tasks = {self._shape(group): group.runs[0].task for group in groups}
         wanted = {
             shape: needed(work, self._lasting_slots(tasks[shape]), clear_ms, most)

@@ -90,7 +90,7 @@ def at_servers(
     waiting = [
         Waiting(
             unplaced.group.job,
-            tasks[job] + unplaced.group.job.unseen,
+            tasks[job] + unplaced.group.job.array.unseen,
             task_ms(unplaced.group.job, unknown_ms),
             servers.of(unplaced.run.task),
         )

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from eva_master.model.ids import JobId, Millis
-from eva_master.model.planning.snapshot import JobView, RunView
+from eva_master.model.planning.job_view import JobView
+from eva_master.model.planning.snapshot import RunView
 
 Key = tuple[int, int, int, Millis, JobId]
 
@@ -17,7 +18,7 @@ def task_ms(job: JobView, unknown_ms: int) -> int:
         job: The job.
         unknown_ms: Run time assumed without an estimate.
     """
-    return unknown_ms if job.estimate is None else job.estimate.mean_ms
+    return unknown_ms if job.progress.estimate is None else job.progress.estimate.mean_ms
 
 
 def first_served(
@@ -47,7 +48,7 @@ def first_served(
         waited = now - waits.get(job.id, now)
         aged = waited if age_cap is not None and waited >= age_cap * each else 0
         work = sum(each if rest_ms is None else rest_ms for rest_ms in remaining.get(job.id, ()))
-        work += each * job.unseen
+        work += each * job.array.unseen
         return -job.priority, -aged, work, job.submitted_ms, job.id
 
     return key

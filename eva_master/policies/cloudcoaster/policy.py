@@ -157,8 +157,8 @@ class CloudCoaster:
             sum(task_ms(unplaced.group.job, within_ms) for unplaced in waits),
         )
         for job in {unplaced.group.job.id: unplaced.group.job for unplaced in waits}.values():
-            tasks += job.unseen
-            work_ms += job.unseen * task_ms(job, within_ms)
+            tasks += job.array.unseen
+            work_ms += job.array.unseen * task_ms(job, within_ms)
         if not tasks:
             return ""
         waiting = f"{tasks} tasks wait" if tasks > 1 else "one task waits"

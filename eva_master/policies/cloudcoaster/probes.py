@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 
 from eva_master.model.ids import InstanceId, JobId, Millis
-from eva_master.model.planning.snapshot import JobView
+from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.standing import Line
 from eva_master.policies.cloudcoaster.order import Key
 

@@ -14,9 +14,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from eva_master.model.ids import JobId, Millis, RunId
+from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.plan import Plan, PolicyMemory, Resize
 from eva_master.model.planning.sizes import resizable, with_sizes
-from eva_master.model.planning.snapshot import JobView, Snapshot
+from eva_master.model.planning.snapshot import Snapshot
 from eva_master.packing.elastic.room import most_ever, most_now
 from eva_master.packing.elastic.trial import Question, Trial
 from eva_master.packing.elastic.worth import cheapest
@@ -49,7 +50,7 @@ class ElasticEva:
         self, snapshot: Snapshot, memory: PolicyMemory | None
     ) -> tuple[Plan, PolicyMemory | None]:
         """Decide on one round's plan, sizes included."""
-        if all(job.elastic is None for job in snapshot.jobs):
+        if all(job.sharing.elastic is None for job in snapshot.jobs):
             return self._inner.plan(snapshot, memory)
         return _Round(self._inner, snapshot, memory).plan()
 
@@ -66,7 +67,7 @@ class _Round:
         best_sizes = {
             job.id: cheapest(snapshot, job, most_ever(snapshot, job))
             for job in snapshot.jobs
-            if job.elastic is not None and any(run.job == job.id for run in snapshot.runs)
+            if job.sharing.elastic is not None and any(run.job == job.id for run in snapshot.runs)
         }
         self._best = {job: members for job, (members, _) in best_sizes.items()}
         self._question = Question(
@@ -111,7 +112,7 @@ class _Round:
         """Others want the same room: those that found none start with their least number."""
         fewer = dict(sizes)
         for name in before.unplaced & sizes.keys():
-            elastic = self._open[JobId(name)].elastic
+            elastic = self._open[JobId(name)].sharing.elastic
             assert elastic is not None
             fewer[JobId(name)] = elastic.least
         after = self._trial(fewer)
@@ -128,10 +129,10 @@ class _Round:
         return jobs[:_TRIED]
 
     def _other_sizes(self, job: JobView, best: Trial) -> Iterator[tuple[int, str]]:
-        assert job.elastic is not None
+        assert job.sharing.elastic is not None
         size = best.sizes.get(job.id, len(job.runs))
-        if best.unplaced and size > job.elastic.least:
-            yield job.elastic.least, _OTHERS
+        if best.unplaced and size > job.sharing.elastic.least:
+            yield job.sharing.elastic.least, _OTHERS
         if size != self._best[job.id]:
             yield self._best[job.id], _CHEAPER
 
@@ -139,10 +140,10 @@ class _Round:
         """The trial with further members on room that would stand idle, where that pays."""
         for name in self._open:
             job = next(view for view in trial.seen.jobs if view.id == name)
-            assert job.elastic is not None
-            if name in trial.unplaced or len(job.runs) >= job.elastic.most:
+            assert job.sharing.elastic is not None
+            if name in trial.unplaced or len(job.runs) >= job.sharing.elastic.most:
                 continue
-            seats = trial.seats(job)[: job.elastic.most - len(job.runs)]
+            seats = trial.seats(job)[: job.sharing.elastic.most - len(job.runs)]
             while seats:
                 larger = trial.grown(job, seats)
                 if larger.better(trial):
@@ -184,7 +185,7 @@ def _recalled(memory: PolicyMemory | None, snapshot: Snapshot) -> dict[JobId, Mi
     recorded = None if memory is None else memory.data.get(_KEY)
     if not isinstance(recorded, dict):
         return {}
-    present = {job.id for job in snapshot.jobs if job.elastic is not None}
+    present = {job.id for job in snapshot.jobs if job.sharing.elastic is not None}
     return {
         JobId(job): Millis(at)
         for job, at in recorded.items()

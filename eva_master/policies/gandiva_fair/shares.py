@@ -75,4 +75,4 @@ def within(claims: Sequence[Claim], gpus: int, now: Millis) -> dict[RunId, int]:
 
 
 def _rank(claim: Claim, now: Millis) -> tuple[object, ...]:
-    return -claim.one.job.priority, claim.one.job.attained.at_ms(now), claim.came
+    return -claim.one.job.priority, claim.one.job.progress.attained.at_ms(now), claim.came

@@ -82,7 +82,11 @@ def received(
 def _received(
     one: Contender, types: Mapping[InstanceId, Family], now: Millis, since: Millis
 ) -> Received:
-    began = one.job.lease_ms if one.job.kind is JobKind.GANG else one.runs[0].running_since_ms
+    began = (
+        one.job.progress.lease_ms
+        if one.job.spec.kind is JobKind.GANG
+        else one.runs[0].running_since_ms
+    )
     on = {None if run.instance is None else types.get(run.instance) for run in one.runs}
     family = on.pop()
     if began is None or on or family is None:

@@ -64,9 +64,9 @@ def _guessed(one: Contender, sheets: Mapping[Family, Gpu]) -> tuple[dict[Family,
     A known duration is taken to be that on the job's best type. If only its steps are known, they
     and the formula give the duration.
     """
-    first = expected_rates({}, dict(sheets), one.job.training)
-    if one.guessed and one.job.steps_left is not None:
-        return first, float(one.job.steps_left)
+    first = expected_rates({}, dict(sheets), one.job.spec.training)
+    if one.guessed and one.job.progress.steps_left is not None:
+        return first, float(one.job.progress.steps_left)
     best = max(first.values())
     return {family: rate / best for family, rate in first.items()}, one.left_ms / 1000
 

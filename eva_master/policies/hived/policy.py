@@ -71,7 +71,7 @@ def _members(
         present = {claim.tenant for claim in claims}
         free = min(free, sum(gpus for name, gpus in quotas.items() if name not in present))
     for claim in waiting:
-        if claim.one.job.unlent and quotas:
+        if claim.one.job.tenancy.unlent and quotas:
             continue
         count = _fitting(claim, free)
         if count:

@@ -77,7 +77,7 @@ class NoPacking:
         jobs = [job for job in snapshot.jobs if job.id not in between]
         for job in sorted(jobs, key=precedence):
             waiting = [runs[run] for run in job.runs if market.waits(runs[run])]
-            groups = [waiting] if job.kind is JobKind.GANG else [[run] for run in waiting]
+            groups = [waiting] if job.spec.kind is JobKind.GANG else [[run] for run in waiting]
             for group in groups if waiting else ():
                 entries.extend(market.buy(group))
         entries.sort(key=lambda entry: entry.run)
@@ -174,11 +174,11 @@ class _Market:
         """Part of a task run in its gang, or by itself."""
         if run.id not in self._parts:
             job = self._jobs[run.job]
-            group = job.runs if job.kind is JobKind.GANG else (run.id,)
+            group = job.runs if job.spec.kind is JobKind.GANG else (run.id,)
             together = [name for name in group if name in self._runs]
             tasks = [self._runs[name].task for name in together]
             rated = [(task.demand, self._rates(task)) for task in tasks]
-            gang_parts_found = gang_parts(rated, self.offerings, split=job.split_batch)
+            gang_parts_found = gang_parts(rated, self.offerings, split=job.spec.split_batch)
             self._parts.update(zip(together, gang_parts_found, strict=True))
         return self._parts[run.id]
 

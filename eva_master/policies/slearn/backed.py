@@ -12,8 +12,9 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 
 from eva_master.model.ids import JobId, Millis, RunId
 from eva_master.model.job import JobKind
+from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.plan import Hold, Plan, PlanEntry, PolicyMemory
-from eva_master.model.planning.snapshot import JobView, Snapshot
+from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.values import replace
 from eva_master.packing.toolkit import PlacementGroup, waiting
 from eva_master.policies.slearn.config import Config
@@ -62,7 +63,7 @@ class Backed:
         groups: dict[JobId, list[PlacementGroup]] = {}
         for group in waiting(snapshot):
             groups.setdefault(group.job.id, []).append(group)
-        on_rooms = {job.id: placed[job.id] - job.over for job in snapshot.jobs}
+        on_rooms = {job.id: placed[job.id] - job.progress.over for job in snapshot.jobs}
         order = dealt(self._config, queued, groups, on_rooms, frozenset(refused))
         seen = _ranked(snapshot, order)
         late = {
@@ -91,7 +92,7 @@ class Backed:
             return every, []
 
         def holds_up(group: PlacementGroup) -> bool:
-            gang = group.job.kind is JobKind.GANG and len(group.runs) > 1
+            gang = group.job.spec.kind is JobKind.GANG and len(group.runs) > 1
             return gang and group.job.id in late and _possible(seen, group)
 
         first, kept = fitting(order, Rooms(seen, every[0], goes), holds_up)
@@ -113,7 +114,7 @@ class Backed:
 
 def _placed(snapshot: Snapshot) -> Counter[JobId]:
     """Number of tasks of each job that have, or have had, a place."""
-    tally = Counter({job.id: job.over for job in snapshot.jobs})
+    tally = Counter({job.id: job.progress.over for job in snapshot.jobs})
     tally.update(run.job for run in snapshot.runs if run.instance is not None)
     return tally
 
@@ -135,16 +136,16 @@ def _ranked(snapshot: Snapshot, order: Iterable[PlacementGroup]) -> Snapshot:
 
     def ranked(job: JobView) -> JobView:
         at = came.get(job.id, job.submitted_ms)
-        if at == job.submitted_ms and job.elastic is None:
+        if at == job.submitted_ms and job.sharing.elastic is None:
             return job
-        return replace(job, submitted_ms=at, elastic=None)
+        return replace(job, submitted_ms=at, sharing=replace(job.sharing, elastic=None))
 
     return replace(snapshot, jobs=tuple(map(ranked, snapshot.jobs)))
 
 
 def _in_part(group: PlacementGroup) -> bool:
     """Whether some members of a gang wait, and others have a place."""
-    return group.job.kind is JobKind.GANG and len(group.runs) < len(group.job.runs)
+    return group.job.spec.kind is JobKind.GANG and len(group.runs) < len(group.job.runs)
 
 
 def _names(groups: Iterable[PlacementGroup]) -> set[RunId]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from eva_master.model.ids import JobId, Millis
-from eva_master.model.planning.snapshot import JobView
+from eva_master.model.planning.job_view import JobView
 from eva_master.policies.slearn.config import Config
 from eva_master.policies.slearn.sizes import Work, is_thin
 
@@ -26,8 +26,8 @@ def whole(jobs: Iterable[JobView], works: Mapping[JobId, Work]) -> dict[JobId, W
     by_job = dict(works)
     dags: dict[_Dag, list[JobView]] = {}
     for job in jobs:
-        if job.dag is not None:
-            dags.setdefault((job.owner, job.dag.first), []).append(job)
+        if job.progress.dag is not None:
+            dags.setdefault((job.spec.owner, job.progress.dag.first), []).append(job)
     for stages in dags.values():
         those = [works[job.id] for job in stages]
         all_ms, left_ms = (
@@ -36,7 +36,7 @@ def whole(jobs: Iterable[JobView], works: Mapping[JobId, Work]) -> dict[JobId, W
         )
         had_ms = sum(work.had_ms for work in those)
         for job in stages:
-            dag = job.dag
+            dag = job.progress.dag
             assert dag is not None
             by_job[job.id] = replace(
                 works[job.id],
@@ -56,22 +56,22 @@ def _sum(times: Iterable[int | None]) -> int | None:
 
 def own_ms(job: JobView, whole_ms: int) -> int:
     """The work of a job by itself, if that of it, or of its DAG, is so much."""
-    if job.dag is None or job.estimate is None:
+    if job.progress.dag is None or job.progress.estimate is None:
         return whole_ms
-    return job.estimate.mean_ms * job.tasks
+    return job.progress.estimate.mean_ms * job.array.size
 
 
 def arrived_ms(job: JobView) -> Millis:
     """When a job came, of a stage its DAG."""
-    return job.submitted_ms if job.dag is None else job.dag.submitted_ms
+    return job.submitted_ms if job.progress.dag is None else job.progress.dag.submitted_ms
 
 
 def is_small(config: Config, job: JobView) -> bool:
     """Whether a job is in the first queue for its few tasks; a DAG may be large all the same."""
-    alone = not config.whole_dags or job.dag is None
+    alone = not config.whole_dags or job.progress.dag is None
     return config.thin_first and alone and is_thin(config, job)
 
 
 def is_later(job: JobView) -> bool:
     """Whether a job is a stage of a DAG, and not its first one."""
-    return job.dag is not None and job.dag.first != job.id
+    return job.progress.dag is not None and job.progress.dag.first != job.id

@@ -9,8 +9,9 @@ from typing import Any
 
 from eva_master.model.ids import MILLION, JobId, Millis
 from eva_master.model.planning.estimate import Estimates
+from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.plan import Plan, PolicyMemory
-from eva_master.model.planning.snapshot import JobView, RunView, Snapshot
+from eva_master.model.planning.snapshot import RunView, Snapshot
 from eva_master.model.values import sameness
 from eva_master.packing.toolkit import (
     FirstRoom,
@@ -194,30 +195,34 @@ class _Sorting:
     def _pilots(self, job: JobView) -> tuple[int, ...]:
         """The pilots of a job that waits for them."""
         config = self._config
-        if not (config.samples and job.stands_in_line) or is_thin(config, job) or job.tasks < 2:
+        if (
+            not (config.samples and job.stands_in_line)
+            or is_thin(config, job)
+            or job.array.size < 2
+        ):
             return ()
-        estimated = job.estimate is not None or config.estimator == "slearn-dag"
+        estimated = job.progress.estimate is not None or config.estimator == "slearn-dag"
         if config.whole_dags and is_later(job) and estimated:
             return ()  # by other stages; its DAG is not to wait again
         sampled = self._sampled.get(job.id)
         if sampled is None:
-            if job.succeeded or (job.pilots is None and self._sure(job)):
+            if job.progress.succeeded or (job.spec.pilots is None and self._sure(job)):
                 return ()
             sampled = self._sampled[job.id] = Sampled(self._ratio(job), job.submitted_ms)
-        if job.pilots_left == 0 or job.over == job.tasks:
+        if job.progress.pilots_left == 0 or job.progress.over == job.array.size:
             return ()
         return chosen_of(job, sampled.ratio_ppm, config.seed)
 
     def _ratio(self, job: JobView) -> int:
         """The share of a job's tasks that its pilots are; 0 if its user says how many there are."""
-        if job.pilots is not None:
+        if job.spec.pilots is not None:
             return 0
         ratio = self._config.ratio_ppm or self._ratios.next()
         self._ratios = self._ratios.begun()
         return ratio
 
     def _sure(self, job: JobView) -> bool:
-        estimate = job.estimate if self._config.estimator == "posterior" else None
+        estimate = job.progress.estimate if self._config.estimator == "posterior" else None
         return estimate is not None and estimate.spread_ppm < self._config.sure_ppm
 
     def memory(self, jobs: Iterable[JobView], now: Millis) -> Memory:
@@ -244,26 +249,26 @@ def _lines_up(job: JobView, runs: Sequence[RunView], nodes: OwnNodes) -> bool:
 
 
 def _milestones(config: Config, queued: Iterable[Queued]) -> tuple[tuple[JobId, int], ...]:
-    return tuple(_milestone(config, entry) for entry in queued if entry.job.tasks > 1)
+    return tuple(_milestone(config, entry) for entry in queued if entry.job.array.size > 1)
 
 
 def _milestone(config: Config, queued: Queued) -> tuple[JobId, int]:
     """Number of its done tasks at which a job's place is to be reconsidered."""
     job = queued.job
     if queued.pilots:
-        rest = len(queued.pilots) if job.pilots_left is None else job.pilots_left
-        return job.id, job.over + max(1, rest)
+        rest = len(queued.pilots) if job.progress.pilots_left is None else job.progress.pilots_left
+        return job.id, job.progress.over + max(1, rest)
     settled = not config.requeue or config.by_attained or config.estimator == "fifo"
     if settled or not queued.work.waiting:  # a job that has all that it wants is in no other's way
-        return job.id, job.tasks
-    rest = job.tasks - job.over
-    return job.id, job.over + max(1, rest // _LOOKED_AT_PART)
+        return job.id, job.array.size
+    rest = job.array.size - job.progress.over
+    return job.id, job.progress.over + max(1, rest // _LOOKED_AT_PART)
 
 
 def _demoted_ms(config: Config, queued: Queued, now: Millis) -> int | None:
     """When a job has had so much that it comes to the next queue, running as it does now."""
     edge = outgrows_ms(config, queued.work.had_ms)
-    running = queued.job.tasks - queued.job.over - queued.work.waiting
+    running = queued.job.array.size - queued.job.progress.over - queued.work.waiting
     if edge is None or running <= 0:
         return None
     return now + -(-(edge - queued.work.had_ms) // running)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from eva_master.model.ids import JobId, Millis
-from eva_master.model.planning.snapshot import JobView
+from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.standing import Line
 from eva_master.packing.toolkit import NODES
 from eva_master.policies.slearn.config import Config

@@ -8,7 +8,7 @@ from itertools import chain, zip_longest
 
 from eva_master.model.ids import MILLION, JobId
 from eva_master.model.job import MOST_PILOTS
-from eva_master.model.planning.snapshot import JobView
+from eva_master.model.planning.job_view import JobView
 
 
 def pilots_of(tasks: int, ratio_ppm: int) -> int:
@@ -42,14 +42,16 @@ def chosen_of(job: JobView, ratio_ppm: int, seed: int) -> tuple[int, ...]:
         ratio_ppm: Share of its tasks that are pilots, if its user does not state the number.
         seed: Seed of the draw.
     """
-    if not job.kinds:
-        return chosen(job.id, job.tasks, job.pilots or pilots_of(job.tasks, ratio_ppm), seed)
+    if not job.array.kinds:
+        return chosen(
+            job.id, job.array.size, job.spec.pilots or pilots_of(job.array.size, ratio_ppm), seed
+        )
     drawn: list[Sequence[int]] = []
-    for number, kind in enumerate(job.kinds):
-        count = len(kind) if job.pilots else pilots_of(len(kind), ratio_ppm)
+    for number, kind in enumerate(job.array.kinds):
+        count = len(kind) if job.spec.pilots else pilots_of(len(kind), ratio_ppm)
         name = JobId(f"{job.id}#{number}")
         drawn.append(
             [kind[index] for index in chosen(name, len(kind), min(MOST_PILOTS, count), seed)]
         )
     in_turn = [index for index in chain(*zip_longest(*drawn)) if index is not None]
-    return tuple(in_turn[: job.pilots or MOST_PILOTS])
+    return tuple(in_turn[: job.spec.pilots or MOST_PILOTS])

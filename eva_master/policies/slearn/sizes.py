@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from eva_master.model.ids import Millis
 from eva_master.model.planning.estimate import raised_ms
-from eva_master.model.planning.snapshot import JobView, RunView
+from eva_master.model.planning.job_view import JobView
+from eva_master.model.planning.snapshot import RunView
 from eva_master.policies.slearn.config import Config
 
 _GOES_ON_FOR_PART = 4
@@ -45,35 +46,35 @@ def work_of(job: JobView, runs: Sequence[RunView], now: Millis) -> Work:
     """
     ages = [max(0, now - run.running_since_ms) for run in runs if run.running_since_ms is not None]
     started = [run.running_since_ms for run in runs if run.running_since_ms is not None]
-    had = job.succeeded_ms + sum(ages)
+    had = job.progress.succeeded_ms + sum(ages)
     idle = sum(run.instance is None for run in runs)
-    waiting = idle + job.unseen
+    waiting = idle + job.array.unseen
     since = max(started, default=job.submitted_ms)
-    if job.estimate is None:
+    if job.progress.estimate is None:
         return Work(None, None, had, waiting, since)
-    if job.kinds:
+    if job.array.kinds:
         rest_ms = _left_of_kinds(job, runs, now)
         return Work(had + rest_ms, rest_ms, had, waiting, since)
-    each = raised_ms(job.estimate.mean_ms, job.succeeded, ages)
+    each = raised_ms(job.progress.estimate.mean_ms, job.progress.succeeded, ages)
     running = sum(max(each - age, age // _GOES_ON_FOR_PART) for age in ages)
     begun = len(runs) - idle - len(ages)
     rest_ms = running + each * (waiting + begun)
-    return Work(each * max(job.tasks, 1), rest_ms, had, waiting, since)
+    return Work(each * max(job.array.size, 1), rest_ms, had, waiting, since)
 
 
 def _left_of_kinds(job: JobView, runs: Sequence[RunView], now: Millis) -> int:
     """Remaining work of a job of several kinds of tasks, each with its own run time."""
-    assert job.estimate is not None
-    usual = job.estimate.mean_ms
+    assert job.progress.estimate is not None
+    usual = job.progress.estimate.mean_ms
     each = [usual if run.remaining is None else run.remaining.left_ms(now) for run in runs]
     waits = [rest_ms for run, rest_ms in zip(runs, each, strict=True) if run.instance is None]
     unseen = sum(waits) // len(waits) if waits else usual
-    return sum(each) + unseen * job.unseen
+    return sum(each) + unseen * job.array.unseen
 
 
 def is_thin(config: Config, job: JobView) -> bool:
     """Whether a job has too few tasks for pilots; not if its user says how many it has."""
-    return job.pilots is None and job.tasks < config.thin
+    return job.spec.pilots is None and job.array.size < config.thin
 
 
 def queue_of(config: Config, work_ms: int) -> int:

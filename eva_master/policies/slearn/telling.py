@@ -69,22 +69,22 @@ def note(config: Config, queued: Queued) -> str:
     if config.estimator == "fifo":
         return "every job stands in it"
     if config.by_attained:
-        whose = "the tasks of its DAG" if config.whole_dags and job.dag else "its tasks"
+        whose = "the tasks of its DAG" if config.whole_dags and job.progress.dag else "its tasks"
         return f"{whose} have had {_hours(work.had_ms)}"
     if queued.pilots:
-        those = f"{len(queued.pilots)} of its {job.tasks} tasks run first"
+        those = f"{len(queued.pilots)} of its {job.array.size} tasks run first"
         return f"{those}: how long they take tells how much work it has"
     if is_small(config, job):
         return f"it has fewer than {config.thin} tasks, so that none of them runs first"
-    if work.left_ms is None or job.estimate is None:
+    if work.left_ms is None or job.progress.estimate is None:
         return "nothing is known of how long its tasks take"
-    estimate = job.estimate
+    estimate = job.progress.estimate
     each = f"a task takes {_hours(estimate.mean_ms)}{_give_or_take(estimate.spread_ppm)}"
     if estimate.vague:
         each = "earlier jobs differ too much to say how long a task takes"
     summary = f"{_hours(work.left_ms)} of work are left by estimate"
-    if config.whole_dags and job.dag is not None:
-        summary = f"{summary} of its DAG, with {job.dag.waiting} more stages to come"
+    if config.whole_dags and job.progress.dag is not None:
+        summary = f"{summary} of its DAG, with {job.progress.dag.waiting} more stages to come"
     return f"{summary}; {each}"
 
 

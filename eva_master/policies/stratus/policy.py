@@ -62,7 +62,7 @@ class Stratus:
     def _left(self, snapshot: Snapshot) -> dict[RunId, int]:
         """Remaining time of each task run, in milliseconds."""
         snapshot, assumed = by_now(snapshot), self._config.assumed_duration_s * 1000
-        counts = {job.id for job in snapshot.jobs if self._counts(job.estimate)}
+        counts = {job.id for job in snapshot.jobs if self._counts(job.progress.estimate)}
         rest_ms: dict[RunId, int] = {}
         for run in snapshot.runs:
             work = run.remaining

@@ -57,7 +57,7 @@ class ValuedInstances(OpenInstances):
         if run in self._alone:
             return _ALONE
         job = self.jobs[self.runs[run].job]
-        gang = job.id if job.kind is JobKind.GANG and len(job.runs) > 1 else ""
+        gang = job.id if job.spec.kind is JobKind.GANG and len(job.runs) > 1 else ""
         key = self.priced(run), self.runs[run].task.workload, gang
         return self._kinds.setdefault(key, len(self._kinds))
 

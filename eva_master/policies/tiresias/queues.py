@@ -24,6 +24,6 @@ def in_order(
 
     def rank(one: Contender) -> tuple[object, ...]:
         job = one.job
-        return -job.priority, job.attained.at_ms(now) >= least, job.submitted_ms, one.id
+        return -job.priority, job.progress.attained.at_ms(now) >= least, job.submitted_ms, one.id
 
     return sorted(contenders, key=rank)

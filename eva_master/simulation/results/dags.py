@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 from eva_master.model.ids import JobId
 from eva_master.model.planning.estimate import Estimates
+from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.plan import Plan, PolicyMemory
-from eva_master.model.planning.snapshot import JobView, Snapshot
+from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.trace import TraceJob
 from eva_master.ports import Policy
 from eva_master.simulation.results.metrics import JobFigures, quantile
@@ -64,7 +65,7 @@ class WatchedDags:
     ) -> tuple[Plan, PolicyMemory | None]:
         """See `eva_master.ports.Policy.plan`."""
         for job in snapshot.jobs:
-            if job.dag is not None and job.dag.first not in self._noted:
+            if job.progress.dag is not None and job.progress.dag.first not in self._noted:
                 self._look_at(job)
         return self._policy.plan(snapshot, memory)
 
@@ -80,16 +81,16 @@ class WatchedDags:
         return self.at_first if stated or mode in BEFOREHAND else self.before_second
 
     def _look_at(self, view: JobView) -> None:
-        dag = view.dag
+        dag = view.progress.dag
         assert dag is not None
         name = dag.first.rpartition("-")[0]
         if name not in self._firsts:
             self._noted.add(dag.first)
             return
-        if view.estimate is None:
+        if view.progress.estimate is None:
             return
-        left_ms = view.estimate.likely_ms * (view.tasks - view.over)
-        whole_ms = left_ms + view.succeeded_ms + dag.likely_ms + dag.ended_ms
+        left_ms = view.progress.estimate.likely_ms * (view.array.size - view.progress.over)
+        whole_ms = left_ms + view.progress.succeeded_ms + dag.likely_ms + dag.ended_ms
         if not dag.ended and dag.first not in self._seen:
             self._seen.add(dag.first)
             self.at_first[name] = whole_ms

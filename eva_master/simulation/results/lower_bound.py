@@ -18,8 +18,9 @@ import numpy as np
 
 from eva_master.model.catalog import Catalog
 from eva_master.model.ids import MILLION, JobId, Millis, RunId
-from eva_master.model.job import Program, TaskSpec
-from eva_master.model.planning.snapshot import JobView, RunView, Snapshot
+from eva_master.model.job import JobSpec, Program, TaskSpec
+from eva_master.model.planning.job_view import JobView
+from eva_master.model.planning.snapshot import RunView, Snapshot
 from eva_master.model.trace import Trace, TraceJob
 from eva_master.packing.greedy.algorithm1 import Supply
 from eva_master.packing.interference.throughput import Ints
@@ -176,7 +177,8 @@ def everything(trace: Trace, catalog: Catalog) -> Snapshot:
             rates = tuple((family, task.speed_on(family)) for family, _ in needs)
             spec = TaskSpec(job.workload, program, needs, throughput=rates)
             runs.append(RunView(id_, JobId(job.id), spec, None, pinned=False, running=False))
-        jobs.append(JobView(JobId(job.id), job.kind, ids, Millis(job.arrival_ms), 0, 0, 0))
+        stated = JobSpec(job.id, "", (), kind=job.kind)
+        jobs.append(JobView(JobId(job.id), stated, ids, Millis(job.arrival_ms)))
     return Snapshot(
         now_ms=Millis(0),
         catalog=catalog,

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 from eva_master.model.ids import MILLION, JobId, Millis
 from eva_master.model.planning.estimate import Estimates
+from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.plan import Plan, PolicyMemory
-from eva_master.model.planning.snapshot import JobView, Snapshot
+from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.trace import TraceJob
 from eva_master.ports import Policy
 from eva_master.simulation.results.metrics import quantile
@@ -118,7 +119,7 @@ class WatchedEstimates:
 
     def _look_at(self, view: JobView) -> None:
         name = trace_name(view.id)
-        job, estimate = self._jobs.get(name), view.estimate
+        job, estimate = self._jobs.get(name), view.progress.estimate
         if job is None:
             self._noted.add(view.id)
             return
@@ -126,8 +127,8 @@ class WatchedEstimates:
             self._seen.add(view.id)
             if estimate is not None:
                 self.at_first[name] = estimate.mean_ms
-        done = view.pilots_left == 0
-        if view.pilots_left is None and estimate is not None:
+        done = view.progress.pilots_left == 0
+        if view.progress.pilots_left is None and estimate is not None:
             done = estimate.tasks >= pilots_of(len(job.tasks))
         if done and estimate is not None:
             self._noted.add(view.id)

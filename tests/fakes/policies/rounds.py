@@ -7,9 +7,11 @@ from dataclasses import dataclass, replace
 
 from eva_master.model.ids import MILLION, Family, Millis
 from eva_master.model.job import TaskSpec
+from eva_master.model.planning.job_view import GpuTime
 from eva_master.model.planning.plan import PolicyMemory
-from eva_master.model.planning.snapshot import GpuTime, Snapshot
+from eva_master.model.planning.snapshot import Snapshot
 from eva_master.ports import Policy
+from eva_master.testing.job_views import changed
 from eva_master.testing.plan_checks import check
 from eva_master.testing.snapshots import START, Cluster, carried_out, offer, task
 
@@ -103,7 +105,7 @@ def _snapshot(
     snapshot = cluster.snapshot()
     order = {name: number for number, name in enumerate(jobs)}
     views = tuple(
-        replace(
+        changed(
             view,
             submitted_ms=Millis(START - 1000 + order[view.id]),
             lease_ms=None if None in places[view.id] else Millis(since[view.id]),

@@ -84,8 +84,8 @@ class Fickle:
         rng = random.Random(f"sizes {self._seed}/{snapshot.now_ms}")
         sizes = []
         for job in resizable(snapshot):
-            assert job.elastic is not None
-            size = rng.randint(job.elastic.least, job.elastic.most)
+            assert job.sharing.elastic is not None
+            size = rng.randint(job.sharing.elastic.least, job.sharing.elastic.most)
             if (
                 snapshot.now_ms < self._until_ms
                 and rng.random() < self._share

@@ -92,7 +92,7 @@ class _Draft:
         found = []
         for job in self._snapshot.jobs:
             mine = [run for run in chosen if run.job == job.id]
-            if mine and job.kind is JobKind.GANG:
+            if mine and job.spec.kind is JobKind.GANG:
                 found.append(mine)
             else:
                 found.extend([run] for run in mine)
@@ -125,7 +125,7 @@ class _Draft:
 
     def _whole(self, group: Group) -> int:
         job = next(it for it in self._snapshot.jobs if it.id == group[0].job)
-        return len(job.runs) if job.kind is JobKind.GANG else 1
+        return len(job.runs) if job.spec.kind is JobKind.GANG else 1
 
     def seat(self, group: Group) -> bool:
         """Give all of a group places, or say why it waits."""

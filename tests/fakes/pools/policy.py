@@ -10,9 +10,10 @@ from typing import Any
 from eva_master.model.catalog import Offering
 from eva_master.model.ids import MILLION, InstanceId, JobId, RunId
 from eva_master.model.job import JobKind
+from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.plan import Assign, Hold, NewInstance, Plan, PlanEntry, PolicyMemory
 from eva_master.model.planning.reasons import Hosting, Occupant, Reasons
-from eva_master.model.planning.snapshot import InstanceView, JobView, RunView, Snapshot
+from eva_master.model.planning.snapshot import InstanceView, RunView, Snapshot
 from eva_master.model.planning.standing import Line, Pool
 
 
@@ -68,14 +69,14 @@ class Draft:
                 self._left[view.offering.id] = limit - 1
         self.pool: list[InstanceView] = [it for it in snapshot.instances if it.pool == "small"]
         # A gang that waits for a member's place would wait for ever if its others kept the pool.
-        gangs = {job.id for job in snapshot.jobs if job.kind is JobKind.GANG}
+        gangs = {job.id for job in snapshot.jobs if job.spec.kind is JobKind.GANG}
         there = (self._runs[name] for view in self.pool for name in view.residents)
         self.busy = any(run.running or run.job not in gangs for run in there)
         small = self._small()
         self.queue: list[JobView] = []
         for job in sorted(snapshot.jobs, key=lambda job: (-job.priority, job.submitted_ms, job.id)):
             runs = [self._runs[name] for name in job.runs]
-            single = job.kind is JobKind.ARRAY or (len(runs) == 1 and job.elastic is None)
+            single = job.stands_in_line
             if single and small is not None and all(_fits(run, small) for run in runs):
                 self.queue.append(job)
             else:
@@ -107,7 +108,7 @@ class Draft:
         return self._launches[-1].key
 
     def _place(self, job: JobView, runs: list[RunView]) -> None:
-        units = [runs] if job.kind is JobKind.GANG else [[run] for run in runs]
+        units = [runs] if job.spec.kind is JobKind.GANG else [[run] for run in runs]
         for unit in units:
             if any(run.pinned for run in unit):
                 continue
@@ -242,7 +243,7 @@ class CapriciousLines:
         rng.shuffle(names)
         members = [it for pool in pools for it in pool.members]
         capped: list[JobId] = [job for job in jobs if rng.random() < 0.3]
-        tasks = {job.id: job.tasks for job in snapshot.jobs}
+        tasks = {job.id: job.array.size for job in snapshot.jobs}
         pilots: list[JobId] = [job for job in jobs if rng.random() < 0.2]
         return Line(
             tuple(names[: rng.randrange(1, 3)]),

@@ -13,7 +13,7 @@ from eva_master.model.arithmetic.fixed_point import exp_of_ppm, log_ppm
 from eva_master.model.events import Phase
 from eva_master.model.ids import MILLION, JobId, Millis, RunId, run_id
 from eva_master.model.planning.estimate import LONGEST_MS, Estimate, Estimates, Source
-from eva_master.model.planning.snapshot import JobView
+from eva_master.model.planning.job_view import JobView
 from eva_master.model.resources import Resources
 from tests.drawing import drawn
 from tests.fakes.hand_driven import JOB, SETTINGS, Cluster
@@ -83,13 +83,13 @@ def test_a_clock_that_goes_back_or_leaps_breaks_no_estimate(
             cluster.say(run_id(JobId("job-1"), index), Phase.EXITED, at=at, exit_code=0)
     if len(done) < TASKS:
         view = cluster.job_view("job-1")
-        _check(view.estimate)
-        assert view.succeeded_ms >= len(done), "each took a millisecond at least"
+        _check(view.progress.estimate)
+        assert view.progress.succeeded_ms >= len(done), "each took a millisecond at least"
     took = [it.took_ms for it in cluster.state.runs.values() if it.took_ms]
     assert len(took) == len(done)
     assert all(1 <= it <= LONGEST_MS for it in took)
     cluster.start(ARRAY, name="next", at=max(0, cluster.now))
-    _check(cluster.job_view("next-2").estimate)
+    _check(cluster.job_view("next-2").progress.estimate)
 
 
 # -- restarts --------------------------------------------------------------------------------------
@@ -129,7 +129,15 @@ def test_a_restart_changes_no_estimate(
     again = _views(after, names, pilots)
 
     def told(views: list[JobView]) -> list[object]:
-        return [(it.estimate, it.succeeded, it.succeeded_ms, it.pilots_left) for it in views]
+        return [
+            (
+                it.progress.estimate,
+                it.progress.succeeded,
+                it.progress.succeeded_ms,
+                it.progress.pilots_left,
+            )
+            for it in views
+        ]
 
     assert told(again) == told(before)
 

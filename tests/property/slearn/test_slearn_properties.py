@@ -13,10 +13,12 @@ from eva_master.model.events import Phase, RunReport, WorkerReported
 from eva_master.model.ids import JobId, Millis, RunId
 from eva_master.model.job import JobKind
 from eva_master.model.planning.estimate import LONGEST_MS, Estimate, Estimates, Source
-from eva_master.model.planning.snapshot import DagView, Snapshot
+from eva_master.model.planning.job_view import DagView
+from eva_master.model.planning.snapshot import Snapshot
 from eva_master.policies.slearn import POLICY
 from eva_master.policies.slearn.config import Config
 from eva_master.policies.slearn.memory import Memory
+from eva_master.testing.job_views import changed
 from eva_master.testing.plan_checks import check
 from eva_master.testing.snapshots import START
 from tests.drawing import drawn
@@ -58,8 +60,8 @@ def _told(order: list[int], began_ms: list[int], pilots: set[int], mode: Estimat
         report = RunReport(run.id, run.attempt, Phase.EXITED, exit_code=0)
         reports.append(WorkerReported(run.instance, state.sessions[run.instance], (report,)))
     cluster.handle(*reports, at=AT)
-    view = cluster.job_view("job-1")
-    return view.estimate, view.succeeded, view.succeeded_ms, view.pilots_left
+    job = cluster.job_view("job-1").progress
+    return job.estimate, job.succeeded, job.succeeded_ms, job.pilots_left
 
 
 @given(
@@ -153,7 +155,7 @@ def _snapshot(drawn_jobs: list[dict[str, object]], now: int) -> Snapshot:
         since[name] = now + int(str(drawn_job["since"]))
         done = int(str(drawn_job["done"]))
         told[name] = {
-            "tasks": tasks + done,
+            "size": tasks + done,
             "succeeded": done,
             "submitted_ms": Millis(now + int(str(drawn_job["submitted"]))),
             **{key: drawn_job[key] for key in ("estimate", "succeeded_ms", "pilots_left", "dag")},
@@ -166,7 +168,7 @@ def _snapshot(drawn_jobs: list[dict[str, object]], now: int) -> Snapshot:
     return replace(
         seen,
         runs=runs,
-        jobs=tuple(replace(it, **told[it.id]) for it in seen.jobs),  # type: ignore[arg-type]
+        jobs=tuple(changed(it, **told[it.id]) for it in seen.jobs),
     )
 
 
@@ -184,7 +186,7 @@ def test_no_run_time_and_no_clock_breaks_a_round(
         assert (plan, memory) == policy.plan(seen, before)
         assert memory is not None
         assert Memory.read(memory).written() == memory
-        succeeded = {job.id: job.succeeded for job in seen.jobs}
+        succeeded = {job.id: job.progress.succeeded for job in seen.jobs}
         assert all(count > succeeded[job] for job, count in plan.milestones), "it is not over"
         assert plan.again_ms is None or plan.again_ms > now, "it is not asked again at once"
         waiting = {run.job for run in seen.runs if run.instance is None}

@@ -11,7 +11,7 @@ from eva_master.model.catalog import Offering, Purchase
 from eva_master.model.events import ClosingDown
 from eva_master.model.ids import MILLION, Price
 from eva_master.model.job import JobKind
-from eva_master.model.planning.snapshot import JobView
+from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.suspension import Preemption
 from eva_master.model.states import InstanceState
 from eva_master.packing.parts.splitter import Splitter

@@ -9,7 +9,7 @@ from eva_master.control.settings import Settings
 from eva_master.model.catalog import InstanceType, Offering
 from eva_master.model.ids import Family, JobId, Millis, Price, RunId, Workload
 from eva_master.model.job import JobKind, JobSpec, Program, TaskSpec
-from eva_master.model.planning.snapshot import JobView
+from eva_master.model.planning.job_view import JobView
 from eva_master.model.resources import Resources
 from eva_master.model.states import RunState
 from eva_master.simulation.cluster.delays import Delays
@@ -65,7 +65,7 @@ def test_time_on_gpus_grows_by_itself_and_is_kept_over_a_restart_of_the_gang() -
     stage = Stage()
     first = stage.began()
     at = max(first) + 60_000
-    assert stage.view().attained.at_ms(Millis(at)) == sum(2 * (at - it) for it in first)
+    assert stage.view().progress.attained.at_ms(Millis(at)) == sum(2 * (at - it) for it in first)
     stage.until(at)
     place = stage.world.state.runs[RunId("train-1/1")].instance
     assert place is not None
@@ -76,27 +76,27 @@ def test_time_on_gpus_grows_by_itself_and_is_kept_over_a_restart_of_the_gang() -
     for run in members:
         times = [*run.history, ("now", stage.world.timeline.now())]
         had += sum(2 * (end - at) for (name, at), (_, end) in pairwise(times) if name == "running")
-    assert stage.view().attained.at_ms(Millis(stage.world.timeline.now())) == had
+    assert stage.view().progress.attained.at_ms(Millis(stage.world.timeline.now())) == had
     stage.world.restart()
-    assert stage.view().attained.at_ms(Millis(stage.world.timeline.now())) >= had
+    assert stage.view().progress.attained.at_ms(Millis(stage.world.timeline.now())) >= had
 
 
 def test_its_lease_begins_when_the_last_member_runs() -> None:
     stage = Stage()
-    assert stage.view().lease_ms == max(stage.began())
+    assert stage.view().progress.lease_ms == max(stage.began())
     array = Stage(JobKind.ARRAY)
-    assert array.view().lease_ms == min(array.began())
+    assert array.view().progress.lease_ms == min(array.began())
 
 
 def test_the_steps_that_are_left_are_told_to_a_hundredth() -> None:
     stage = Stage()
-    assert stage.view().steps_left == 3_600
+    assert stage.view().progress.steps_left == 3_600
     stage.until(max(stage.began()) + HOUR_MS // 2)
-    left = stage.view().steps_left
+    left = stage.view().progress.steps_left
     assert left is not None
     assert left % 36 == 0
     assert abs(left - 1_800) <= 3 * 36
-    assert Stage(JobKind.ARRAY).view().steps_left is None
+    assert Stage(JobKind.ARRAY).view().progress.steps_left is None
 
 
 def test_that_a_job_gets_on_changes_no_snapshot() -> None:
@@ -104,5 +104,5 @@ def test_that_a_job_gets_on_changes_no_snapshot() -> None:
     stage.until(max(stage.began()) + 600_000)  # its rate is known by then
     seen, before = stage.view(), stage.world.state.view_cache.revision
     stage.until(max(stage.began()) + 1_200_000)
-    assert stage.view().steps_left != seen.steps_left
+    assert stage.view().progress.steps_left != seen.progress.steps_left
     assert stage.world.state.view_cache.revision == before

@@ -25,8 +25,9 @@ from eva_master.model.events import CancelRequested
 from eva_master.model.ids import JobId, Millis, RunId, Workload
 from eva_master.model.job import JobKind
 from eva_master.model.planning.estimate import Estimates
+from eva_master.model.planning.job_view import DagView, JobView
 from eva_master.model.planning.plan import Plan, PolicyMemory
-from eva_master.model.planning.snapshot import DagView, JobView, Snapshot
+from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.trace import SLOT, EarlierJob, Trace, TraceJob, TraceTask
 from eva_master.simulation.cluster.work import Work
 from eva_master.simulation.run import Setup, Simulation
@@ -92,8 +93,8 @@ class Watched:
 
     def first(self, stage: str) -> tuple[JobView, DagView]:
         view = self.seen[stage][0]
-        assert view.dag is not None
-        return view, view.dag
+        assert view.progress.dag is not None
+        return view, view.progress.dag
 
 
 def run(jobs: Sequence[TraceJob], *, past: Sequence[EarlierJob] = PAST, **more: object) -> Watched:
@@ -115,27 +116,27 @@ def test_what_waits_is_told_with_its_work_and_what_is_done_tells_of_it() -> None
     assert (dag_.first, dag_.waiting, dag_.ended) == ("a-100-1", 1, 1)
     assert dag_.ended_ms == 3 * 80 * SECOND
     assert dag_.waiting_ms == pytest.approx(3 * 40 * SECOND, rel=0.4)
-    assert second.estimate is not None
-    assert second.estimate.tasks == 0
-    assert second.estimate.mean_ms == pytest.approx(480 * SECOND, rel=0.4)
+    assert second.progress.estimate is not None
+    assert second.progress.estimate.tasks == 0
+    assert second.progress.estimate.mean_ms == pytest.approx(480 * SECOND, rel=0.4)
     third, dag_ = seen.first("c")
     assert (dag_.waiting, dag_.waiting_ms, dag_.ended) == (0, 0, 2)
-    assert third.estimate is not None
-    assert third.estimate.spread_ppm < second.estimate.spread_ppm
+    assert third.progress.estimate is not None
+    assert third.progress.estimate.spread_ppm < second.progress.estimate.spread_ppm
 
 
 def test_pilots_of_the_first_stage_tell_before_it_is_done() -> None:
-    views = [it for it in run(dag(8, tasks=12)).seen["a"] if it.dag is not None]
-    before = next(it for it in views if it.succeeded == 0)
-    after = next(it for it in views if it.succeeded)
-    assert after.dag.likely_ms > 2 * before.dag.likely_ms
-    assert after.dag.waiting_ms > 1.5 * before.dag.waiting_ms
+    views = [it for it in run(dag(8, tasks=12)).seen["a"] if it.progress.dag is not None]
+    before = next(it for it in views if it.progress.succeeded == 0)
+    after = next(it for it in views if it.progress.succeeded)
+    assert after.progress.dag.likely_ms > 2 * before.progress.dag.likely_ms
+    assert after.progress.dag.waiting_ms > 1.5 * before.progress.dag.waiting_ms
 
 
 def test_with_little_history_each_stage_is_estimated_by_itself() -> None:
     few = [it for it in PAST if it.dag_number <= 2]
     alone = [replace(it, dag="") for it in few]
-    found = [run(dag(8), past=past).first("b")[0].estimate for past in (few, alone)]
+    found = [run(dag(8), past=past).first("b")[0].progress.estimate for past in (few, alone)]
     assert found[0] == found[1] is not None
 
 
@@ -143,15 +144,18 @@ def test_slearn_dag_scales_what_3sigma_says_by_how_much_longer_the_first_stage_t
     by_itself, _ = run(dag(8), preset="3sigma-dag", estimates=Estimates.THREE_SIGMA).first("b")
     seen = run(dag(8), preset="slearn-dag", estimates=Estimates.SLEARN_DAG)
     first, dag_ = seen.first("a")
-    assert first.estimate is None, "it has pilots"
+    assert first.progress.estimate is None, "it has pilots"
     scaled, _ = seen.first("b")
-    assert by_itself.estimate is not None
-    assert scaled.estimate is not None
+    assert by_itself.progress.estimate is not None
+    assert scaled.progress.estimate is not None
     # 3Sigma expects 1.735 of the usual time of each stage, by the mean of 1/t^2 of all DAGs.
     factor = 8 / (0.33203125**-0.5)
-    assert scaled.estimate.mean_ms == pytest.approx(by_itself.estimate.mean_ms * factor, rel=1e-3)
+    expected_ms = by_itself.progress.estimate.mean_ms * factor
+    assert scaled.progress.estimate.mean_ms == pytest.approx(expected_ms, rel=1e-3)
     assert dag_.waiting_ms == pytest.approx(3 * 65 * 0.33203125**-0.5 * SECOND, rel=1e-3)
-    assert not [it for it in seen.seen["b"] if it.pilots_left is not None], "later ones have none"
+    assert not [it for it in seen.seen["b"] if it.progress.pilots_left is not None], (
+        "later ones have none"
+    )
 
 
 def cluster_of(*dags: Sequence[TraceJob], early: str = "") -> SimulatedCluster:
@@ -213,8 +217,8 @@ def test_a_dag_teaches_once_it_is_over_and_a_restart_changes_nothing() -> None:
     again = cluster.state
     assert [again.dag(again.jobs[name]) for name in names[1:]] == told
     after = snapshot(again, now, settings).jobs
-    assert [(it.id, it.estimate, it.dag) for it in after] == [
-        (it.id, it.estimate, it.dag) for it in before
+    assert [(it.id, it.progress.estimate, it.progress.dag) for it in after] == [
+        (it.id, it.progress.estimate, it.progress.dag) for it in before
     ]
     assert cluster.run(cluster.quiet)
     times = cluster.state.learned.dags.of("ana")

@@ -41,7 +41,7 @@ class FirstSight:
         for job in snapshot.jobs:
             if job.id not in self._seen:
                 self._seen.add(job.id)
-                self.estimates.append(job.estimate)
+                self.estimates.append(job.progress.estimate)
         return self._inner.plan(snapshot, memory)
 
 

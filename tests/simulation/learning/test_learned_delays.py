@@ -58,13 +58,13 @@ def test_a_move_teaches_how_long_its_workload_takes_to_stop_and_start() -> None:
     assert world.run(lambda: JobId("like-a-3") in world.state.jobs)
     before = next(view for view in _picture(world).jobs if view.id == "a-1")
     # To the first report of a step, which comes 5 s after the program's start.
-    assert (before.checkpoint_ms, before.launch_ms) == (8_000, 30_000)
+    assert (before.delays.checkpoint_ms, before.delays.launch_ms) == (8_000, 30_000)
 
     _moved(world, script, "a-1/0", "bigger")
     after = {view.id: view for view in _picture(world).jobs}
-    assert after[JobId("a-1")].checkpoint_ms == 13_000
-    assert after[JobId("like-a-3")].checkpoint_ms == 13_000
-    assert after[JobId("other-2")].checkpoint_ms == 8_000
+    assert after[JobId("a-1")].delays.checkpoint_ms == 13_000
+    assert after[JobId("like-a-3")].delays.checkpoint_ms == 13_000
+    assert after[JobId("other-2")].delays.checkpoint_ms == 8_000
 
 
 def test_a_start_that_was_heard_of_late_teaches_nothing() -> None:
@@ -93,7 +93,7 @@ def test_a_job_that_nothing_happens_to_is_pictured_with_what_another_one_taught(
         if measured:
             latency = (Delay.START, measured)
             learn.from_latency(state, state.runs[RunId("a-1/0")], latency, Millis(1))
-        seen += [view.launch_ms for view in snapshot(state, Millis(1), SETTINGS).jobs]
+        seen += [view.delays.launch_ms for view in snapshot(state, Millis(1), SETTINGS).jobs]
     assert seen == [47_000, 47_000, 20_000, 20_000, 20_000, 20_000]
 
 
@@ -107,7 +107,7 @@ def test_a_job_s_slowest_task_counts() -> None:
     world.submit(replace(job("both", 1), tasks=tasks, kind=JobKind.ARRAY))
     assert world.run(lambda: JobId("both-3") in world.state.jobs)
     both = next(view for view in _picture(world).jobs if view.id == "both-3")
-    assert both.checkpoint_ms == 13_000
+    assert both.delays.checkpoint_ms == 13_000
 
 
 def test_a_hint_holds_until_there_are_three_measurements() -> None:
@@ -118,7 +118,7 @@ def test_a_hint_holds_until_there_are_three_measurements() -> None:
     seen = []
     for moves, place in enumerate(("p", "q", "r"), 1):
         _moved(world, script, "a-1/0", place, moves)
-        seen.append(next(v for v in _picture(world).jobs if v.id == "a-1").checkpoint_ms)
+        seen.append(next(v for v in _picture(world).jobs if v.id == "a-1").delays.checkpoint_ms)
     assert seen == [2_000, 2_000, 13_000]
 
 

@@ -71,7 +71,7 @@ def test_nobody_is_told_and_the_windows_say_it(policy: str, tmp_path: Path) -> N
     assert {run.task.throughput for run in watched.first.runs} == {()}
     assert {run.remaining for run in watched.first.runs} == {None}
     # 1 h at the full speed of 1,000 a second; the steps that are left are known nevertheless.
-    assert {job.steps_left for job in watched.first.jobs} == {3_600_000}
+    assert {job.progress.steps_left for job in watched.first.jobs} == {3_600_000}
     truth = {"near": 0.9, "far": 0.1}
     assert watched.measured, "no job of two GPUs is ever alone on a server of four"
     for (workload, family), rate in watched.measured.items():

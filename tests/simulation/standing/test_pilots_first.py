@@ -14,8 +14,9 @@ from eva_master.model.fleet.nodes import NODE_ZONE, OwnedNode
 from eva_master.model.ids import Family, InstanceId, JobId, Millis, Price, RunId, Workload
 from eva_master.model.job import JobKind, JobSpec, Program, TaskSpec
 from eva_master.model.planning.estimate import Estimates, Source
+from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.plan import Plan, PolicyMemory
-from eva_master.model.planning.snapshot import JobView, Snapshot
+from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.planning.standing import Line, Pool
 from eva_master.model.records import TaskRun
 from eva_master.model.resources import Resources
@@ -56,7 +57,7 @@ class Named:
         jobs = tuple(job.id for job in snapshot.jobs)
         self.seen += [(snapshot.now_ms, job) for job in snapshot.jobs]
         pool = Pool("nodes", tuple(it.id for it in snapshot.instances), "they are there")
-        first = all(job.succeeded < len(self.indexes) for job in snapshot.jobs)
+        first = all(job.progress.succeeded < len(self.indexes) for job in snapshot.jobs)
         line = Line(("nodes",), jobs)
         if not first:
             return Plan(pools=(pool,), lines=(line,)), memory
@@ -138,10 +139,10 @@ def test_a_plan_follows_a_milestone_and_no_other_end_of_a_task() -> None:
     world.submit("job", 60, 120, 180, 60, 60, 60)
     world.until_over("job")
     # On arrival, and once all three are done.
-    shown = [(job.succeeded, job.pilots_left) for _, job in policy.seen]
+    shown = [(job.progress.succeeded, job.progress.pilots_left) for _, job in policy.seen]
     assert shown[0] == (0, None)
     assert shown[-1] == (3, 0)
-    asked = [at for at, job in policy.seen if job.succeeded]
+    asked = [at for at, job in policy.seen if job.progress.succeeded]
     assert len(asked) == 1
     ends = [it.history[-1][1] for it in world.runs if it.index == 2]
     assert asked[0] - ends[0] <= 1_000
@@ -155,7 +156,7 @@ def test_a_milestone_that_was_reached_while_the_plan_was_made_is_not_missed() ->
             self, snapshot: Snapshot, memory: PolicyMemory | None
         ) -> tuple[Plan, PolicyMemory | None]:
             plan, memory = super().plan(snapshot, memory)
-            more = tuple((job.id, job.succeeded + 1) for job in snapshot.jobs)
+            more = tuple((job.id, job.progress.succeeded + 1) for job in snapshot.jobs)
             return replace(plan, milestones=(*more, (JobId("nobody-9"), 1))), memory
 
     policy = Next(0, 1)
@@ -163,7 +164,7 @@ def test_a_milestone_that_was_reached_while_the_plan_was_made_is_not_missed() ->
     world.submit("job", 60, 120, 60)
     # The second task ends while the plan is made that the first one has caused.
     assert world.cluster.run(lambda: len(world.runs) == 3)
-    assert [job.succeeded for _, job in policy.seen] == [0, 1, 2]
+    assert [job.progress.succeeded for _, job in policy.seen] == [0, 1, 2]
     asked = [at for at, _ in policy.seen]
     assert asked[2] - asked[1] == 100_000, "at once"
 
@@ -176,14 +177,14 @@ def test_a_milestone_that_the_policy_saw_reached_causes_no_plan() -> None:
             self, snapshot: Snapshot, memory: PolicyMemory | None
         ) -> tuple[Plan, PolicyMemory | None]:
             plan, memory = super().plan(snapshot, memory)
-            there = tuple((job.id, job.succeeded) for job in snapshot.jobs)
+            there = tuple((job.id, job.progress.succeeded) for job in snapshot.jobs)
             return replace(plan, milestones=there), memory
 
     policy = Content()
     world = World(policy, slots=2)
     world.submit("job", 60, 120, 60)
     world.until_over("job")
-    assert [job.succeeded for _, job in policy.seen] == [0]
+    assert [job.progress.succeeded for _, job in policy.seen] == [0]
 
 
 # -- the policy ------------------------------------------------------------------------------------
@@ -288,7 +289,7 @@ def test_what_policies_are_told_comes_from_pilots_alone_at_first() -> None:
             self, snapshot: Snapshot, memory: PolicyMemory | None
         ) -> tuple[Plan, PolicyMemory | None]:
             for job in snapshot.jobs:
-                if self.first is None and job.estimate is not None:
+                if self.first is None and job.progress.estimate is not None:
                     self.first = job
             return self._inner.plan(snapshot, memory)
 
@@ -299,10 +300,10 @@ def test_what_policies_are_told_comes_from_pilots_alone_at_first() -> None:
     world.submit("job", *[300 if it in pilots else 100 for it in range(40)])
     world.until_over("job")
     assert policy.first is not None
-    assert policy.first.estimate is not None
-    assert policy.first.estimate.source is Source.PILOTS
-    assert policy.first.succeeded > policy.first.estimate.tasks
-    assert policy.first.estimate.mean_ms == pytest.approx(300_000, rel=0.02)
+    assert policy.first.progress.estimate is not None
+    assert policy.first.progress.estimate.source is Source.PILOTS
+    assert policy.first.progress.succeeded > policy.first.progress.estimate.tasks
+    assert policy.first.progress.estimate.mean_ms == pytest.approx(300_000, rel=0.02)
 
 
 def test_of_several_workloads_each_has_pilots_and_is_known_by_them() -> None:
@@ -315,7 +316,7 @@ def test_of_several_workloads_each_has_pilots_and_is_known_by_them() -> None:
     state = world.cluster.state
     seen = snapshot(state, world.cluster.timeline.now(), SELDOM)
     (job,) = seen.jobs
-    assert job.kinds == (tuple(range(0, 40, 2)), tuple(range(1, 40, 2)))
+    assert job.array.kinds == (tuple(range(0, 40, 2)), tuple(range(1, 40, 2)))
     expected = {
         it.task.workload: it.remaining.at_since_ms
         for it in seen.runs

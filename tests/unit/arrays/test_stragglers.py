@@ -14,7 +14,6 @@ from eva_master.model.planning.estimate import Estimate, Source
 from eva_master.model.planning.plan import Assign, Duplicate, NewInstance, Plan, Retire
 from eva_master.model.planning.snapshot import (
     InstanceView,
-    JobView,
     RemainingWork,
     RunTime,
     RunView,
@@ -23,6 +22,7 @@ from eva_master.model.planning.snapshot import (
 from eva_master.model.planning.standing import Pool
 from eva_master.model.resources import Resources
 from eva_master.packing import stragglers
+from eva_master.testing.job_views import job_view
 
 C = Family("c")
 BOX = Offering(InstanceType("c.2", C, Resources(0, 2_000, 8_192)), Price(100_000))
@@ -47,8 +47,8 @@ def _run(name: str, on: InstanceId | None, **changes: object) -> RunView:
 
 def _snapshot(*runs: RunView, left: int | None = 1, **changes: object) -> Snapshot:
     jobs = tuple(
-        JobView(
-            id=job,
+        job_view(
+            name=job,
             kind=JobKind.ARRAY,
             runs=tuple(run.id for run in runs if run.job == job),
             submitted_ms=Millis(0),

@@ -25,21 +25,16 @@ from eva_master.model.ids import (
 )
 from eva_master.model.job import JobKind, Program, TaskSpec
 from eva_master.model.planning.elastic import Elastic
+from eva_master.model.planning.job_view import GpuTime, JobView
 from eva_master.model.planning.plan import Plan, PolicyMemory
 from eva_master.model.planning.sizes import with_sizes
-from eva_master.model.planning.snapshot import (
-    GpuTime,
-    InstanceView,
-    JobView,
-    RemainingWork,
-    RunView,
-    Snapshot,
-)
+from eva_master.model.planning.snapshot import InstanceView, RemainingWork, RunView, Snapshot
 from eva_master.model.planning.tenancy import Standing, TenantView
 from eva_master.model.resources import Resources
 from eva_master.policies.astraea import POLICY
 from eva_master.policies.astraea.config import Config
 from eva_master.ports import Policy
+from eva_master.testing.job_views import job_view
 from eva_master.testing.snapshots import START, carried_out
 
 GPU = Family("g")
@@ -231,14 +226,14 @@ class Market:
             )
             for one in ids
         ]
-        job = JobView(
+        job = job_view(
             name,
             JobKind.GANG,
             tuple(ids),
             Millis(self.at(work.arrives)),
             0,
-            work.checkpoint_s * 1000,
-            work.launch_s * 1000,
+            checkpoint_ms=work.checkpoint_s * 1000,
+            launch_ms=work.launch_s * 1000,
             tenant=work.tenant,
             elastic=elastic,
             lease_ms=None if runs_at is None else Millis(self.at(runs_at)),

@@ -142,7 +142,7 @@ class TestOwnQuota:
             waits = [job for job in market.snapshot.jobs if not placed(market.snapshot, job.id)]
             above = {name for name, gpus in used.items() if gpus > market.quotas[name]}
             for job in waits:
-                room = market.quotas[job.tenant] - used[job.tenant]
+                room = market.quotas[job.spec.tenant] - used[job.spec.tenant]
                 assert not above or market.known[job.id].least > room, (job.id, used)
 
 
@@ -151,7 +151,7 @@ def placed(snapshot: Snapshot, job: str) -> int:
 
 
 def gpus_of_snapshot(snapshot: Snapshot) -> Counter[str]:
-    tenants = {job.id: job.tenant for job in snapshot.jobs}
+    tenants = {job.id: job.spec.tenant for job in snapshot.jobs}
     return Counter(tenants[run.job] for run in snapshot.runs if run.instance is not None)
 
 

@@ -131,7 +131,7 @@ def test_tasks_that_are_known_to_end_before_the_room_is_complete_may_use_it():
     work = RemainingWork(60_000)
     runs = tuple(replace(run, remaining=work) if run.job == "v" else run for run in snapshot.runs)
     short, plan = replace(snapshot, runs=runs), Plan(entries=(to("v/0", ONE_BOX),))
-    (launch_ms,) = {job.launch_ms for job in snapshot.jobs if job.id == "v"}
+    (launch_ms,) = {job.delays.launch_ms for job in snapshot.jobs if job.id == "v"}
     due = START + launch_ms + 60_000
     assert kept(plan, claim(ONE_BOX, complete_ms=due), snapshot=short) is plan
     assert kept(plan, claim(ONE_BOX, complete_ms=due - 1), snapshot=short) is not plan

@@ -8,7 +8,8 @@ from eva_master.control.planning.validate_plan import reconcile
 from eva_master.model.ids import InstanceId, JobId, Millis, RunId
 from eva_master.model.job import JobKind
 from eva_master.model.planning.plan import Assign, Hold, NewInstance, Plan, Suspend
-from eva_master.model.planning.snapshot import InstanceView, JobView, RunView, Snapshot
+from eva_master.model.planning.snapshot import InstanceView, RunView, Snapshot
+from eva_master.testing.job_views import changed, job_view
 from tests.fakes.jobs import CATALOG, LARGE, MEDIUM, SMALL, task
 
 BOX, TUB = InstanceId("box"), InstanceId("tub")
@@ -30,7 +31,7 @@ def _snapshot(
         Millis(0),
         CATALOG,
         tuple(
-            JobView(j, JobKind.GANG, tuple(v.id for v in views if v.job == j), Millis(0), 0, 0, 0)
+            job_view(j, JobKind.GANG, tuple(v.id for v in views if v.job == j), Millis(0), 0)
             for j in jobs
         ),
         views,
@@ -196,7 +197,7 @@ def test_reasons_for_waiting_are_passed_on() -> None:
 def test_of_pilots_those_are_kept_that_there_are() -> None:
     present = _snapshot(("a/0", 1, None), ("b/0", 1, None))
     first, gang = present.jobs
-    array = replace(first, kind=JobKind.ARRAY, tasks=5)
+    array = changed(first, kind=JobKind.ARRAY, size=5)
     present = replace(present, jobs=(array, replace(gang, runs=(*gang.runs, RunId("b/1")))))
     named = ((JobId("a"), (4, 5, -1, 0)), (JobId("b"), (0,)), (JobId("gone"), (0,)))
     assert reconcile(present, Plan(pilots=named)).pilots == ((JobId("a"), (4, 0)),)

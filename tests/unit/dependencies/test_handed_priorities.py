@@ -19,7 +19,7 @@ from eva_master.model.changes import Changes
 from eva_master.model.events import CancelRequested, JobSubmitted, ResumeRequested, SuspendRequested
 from eva_master.model.ids import JobId
 from eva_master.model.job import JobKind
-from eva_master.model.planning.handed import Handed
+from eva_master.model.planning.reasons import Handed
 from eva_master.model.states import TERMINAL_JOB, JobState
 from eva_master.ports.reading import Archive
 from tests.fakes.jobs import CATALOG, job

@@ -11,15 +11,10 @@ from eva_master.model.catalog import InstanceType, Offering
 from eva_master.model.ids import Family, InstanceId, JobId, Millis, Price, RunId, Workload, run_id
 from eva_master.model.job import JobKind, Program, TaskSpec
 from eva_master.model.planning.elastic import Elastic, Scaling
+from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.plan import Plan, PolicyMemory
 from eva_master.model.planning.sizes import with_sizes
-from eva_master.model.planning.snapshot import (
-    InstanceView,
-    JobView,
-    RemainingWork,
-    RunView,
-    Snapshot,
-)
+from eva_master.model.planning.snapshot import InstanceView, RemainingWork, RunView, Snapshot
 from eva_master.model.planning.standing import Pool
 from eva_master.model.resources import Resources
 from eva_master.packing.elastic.fixed import built, fixed_sizes
@@ -27,6 +22,7 @@ from eva_master.packing.fleet.contenders import Contenders
 from eva_master.policies import eva, no_packing, stratus, synergy
 from eva_master.policies.eva.elastic import ElasticEva
 from eva_master.ports import Policy
+from eva_master.testing.job_views import changed, job_view
 
 CPU = Family("c")
 USUAL = Scaling((), 900_000)
@@ -63,8 +59,15 @@ class Cluster:
         job, spec = JobId(f"{name}-{len(self.jobs)}"), task(cpus, name)
         names = tuple(run_id(job, index) for index in range(least))
         elastic = Elastic(least, most, scaling, scaling) if most > least else None
-        self.jobs[job] = JobView(
-            job, JobKind.GANG, names, Millis(self.now), 0, 8_000, 47_000, elastic=elastic
+        self.jobs[job] = job_view(
+            job,
+            JobKind.GANG,
+            names,
+            Millis(self.now),
+            0,
+            checkpoint_ms=8_000,
+            launch_ms=47_000,
+            elastic=elastic,
         )
         for run in names:
             self.runs[run] = RunView(run, job, spec, None, pinned=False, running=False)
@@ -325,7 +328,7 @@ def test_a_size_is_what_does_most_on_types_of_several_speeds(
     )
     linear = Scaling((), 1_000_000)
     elastic, names = Elastic(2, 12, linear, linear), (run_id(JobId("g"), 0), run_id(JobId("g"), 1))
-    job = JobView(JobId("g"), JobKind.GANG, names, Millis(0), 0, 0, 0, elastic=elastic)
+    job = job_view(JobId("g"), JobKind.GANG, names, Millis(0), 0, elastic=elastic)
     runs = tuple(RunView(it, job.id, spec, None, pinned=False, running=False) for it in names)
-    seen = Snapshot(Millis(0), tuple(kinds), (replace(job, split_batch=split),), runs, ())
+    seen = Snapshot(Millis(0), tuple(kinds), (changed(job, split_batch=split),), runs, ())
     assert [entry.members for entry in fixed_sizes(seen)] == [size]

@@ -12,7 +12,8 @@ from eva_master.model.job import JobKind
 from eva_master.model.planning.elastic import Elastic
 from eva_master.model.planning.plan import Assign, Hold, NewInstance, Plan, Resize, Suspend
 from eva_master.model.planning.sizes import with_sizes
-from eva_master.model.planning.snapshot import InstanceView, JobView, RunView, Snapshot
+from eva_master.model.planning.snapshot import InstanceView, RunView, Snapshot
+from eva_master.testing.job_views import job_view
 from tests.fakes.jobs import CATALOG, MEDIUM, SMALL, task
 
 GANG, FIXED = JobId("g-1"), JobId("f-2")
@@ -28,8 +29,8 @@ def snapshot(*, pinned: bool = False) -> Snapshot:
         Millis(0),
         CATALOG,
         (
-            JobView(FIXED, JobKind.GANG, (fixed.id,), Millis(0), 0, 0, 0),
-            JobView(GANG, JobKind.GANG, tuple(names), Millis(0), 0, 0, 0, elastic=Elastic(1, 4)),
+            job_view(FIXED, JobKind.GANG, (fixed.id,), Millis(0), 0),
+            job_view(GANG, JobKind.GANG, tuple(names), Millis(0), 0, elastic=Elastic(1, 4)),
         ),
         (fixed, *members),
         (InstanceView(HOME, MEDIUM, tuple(names), ready=True),),

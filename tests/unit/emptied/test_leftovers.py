@@ -12,14 +12,9 @@ from eva_master.control.limits import Unit
 from eva_master.model.ids import InstanceId, JobId, Millis, RunId
 from eva_master.model.job import JobKind
 from eva_master.model.planning.plan import Assign, Duplicate, Hold, NewInstance, Plan
-from eva_master.model.planning.snapshot import (
-    InstanceView,
-    JobView,
-    RemainingWork,
-    RunView,
-    Snapshot,
-)
+from eva_master.model.planning.snapshot import InstanceView, RemainingWork, RunView, Snapshot
 from eva_master.model.planning.standing import Line, Pool
+from eva_master.testing.job_views import job_view
 from tests.fakes.jobs import LARGE, SMALL, task
 
 E1, E2 = InstanceId("e1"), InstanceId("e2")
@@ -33,7 +28,7 @@ def snapshot(*instances: InstanceView, priorities: tuple[int, ...] = (0, 0)) -> 
     """A job of one waiting task for each priority: j0, j1, and so on."""
     names = [JobId(f"j{number}") for number in range(len(priorities))]
     jobs = tuple(
-        JobView(name, JobKind.GANG, (RunId(f"{name}/0"),), Millis(0), priority, 0, 0)
+        job_view(name, JobKind.GANG, (RunId(f"{name}/0"),), Millis(0), priority)
         for name, priority in zip(names, priorities, strict=True)
     )
     runs = tuple(

@@ -128,7 +128,12 @@ def test_a_failed_task_waits_for_nothing_and_its_place_is_planned_for() -> None:
     assert cluster.state.failed(NAME) == 1
     assert cluster.rounds > rounds, "others may have its place"
     view = cluster.job_view(NAME)
-    assert (view.tasks, view.succeeded, view.failed, view.over) == (3, 0, 1, 1)
+    assert (view.array.size, view.progress.succeeded, view.progress.failed, view.progress.over) == (
+        3,
+        0,
+        1,
+        1,
+    )
     assert [str(it) for it in view.runs] == ["job-1/1", "job-1/2"]
 
 

@@ -102,7 +102,7 @@ def test_the_failed_tasks_are_done_again_under_their_indices() -> None:
     assert retry == Retry(OLD, (4, 17), (CheckpointOrigin(OLD, (4, 17)),))
     cluster.submit_again(retry)
     view = cluster.job_view(NEW)
-    assert view.tasks == 2
+    assert view.array.size == 2
     assert set(view.runs) == {"job-2/4", "job-2/17"}
     orders = cluster.place(at=62_000)
     told = {it.run: (it.index, it.tasks, it.origins) for it in orders}

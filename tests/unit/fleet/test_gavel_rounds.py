@@ -11,10 +11,12 @@ import pytest
 
 from eva_master.app.simulate import named_policy
 from eva_master.model.ids import Family, Millis
+from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.plan import Assign, Hold, PolicyMemory, Suspend
-from eva_master.model.planning.snapshot import JobView, Snapshot
+from eva_master.model.planning.snapshot import Snapshot
 from eva_master.policies.gavel.config import PRESETS
 from eva_master.ports import Policy
+from eva_master.testing.job_views import changed
 from eva_master.testing.snapshots import START, Cluster, ended, offer, task
 from tests.fakes.policies.rounds import Trained, in_rounds
 
@@ -106,7 +108,7 @@ def _crowd(*, running: str = "", **priorities: int) -> Snapshot:
 
     def leased(job: JobView) -> JobView:
         since = Millis(START - 3_600_000) if job.id in running else None
-        return replace(job, lease_ms=since)
+        return changed(job, lease_ms=since)
 
     return replace(snapshot, jobs=tuple(map(leased, snapshot.jobs)))
 
@@ -138,7 +140,7 @@ def _with_gang(crowd: Snapshot, **leases: int) -> Snapshot:
     """The same beside a gang of two that comes first, where leases began at given times."""
     wide = Cluster(*crowd.catalog).job("a", *[task(any=(1, 4, 16))] * 2, priority=1).snapshot()
     begun = tuple(
-        replace(job, lease_ms=Millis(leases[job.id])) if job.id in leases else job
+        changed(job, lease_ms=Millis(leases[job.id])) if job.id in leases else job
         for job in (*wide.jobs, *crowd.jobs)
     )
     return replace(crowd, jobs=begun, runs=(*wide.runs, *crowd.runs))
@@ -220,7 +222,7 @@ def test_only_time_on_the_present_place_counts_and_none_twice() -> None:
     policy, crowd = gavel(), _crowd(a=0, b=0, c=0, running="bc")
     _, memory = policy.plan(crowd, None)
     begun = tuple(
-        replace(job, lease_ms=Millis(START + 100_000) if job.id == "b" else job.lease_ms)
+        changed(job, lease_ms=Millis(START + 100_000) if job.id == "b" else job.progress.lease_ms)
         for job in crowd.jobs
     )
     for at_ms, of_b, of_c in ((400_000, 300_000, 400_000), (500_000, 400_000, 500_000)):

@@ -18,6 +18,7 @@ from eva_master.model.planning.snapshot import RemainingWork, Snapshot
 from eva_master.policies.hadar.config import Config
 from eva_master.policies.hadar.policy import Hadar
 from eva_master.simulation.run import Setup, Simulation
+from eva_master.testing.job_views import changed
 from eva_master.testing.snapshots import START, Cluster, carried_out, offer, task
 
 FAST, SLOW = "fast", "slow"
@@ -70,7 +71,7 @@ def later(snapshot: Snapshot, seconds: int) -> Snapshot:
         replace(run, running_since_ms=began if run.running else None) for run in snapshot.runs
     )
     has = {run.job for run in runs if run.running}
-    jobs = tuple(replace(job, lease_ms=began if job.id in has else None) for job in snapshot.jobs)
+    jobs = tuple(changed(job, lease_ms=began if job.id in has else None) for job in snapshot.jobs)
     return replace(snapshot, now_ms=Millis(began + 1000 * seconds), jobs=jobs, runs=runs)
 
 
@@ -246,7 +247,7 @@ def test_tasks_that_no_plan_sees_count_as_whole_ones() -> None:
     cluster = fleet(fast=2, slow=0)
     cluster.job("array", *[rated(10, 1)] * 3, kind=JobKind.ARRAY, left_s=HOUR)
     snapshot = cluster.snapshot()
-    jobs = tuple(replace(job, unseen=1000) for job in snapshot.jobs)
+    jobs = tuple(changed(job, unseen=1000) for job in snapshot.jobs)
     first = replace(snapshot.runs[0], remaining=RemainingWork(1000))
     seen = replace(snapshot, jobs=jobs, runs=(first, *snapshot.runs[1:]))
     hours = planned(seen).figures["bound_ms"]

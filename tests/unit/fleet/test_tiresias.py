@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from eva_master.app.simulate import named_policy
+from eva_master.model.planning.job_view import GpuTime
 from eva_master.model.planning.plan import Assign, Suspend
-from eva_master.model.planning.snapshot import GpuTime
 from eva_master.ports import Policy
+from eva_master.testing.job_views import changed
 from eva_master.testing.snapshots import Cluster, offer, task
 from tests.fakes.policies.rounds import ROUND_S, Trained, in_rounds
 
@@ -55,7 +56,7 @@ def test_only_the_last_gives_way() -> None:
     cluster.job("b", task(any=(1, 1, 1)), on=["i0"]).job("c", task(any=(1, 1, 1)), on=["i1"])
     snapshot = cluster.snapshot()
     had = {"a": 0, "b": 9_000_000, "c": 9_000_000}
-    jobs = tuple(replace(it, attained=GpuTime(had[it.id])) for it in snapshot.jobs)
+    jobs = tuple(changed(it, attained=GpuTime(had[it.id])) for it in snapshot.jobs)
     entries = tiresias().plan(replace(snapshot, jobs=jobs), None)[0].entries
     assert entries == (Assign("a/0", "i1"), Suspend("c/0", "others have had less GPU time"))
 

@@ -9,9 +9,10 @@ from eva_master.model.catalog import InstanceType, Offering, Purchase
 from eva_master.model.ids import Family, InstanceId, JobId, Millis, Price, RunId, Workload
 from eva_master.model.job import JobKind, Program, TaskSpec
 from eva_master.model.planning.plan import Assign, Fork, Plan, Retire, Suspend
-from eva_master.model.planning.snapshot import InstanceView, JobView, RunView, Snapshot
+from eva_master.model.planning.snapshot import InstanceView, RunView, Snapshot
 from eva_master.model.resources import Resources
 from eva_master.packing import forks
+from eva_master.testing.job_views import job_view
 
 FAST, SLOW = Family("fast"), Family("slow")
 NEED = Resources(1, 1_000, 1_024)
@@ -51,8 +52,8 @@ def _snapshot(
     forked: frozenset[JobId] = frozenset({A}),
 ) -> Snapshot:
     jobs = tuple(
-        JobView(
-            id=job,
+        job_view(
+            name=job,
             kind=JobKind.ARRAY,
             runs=tuple(run.id for run in runs if run.job == job),
             submitted_ms=Millis(0),

@@ -19,6 +19,7 @@ from eva_master.packing.fleet.contenders import Contenders
 from eva_master.policies.hadar_published.config import Config
 from eva_master.policies.hadar_published.policy import HadarPublished
 from eva_master.policies.hadar_published.queue import ask_of
+from eva_master.testing.job_views import changed
 from eva_master.testing.plan_checks import check, quiet
 from eva_master.testing.snapshots import START, Cluster, ended, offer, task
 from tests.fakes.fleets.every_schedule import FLEET, GANGS, best, slowest
@@ -140,7 +141,7 @@ def test_a_lease_is_kept() -> None:
     cluster = fleet(v100=2).job("a", *[trains(v100=10)] * 2, left_s=100 * HOUR_S)
     cluster.job("b", trains(v100=0.1), on=["v100"], left_s=60)
     snapshot = cluster.snapshot()
-    leased = [replace(it, lease_ms=START) if it.id == "b" else it for it in snapshot.jobs]
+    leased = [changed(it, lease_ms=START) if it.id == "b" else it for it in snapshot.jobs]
     for had_s, moved in ((299, False), (300, True)):
         now = replace(snapshot, jobs=tuple(leased), now_ms=Millis(START + 1000 * had_s))
         assert quiet(planned(now)[0]) is not moved
@@ -304,7 +305,7 @@ def test_jobs_of_unknown_length_are_compared_by_their_steps_and_the_formula() ->
     sheets = {Family("v"): gpu}
     asks = []
     for job, size in zip(now.jobs, (ModelSize.SMALL, ModelSize.EXTRA_HIGH), strict=True):
-        told = replace(job, training=Training(model=size), steps_left=1_000)
+        told = changed(job, training=Training(model=size), steps_left=1_000)
         _, found = Contenders().of(replace(now, jobs=(told,), runs=now.runs), 0)
         one = next(it for it in found if it.job.id == job.id)
         asks.append(ask_of(one, sheets, Millis(now.now_ms), sheets=sheets))

@@ -7,8 +7,9 @@ import pytest
 from eva_master.model.ids import JobId, Millis, Workload
 from eva_master.model.job import JobKind
 from eva_master.model.planning.estimate import Estimate, Source
+from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.plan import Plan, PolicyMemory
-from eva_master.model.planning.snapshot import JobView, Snapshot
+from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.trace import SLOT, TraceJob, TraceTask
 from eva_master.simulation.results.run_times import (
     WatchedEstimates,
@@ -16,6 +17,7 @@ from eva_master.simulation.results.run_times import (
     pilots_of,
     queue_of,
 )
+from eva_master.testing.job_views import job_view
 
 
 def job(name: str, *seconds: int) -> TraceJob:
@@ -67,7 +69,7 @@ class Idle:
 
 def seen(name: str, mean_ms: int | None, finished: int = 0) -> JobView:
     estimate = mean_ms and Estimate(mean_ms, 0, 0, 3, Source.POSTERIOR, finished)
-    return JobView(JobId(name), JobKind.ARRAY, (), Millis(0), 0, 0, 0, estimate=estimate or None)
+    return job_view(JobId(name), JobKind.ARRAY, (), Millis(0), 0, estimate=estimate or None)
 
 
 def test_estimates_are_noted_at_first_sight_and_once_pilots_are_done() -> None:

@@ -53,7 +53,7 @@ def test_an_end_that_tells_nothing_new_leaves_views_as_they_are() -> None:
     assert after.jobs[0] is before.jobs[0]
     assert after.runs[0] is before.runs[0]
     assert revision(cluster.state, Millis(NEW + 1), SETTINGS) == number
-    assert cluster.outlook("new-21/0").estimate != before.jobs[0].estimate, (
+    assert cluster.outlook("new-21/0").estimate != before.jobs[0].progress.estimate, (
         "users see what is known"
     )
 
@@ -63,9 +63,9 @@ def test_what_changes_by_more_than_a_twentieth_is_told() -> None:
     (before,) = taken(cluster).jobs
     learned(cluster, 3_000)
     (after,) = taken(cluster).jobs
-    assert before.estimate is not None
-    assert after.estimate is not None
-    assert after.estimate.mean_ms > 1.05 * before.estimate.mean_ms
+    assert before.progress.estimate is not None
+    assert after.progress.estimate is not None
+    assert after.progress.estimate.mean_ms > 1.05 * before.progress.estimate.mean_ms
 
 
 def test_small_changes_add_up() -> None:
@@ -74,11 +74,11 @@ def test_small_changes_add_up() -> None:
     for _ in range(30):
         learned(cluster, 660)
         (job,) = taken(cluster).jobs
-        assert job.estimate is not None
+        assert job.progress.estimate is not None
         fresh = cluster.outlook("new-21/0").estimate
         assert fresh is not None
-        assert job.estimate.near(fresh)
-        told.append(job.estimate)
+        assert job.progress.estimate.near(fresh)
+        told.append(job.progress.estimate)
     assert 1 < len(set(told)) < 15
     assert told[-1].mean_ms > 620_000
 
@@ -89,7 +89,7 @@ def test_a_finished_task_of_the_same_job_is_always_news() -> None:
     counts = []
     for index in range(4):
         exited(cluster, f"job-1/{index}", at=600_000)
-        known = cluster.job_view("job-1").estimate
+        known = cluster.job_view("job-1").progress.estimate
         assert known is not None
         counts.append(known.tasks)
     assert counts == [1, 2, 3, 4]
@@ -161,8 +161,8 @@ def test_time_that_passes_makes_no_view_anew_and_policies_see_it_nevertheless() 
     assert after.runs is before.runs
     assert (cluster.state.view_cache.made, cluster.state.view_cache.revision) == (made, number)
     (job,) = by_now(after).jobs
-    assert job.estimate is not None
-    assert job.estimate.mean_ms == 5_000_000
+    assert job.progress.estimate is not None
+    assert job.progress.estimate.mean_ms == 5_000_000
 
 
 def test_a_stated_duration_is_not_raised() -> None:

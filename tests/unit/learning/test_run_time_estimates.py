@@ -47,7 +47,7 @@ def ended(cluster: Cluster, *seconds: int, text: str = W, owner: str = "me") -> 
 
 
 def estimate(cluster: Cluster, job: str) -> Estimate:
-    found = cluster.job_view(job).estimate
+    found = cluster.job_view(job).progress.estimate
     assert found is not None
     return found
 
@@ -95,7 +95,7 @@ def test_a_new_user_begins_without_history() -> None:
     cluster = Cluster()
     ended(cluster, 600, 640, 700)
     cluster.submit(W, name="new", at=NEW, owner="you")
-    assert cluster.job_view("new-4").estimate is None
+    assert cluster.job_view("new-4").progress.estimate is None
     assert cluster.view("new-4/0") is None
 
 
@@ -218,14 +218,16 @@ def test_a_snapshot_brings_some_estimates_up_to_date_and_the_next_one_the_others
         cluster.submit(W, name=f"new{number}", at=NEW)
     take = partial(snapshot, cluster.state, Millis(NEW), SETTINGS)
     for _ in range(2):
-        before = {job.id: job.estimate for job in take().jobs}
+        before = {job.id: job.progress.estimate for job in take().jobs}
     known = cluster.state.learned.run_times
     for number in range(3):
         known = known.observe("me", _TRAITS, NONE_FINISHED.plus(6_000_000), Millis(number))
     cluster.state.set_learned(replace(cluster.state.learned, run_times=known))
 
     def renewed() -> int:
-        return sum(job.estimate != before[job.id] for job in take().jobs if job.id in before)
+        return sum(
+            job.progress.estimate != before[job.id] for job in take().jobs if job.id in before
+        )
 
     assert renewed() == ESTIMATED_AT_ONCE
     assert renewed() == count
@@ -263,7 +265,7 @@ def test_jobs_that_take_about_as_long_give_a_figure() -> None:
 def test_the_first_tasks_of_an_array_tell_how_long_the_others_take() -> None:
     cluster = Cluster()
     cluster.start(ARRAY)
-    assert cluster.job_view("job-1").estimate is None
+    assert cluster.job_view("job-1").progress.estimate is None
     exited(cluster, "job-1/3", at=600_000)
     found = estimate(cluster, "job-1")
     assert (found.source, found.tasks) == (Source.PILOTS, 1)
@@ -302,7 +304,7 @@ def test_the_operator_decides_what_is_estimated_from(
     cluster.start(ARRAY, name="new", at=NEW)
 
     def source() -> Source | None:
-        found = cluster.job_view("new-4").estimate
+        found = cluster.job_view("new-4").progress.estimate
         return None if found is None else found.source
 
     assert source() is before
@@ -418,7 +420,7 @@ def test_an_array_corrects_what_it_states_itself() -> None:
     cluster = Cluster()
     cluster.start(ARRAY + "duration: 1h\n")
     for index in range(3):
-        assert cluster.job_view("job-1").estimate == Estimate.stated(3_600_000)
+        assert cluster.job_view("job-1").progress.estimate == Estimate.stated(3_600_000)
         exited(cluster, f"job-1/{index}", at=600_000)
     assert estimate(cluster, "job-1").source is Source.PILOTS
     assert cluster.left("job-1/4") < 600_000
@@ -438,8 +440,8 @@ def test_a_preview_has_an_estimate() -> None:
     spec = cluster.state.jobs[JobId("old0-1")].spec
     seen = hypothetical(cluster.state, spec, Millis(cluster.now), Settings())
     (view,) = (job for job in seen.jobs if job.id.startswith(f"{spec.name}-"))
-    assert view.estimate is not None
-    assert view.estimate.source is Source.HISTORY
+    assert view.progress.estimate is not None
+    assert view.progress.estimate.source is Source.HISTORY
 
 
 # -- what is behind it ---------------------------------------------------------------------------

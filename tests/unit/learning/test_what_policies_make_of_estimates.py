@@ -18,6 +18,7 @@ from eva_master.packing.parts.splitter import below
 from eva_master.packing.problem import Problem, Valuation
 from eva_master.policies import eva, stratus
 from eva_master.policies.cloudcoaster.order import first_served
+from eva_master.testing.job_views import changed
 from tests.fakes.snapshots import START, Cluster, offer, task
 
 HOUR_MS = 3_600_000
@@ -35,7 +36,7 @@ def estimated(snapshot: Snapshot, job: str, hours: float, spread_ppm: int) -> Sn
     work = RemainingWork(mean, estimated=True)
     return replace(
         snapshot,
-        jobs=tuple(replace(it, estimate=known) if it.id == job else it for it in snapshot.jobs),
+        jobs=tuple(changed(it, estimate=known) if it.id == job else it for it in snapshot.jobs),
         runs=tuple(replace(it, remaining=work) if it.job == job else it for it in snapshot.runs),
     )
 
@@ -140,10 +141,10 @@ def test_a_job_is_short_if_most_of_its_tasks_are_expected_to_be() -> None:
     mean, usual = 120_000, log_ppm(60_000)
     known = Estimate(mean, usual, 600_000, 20, Source.HISTORY)
     assert known.usual_ms == pytest.approx(60_000, abs=1)
-    assert below(90_000)(replace(job, estimate=known))
-    assert not below(50_000)(replace(job, estimate=known))
-    assert not below(90_000)(replace(job, estimate=Estimate.stated(mean)))
-    assert below(90_000)(replace(job, estimate=Estimate.stated(89_999)))
+    assert below(90_000)(changed(job, estimate=known))
+    assert not below(50_000)(changed(job, estimate=known))
+    assert not below(90_000)(changed(job, estimate=Estimate.stated(mean)))
+    assert below(90_000)(changed(job, estimate=Estimate.stated(89_999)))
     assert not below(90_000)(job), "nothing is known of it"
 
 

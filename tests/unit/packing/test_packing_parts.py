@@ -13,14 +13,16 @@ from eva_master.app.policy_registry import policies
 from eva_master.model.ids import InstanceId, JobId, Millis, RunId
 from eva_master.model.job import JobKind
 from eva_master.model.planning.estimate import Estimate
+from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.plan import Assign, Hold, NewInstance, Plan, PolicyMemory
 from eva_master.model.planning.reasons import Exchange, Hosting, Move, Reasons
-from eva_master.model.planning.snapshot import InstanceView, JobView, Snapshot
+from eva_master.model.planning.snapshot import InstanceView, Snapshot
 from eva_master.model.planning.standing import Line, Pool
 from eva_master.packing.parts.partition import divide, merge
 from eva_master.packing.parts.splitter import Splitter, below
 from eva_master.ports import Policy
 from eva_master.testing.clusters import clusters
+from eva_master.testing.job_views import changed
 from eva_master.testing.plan_checks import check
 from eva_master.testing.policy_suite import drawn
 from eva_master.testing.snapshots import Cluster, carried_out, offer, task
@@ -38,7 +40,7 @@ def made(name: str) -> Policy:
 def lasting(snapshot: Snapshot, **minutes: int) -> Snapshot:
     """A snapshot that knows how long the tasks of some jobs take."""
     estimates = {job: Estimate.stated(each * 60_000) for job, each in minutes.items()}
-    jobs = tuple(replace(job, estimate=estimates.get(job.id)) for job in snapshot.jobs)
+    jobs = tuple(changed(job, estimate=estimates.get(job.id)) for job in snapshot.jobs)
     return replace(snapshot, jobs=jobs)
 
 

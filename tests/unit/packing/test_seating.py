@@ -9,8 +9,9 @@ import pytest
 from eva_master.model.catalog import Offering
 from eva_master.model.ids import InstanceId, JobId, Millis, run_id
 from eva_master.model.job import JobKind
-from eva_master.model.planning.snapshot import InstanceView, JobView, RunView, Snapshot
+from eva_master.model.planning.snapshot import InstanceView, RunView, Snapshot
 from eva_master.packing.parts.seating import Member, Part, Seat, Seating, member_of, waiting
+from eva_master.testing.job_views import job_view
 from tests.fakes.jobs import LARGE, MEDIUM, SMALL, task
 
 LATER = Millis(1_000_000)
@@ -33,7 +34,7 @@ def part(*cpus: int, catalog: tuple[Offering, ...], priority: int = 0, since: in
         for n, it in enumerate(cpus)
     )
     names = tuple(run.id for run in runs)
-    view = JobView(job, JobKind.GANG, names, Millis(since), priority, 0, 0, tasks=len(cpus))
+    view = job_view(job, JobKind.GANG, names, Millis(since), priority, size=len(cpus))
     return Part("", Snapshot(Millis(0), catalog, (view,), runs, ()))
 
 

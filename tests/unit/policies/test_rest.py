@@ -22,6 +22,7 @@ from eva_master.packing.reconfiguration.state_digest import state_digest
 from eva_master.policies.eva import POLICY
 from eva_master.testing.clusters import CATALOG, TASKS
 from eva_master.testing.found import FOUND
+from eva_master.testing.job_views import changed
 from eva_master.testing.minimal import minimal, source
 from eva_master.testing.plan_checks import check, quiet
 from eva_master.testing.policy_suite import Variant, later
@@ -129,7 +130,7 @@ def test_an_event_that_changed_nothing_asks_nothing(resting):
         lambda s: replace(s, throughput=table({("gpu", ("gpu",)): 0.5})),
         lambda s: replace(s, runs=(replace(s.runs[0], pinned=True),)),
         lambda s: replace(s, runs=(replace(s.runs[0], instance=InstanceId("i-p.large-1")),)),
-        lambda s: replace(s, jobs=(replace(s.jobs[0], checkpoint_ms=1),)),
+        lambda s: replace(s, jobs=(changed(s.jobs[0], checkpoint_ms=1),)),
         lambda s: replace(s, runs=(replace(s.runs[0], instance=None),)),
     ],
 )
@@ -188,7 +189,7 @@ def test_a_cluster_is_written_as_python_that_makes_it():
     names = {**vars(__import__("eva_master.testing.snapshots", fromlist=["x"]))}
     for snapshot in (cluster.snapshot(), *FOUND.values()):
         made: dict[str, object] = {}
-        exec(source(snapshot), {**names, "JobKind": type(snapshot.jobs[0].kind)}, made)
+        exec(source(snapshot), {**names, "JobKind": type(snapshot.jobs[0].spec.kind)}, made)
         assert made["cluster"].snapshot() == snapshot
 
 

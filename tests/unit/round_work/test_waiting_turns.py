@@ -16,6 +16,7 @@ from eva_master.model.planning.plan import Hold, Plan
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.packing.round_work import tasks_shown
 from eva_master.packing.waiting_turns import NO_TURNS, WAITS_ITS_TURN, Shown, Turns, shown
+from eva_master.testing.job_views import changed
 from eva_master.testing.snapshots import Cluster, offer, task
 
 TASK = task(any=(0, 1, 1))
@@ -42,7 +43,7 @@ class Queue:
     def snapshot(self) -> Snapshot:
         snapshot = self.cluster.snapshot()
         jobs = (
-            replace(job, owner=owner, submitted_ms=Millis(number))
+            changed(job, owner=owner, submitted_ms=Millis(number))
             for number, (job, owner) in enumerate(zip(snapshot.jobs, self.owners, strict=True))
         )
         return replace(snapshot, jobs=tuple(jobs))
@@ -142,7 +143,7 @@ def test_of_an_array_a_part_is_shown_with_tasks_of_each_kind() -> None:
     part = shown(replace(snapshot, runs=runs), NO_TURNS, MOST)
     job = part.snapshot.jobs[0]
     assert 0 < len(job.runs) < 300
-    assert len(job.runs) + job.unseen == 300
+    assert len(job.runs) + job.array.unseen == 300
     kinds = Counter(run.task for run in part.snapshot.runs if run.job == job.id)
     assert set(kinds) == {TASK, other}
     assert sorted(job.runs) == [run.id for run in part.snapshot.runs if run.job == job.id]

@@ -13,8 +13,9 @@ from eva_master.app.sections.base import PolicySection
 from eva_master.model.catalog import Purchase, spot_family
 from eva_master.model.ids import MILLION, Family, InstanceId, JobId, Millis
 from eva_master.model.job import JobKind
+from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.plan import Plan, PolicyMemory
-from eva_master.model.planning.snapshot import Beside, InstanceView, JobView, Lendable
+from eva_master.model.planning.snapshot import Beside, InstanceView, Lendable
 from eva_master.model.resources import NOTHING
 from eva_master.policies.cloudcoaster import POLICY
 from eva_master.policies.cloudcoaster.config import Config

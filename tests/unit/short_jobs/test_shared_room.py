@@ -15,6 +15,7 @@ from eva_master.policies.cloudcoaster import POLICY
 from eva_master.policies.cloudcoaster.config import Config
 from eva_master.policies.no_packing import POLICY as NO_PACKING
 from eva_master.ports import Policy
+from eva_master.testing.job_views import changed
 from eva_master.testing.plan_checks import check
 from eva_master.testing.snapshots import carried_out
 from tests.fakes.snapshots import Cluster, offer, task
@@ -50,7 +51,7 @@ def pair(**options: object) -> tuple[Splitter, Watched, Watched]:
 def shown(snapshot: Snapshot) -> Snapshot:
     """With the job `short` said to be short."""
     jobs = (
-        replace(job, latency=Latency.SHORT) if job.id == "short" else job for job in snapshot.jobs
+        changed(job, latency=Latency.SHORT) if job.id == "short" else job for job in snapshot.jobs
     )
     return replace(snapshot, jobs=tuple(jobs))
 

@@ -29,6 +29,7 @@ from eva_master.policies.cloudcoaster.config import Config
 from eva_master.policies.cloudcoaster.market import Market
 from eva_master.policies.cloudcoaster.order import first_served
 from eva_master.policies.cloudcoaster.sizing import needed
+from eva_master.testing.job_views import changed
 from eva_master.testing.plan_checks import check
 from eva_master.testing.snapshots import carried_out
 from tests.fakes.snapshots import Cluster, offer, task
@@ -52,7 +53,7 @@ def lasting(snapshot: Snapshot, **seconds: int) -> Snapshot:
     return replace(
         snapshot,
         jobs=tuple(
-            replace(job, estimate=Estimate.stated(seconds[job.id] * 1000))
+            changed(job, estimate=Estimate.stated(seconds[job.id] * 1000))
             if job.id in seconds
             else job
             for job in snapshot.jobs
@@ -137,7 +138,7 @@ def test_what_is_there_for_good_clears_its_part():
 def test_tasks_that_a_plan_is_not_shown_count():
     snapshot = Cluster(STEADY).job("a", *[ONE] * 5, kind=JobKind.ARRAY).snapshot()
     snapshot = lasting(snapshot, a=2)
-    snapshot = replace(snapshot, jobs=(replace(snapshot.jobs[0], unseen=45),))
+    snapshot = replace(snapshot, jobs=(changed(snapshot.jobs[0], unseen=45),))
     plan, _ = planned(snapshot, slots=100)
     assert len(plan.launches) == 3, "50 tasks of 2 s want five slots"
     assert "50 tasks wait, 100 s of work, which 5 slots would" in plan.pools[0].reason
@@ -420,7 +421,7 @@ def test_a_size_that_is_stated_is_bought_before_anybody_needs_it():
 def test_the_user_s_word_goes_before_what_is_expected(latency, seconds, short):
     (job,) = Cluster(STEADY).job("a", ONE).snapshot().jobs
     estimate = None if seconds is None else Estimate.stated(seconds * 1000)
-    assert below(90_000)(replace(job, estimate=estimate, latency=latency)) is short
+    assert below(90_000)(changed(job, estimate=estimate, latency=latency)) is short
     assert job.id == JobId("a")
 
 

@@ -11,8 +11,9 @@ from eva_master.model.catalog import Offering
 from eva_master.model.ids import JobId, Millis, RunId
 from eva_master.model.job import JobKind
 from eva_master.model.planning.estimate import Estimate
+from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.plan import Assign, Hold, Json, Plan, PolicyMemory
-from eva_master.model.planning.snapshot import JobView, Leeway, Snapshot
+from eva_master.model.planning.snapshot import Leeway, Snapshot
 from eva_master.packing.toolkit import PlacementGroup
 from eva_master.policies.eva import POLICY as EVA
 from eva_master.policies.no_packing import POLICY as NO_PACKING
@@ -23,6 +24,7 @@ from eva_master.policies.slearn.memory import Asked, Memory
 from eva_master.policies.slearn.queues import Queued
 from eva_master.policies.slearn.sizes import work_of
 from eva_master.ports import Policy
+from eva_master.testing.job_views import changed
 from eva_master.testing.plan_checks import check
 from eva_master.testing.snapshots import START
 from tests.fakes.snapshots import Cluster, offer, task
@@ -75,7 +77,7 @@ class Jobs:
     ) -> Jobs:
         """Add an array, of which `each_ms` is known; it came so many milliseconds ago."""
         estimate = None if each_ms is None else Estimate.stated(each_ms)
-        told = {"tasks": tasks, "estimate": estimate, "submitted_ms": Millis(START - at), **told}
+        told = {"size": tasks, "estimate": estimate, "submitted_ms": Millis(START - at), **told}
         places = [*on, *[None] * (tasks - len(on))]
         self.cluster.job(name, *[size] * tasks, on=places, kind=JobKind.ARRAY)  # type: ignore[list-item]
         self._told[JobId(name)] = told
@@ -84,7 +86,7 @@ class Jobs:
     def snapshot(self) -> Snapshot:
         """What the policy sees."""
         seen = self.cluster.snapshot()
-        jobs = (replace(it, **self._told.get(it.id, {})) for it in seen.jobs)
+        jobs = (changed(job, **self._told.get(job.id, {})) for job in seen.jobs)
         return replace(seen, jobs=tuple(jobs))
 
     def plan(self, config: Config = SURE, leeway: Leeway | None = None) -> Plan:
@@ -248,7 +250,7 @@ def test_a_gang_that_the_budget_never_allows_holds_up_nobody_however_late_it_is(
     jobs.cluster = Cluster(four())
     member = task("g", any=(0, 4, 4))
     jobs.cluster.job("gang", member, member)
-    known = {"tasks": 2, "estimate": Estimate.stated(MINUTE)}
+    known = {"size": 2, "estimate": Estimate.stated(MINUTE)}
     jobs._told[JobId("gang")] = known | {"submitted_ms": Millis(START - 100 * MINUTE)}
     jobs.add("small", 4, 60 * MINUTE)
     price = four().price
@@ -296,7 +298,7 @@ def test_a_job_that_was_not_let_to_where_a_plan_put_it_comes_last_for_a_minute()
     assert _after(held=False) == {"first": 4}, "the plan was overtaken, and nobody refused it"
     assert _after(later_ms=60_999) == {"second": 4}
     assert _after(later_ms=61_000) == {"first": 4}
-    more = _after(lambda it: replace(it, succeeded=1) if it.id == "first" else it)
+    more = _after(lambda it: changed(it, succeeded=1) if it.id == "first" else it)
     assert more == {"first": 4}, "some of it was let there"
 
 

@@ -16,6 +16,7 @@ from eva_master.model.planning.standing import Line, Pool
 from eva_master.model.records import TaskRun
 from eva_master.model.resources import Resources
 from eva_master.model.states import RunState
+from eva_master.testing.job_views import changed
 from tests.fakes.snapshots import Cluster, offer, task
 
 NODE = replace(offer("n.4", (0, 4, 4), 0.1), purchase=Purchase.OWNED, limit=2)
@@ -91,7 +92,7 @@ def test_what_is_chosen_that_is_not_there_is_left_out() -> None:
     cluster = Cluster(NODE).instance("n1", "n.4")
     cluster.job("a", *[ONE] * 3, kind=JobKind.ARRAY).job("gang", ONE, ONE)
     seen = cluster.snapshot()
-    seen = replace(seen, jobs=tuple(replace(it, tasks=len(it.runs)) for it in seen.jobs))
+    seen = replace(seen, jobs=tuple(changed(it, size=len(it.runs)) for it in seen.jobs))
     gone, gang = JobId("gone"), JobId("gang")
     line = Line(
         ("p",),

@@ -11,6 +11,7 @@ from eva_master.model.planning.estimate import Estimate
 from eva_master.model.planning.standing import Line
 from eva_master.policies.slearn import POLICY
 from eva_master.policies.slearn.config import Config
+from eva_master.testing.job_views import changed
 from tests.fakes.snapshots import Cluster, offer, task
 
 NODE: Offering = replace(offer("n.4", (4, 16, 64), 0.1), purchase=Purchase.OWNED, limit=2)
@@ -24,8 +25,8 @@ def stated(**needs: tuple[int, int, int]) -> tuple[Line, ...]:
     for name, need in needs.items():
         cluster.job(name, *[task("w", any=need)] * 5, kind=JobKind.ARRAY)
     snapshot = cluster.snapshot()
-    known = {"tasks": 5, "estimate": Estimate.stated(HOUR_MS)}
-    jobs = tuple(replace(job, **known) for job in snapshot.jobs)  # type: ignore[arg-type]
+    estimate = Estimate.stated(HOUR_MS)
+    jobs = tuple(changed(job, size=5, estimate=estimate) for job in snapshot.jobs)
     plan, _ = POLICY.build(SURE).plan(replace(snapshot, jobs=jobs), None)
     return plan.lines
 

@@ -16,6 +16,7 @@ from eva_master.model.planning.standing import Line
 from eva_master.policies.slearn import POLICY
 from eva_master.policies.slearn.config import Config
 from eva_master.policies.slearn.sizes import outgrows_ms, queue_of
+from eva_master.testing.job_views import changed
 from eva_master.testing.plan_checks import check
 from eva_master.testing.snapshots import START
 from tests.fakes.snapshots import Cluster, offer, task
@@ -56,7 +57,7 @@ class Jobs:
             told: What else policies are told of it.
         """
         estimate = None if each_ms is None else Estimate.stated(each_ms)
-        told |= {"tasks": tasks, "estimate": estimate, "submitted_ms": Millis(START - at)}
+        told |= {"size": tasks, "estimate": estimate, "submitted_ms": Millis(START - at)}
         self.cluster.job(name, *[ONE] * tasks, kind=JobKind.ARRAY, priority=priority)
         self._told[JobId(name)] = told
         return self
@@ -64,12 +65,12 @@ class Jobs:
     def gang(self, name: str, members: int) -> None:
         """Add a gang each of whose members takes half a node, and of which nothing is known."""
         self.cluster.job(name, *[HALF] * members)
-        self._told[JobId(name)] = {"tasks": members}
+        self._told[JobId(name)] = {"size": members}
 
     def snapshot(self) -> Snapshot:
         """What the policy sees."""
         seen = self.cluster.snapshot()
-        jobs = (replace(it, **self._told.get(it.id, {})) for it in seen.jobs)
+        jobs = (changed(job, **self._told.get(job.id, {})) for job in seen.jobs)
         return replace(seen, jobs=tuple(jobs))
 
     def plan(self, config: Config = SURE) -> Plan:
@@ -171,7 +172,7 @@ def test_a_job_moves_on_with_the_work_that_it_has_left_unless_it_is_to_stay() ->
     later = replace(
         seen,
         runs=runs,
-        jobs=(replace(job, runs=tuple(it.id for it in runs), succeeded=6),),
+        jobs=(changed(job, runs=tuple(it.id for it in runs), succeeded=6),),
     )
     assert stays.plan(later, memory)[0].lines[0].weight_ppm == 10**8
     assert POLICY.build(SURE).plan(later, memory)[0].lines[0].weight_ppm == 10**9
@@ -215,11 +216,11 @@ def test_a_job_leaves_sampling_with_the_last_of_its_pilots() -> None:
     _, memory = policy.plan(seen, None)
     (job,) = seen.jobs
     known = {"estimate": Estimate.stated(20_000)}
-    half = replace(seen, jobs=(replace(job, succeeded=1, pilots_left=1, **known),))
+    half = replace(seen, jobs=(changed(job, succeeded=1, pilots_left=1, **known),))
     plan, memory = policy.plan(half, memory)
     assert len(dict(plan.lines[0].chosen)[JobId("job")]) == 2
     assert dict(plan.milestones) == {"job": 2}
-    done = replace(seen, jobs=(replace(job, succeeded=2, pilots_left=0, **known),))
+    done = replace(seen, jobs=(changed(job, succeeded=2, pilots_left=0, **known),))
     (line,) = policy.plan(done, memory)[0].lines
     assert (line.rank, line.weight_ppm, line.chosen) == (0, 10**8, ())
 
@@ -230,7 +231,7 @@ def test_who_is_known_well_enough_or_has_finished_tasks_has_no_pilots() -> None:
     jobs = Jobs().add("sure").add("unsure").add("begun", succeeded=3)
     seen = jobs.snapshot()
     told = {"sure": sure, "unsure": unsure, "begun": None}
-    seen = replace(seen, jobs=tuple(replace(it, estimate=told[it.id]) for it in seen.jobs))
+    seen = replace(seen, jobs=tuple(changed(it, estimate=told[it.id]) for it in seen.jobs))
     plan, _ = POLICY.build(Config()).plan(seen, None)
     assert {job for line in plan.lines for job, _ in line.chosen} == {"unsure"}
     plan, _ = POLICY.build(Config(estimator="pilots")).plan(seen, None)

@@ -10,6 +10,7 @@ from eva_master.model.ids import Millis
 from eva_master.model.job import JobKind
 from eva_master.model.planning.estimate import Estimate
 from eva_master.policies.slearn.sizes import Work, work_of
+from eva_master.testing.job_views import changed
 from eva_master.testing.snapshots import START
 from tests.fakes.snapshots import Cluster, offer, task
 
@@ -26,9 +27,9 @@ def work(ages_s: list[int], waiting: int, each_s: int | None, succeeded: int = 0
         replace(run, running_since_ms=Millis(START - age * 1_000))
         for run, age in zip(seen.runs, ages_s, strict=False)
     ]
-    job = replace(
+    job = changed(
         seen.jobs[0],
-        tasks=len(places) + succeeded,
+        size=len(places) + succeeded,
         succeeded=succeeded,
         succeeded_ms=succeeded * 7_000,
         estimate=None if each_s is None else Estimate.stated(each_s * 1_000),

@@ -11,13 +11,15 @@ import pytest
 from eva_master.model.ids import InstanceId, JobId, Millis, run_id
 from eva_master.model.job import JobKind
 from eva_master.model.planning.estimate import Estimate
+from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.plan import PolicyMemory
-from eva_master.model.planning.snapshot import JobView, RemainingWork, RunView, Snapshot
+from eva_master.model.planning.snapshot import RemainingWork, RunView, Snapshot
 from eva_master.policies.slearn import POLICY
 from eva_master.policies.slearn.config import Config
 from eva_master.policies.slearn.memory import Memory
 from eva_master.policies.slearn.sampling import chosen, chosen_of
 from eva_master.policies.slearn.sizes import work_of
+from eva_master.testing.job_views import changed, job_view
 from eva_master.testing.snapshots import START
 from tests.fakes.snapshots import task
 from tests.unit.slearn.test_queues import Jobs
@@ -26,15 +28,13 @@ SECOND = 1_000
 
 
 def job(tasks: int, pilots: int | None = None, kinds: Sequence[Sequence[int]] = ()) -> JobView:
-    return JobView(
+    return job_view(
         JobId("job-1"),
         JobKind.ARRAY,
         (),
         Millis(0),
         0,
-        0,
-        0,
-        tasks=tasks,
+        size=tasks,
         pilots=pilots,
         kinds=tuple(kinds),
     )
@@ -80,7 +80,7 @@ def test_what_it_states_tells_nothing_of_the_best_share() -> None:
     assert known.sampled[JobId("it")].ratio_ppm == 0
     seen = jobs.snapshot()
     (view,) = seen.jobs
-    sized = replace(view, pilots_left=0, succeeded=5, estimate=Estimate.stated(SECOND))
+    sized = changed(view, pilots_left=0, succeeded=5, estimate=Estimate.stated(SECOND))
     _, memory = policy.plan(replace(seen, jobs=(sized,)), memory)
     assert Memory.read(memory).sampled[JobId("it")].work_ms == 100 * SECOND
     gone: Snapshot = replace(seen, jobs=(), runs=(), now_ms=Millis(START + 10))
@@ -117,7 +117,7 @@ def test_with_more_kinds_than_pilots_may_be_there_are_a_hundred() -> None:
 
 def test_a_job_of_several_kinds_is_as_large_as_all_of_them_together() -> None:
     """The estimate of a job is that of the kind that takes longest."""
-    known = replace(
+    known = changed(
         job(10, kinds=((0, 1, 2, 3), (4, 5, 6, 7, 8, 9))),
         estimate=Estimate.stated(100 * SECOND),
         succeeded=1,

@@ -7,13 +7,14 @@ from dataclasses import replace
 import pytest
 
 from eva_master.model.ids import JobId, Millis
+from eva_master.model.planning.job_view import DagView
 from eva_master.model.planning.plan import Plan
-from eva_master.model.planning.snapshot import DagView
 from eva_master.model.planning.standing import Line
 from eva_master.policies.slearn import POLICY
 from eva_master.policies.slearn.config import Config
 from eva_master.policies.slearn.dags import whole
 from eva_master.policies.slearn.sizes import Work
+from eva_master.testing.job_views import changed
 from eva_master.testing.snapshots import START
 from tests.unit.slearn.test_queues import MINUTE, SURE, Jobs
 
@@ -35,7 +36,7 @@ def line_of(plan: Plan, job: str) -> Line:
 def test_the_work_of_a_dag_is_that_of_what_is_there_what_waits_and_what_has_ended() -> None:
     jobs = Jobs().add("a").add("b").add("c").add("d").snapshot().jobs
     about = {"a": dag(waiting_ms=70, ended_ms=500), "c": dag(waiting_ms=70, ended_ms=500)}
-    views = [replace(it, dag=about.get(it.id)) for it in jobs]
+    views = [changed(it, dag=about.get(it.id)) for it in jobs]
     works = {it.id: Work(100, 40, 60, 3, Millis(0)) for it in views}
     found = whole(views, works)
     assert found[JobId("a")] == found[JobId("c")] == Work(770, 150, 620, 3, Millis(0))
@@ -43,7 +44,7 @@ def test_the_work_of_a_dag_is_that_of_what_is_there_what_waits_and_what_has_ende
     works[JobId("c")] = Work(None, None, 60, 3, Millis(0))
     found = whole(views, works)
     assert found[JobId("a")] == Work(None, None, 620, 3, Millis(0))
-    other = replace(views[3], dag=dag(), owner="bob")
+    other = changed(views[3], dag=dag(), owner="bob")
     found = whole([*views[:3], other], {**works, JobId("d"): Work(1, 1, 1, 1, Millis(0))})
     assert found[JobId("d")] == Work(1, 1, 1, 1, Millis(0)), "another owner's"
 

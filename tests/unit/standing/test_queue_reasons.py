@@ -15,6 +15,7 @@ from eva_master.model.planning.estimate import Estimate, Source
 from eva_master.model.planning.plan import Plan
 from eva_master.policies.slearn import POLICY
 from eva_master.policies.slearn.config import PRESETS, Config
+from eva_master.testing.job_views import changed
 from tests.fakes.snapshots import Cluster, offer, task
 
 ONE = task("w", any=(0, 1, 1))
@@ -25,8 +26,8 @@ HOUR_MS = 3_600_000
 def planned(config: Config, tasks: int, estimate: Estimate | None, **fields: Any) -> Plan:
     cluster = Cluster(NODE).instance("n1", "n.4").job("a", *[ONE] * tasks, kind=JobKind.ARRAY)
     snapshot = cluster.snapshot()
-    known = {"tasks": tasks, "estimate": estimate, **fields}
-    jobs = tuple(replace(it, **known) for it in snapshot.jobs)
+    known = {"size": tasks, "estimate": estimate, **fields}
+    jobs = tuple(changed(job, **known) for job in snapshot.jobs)
     return POLICY.build(config).plan(replace(snapshot, jobs=jobs), None)[0]
 
 

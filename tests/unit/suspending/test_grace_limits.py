@@ -158,4 +158,4 @@ def test_a_job_with_a_long_grace_period_is_lent_nothing() -> None:
 def _unlent(cluster: Cluster) -> str:
     """Why a policy would lend the job nothing."""
     seen = snapshot(cluster.state, Millis(cluster.now), cluster.machine.settings)
-    return next(it.unlent for it in seen.jobs if it.id == JOB_ID)
+    return next(it.tenancy.unlent for it in seen.jobs if it.id == JOB_ID)

@@ -7,8 +7,8 @@ from eva_master.control.state.store import State
 from eva_master.model.accounting.ended_jobs import EndedJob
 from eva_master.model.events import CancelRequested, Phase
 from eva_master.model.ids import JobId, Millis
+from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.plan import Plan
-from eva_master.model.planning.snapshot import JobView
 from eva_master.simulation.cluster.journal import MemoryJournal
 from tests.unit.tenants.test_exact_payments import MACHINE, RUN, SETTINGS, Tenants
 
@@ -30,11 +30,11 @@ def ended(cluster: Tenants) -> tuple[EndedJob, ...]:
 
 def test_a_failed_attempt_counts_with_its_start_and_the_wait_after_it() -> None:
     cluster = Tenants()
-    assert (view(cluster).held_ms, view(cluster).spoiled_ms) == (0, 0)
+    assert (view(cluster).tenancy.held_ms, view(cluster).tenancy.spoiled_ms) == (0, 0)
     cluster.say(RUN, Phase.EXITED, at=41 * SECOND, exit_code=1)
     # The job was started at 1 s, ran for 40 s, and is tried again after the first wait.
-    assert view(cluster).spoiled_ms == 40 * SECOND
-    assert view(cluster).held_ms == SETTINGS.backoff_ms
+    assert view(cluster).tenancy.spoiled_ms == 40 * SECOND
+    assert view(cluster).tenancy.held_ms == SETTINGS.backoff_ms
 
 
 def test_policies_are_told_of_the_end_until_a_plan_that_knows_of_it_is_in_force() -> None:

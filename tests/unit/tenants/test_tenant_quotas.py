@@ -15,12 +15,14 @@ from eva_master.model.errors import InvalidConfig
 from eva_master.model.ids import Family, InstanceId, JobId, Millis, RunId, Workload
 from eva_master.model.job import JobKind, Program, TaskSpec
 from eva_master.model.planning.elastic import Elastic
+from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.plan import Assign, Hold, NewInstance, Plan
 from eva_master.model.planning.quotas import fleet_of, overdrawn, quota_of, scaled
-from eva_master.model.planning.snapshot import InstanceView, JobView, RunView, Snapshot
+from eva_master.model.planning.snapshot import InstanceView, RunView, Snapshot
 from eva_master.model.planning.tenancy import ANY_FAMILY, TenantView
 from eva_master.model.resources import Resources
 from eva_master.packing.quotas import Share, admitted, within
+from eva_master.testing.job_views import changed, job_view
 from tests.fakes.snapshots import offer
 
 V, K = Family("v"), Family("k")
@@ -114,8 +116,8 @@ class Cluster:
         ]
         names = tuple(run.id for run in runs)
         number = Millis(len(self._jobs))
-        view = JobView(JobId(name), kind, names, number, priority, 0, 0, elastic=elastic)
-        self._jobs.append(replace(view, tenant=tenant))
+        view = job_view(JobId(name), kind, names, number, priority, elastic=elastic)
+        self._jobs.append(changed(view, tenant=tenant))
         self._runs += runs
 
     def snapshot(self) -> Snapshot:
@@ -199,14 +201,14 @@ def test_an_elastic_gang_waits_for_its_least_and_grows_within_the_quota() -> Non
     cluster.add("e", task(1, V), 6, kind=JobKind.GANG, elastic=Elastic(2, 8))
     found = admitted(cluster.snapshot(), {"a": {V: 1}})
     (job,) = found.snapshot.jobs
-    assert (len(job.runs), job.elastic) == (3, Elastic(2, 3))
+    assert (len(job.runs), job.sharing.elastic) == (3, Elastic(2, 3))
     assert [(it.job, it.members) for it in found.completed(Plan()).sizes] == [("e", 3)]
     held = admitted(cluster.snapshot(), {"a": {V: 3}})
     assert set(held.holds) == {f"e/{n}" for n in range(6)}
     running = Cluster({"v": 4})
     running.add("e", task(1, V), 6, kind=JobKind.GANG, elastic=Elastic(2, 8), on="v")
     (job,) = admitted(running.snapshot(), {"a": {V: 6}}).snapshot.jobs
-    assert (len(job.runs), job.elastic) == (6, Elastic(2, 6))
+    assert (len(job.runs), job.sharing.elastic) == (6, Elastic(2, 6))
 
 
 def test_nothing_changes_without_quotas() -> None:

@@ -139,7 +139,7 @@ def test_what_was_before_there_were_tenants_is_the_default_one() -> None:
 
 def test_policies_see_whose_a_job_is() -> None:
     now = snapshot(cluster(), Millis(2_000), Settings())
-    assert {view.id: (view.owner, view.tenant) for view in now.jobs} == {
+    assert {view.id: (view.spec.owner, view.spec.tenant) for view in now.jobs} == {
         "job0-1": ("ada", "vision"),
         "job1-2": ("ada", "default"),
         "job2-3": ("ada", "former"),

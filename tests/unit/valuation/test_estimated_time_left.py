@@ -12,6 +12,7 @@ from eva_master.model.job import JobKind
 from eva_master.model.planning.estimate import Estimate, Source, raised_ms
 from eva_master.model.planning.snapshot import RemainingWork, Snapshot
 from eva_master.packing.valuation.time_left import by_now
+from eva_master.testing.job_views import changed
 from tests.fakes.snapshots import START, Cluster, offer, task
 
 ONE = task("w", any=(0, 1, 1))
@@ -45,7 +46,7 @@ def seen(
     estimate = guess(mean * MINUTE) if estimated else Estimate.stated(mean * MINUTE)
     return replace(
         found,
-        jobs=(replace(found.jobs[0], estimate=estimate, succeeded=succeeded),),
+        jobs=(changed(found.jobs[0], estimate=estimate, succeeded=succeeded),),
         runs=tuple(replace(run, remaining=it) for run, it in zip(found.runs, work, strict=True)),
     )
 
@@ -57,8 +58,8 @@ def minutes_left(snapshot: Snapshot) -> list[float]:
 
 def mean_minutes(snapshot: Snapshot) -> float:
     (job,) = snapshot.jobs
-    assert job.estimate is not None
-    return job.estimate.mean_ms / MINUTE
+    assert job.progress.estimate is not None
+    return job.progress.estimate.mean_ms / MINUTE
 
 
 def test_a_snapshot_in_which_nobody_runs_for_too_long_is_as_it_was() -> None:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from eva_master.model.ids import Family, JobId, Millis
 from eva_master.model.job import JobKind
-from eva_master.model.planning.snapshot import JobView
+from eva_master.model.planning.job_view import JobView
 from eva_master.packing.valuation import task_shapes
 from eva_master.packing.valuation.migration_cost import (
     expected_migration_cost,
@@ -17,11 +17,14 @@ from eva_master.packing.valuation.migration_cost import (
     share,
 )
 from eva_master.packing.valuation.reservation_price import relative_speed
+from eva_master.testing.job_views import job_view
 from tests.fakes.snapshots import Cluster, offer, task
 
 
 def view(checkpoint_ms: int, launch_ms: int) -> JobView:
-    return JobView(JobId("a"), JobKind.GANG, (), Millis(0), 0, checkpoint_ms, launch_ms)
+    return job_view(
+        JobId("a"), JobKind.GANG, (), Millis(0), 0, checkpoint_ms=checkpoint_ms, launch_ms=launch_ms
+    )
 
 
 def test_a_move_as_the_paper_reckons_it() -> None:

@@ -17,6 +17,7 @@ from eva_master.packing.problem import Problem, Valuation
 from eva_master.packing.valuation.gang_pace import parts
 from eva_master.packing.valuation.job_valuation import JobValuation, divided
 from eva_master.packing.valuation.reservation_price import cheapest_first, rates, reservation
+from eva_master.testing.job_views import changed
 from tests.fakes.snapshots import Cluster, offer, task
 from tests.unit.packing.test_packing_speeds import paced
 
@@ -128,7 +129,7 @@ def test_a_fast_member_is_worth_more_to_a_gang_that_divides_batches():
         spec = _gang(split)
         cluster = Cluster(FAST, MID, SLOW).job("g", *spec.tasks, kind=JobKind.GANG)
         snapshot = cluster.snapshot()
-        jobs = tuple(replace(job, split_batch=split) for job in snapshot.jobs)
+        jobs = tuple(changed(job, split_batch=split) for job in snapshot.jobs)
         problem = Problem(replace(snapshot, jobs=jobs), Valuation())
         return sorted(it.price_on(Family("fast")) - it.price for it in problem.classes)
 

@@ -18,6 +18,7 @@ from eva_master.policies.gandiva_fair.policy import GandivaFair
 from eva_master.policies.gandiva_fair.shares import divided
 from eva_master.policies.hived.config import Config as HivedConfig
 from eva_master.policies.hived.policy import HiveD
+from eva_master.testing.job_views import changed
 from eva_master.testing.snapshots import Cluster, offer, task
 
 _TICKETS = st.dictionaries(
@@ -51,7 +52,7 @@ def _snapshot(*jobs: tuple[str, str, int], quotas: tuple[int, ...] = (4, 4)) -> 
     views = []
     for view in made.jobs:
         tenant, most = owners[view.id]
-        views.append(replace(view, tenant=tenant, elastic=Elastic(1, most)))
+        views.append(changed(view, tenant=tenant, elastic=Elastic(1, most)))
     tenants = tuple(
         TenantView(name, ((ANY_FAMILY, quota),)) for name, quota in zip("ab", quotas, strict=False)
     )
@@ -94,5 +95,5 @@ def test_hived_lends_idle_quotas_alone_if_told_so() -> None:
 
 def test_hived_lends_nothing_to_a_job_that_cannot_give_it_back_in_time() -> None:
     seen = _snapshot(("x", "a", 8), ("z", "a", 8), ("y", "b", 1))
-    slow = replace(seen, jobs=tuple(replace(it, unlent="slow") for it in seen.jobs))
+    slow = replace(seen, jobs=tuple(changed(it, unlent="slow") for it in seen.jobs))
     assert _sizes(HiveD(HivedConfig()).plan(slow, None)[0]) == {"x": 4, "y": 1}

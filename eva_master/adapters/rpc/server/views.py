@@ -544,7 +544,7 @@ def plan(foreseen: Foreseen, alone: int) -> pb.PlanResponse:
     kept |= {key for key, it in offerings.items() if it.purchase is Purchase.OWNED}
     before = foreseen.before
     return pb.PlanResponse(
-        estimate=None if job is None else estimate_of(job.estimate),
+        estimate=None if job is None else estimate_of(job.progress.estimate),
         worth=None if job is None else worth_of(job),
         placements=[_placement(run_order(run)[2], run, foreseen) for run in foreseen.runs],
         price_before_micro_usd_per_hour=sum(

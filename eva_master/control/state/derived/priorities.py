@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection
 from heapq import heappop, heappush
 
 from eva_master.model.ids import JobId, job_order
-from eva_master.model.planning.handed import Handed
+from eva_master.model.planning.reasons import Handed
 from eva_master.model.records import Job
 from eva_master.model.states import JobState
 
