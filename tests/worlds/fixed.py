@@ -24,7 +24,7 @@ FOUND = (
     ("node-priorities", 1029), ("preemption", 500_013), ("preemption", 52_007),
     ("partitions", 500_009), ("plain", 700_007), ("priorities", 1019), ("priorities", 1023),
     ("gangs", 1003), ("partitions", 1009), ("partitions", 1031), ("speeds", 1024),
-    ("spot-deadlines", 1020), ("short-priorities", 1052),
+    ("spot-deadlines", 1020), ("short-priorities", 1052), ("mixed", 1058),
 )  # fmt: skip
 """Flavours and seeds of worlds to which oracles objected, until the fault was mended."""
 

@@ -55,7 +55,11 @@ def _alone(story: Story, waits: Waits, task: Task) -> float:
     had = story.launches[first.instance]
     # What was there before it, and was not bought for it, it chose when it began.
     chosen_ms = had.asked_ms if had.asked_ms >= waits.ready_ms(task) else first.from_ms
-    options = list(_options(story, task.job, had, chosen_ms))
+    options = [
+        (kind, price)
+        for kind, price in _options(story, task.job, had, chosen_ms)
+        if kind.name == had.kind.name or _within_quota(story, task, kind, chosen_ms)
+    ]
     if not options:
         return 0.0
     job, minimum = task.job, story.world.minimum_s
@@ -143,6 +147,23 @@ def _lost_ms(attempt: Attempt, attempts: list[Attempt]) -> float:
     if not later:
         return 0.0
     return max(0.0, attempt.done_ms - min(later, key=lambda it: it.number).resumed_ms)
+
+
+def _within_quota(story: Story, task: Task, kind: Kind, at_ms: int) -> bool:
+    """Whether its tenant has so much of its quota left beside what its other tasks have then."""
+    needs, owner = task.job.keys["resources"].get("gpus", 0), task.job.owner
+    quota = story.world.settings.get("tenants", {}).get(owner, {}).get("quota")
+    if quota is None or not needs:
+        return True
+    runs: dict[tuple[str, int], int] = {}
+    for place in (*story.attempts, *story.headed):
+        job = story.world.job(place.job)
+        mine = job is task.job and (not job.array or place.index == task.index)
+        end_ms = story.end_ms if place.to_ms is None else place.to_ms
+        alike = story.launches[place.instance].kind.family == kind.family
+        if alike and job.owner == owner and not mine and place.from_ms <= at_ms < end_ms:
+            runs[job.name, place.index] = job.keys["resources"].get("gpus", 0)
+    return bool(sum(runs.values()) + needs * task.members <= quota.get(kind.family, 0))
 
 
 def _options(story: Story, job: Job, had: Launch, at: int) -> Iterator[tuple[Kind, float]]:
