@@ -466,17 +466,18 @@ class Cycle:
         context, queue, memory = self._context, asked.queue, self._context.shared_limits
         if queue is None:
             return
-        placed = {run for run, _ in answer.decision.places}
+        placed, served = {run for run, _ in answer.decision.places}, _served(answer.decision)
         cut = answer.overtaking.union(answer.decision.dropped)
         overtaken = max((queue.ranks.get(run, -1) for run in answer.overtaking), default=-1)
         unused = [
             (unit.job.id, seat.offerings or queue.options(unit))
             for rank, (unit, seat) in enumerate(zip(queue.waiting, queue.seats, strict=True))
             if unit.partition == self.partition.name
+            and unit.job.id not in served
             and (seat.complete or (rank < overtaken and not unit.together))
             and not any(run.id in placed or run.id in cut for run in unit.runs)
         ]
-        jobs = {job_of(run) for run in placed}
+        jobs = {job_of(run) for run in placed} | served
         again = self._wanted and self._insists
         if memory.unused(unused, jobs, context.now, again=again):
             context.plan_wanted = True
@@ -507,6 +508,14 @@ class Cycle:
             figures=figures,
             reasons=reasons,
         )
+
+
+def _served(decision: Decision) -> set[JobId]:
+    """Jobs that stand in lines for pools of which a plan buys members."""
+    bought = {launch.key for launch in decision.launches}
+    growing = {pool.name for pool in decision.pools if not bought.isdisjoint(pool.members)}
+    lines = (line for line in decision.lines if not growing.isdisjoint(line.pools))
+    return {job for line in lines for job in line.jobs}
 
 
 def _left_out(plan: Plan, cut: Plan) -> set[RunId]:

@@ -243,7 +243,21 @@ class PoolMembers:
 
     # -- after the policy ------------------------------------------------------------------------
 
-    def within(self, plan: Plan, present: Snapshot, whole: Snapshot) -> Plan:
+    def within(
+        self, plan: Plan, present: Snapshot, whole: Snapshot, *, contested: bool = False
+    ) -> Plan:
+        """A plan whose pools leave to tasks of other partitions what these come first for.
+
+        Args:
+            plan: What is left of the policy's.
+            present: The partition as it is.
+            whole: The cluster as it is.
+            contested: Whether others than the partition wait for limits that they share.
+        """
+        plan = self._bought(plan, present, whole)
+        return self._closed(plan, present, whole) if contested else plan
+
+    def _bought(self, plan: Plan, present: Snapshot, whole: Snapshot) -> Plan:
         """A plan whose pools buy nothing for which a task of another partition waits.
 
         Args:
@@ -278,6 +292,39 @@ class PoolMembers:
                 slots[keys[key]] -= 1
             cluster = None if cluster is None else cluster - 1
         return left(plan, gone)
+
+    def _closed(self, plan: Plan, present: Snapshot, whole: Snapshot) -> Plan:
+        """A plan whose lines fill no member for which a task of another partition comes first.
+
+        Else a line would give the room of each task that ends to the next one of its own, and the
+        member would never be empty.
+
+        Args:
+            plan: What is left of the policy's.
+            present: The partition as it is.
+            whole: The cluster as it is.
+        """
+        views = {view.id: view for view in present.instances if _is_member(view)}
+        stated = {it for pool in plan.pools if not pool.lent for it in pool.members} & views.keys()
+        others = self._others(whole) if stated else []
+        if not others:
+            return plan
+        own = self._of(self._partition, present, plan.lines)
+        own_units = list(waiting(own))
+        members = [member_of(own, own_units, views[InstanceId(str(it))]) for it in sorted(stated)]
+        seating = Seating(others, self._cluster_left(), members, refused=self._refused)
+        going: set[InstanceId | int] = set()
+        for unit in self._candidates(others, whole):
+            if not seating.members:
+                break
+            going.update(member.view.id for member in seating.seat(unit).released)
+        if not going:
+            return plan
+        pools = tuple(
+            replace(pool, closed=tuple(dict.fromkeys((*pool.closed, *(going & {*pool.members})))))
+            for pool in plan.pools
+        )
+        return replace(plan, pools=pools)
 
     def told(self, plan: Plan, present: Snapshot, whole: Snapshot) -> Plan:
         """A plan that names the pools which hold what tasks wait for.

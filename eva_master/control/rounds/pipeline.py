@@ -322,7 +322,7 @@ class Pipeline:
         plan = stage.within(plan, present)
         overtaking = _held(gated, plan)
         gated, (plan, spent) = plan, self._within_limits(plan, present, whole)
-        plan = self._members.within(plan, present, whole)
+        plan = self._members.within(plan, present, whole, contested=stage.contested)
         plan = asked.given_up.seated(priced, plan, present)
         plan, yielding = giving_way.give_way(
             gated, plan, present, vacant, self._allows(gated, plan, whole)

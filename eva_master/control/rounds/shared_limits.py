@@ -29,6 +29,11 @@ class SharedLimitsStage:
         self.queue = queue
         self._partition = partition
 
+    @property
+    def contested(self) -> bool:
+        """Whether others than the partition wait for shared limits."""
+        return self.queue is not None and bool(self.queue.contested(self._partition))
+
     def shown(self, seen: Snapshot) -> Snapshot:
         """The snapshot of the partition without what is free for others.
 
