@@ -1,4 +1,4 @@
-"""What a turn has cloud and workers do, said again only if it showed no effect."""
+"""Orders of a turn to cloud and workers, repeated only if they showed no effect."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ class Outbox:
     def _order(
         self, run: TaskRun, attempt: int, on: InstanceId, *, starts: bool = False
     ) -> TaskOrder:
-        """What a worker must know of an attempt before it starts, or when it does."""
+        """Order for an attempt, before its start or for it."""
         job = self._state.jobs[run.job]
         task = job.spec.tasks[run.index]
         demand = self._state.instances[on].demand_of(task)
@@ -137,9 +137,9 @@ class Outbox:
         return Gang(run.index, job.members, place.address, place.port, run.batch_ppm)
 
     def forget_fetch(self, run: TaskRun) -> None:
-        """Let the fetch of a task run's files be asked for at once if it comes back to its target.
+        """Let the fetch of a task run's files be ordered at once if it comes back to its target.
 
-        What was fetched is no longer known then.
+        The files fetched before are no longer known then.
         """
         if run.target is not None:
             said = self._sent.get(run.target, {})

@@ -26,21 +26,23 @@ NO_LIMIT = 10**15
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How much there may be at a time; jobs and tasks count until they have ended.
+    """Largest amounts in use at a time; jobs and tasks count until they have ended.
 
     Attributes:
         tasks_per_job: Tasks of one job.
         tasks_per_user: Tasks of all jobs of one user. jobs_per_user: These jobs.
-        waits_per_user: Jobs that those of one user depend on, each as often as it is named.
+        waits_per_user: Dependencies of all jobs of one user.
         text_per_user: Characters of all jobs of one user, see `JobSpec.text`.
-        tasks: Tasks of all jobs of the cluster. jobs: These jobs. waits, text: As for one user.
-        instances_per_job: Instances on which tasks of one job are.
-        instances_per_user: Instances on which tasks of one user are.
-        instances: Instances of the cluster, those included that are being launched or given back.
+        tasks: Tasks of all jobs of the cluster. jobs: These jobs. waits: Dependencies of these
+            jobs. text: Their characters.
+        instances_per_job: Instances with tasks of one job.
+        instances_per_user: Instances with tasks of one user.
+        instances: Instances of the cluster, launching and terminating ones included.
         priority: The highest priority of a job that no operator submits.
         grace_period_ms: The longest grace period of a task, from SIGTERM to SIGKILL.
-        recall_grace_ms: The same where tenants have lent room back, and operators cancel jobs.
-        shutdown_grace_ms: The same where the cluster or a worker ends.
+        recall_grace_ms: The longest grace period where tenants take lent room back, and operators
+            cancel jobs.
+        shutdown_grace_ms: The longest grace period where the cluster or a worker ends.
     """
 
     tasks_per_job: int = NO_LIMIT
@@ -66,52 +68,53 @@ class Settings:
     """Delays and limits; times in milliseconds.
 
     Attributes:
-        round_period_ms: A planning round at least this often while anything is learned.
-        round_gap_ms: From one plan request to the next at least; events within it share a round.
-        round_grid_ms: Plans are requested at multiples of this alone, 0 for at any time.
-        register_timeout_ms: An instance whose worker has not registered this long after it came
-            up is given back.
-        start_timeout_ms: A task that has not begun to run this long after its start was ordered has
-            failed.
-        boot_backoff_ms: After an instance that ended before any task ran on it none of its offering
-            is launched for so long; doubles with each failure in a row.
-        lost_worker_ms: An instance whose worker has been silent for so long is given back; its
-            tasks start elsewhere once the cloud says that it is gone.
-        unwanted_ms: An instance of the cluster's that nobody asked for is terminated when it has
-            been there for so long.
-        worker_resend_ms: A command to a worker that shows no effect is repeated.
-        cloud_resend_ms: A command to the cloud that shows no effect is repeated.
-        sync_period_ms: Workers with tasks and the cloud are asked for the whole truth.
-        backoff_ms: Before the first retry of a failed task; doubles with each failure.
+        round_period_ms: Longest time between planning rounds while anything is learned.
+        round_gap_ms: Shortest time between plan requests; events within it share a round.
+        round_grid_ms: Plans are requested at multiples of this only; 0 for any time.
+        register_timeout_ms: Time after which an instance is terminated if it is up and its worker
+            has not registered.
+        start_timeout_ms: Time after which a task has failed if its start was ordered and it does
+            not run.
+        boot_backoff_ms: Pause before the next launch of an offering after an instance of it ended
+            before any task ran there; doubles with each failure in a row.
+        lost_worker_ms: Time after which an instance with a silent worker is terminated; its tasks
+            start elsewhere once the cloud reports its end.
+        unwanted_ms: Time after which an instance of the cluster that is not on record is
+            terminated.
+        worker_resend_ms: Time after which a command to a worker without effect is repeated.
+        cloud_resend_ms: Time after which a command to the cloud without effect is repeated.
+        sync_period_ms: Time between requests for full reports of the cloud and of workers with
+            tasks.
+        backoff_ms: Wait before the first retry of a failed task; doubles with each failure.
         backoff_limit_ms: The longest such wait.
-        window_ms: Over how long throughput is measured.
-        checkpoint_ms: Assumed time to checkpoint and stop a task, until it is known better.
-        launch_ms: Assumed time to start a task, until it is known better.
-        rebalance_ms: An instance that the cloud recommends to leave is left, and none of its
-            offering is launched for so long; 0 to stay there.
-        profile: Whether one task of a workload whose standalone throughput is unknown is kept
-            from others until it has run alone for a window.
+        window_ms: Length of the windows in which throughput is measured.
+        checkpoint_ms: Assumed time to checkpoint and stop a task, until the time is measured.
+        launch_ms: Assumed time to start a task, until the time is measured.
+        rebalance_ms: Time without launches of an offering after a rebalance recommendation for an
+            instance of it, which its tasks leave; 0 to stay there.
+        profile: Whether one task of a workload whose standalone throughput is unknown is kept from
+            others until it has run alone for a window.
         gang_ports: First and last of the ports on which gangs meet.
-        history_kept_ms: Jobs that have ended and instances that are gone leave memory after so
-            long; the journal keeps them.
-        limits: How much one job, one user and all together may have.
-        estimates: What run times are estimated from where none is stated.
-        preemption: What a job that waits may do to running jobs of lower priority.
-        preemption_across: Whether it may do so to those of other partitions, where these hold what
-            it waits for.
-        patience: For how many milliseconds a job waits for limited room until it is kept for it
-            against jobs of the same priority, by partition; for ever in one that is not there.
+        history_kept_ms: Time after which ended jobs and terminated instances leave memory; the
+            journal keeps them.
+        limits: Limits of one job, one user and the cluster.
+        estimates: Source of run-time estimates where a job states none.
+        preemption: Effect that a waiting job may have on running jobs of lower priority.
+        preemption_across: Whether preemption reaches jobs of other partitions that hold the room it
+            needs.
+        patience: Milliseconds, by partition, that a job waits for limited room before the room is
+            kept for it against jobs of the same priority; for ever in a partition without an entry.
         nodes: The owned nodes that may join, by name.
-        partitions: How the cluster is divided. Where it is, plans of a partition are requested at
-            multiples of its own `round_grid_ms`.
-        tenancy: What tenants may have.
+        partitions: Partitions of the cluster. In a divided cluster, plans of a partition are
+            requested at multiples of its own `round_grid_ms`.
+        tenancy: Quotas, budgets and lending of tenants.
         spot_choice: How jobs with deadlines choose between spot instances, others and waiting.
-        price_limit_ppm: How many times the sum of its tasks' reservation prices on demand a new
-            instance may cost, in millionths; `None` for any price.
-        pool_share_ppm: The part of the work with little time to lose that may be in one spot pool,
-            in millionths.
-        round_work: Work that a round may do at most, in microseconds of the machine on which
-            `packing.round_work` was measured; it is counted, never timed.
+        price_limit_ppm: Highest price of a new instance as a multiple of the sum of its tasks'
+            on-demand reservation prices, in millionths; `None` for any price.
+        pool_share_ppm: The part of the work with little slack that may be in one spot pool, in
+            millionths.
+        round_work: Most work in a round, in microseconds of the machine on which
+            `packing.round_work` was measured; counted, never timed.
     """
 
     round_period_ms: int = 300_000

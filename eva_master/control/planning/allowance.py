@@ -1,4 +1,4 @@
-"""What a partition may still launch: within its number of instances and its budget."""
+"""Further launches allowed to a partition: by its number of instances and its budget."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from eva_master.model.records import Instance
 
 @dataclass(frozen=True, slots=True)
 class Allowance:
-    """What a partition has and may have.
+    """Present size and spending of a partition, against its limits.
 
     Attributes:
-        partition: Which.
-        instances: How many it has, those that are going included.
+        partition: The partition.
+        instances: Number of its instances, those about to go included.
         per_hour: Their prices together, in micro-dollars.
-        spent: What they, and those before them, cost in this month so far, in micro-dollars.
+        spent: Cost of these and earlier instances in this month so far, in micro-dollars.
     """
 
     partition: Partition
@@ -34,10 +34,10 @@ class Allowance:
     spent: int
 
     def refusal(self, launched: int, price: int) -> str:
-        """Why nothing more may be launched, for the user; empty if it may.
+        """Why no further launch is allowed, for the user; empty if it is.
 
         Args:
-            launched: How many would be launched in all.
+            launched: Number of launches in all.
             price: Their prices together, in micro-dollars per hour.
         """
         name, limits, budget = self.partition.name, self.partition.limits, self.partition.budget
@@ -65,45 +65,49 @@ def allowance(state: Records, sums: Sums, partition: Partition, now: Millis) -> 
     Args:
         state: The records.
         sums: Sums over each partition, by the name on record.
-        partition: Which.
+        partition: The partition.
         now: The time.
     """
-    ours = [it for it in map(state.instances.__getitem__, state.live) if _is_of(it, partition)]
+    ours = [
+        instance
+        for instance in map(state.instances.__getitem__, state.live)
+        if _is_of(instance, partition)
+    ]
     return Allowance(
         partition,
         instances=len(ours),
-        per_hour=sum(it.offering.price for it in ours),
+        per_hour=sum(instance.offering.price for instance in ours),
         spent=spent_this_month(state, sums, partition, now),
     )
 
 
 def leeway(state: Records, sums: Sums, limits: Limits, partition: Partition, now: Millis) -> Leeway:
-    """How much more may be launched in a partition.
+    """Number and price of further launches in a partition.
 
     Args:
-        state: Of the cluster.
+        state: The records.
         sums: Sums over each partition, by the name on record.
-        limits: Of the cluster.
-        partition: Which; the whole of a cluster that is not divided.
+        limits: Limits of the cluster.
+        partition: The partition; the whole of a cluster that is not divided.
         now: The time.
     """
-    left = [] if limits.instances >= NO_LIMIT else [limits.instances - len(state.live)]
+    rooms = [] if limits.instances >= NO_LIMIT else [limits.instances - len(state.live)]
     own, budget = partition.limits.instances, partition.budget
     if own is None and budget == Budget():
-        return Leeway(max(0, left[0])) if left else UNLIMITED
+        return Leeway(max(0, rooms[0])) if rooms else UNLIMITED
     allowed = allowance(state, sums, partition, now)
     if own is not None:
-        left.append(own - allowed.instances)
+        rooms.append(own - allowed.instances)
     if budget.per_month is not None and allowed.spent >= budget.per_month:
-        left.append(0)
+        rooms.append(0)
     rest = None if budget.per_hour is None else max(0, budget.per_hour - allowed.per_hour)
-    return Leeway(max(0, min(left)) if left else None, rest)
+    return Leeway(max(0, min(rooms)) if rooms else None, rest)
 
 
 def spent_this_month(state: Records, sums: Sums, partition: Partition, now: Millis) -> int:
-    """What a partition has spent in this calendar month, UTC, in micro-dollars.
+    """Spending of a partition in this calendar month, UTC, in micro-dollars.
 
-    What is not booked yet is counted.
+    Costs that are not booked yet count too.
     """
     if partition.budget.per_month is None:
         return 0
@@ -122,9 +126,9 @@ def afforded(plan: Plan, now: Snapshot, allowed: Allowance) -> Plan:
     """The part of a plan that launches no more than is allowed; the most urgent jobs come first.
 
     Args:
-        plan: The policy's.
+        plan: The policy's plan.
         now: The partition as it is.
-        allowed: What it may have.
+        allowed: The partition's allowance.
     """
     if not plan.launches:
         return plan
@@ -132,7 +136,7 @@ def afforded(plan: Plan, now: Snapshot, allowed: Allowance) -> Plan:
     bought: set[int] = set()
     held: dict[RunId, str] = {}
     for unit in units(plan, now):
-        new = bought | {it for it in _launched(unit) if it in prices}
+        new = bought | {key for key in _launched(unit) if key in prices}
         reason = ""
         if new != bought:
             reason = allowed.refusal(len(new), sum(prices[key] for key in new))
@@ -144,7 +148,7 @@ def afforded(plan: Plan, now: Snapshot, allowed: Allowance) -> Plan:
     for key in pooled(plan):
         if key in bought or key not in prices:
             continue
-        if allowed.refusal(len(bought) + 1, sum(prices[it] for it in bought) + prices[key]):
+        if allowed.refusal(len(bought) + 1, sum(prices[other] for other in bought) + prices[key]):
             gone.add(key)
         else:
             bought.add(key)

@@ -13,10 +13,10 @@ from eva_master.model.records import Job
 
 
 def arrive(context: Context, job: Job) -> None:
-    """A job is there to be planned for.
+    """Make a job known to policies.
 
-    It counts as having arrived from when policies can see it. There is a plan about it, but if all
-    of its tasks get room from a line at once.
+    The job counts as having arrived from then on. A plan is requested, unless all of its tasks get
+    room from a line at once.
     """
     if join(context, job):
         context.came_to_lines.add(job.id)

@@ -28,11 +28,11 @@ _HINT = "state fewer tasks, or less for each; see: eva catalog, eva nodes, eva p
 
 @dataclass(frozen=True, slots=True)
 class _Rule:
-    """A limit by itself.
+    """A single limit, with its explanation.
 
     Attributes:
-        caps: It alone.
-        told: Its words, with the setting that states it.
+        caps: The limit alone.
+        told: The explanation, with the setting that states it.
     """
 
     caps: Caps
@@ -44,23 +44,23 @@ def refusal(
 ) -> Unplaceable | None:
     """Why tasks of a job could not run even if nothing else did.
 
-    Members of a gang run together; each task of an array is looked at by itself. Gangs of hundreds
-    of tasks that differ are not always found out, and none that can run is refused.
+    Members of a gang run together; each task of an array is checked by itself. Gangs of hundreds of
+    different tasks are not always found out, and none that can run is refused.
 
     Args:
-        state: With the catalog and measured rates.
-        settings: With the limits.
+        state: The records, with the catalog and measured rates.
+        settings: Settings, with the limits.
         spec: The job.
-        partition: Where it is to run; the whole of a cluster that is not divided.
+        partition: The partition where it is to run; the whole of a cluster that is not divided.
 
     Returns:
-        The reason, with the room that there is; `None` if there is none.
+        The reason, with the room that exists; `None` if there is none.
     """
     room = _Room(state, settings, spec, partition)
     if spec.kind is JobKind.GANG:
         return room.refusal(spec.tasks[: spec.least])
-    found = (room.refusal([task]) for task in different(spec.tasks))
-    return next((it for it in found if it is not None), None)
+    refusals = (room.refusal([task]) for task in different(spec.tasks))
+    return next((reason for reason in refusals if reason is not None), None)
 
 
 class _Room:
@@ -85,20 +85,20 @@ class _Room:
         stocks, caps = self._stocks, self._caps
         if self._fits_apart(tasks) or not self._is_known(tasks):
             return None
-        found = fit(tasks, stocks, caps)
-        if found.seats is None and found.proven:
+        outcome = fit(tasks, stocks, caps)
+        if outcome.seats is None and outcome.proven:
             return self._refused(tasks)
         rule = self._price_rule(tasks)
-        if rule is None or (found.seats and allowed(found.seats, tasks, stocks, rule.caps)):
+        if rule is None or (outcome.seats and allowed(outcome.seats, tasks, stocks, rule.caps)):
             return None
-        found = fit(tasks, stocks, replace(caps, worth=rule.caps.worth))
-        if found.seats is None and found.proven:
+        outcome = fit(tasks, stocks, replace(caps, worth=rule.caps.worth))
+        if outcome.seats is None and outcome.proven:
             return Unplaceable(f"{self._together(tasks)}: {rule.told}", hint=_HINT)
         return None
 
     def _fits_apart(self, tasks: Sequence[TaskSpec]) -> bool:
-        """Whether each may have an instance of its own, of those that cost least."""
-        found: dict[TaskSpec, int] = {}
+        """Whether each may have an instance of its own, of the cheapest that hold it."""
+        cheapest_of: dict[TaskSpec, int] = {}
         for task in different(tasks):
             rented = [
                 (stock.offering.price, index)
@@ -108,8 +108,8 @@ class _Room:
             cheapest = min(rented, default=None)
             if cheapest is None or self._stocks[cheapest[1]].most is not None:
                 return False
-            found[task] = cheapest[1]
-        seats = [Seat(found[task], number) for number, task in enumerate(tasks)]
+            cheapest_of[task] = cheapest[1]
+        seats = [Seat(cheapest_of[task], number) for number, task in enumerate(tasks)]
         return allowed(seats, tasks, self._stocks, self._caps)
 
     def _is_known(self, tasks: Sequence[TaskSpec]) -> bool:
@@ -117,12 +117,12 @@ class _Room:
         return all(any(stock.holds(task) for stock in self._stocks) for task in different(tasks))
 
     def _refused(self, tasks: Sequence[TaskSpec]) -> Unplaceable:
-        """The refusal, by the limit that is to blame if it is one alone."""
+        """The refusal, naming the limit to blame if there is a single one."""
         stocks, apart = self._stocks, self._caps.apart
         because = ""
         if fit(tasks, stocks, replace(NO_CAPS, apart=apart)).seats is not None:
-            culprits = [it for it in self._rules if self._forbids(it, tasks)]
-            because = "; ".join(it.told for it in culprits or self._rules)
+            culprits = [rule for rule in self._rules if self._forbids(rule, tasks)]
+            because = "; ".join(rule.told for rule in culprits or self._rules)
         elif apart:
             policy = self._partition.policy
             named = f"its policy, {policy}," if policy else "the policy"
@@ -130,16 +130,18 @@ class _Room:
         if len(tasks) > 1 and alike(tasks):
             most = together(tasks[0], len(tasks), stocks, self._caps)
             parts = ", ".join(self._parts(tasks[0], most.used))
-            told = f"{self._together(tasks)}, and {self._where} has room for {most.tasks:,} of them"
-            told += " when it is empty" + (f": {parts}" if parts else "")
+            message = (
+                f"{self._together(tasks)}, and {self._where} has room for {most.tasks:,} of them"
+            )
+            message += " when it is empty" + (f": {parts}" if parts else "")
         else:
-            told = self._together(tasks)
-        separator = ": " if told.endswith("at the same time") else "; "
-        return Unplaceable(told + (f"{separator}{because}" if because else ""), hint=_HINT)
+            message = self._together(tasks)
+        separator = ": " if message.endswith("at the same time") else "; "
+        return Unplaceable(message + (f"{separator}{because}" if because else ""), hint=_HINT)
 
     def _forbids(self, rule: _Rule, tasks: Sequence[TaskSpec]) -> bool:
-        found = fit(tasks, self._stocks, replace(rule.caps, apart=self._caps.apart))
-        return found.seats is None and found.proven
+        outcome = fit(tasks, self._stocks, replace(rule.caps, apart=self._caps.apart))
+        return outcome.seats is None and outcome.proven
 
     def _together(self, tasks: Sequence[TaskSpec]) -> str:
         """Say in words what does not fit."""
@@ -150,17 +152,17 @@ class _Room:
         return what if alike(tasks) else f"{what}, and {self._where} cannot run them"
 
     def _parts(self, task: TaskSpec, used: Sequence[tuple[int, int]]) -> Iterator[str]:
-        """How many tasks like one run on each type, by name."""
-        found: Counter[str] = Counter()
+        """Number of tasks of a kind on each type, by name."""
+        counts: Counter[str] = Counter()
         for index, count in used:
             machine = self._stocks[index].offering.type
             need = task.demand_on(machine.family)
             each = None if need is None else need.times_in(machine.capacity)
-            found[machine.name] += count * (1 if self._caps.apart or each is None else each)
-        return (f"{there:,} on {name}" for name, there in sorted(found.items()))
+            counts[machine.name] += count * (1 if self._caps.apart or each is None else each)
+        return (f"{count:,} on {name}" for name, count in sorted(counts.items()))
 
     def _limits(self) -> Iterator[_Rule]:
-        """The limits that there are, each by itself."""
+        """The limits in force, each by itself."""
         settings, partition = self._settings, self._partition
         nodes = [
             node.offering
@@ -174,18 +176,18 @@ class _Room:
             (every.instances_per_user, "instances_per_user", f"tasks of {self._spec.owner}"),
         ):
             if most < NO_LIMIT:
-                told = f"{whose} may be on {most:,} instances (limits.{setting})"
-                yield _Rule(Caps(places=most), told)
+                message = f"{whose} may be on {most:,} instances (limits.{setting})"
+                yield _Rule(Caps(places=most), message)
         if own is not None:
-            told = f"it may have {own:,} instances (partitions.{name}.limits.instances)"
-            yield _Rule(Caps(launches=max(0, own - len(nodes))), told)
+            message = f"it may have {own:,} instances (partitions.{name}.limits.instances)"
+            yield _Rule(Caps(launches=max(0, own - len(nodes))), message)
         if every.instances < NO_LIMIT:
-            told = f"the cluster may have {every.instances:,} instances (limits.instances)"
-            yield _Rule(Caps(launches=max(0, every.instances - len(settings.nodes))), told)
+            message = f"the cluster may have {every.instances:,} instances (limits.instances)"
+            yield _Rule(Caps(launches=max(0, every.instances - len(settings.nodes))), message)
         if budget.per_hour is not None:
-            rest = max(0, budget.per_hour - sum(it.price for it in nodes))
-            told = f"it may spend {_usd(budget.per_hour)} per hour"
-            yield _Rule(Caps(per_hour=rest), f"{told} (partitions.{name}.budget.usd_per_hour)")
+            rest = max(0, budget.per_hour - sum(offering.price for offering in nodes))
+            message = f"it may spend {_usd(budget.per_hour)} per hour"
+            yield _Rule(Caps(per_hour=rest), f"{message} (partitions.{name}.budget.usd_per_hour)")
         quota = settings.tenancy.quotas.get(self._spec.tenant)
         if quota is not None and partition.name not in settings.tenancy.lending:
             tenant = self._spec.tenant
@@ -196,33 +198,35 @@ class _Room:
             yield _Rule(Caps(quota=may_have), f"the quota of tenant {tenant} allows no more GPUs")
 
     def _price_rule(self, tasks: Sequence[TaskSpec]) -> _Rule | None:
-        """How much may be paid for the tasks; a deadline may exceed it."""
+        """Limit of the price for the tasks, which a deadline lifts."""
         times = self._settings.price_limit_ppm
         if times is None or self._spec.deadline is not None:
             return None
-        rented = tuple(it for it in self._sold if it.purchase is not Purchase.OWNED)
+        rented = tuple(
+            offering for offering in self._sold if offering.purchase is not Purchase.OWNED
+        )
         own = self._state.learned.of(voice_of(self._spec)).standalone.known
         prices = OnDemandPrices(rented, own)
-        found = prices.of_tasks(tasks, split=self._spec.split_batch)
+        reservations = prices.of_tasks(tasks, split=self._spec.split_batch)
 
         def worth(task: int, offering: Offering) -> int:
-            return times * value_on(found[task], offering)
+            return times * value_on(reservations[task], offering)
 
-        told = (
+        message = (
             "what holds them and may be had costs more than"
             f" {times / MILLION:g} times what they are worth (price_limit)"
         )
-        return _Rule(Caps(worth=worth), told)
+        return _Rule(Caps(worth=worth), message)
 
 
 def _all(rules: Sequence[_Rule], *, apart: bool) -> Caps:
     """All limits together."""
-    caps = [it.caps for it in rules]
+    caps = [rule.caps for rule in rules]
     return Caps(
-        launches=min((it.launches for it in caps if it.launches is not None), default=None),
-        places=min((it.places for it in caps if it.places is not None), default=None),
-        per_hour=next((it.per_hour for it in caps if it.per_hour is not None), None),
-        quota=next((it.quota for it in caps if it.quota is not None), None),
+        launches=min((cap.launches for cap in caps if cap.launches is not None), default=None),
+        places=min((cap.places for cap in caps if cap.places is not None), default=None),
+        per_hour=next((cap.per_hour for cap in caps if cap.per_hour is not None), None),
+        quota=next((cap.quota for cap in caps if cap.quota is not None), None),
         apart=apart,
     )
 
@@ -234,12 +238,12 @@ def _stock(offering: Offering) -> Stock:
 
 
 def sold(state: Records, settings: Settings, partition: Partition | None) -> Catalog:
-    """Offerings that a partition may have: of owned nodes those that are its own.
+    """Offerings that a partition may have; of owned nodes only its own.
 
     Args:
-        state: With the catalog.
-        settings: With the nodes.
-        partition: Which; `None` if the cluster is not divided.
+        state: The records, with the catalog.
+        settings: Settings, with the nodes.
+        partition: The partition; `None` if the cluster is not divided.
     """
     if partition is None:
         return state.catalog
@@ -249,8 +253,10 @@ def sold(state: Records, settings: Settings, partition: Partition | None) -> Cat
         if settings.partitions.of_node(name) is partition
     )
     return tuple(
-        replace(it, limit=nodes[it.id]) if it.purchase is Purchase.OWNED else it
-        for it in partition.sold(state.catalog)
+        replace(offering, limit=nodes[offering.id])
+        if offering.purchase is Purchase.OWNED
+        else offering
+        for offering in partition.sold(state.catalog)
     )
 
 

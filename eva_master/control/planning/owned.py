@@ -1,4 +1,4 @@
-"""What policies see of owned nodes.
+"""Owned nodes as policies see them.
 
 To a policy a fixed cluster is a cloud whose offerings are limited: the catalog offers as many nodes
 of a type as there are to be given tasks, so every one of them exists and none can be launched.
@@ -25,17 +25,20 @@ def shown(offering: Offering) -> Offering:
 
 
 def counted(catalog: Catalog, instances: Iterable[InstanceView]) -> Counts:
-    """How many nodes of each owned offering of a catalog may be given tasks."""
+    """Number of nodes of each owned offering of a catalog that may be given tasks."""
     owned = [offering.id for offering in catalog if offering.purchase is Purchase.OWNED]
     if not owned:
         return ()
-    there = tally(view.offering for view in instances)
-    return tuple((name, there[name]) for name in owned)
+    counts = tally(view.offering for view in instances)
+    return tuple((name, counts[name]) for name in owned)
 
 
 def limited(catalog: Catalog, counts: Counts) -> Catalog:
-    """The catalog with owned offerings limited to the nodes that there are."""
+    """The catalog with owned offerings limited to the existing nodes."""
     if not counts:
         return catalog
     limits = dict(counts)
-    return tuple(replace(it, limit=limits[it.id]) if it.id in limits else it for it in catalog)
+    return tuple(
+        replace(offering, limit=limits[offering.id]) if offering.id in limits else offering
+        for offering in catalog
+    )

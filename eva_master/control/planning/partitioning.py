@@ -53,17 +53,17 @@ def refusal(context: Context, spec: JobSpec) -> EvaError | None:
 
 
 def _unknown(context: Context, name: str) -> NotFound:
-    known = ", ".join(it.name for it in context.settings.partitions.parts)
-    hint = f"known: {known}" if known else "this cluster is not divided"
+    names = ", ".join(partition.name for partition in context.settings.partitions.parts)
+    hint = f"known: {names}" if names else "this cluster is not divided"
     return NotFound(f"there is no partition {name!r}", hint=hint)
 
 
 def _misfit(spec: JobSpec, partition: Partition, catalog: Catalog) -> Unplaceable | None:
-    """Whether one of the job's tasks has no instance type in the partition."""
+    """Why one of the job's tasks has no instance type in the partition; `None` if all have."""
     sold = tuple(
-        replace(it, unavailable_until=None, limit=None)
-        for it in partition.sold(catalog)
-        if it.limit != 0
+        replace(offering, unavailable_until=None, limit=None)
+        for offering in partition.sold(catalog)
+        if offering.limit != 0
     )
     for task in {task.demand: task for task in different(spec.tasks)}.values():
         if why := why_unplaced(task.demand, sold, Millis(0)):
@@ -76,13 +76,13 @@ def _misfit(spec: JobSpec, partition: Partition, catalog: Catalog) -> Unplaceabl
 
 def _excess(context: Context, spec: JobSpec, partition: Partition) -> LimitExceeded | None:
     sums, limits = context.state.partition_tally.of(partition.name), partition.limits
-    for what, there, most in (
+    for what, count, most in (
         ("jobs", sums.jobs + 1, limits.jobs),
         ("tasks", sums.tasks + spec.size, limits.tasks),
     ):
-        if most is not None and there > most:
+        if most is not None and count > most:
             return LimitExceeded(
-                f"with this job partition {partition.name} would have {there:,} unfinished {what},"
+                f"with this job partition {partition.name} would have {count:,} unfinished {what},"
                 f" and {most:,} are allowed (partitions.{partition.name}.limits.{what})",
                 hint="submit it again when some have ended, name another partition, or have an "
                 "operator raise the limit",
@@ -127,7 +127,7 @@ def _move_refusal(context: Context, job: Job, event: MoveRequested) -> EvaError 
 
 
 def _moved(context: Context, name: JobId, partition: str) -> None:
-    """What runs is stopped from a checkpoint, as by a plan that suspends it, and planned anew."""
+    """Move a job: stop its tasks as a suspending plan does, and plan anew."""
     job = context.state.jobs[name]
     if not job.waits:  # else no policy has seen it
         arriving.depart(context, job)
@@ -149,10 +149,10 @@ def _moved(context: Context, name: JobId, partition: str) -> None:
 def follow_settings(context: Context) -> None:
     """Have every active job and live instance belong to a partition of the present settings.
 
-    What was in one that is no more is in the default one from now on, for good: else tasks could
-    be found on instances of another partition when its name comes back. Owned nodes are where the
-    settings have them; who is on a node that is another partition's now is stopped and planned
-    anew.
+    Members of a partition that no longer exists move to the default one for good: otherwise tasks
+    could be on instances of another partition when its name comes back. Owned nodes are where the
+    settings have them; tasks on a node that now belongs to another partition are stopped and
+    planned anew.
     """
     state, partitions = context.state, context.settings.partitions
     for job in map(state.jobs.__getitem__, tuple(state.active)):

@@ -31,21 +31,21 @@ def part_of(whole: Snapshot, partition: Partition, partitions: Partitions, sums:
 def events(
     arrivals: int, completions: int, partition: Partition, partitions: Partitions, sums: Sums
 ) -> tuple[int, int]:
-    """How many jobs have come into a partition, and how many have gone from it.
+    """Number of jobs that have come into a partition, and that have gone from it.
 
     Args:
-        arrivals: Into the whole cluster.
-        completions: In the whole cluster.
-        partition: Which; the default one has what is no other one's.
-        partitions: All.
-        sums: The sums of each.
+        arrivals: Arrivals in the whole cluster.
+        completions: Completions in the whole cluster.
+        partition: The partition; the default one has all jobs of no other one.
+        partitions: All partitions.
+        sums: The sums of each partition.
     """
     none = PartitionTotals()
     if not partition.default:
         ours = sums.get(partition.name, none)
         return ours.arrivals, ours.completions
-    others = [sums.get(it.name, none) for it in partitions.all if not it.default]
+    others = [sums.get(piece.name, none) for piece in partitions.all if not piece.default]
     return (
-        arrivals - sum(it.arrivals for it in others),
-        completions - sum(it.completions for it in others),
+        arrivals - sum(other.arrivals for other in others),
+        completions - sum(other.completions for other in others),
     )

@@ -1,4 +1,4 @@
-"""What a plan is about: which jobs, where their task runs are, and which of these are fixed."""
+"""Scope of a plan: its jobs, their task runs' places, and which of these are fixed."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from eva_master.model.states import JobState, RunState
 
 
 def plans_job(state: Records, job: Job) -> bool:
-    """Whether a plan is about the job.
+    """Whether a plan covers the job.
 
-    It is, unless the job has ended, begun to end, was suspended by a user, or waits for others that
-    it depends on.
+    Plans leave out jobs that have ended, begun to end, were suspended by a user, or wait for others
+    that they depend on.
     """
     if job.id not in state.active or job.suspension is not None:
         return False
@@ -42,12 +42,14 @@ def pinned(unit: list[TaskRun]) -> bool:
 def doubled(state: Records, job: Job, run: TaskRun) -> bool:
     """Whether an extra run of a run's task has a place, so that no plan moves any of its runs.
 
-    So two of them never come to one instance. Of a forked job the own run may move: a fork in its
-    way gives up its place.
+    So two of them never share an instance. The own run of a forked job may move: a fork in its way
+    gives up its place.
     """
     if job.spec.forks > 1:
         return run.extra
-    return run.extra or (run.replicas > 0 and any(it.in_hand for it in state.runs.others(run)))
+    return run.extra or (
+        run.replicas > 0 and any(other.in_hand for other in state.runs.others(run))
+    )
 
 
 def in_transit(run: TaskRun) -> bool:
@@ -62,27 +64,27 @@ def in_transit(run: TaskRun) -> bool:
 
 
 def place(state: Records, run: TaskRun, *, fixed: bool = False) -> InstanceId | None:
-    """Where a task run is or is about to be, as far as it may stay there.
+    """Present or coming place of a task run, as far as it may stay there.
 
     Args:
         state: The records.
-        run: Which.
-        fixed: Whether no plan moves it now. Then others have no use of its room, be it on a spot
+        run: The task run.
+        fixed: Whether no plan moves it now. Then others cannot use its room, even on a spot
             instance that its job is to be kept off.
     """
     if run.target is None:
         return None
-    there = state.instances[run.target]
-    left = there.at_risk or (there.drain is not None and there.drain.moves)
-    if there.offering.purchase is Purchase.SPOT:
-        # It is at risk for who has no time to lose.
-        left = left or (state.jobs[run.job].buys.kept and not fixed)
-    return None if left else run.target
+    instance = state.instances[run.target]
+    leaves = instance.at_risk or (instance.drain is not None and instance.drain.moves)
+    if instance.offering.purchase is Purchase.SPOT:
+        # A spot instance is as good as at risk for a job without time to lose.
+        leaves = leaves or (state.jobs[run.job].buys.kept and not fixed)
+    return None if leaves else run.target
 
 
 def finishes(state: Records, run: TaskRun) -> bool:
     """Whether a task run ends where it is, on an instance that is drained."""
     if run.target is None or run.target != run.instance:
         return False
-    there = state.instances[run.target]
-    return there.drain is not None and not there.drain.moves and not there.at_risk
+    instance = state.instances[run.target]
+    return instance.drain is not None and not instance.drain.moves and not instance.at_risk

@@ -49,12 +49,13 @@ from eva_master.model.resources import NOTHING, Resources
 from eva_master.model.states import TERMINAL_RUN, Buys, InstanceState, RunState
 
 _OFFERINGS_KEPT = 4_096
-"""Of so many instances' offerings, of those that differ, one value is kept."""
+"""Number of distinct offerings of instances that are interned."""
 _Rest = tuple[InstanceId | None, bool, RemainingWork | None, RunTime | None, Resources, bool]
-"""What the view of a task run depends on beside its record: its place, whether it is pinned, what
-is left of it, for how long it has run, and the last two of `_offered`."""
+"""Inputs of a task run's view beside its record: its place, whether it is pinned, its remaining
+work, its running time, and the last two arguments of `_offered`.
+"""
 ESTIMATED_AT_ONCE = 64
-"""Jobs whose estimates one snapshot brings up to date at most."""
+"""Upper limit of the jobs whose estimates one snapshot updates."""
 
 _WAITS_FOR_SPOT = Urgency(waits_for_spot=True)
 
@@ -63,9 +64,9 @@ def snapshot(state: PlanningRecords, now: Millis, settings: Settings) -> Snapsho
     """Snapshot the cluster.
 
     Args:
-        state: What to snapshot; ended jobs and instances that are going are left out.
+        state: The records; ended jobs and instances about to go are left out.
         now: The time of the snapshot.
-        settings: Assumed delays where nothing was measured and a job gave no hint.
+        settings: Settings, with assumed delays where none was measured and a job gave no hint.
     """
     view_cache = state.view_cache
     _outdate_estimates(state)
@@ -95,45 +96,45 @@ def _on_sale(catalog: Catalog, draining: Sequence[InstanceView]) -> Catalog:
         return catalog
     count = Counter(view.offering.id for view in draining)
     return tuple(
-        replace(it, limit=max(0, it.limit - count[it.id]))
-        if it.limit and count[it.id] and it.purchase is not Purchase.OWNED
-        else it
-        for it in catalog
+        replace(offering, limit=max(0, offering.limit - count[offering.id]))
+        if offering.limit and count[offering.id] and offering.purchase is not Purchase.OWNED
+        else offering
+        for offering in catalog
     )
 
 
 def revision(state: PlanningRecords, now: Millis, settings: Settings) -> int:
-    """A number that is the same as long as snapshots differ in their time alone.
+    """A number that stays the same while snapshots differ in their time alone.
 
-    What it takes depends on how much has changed since the last snapshot, not on the cluster.
+    The cost of this depends on the changes since the last snapshot, not on the cluster.
     """
     _brought_up_to_date(state, now, settings)
     return state.view_cache.revision
 
 
 def _outdate_estimates(state: PlanningRecords) -> None:
-    """Have some estimates made anew of which more is known by now, the oldest first.
+    """Mark some outdated estimates for renewal, the oldest first.
 
-    Else each job that ends would have the views of all other jobs of its owner made anew.
+    Otherwise each job that ends would renew the views of all other jobs of its owner at once.
     """
     view_cache = state.view_cache
-    for name, known in view_cache.oldest_estimates(ESTIMATED_AT_ONCE):
+    for name, owner_times in view_cache.oldest_estimates(ESTIMATED_AT_ONCE):
         job = state.jobs.get(name)
-        if job is None or known is state.learned.run_times.of(job.spec.owner):
-            view_cache.follow_estimate(name, None if job is None else known)
+        if job is None or owner_times is state.learned.run_times.of(job.spec.owner):
+            view_cache.follow_estimate(name, None if job is None else owner_times)
         else:
             view_cache.job_changed(name)
 
 
 def _brought_up_to_date(state: PlanningRecords, now: Millis, settings: Settings) -> None:
-    """Make the views anew that may no longer be true."""
+    """Renew the views that may be outdated."""
     view_cache = state.view_cache
     view_cache.follow_labels(state.resolve())
     _follow_the_rest(state, now, settings)
     of_dags = dags.DagViews(state)
     for name in view_cache.outdated_jobs():
         _make_anew(state, name, settings, of_dags)
-    # Who came and who went has been noted by now.
+    # Views of comings and goings are up to date by now.
     for name in view_cache.alone_where_some_came_or_went():
         _make_anew(state, name, settings, of_dags)
     for name in view_cache.beside_who_is_alone():
@@ -156,19 +157,19 @@ def _make_anew(
         seen = list(crew(state, name))
     else:
         seen = [state.runs[run] for run in state.shown(name)]
-    told = remaining.of_job(state, job, seen, view_cache.told_estimates(name))
-    runs = _views(state, job, seen, told)
-    # If there are none, all that is left of it finishes on instances that are drained.
+    estimates = remaining.of_job(state, job, seen, view_cache.told_estimates(name))
+    runs = _views(state, job, seen, estimates)
+    # A job without runs here only finishes on instances that are drained.
     names = tuple(run.id for run in runs)
-    view = _job_view(state, job, told, settings, seen=seen, runs=names, dag=of_dags.of(job))
+    view = _job_view(state, job, estimates, settings, seen=seen, runs=names, dag=of_dags.of(job))
     hidden = not runs and bool(state.membership.draining)
     view_cache.put_job(name, None if hidden else view, runs)
-    known = state.learned.run_times.of(job.spec.owner)
-    view_cache.follow_estimate(name, known if any(map(_awaits_news, runs)) else None)
+    owner_times = state.learned.run_times.of(job.spec.owner)
+    view_cache.follow_estimate(name, owner_times if any(map(_awaits_news, runs)) else None)
 
 
 def _follow_the_rest(state: PlanningRecords, now: Millis, settings: Settings) -> None:
-    """See whether anything has changed that is no job, task run or instance."""
+    """Follow changes other than of jobs, task runs and instances."""
     view_cache = state.view_cache
     basis = (
         tuple(offering.id for offering in state.catalog if not offering.available(now)),
@@ -178,7 +179,7 @@ def _follow_the_rest(state: PlanningRecords, now: Millis, settings: Settings) ->
         view_cache.resolved.standalone,
     )
     if basis != view_cache.basis:
-        # Who comes and goes elsewhere is no news in a partition.
+        # Arrivals and completions elsewhere are no news in a partition.
         view_cache.common += basis[:1] + basis[3:] != view_cache.basis[:1] + view_cache.basis[3:]
         view_cache.basis = basis
         view_cache.revision += 1
@@ -194,7 +195,7 @@ def _follow_the_rest(state: PlanningRecords, now: Millis, settings: Settings) ->
         view_cache.shown_offerings.clear()
         view_cache.instances_changed()
     elif kept and all(kept[:2]) and not aged:
-        return  # what was measured last is no news
+        return  # the last measurement is no news
     shown = (owned.shown(_with_delays(offering, measured)) for offering in state.catalog)
     listed = valued(shown, state, settings, now)
     view_cache.listed_until = state.market.pools.as_old_until(now)
@@ -219,11 +220,11 @@ def _views(
     finishing = (
         {run.id for run in seen if scope.finishes(state, run)} if state.membership.draining else ()
     )
-    # What is left of a gang stays where it is.
+    # The remaining members of a gang stay where they are.
     together = gang and (scope.pinned(seen) or bool(finishing))
     kept = job.buys.kept
     if gang and kept:
-        # No plan moves who has no time to lose.
+        # No plan moves a gang without time to lose.
         together = together or all(_stays(state, job, run) for run in seen)
     views, closed = [], set[InstanceId]()
     for run in seen:
@@ -232,9 +233,9 @@ def _views(
         work, view = told.works[run.id], None
         beside = _beside(state, job, run)
         if lone and not run.replicas:
-            there = None if run.target is None else state.instances[run.target]
+            host = None if run.target is None else state.instances[run.target]
             label = view_cache.labelled(voice, job.spec.tasks[run.index]).workload
-            view = view_cache.kept(run, there, work, beside=beside, label=label)
+            view = view_cache.kept(run, host, work, beside=beside, label=label)
         if view is None:
             pinned = together if gang else scope.doubled(state, job, run) or scope.pinned([run])
             if kept and not gang:
@@ -253,11 +254,11 @@ def _views(
 def _view(state: PlanningRecords, job: Job, run: TaskRun, rest: _Rest) -> RunView:
     place, pinned, work, ran, free, beside = rest
     task = state.view_cache.labelled(voice_of(job.spec), job.spec.tasks[run.index])
-    there = None if place is None else state.instances[place].offering.type.family
+    family = None if place is None else state.instances[place].offering.type.family
     return RunView(
         id=run.id,
         job=job.id,
-        task=_offered(job, task, there, free, beside=beside),
+        task=_offered(job, task, family, free, beside=beside),
         instance=place,
         pinned=pinned,
         running=run.state is RunState.RUNNING and place is not None,
@@ -281,18 +282,18 @@ def _stays(state: PlanningRecords, job: Job, run: TaskRun) -> bool:
 
 
 def _free(state: PlanningRecords, seen: list[TaskRun], place: InstanceId) -> Resources:
-    """What is free where a task run is to be alone, which it takes, so that nobody comes.
+    """Free room beside a task run that is to be alone, which it takes so that no other comes.
 
-    Of several jobs that are to be alone the first does.
+    Of several jobs that are to be alone the first takes it.
     """
-    known = state.instances[place]
-    others = (state.runs.get(it) for it in state.view_cache.residents(place))
-    there = {it.id: it for it in (*others, *seen) if it is not None and it.target == place}
-    jobs = {it.job for it in there.values()}
-    if seen[0].job != min(it for it in jobs if state.jobs[it].buys.alone):
+    instance = state.instances[place]
+    others = (state.runs.get(resident) for resident in state.view_cache.residents(place))
+    targeting = {run.id: run for run in (*others, *seen) if run is not None and run.target == place}
+    jobs = {run.job for run in targeting.values()}
+    if seen[0].job != min(name for name in jobs if state.jobs[name].buys.alone):
         return NOTHING
-    taken = total_demand(state, there.values(), known)
-    capacity = known.offering.type.capacity
+    taken = total_demand(state, targeting.values(), instance)
+    capacity = instance.offering.type.capacity
     return capacity - taken if taken.fits(capacity) else NOTHING
 
 
@@ -301,33 +302,33 @@ def _beside(state: PlanningRecords, job: Job, run: TaskRun) -> bool:
     if run.target is None or not state.view_cache.holds_who_is_alone(run.target):
         return False
     families = job.spec.tasks[run.index].demand
-    if job.buys not in (Buys.ANY, Buys.APART) or all(is_spot(it) for it, _ in families):
+    if job.buys not in (Buys.ANY, Buys.APART) or all(is_spot(family) for family, _ in families):
         return False
-    others = (state.runs.get(it) for it in state.view_cache.residents(run.target))
-    jobs = {it.job for it in others if it is not None} - {job.id}
-    return any((buys := state.jobs[it].buys).alone and buys.kept for it in jobs)
+    others = (state.runs.get(resident) for resident in state.view_cache.residents(run.target))
+    jobs = {other.job for other in others if other is not None} - {job.id}
+    return any((buys := state.jobs[name].buys).alone and buys.kept for name in jobs)
 
 
 def _offered(
     job: Job, task: TaskSpec, there: Family | None, free: Resources, *, beside: bool
 ) -> TaskSpec:
-    """A task as policies see it: with what may be bought for its job at present.
+    """A task as policies see it: with demand on the markets that its job may use at present.
 
     Args:
         job: Its job.
-        task: It.
-        there: Where it is to be, `None` if that is to be planned. It takes room there, whatever
-            may be bought.
-        free: What it takes there beside what it needs.
-        beside: Whether another job is to be alone there, which has no time to wait until a spot
-            launch succeeds: whoever makes room does so at once.
+        task: The task.
+        there: Family of its coming place, `None` if that is to be planned. Demand there stays,
+            whatever its job may buy.
+        free: Room to take there beyond its demand.
+        beside: Whether another job is to be alone there that cannot wait until a spot launch
+            succeeds, so that any offering will do for this one.
     """
     demand = task.demand
     if beside or job.buys not in (Buys.ANY, Buys.APART):
         spot = job.buys is Buys.SPOT
-        demand = tuple(it for it in demand if is_spot(it[0]) is spot or it[0] == there)
+        demand = tuple(need for need in demand if is_spot(need[0]) is spot or need[0] == there)
     if free != NOTHING:
-        demand = tuple((it[0], it[1] + free) if it[0] == there else it for it in demand)
+        demand = tuple((need[0], need[1] + free) if need[0] == there else need for need in demand)
     return task if demand == task.demand else replace(task, demand=demand)
 
 
@@ -342,10 +343,12 @@ def _running_since_ms(run: TaskRun) -> Millis | None:
 
 
 def _ran(state: PlanningRecords, job: Job, seen: list[TaskRun]) -> dict[RunId, RunTime]:
-    """For how long those tasks have run that may be given an extra run; each is given one once."""
+    """Running times of the tasks that may be given an extra run; each task gets at most one."""
     if job.is_gang or job.spec.stragglers is Stragglers.KEEP:
         return {}
-    first = (it for it in seen if it.state is RunState.RUNNING and not (it.extra or it.replicas))
+    first = (
+        run for run in seen if run.state is RunState.RUNNING and not (run.extra or run.replicas)
+    )
     return remaining.run_times(state, job, first)
 
 
@@ -378,7 +381,7 @@ def _job_view(
             lease_ms=attained.lease_ms(job, seen),
             succeeded=state.succeeded(job.id),
             failed=0 if job.is_gang else state.failed(job.id),
-            succeeded_ms=sum(kind.total_ms for kind in state.finished(job).values()),
+            succeeded_ms=sum(finished.total_ms for finished in state.finished(job).values()),
             pilots_left=state.pilots_left(job.id),
             dag=dag,
         ),
@@ -417,21 +420,21 @@ def checkpoint_ms(
     slowest: bool = False,
     of_others: bool = False,
 ) -> int:
-    """What a stop takes: a job waits for the slowest of its tasks.
+    """Duration of a stop, which for a job is that of its slowest task.
 
     Args:
-        state: What was measured.
+        state: The records, with measurements.
         spec: The job.
         kinds: Its tasks, or one of each kind.
-        settings: What is assumed.
-        slowest: Whether it is to be what few stops exceed, in place of what is expected.
-        of_others: Whether what other owners measured goes before what is assumed. No deadline may
-            depend on that.
+        settings: Settings, with assumed delays.
+        slowest: Whether to return a duration that few stops exceed, in place of the expected one.
+        of_others: Whether measurements of other owners take precedence over assumptions. No
+            deadline may depend on these.
     """
     hinted = spec.checkpoint_ms, settings.checkpoint_ms
     names = {task.workload for task in kinds}
-    found = _Delays(state, spec, slowest=slowest, of_others=of_others)
-    return max(found.of(Delay.CHECKPOINT, name, *hinted) for name in names)
+    delays = _Delays(state, spec, slowest=slowest, of_others=of_others)
+    return max(delays.of(Delay.CHECKPOINT, name, *hinted) for name in names)
 
 
 def launch_ms(
@@ -443,11 +446,11 @@ def launch_ms(
     slowest: bool = False,
     of_others: bool = False,
 ) -> int:
-    """What a start takes, likewise."""
+    """Duration of a start, with arguments as for `checkpoint_ms`."""
     hinted = spec.launch_ms, settings.launch_ms
     names = {task.workload for task in kinds}
-    found = _Delays(state, spec, slowest=slowest, of_others=of_others)
-    return max(found.of(Delay.START, name, *hinted) for name in names)
+    delays = _Delays(state, spec, slowest=slowest, of_others=of_others)
+    return max(delays.of(Delay.START, name, *hinted) for name in names)
 
 
 class _Delays:
@@ -465,46 +468,48 @@ class _Delays:
         """A delay in milliseconds."""
         name = plain(workload)
         if self._of_others and hint is None:
-            told = delay_of_others(self._voices, kind, name)
-            default = default if told is None else told
+            measured_ms = delay_of_others(self._voices, kind, name)
+            default = default if measured_ms is None else measured_ms
         return self._look_up(kind, name, hint=hint, default=default)
 
 
 def _measured(state: PlanningRecords) -> dict[str, InstanceType]:
-    """The types of the catalog whose delays were measured, with these in place of the assumed."""
+    """Catalog types with measured delays, which replace the assumed ones."""
     delays = state.learned.delays
     names = {name for kind, name in delays.known if kind in (Delay.ACQUISITION, Delay.SETUP)}
     types = {offering.type.name: offering.type for offering in state.catalog}
     return {
         name: replace(
-            known,
+            machine,
             acquisition_ms=delays.lookup(
-                Delay.ACQUISITION, name, hint=None, default=known.acquisition_ms
+                Delay.ACQUISITION, name, hint=None, default=machine.acquisition_ms
             ),
-            setup_ms=delays.lookup(Delay.SETUP, name, hint=None, default=known.setup_ms),
+            setup_ms=delays.lookup(Delay.SETUP, name, hint=None, default=machine.setup_ms),
         )
         for name in names
-        if (known := types.get(name)) is not None
+        if (machine := types.get(name)) is not None
     }
 
 
 def _with_delays(offering: Offering, measured: dict[str, InstanceType]) -> Offering:
-    known = measured.get(offering.type.name)
-    if known is None:
+    measured_type = measured.get(offering.type.name)
+    if measured_type is None:
         return offering
-    # Of the rest, an offering's own stands: a type on the spot market is in a family of its own.
-    machine = replace(offering.type, acquisition_ms=known.acquisition_ms, setup_ms=known.setup_ms)
+    # All else is the offering's own: a type on the spot market is in a family of its own.
+    machine = replace(
+        offering.type, acquisition_ms=measured_type.acquisition_ms, setup_ms=measured_type.setup_ms
+    )
     return replace(offering, type=machine)
 
 
 def _shown(state: PlanningRecords, offering: Offering) -> Offering:
-    """The offering of an instance as policies see it: one value for all that are of one."""
-    known = state.view_cache.shown_offerings
-    if offering not in known:
-        if len(known) >= _OFFERINGS_KEPT:
-            known.clear()
-        known[offering] = owned.shown(_with_delays(offering, state.view_cache.measured))
-    return known[offering]
+    """The offering of an instance as policies see it, interned."""
+    interned = state.view_cache.shown_offerings
+    if offering not in interned:
+        if len(interned) >= _OFFERINGS_KEPT:
+            interned.clear()
+        interned[offering] = owned.shown(_with_delays(offering, state.view_cache.measured))
+    return interned[offering]
 
 
 def _instance_view(state: PlanningRecords, name: InstanceId) -> InstanceView | None:

@@ -39,7 +39,7 @@ def refusal(settings: Settings, spec: JobSpec) -> EvaError | None:
 
 
 def _too_large(spec: JobSpec, quota: Quota) -> Unplaceable | None:
-    """Why a gang, or a task, is larger than a quota; each kind of tasks is looked at by itself."""
+    """Why a gang, or a task, is larger than a quota; each kind of tasks is checked by itself."""
     share = Share(spec.tenant, quota, {})
     gang = spec.kind is JobKind.GANG
     run = spec.tasks[: spec.least]
@@ -47,7 +47,7 @@ def _too_large(spec: JobSpec, quota: Quota) -> Unplaceable | None:
         needs = gpu_needs(task)
         if not needs or any(not need.gpus for _, need in task.demand):
             continue
-        count = sum(it == task for it in run) if gang else 1
+        count = sum(member == task for member in run) if gang else 1
         room = {family: share.room(family) // each for family, each in needs.items()}
         if sum(room.values()) < count:
             return _refused(spec, needs, count, max(room.values()), quota)

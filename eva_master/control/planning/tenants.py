@@ -22,9 +22,9 @@ def views(state: PlanningRecords, tenancy: Tenancy, catalog: Catalog) -> tuple[T
     """The tenants that have quotas, by name.
 
     Args:
-        state: Has what they have got so far.
-        tenancy: What they may have.
-        catalog: With owned offerings limited to the nodes that there are.
+        state: The records, with their benefits so far.
+        tenancy: Limits of tenants.
+        catalog: The catalog, with owned offerings limited to existing nodes.
     """
     if not tenancy.quotas:
         return ()
@@ -36,29 +36,33 @@ def views(state: PlanningRecords, tenancy: Tenancy, catalog: Catalog) -> tuple[T
             name,
             quotas[name],
             _standing(sums.get(name)),
-            tuple(it for it in ended if it.tenant == name),
+            tuple(job for job in ended if job.tenant == name),
         )
         for name in sorted(quotas)
     )
 
 
 def _standing(sums: TenantTotals | None) -> Standing:
-    """What a tenant has got so far."""
+    """Benefit of a tenant so far."""
     if sums is None:
         return NOTHING_YET
     return Standing(sums.value, sums.paid, sums.earned, sums.received, sums.given)
 
 
 def present(state: Records, tenancy: Tenancy) -> Mapping[str, Quota]:
-    """The quotas as they are now."""
+    """The quotas that are in force."""
     offerings = (state.instances[name].offering.id for name in state.live if state.can_place(name))
-    there = Counter(offerings)
-    owned = tuple((it.id, there[it.id]) for it in state.catalog if it.purchase is Purchase.OWNED)
+    counts = Counter(offerings)
+    owned = tuple(
+        (offering.id, counts[offering.id])
+        for offering in state.catalog
+        if offering.purchase is Purchase.OWNED
+    )
     return scaled(tenancy.quotas, fleet_of(limited(state.catalog, owned)))
 
 
 def share(state: Records, tenancy: Tenancy, tenant: str) -> Share:
-    """What a tenant with a quota has of it."""
+    """Use of a tenant's quota."""
     quota = present(state, tenancy)[tenant]
     return Share(tenant, quota, use(state, (tenant,))[tenant])
 
@@ -71,19 +75,19 @@ def within_quota(state: Records, tenancy: Tenancy, partition: str, job: Job) -> 
     needs = [gpu_needs(task) for task in state.kinds(job.id)]
     if not any(needs):
         return True
-    left = share(state, tenancy, tenant)
-    return all(left.allows({family: gpus}) for it in needs for family, gpus in it.items())
+    own_share = share(state, tenancy, tenant)
+    return all(own_share.allows({family: gpus}) for need in needs for family, gpus in need.items())
 
 
 def use(state: Records, tenants: Collection[str]) -> Use:
     """The GPUs that tasks of some tenants have, or are about to have.
 
-    One that moves to another family has some of both until it has stopped.
+    A task run that moves to another family counts on both until it has stopped.
     """
-    found: dict[str, Counter[Family]] = {name: Counter() for name in tenants}
+    gpus: dict[str, Counter[Family]] = {name: Counter() for name in tenants}
     for job in state.active:
         tenant = state.jobs[job].spec.tenant
-        if tenant not in found:
+        if tenant not in gpus:
             continue
         for run in state.in_hand(job):
             task = state.task(run)
@@ -93,14 +97,14 @@ def use(state: Records, tenants: Collection[str]) -> Use:
                 family = state.instances[place].offering.type.family
                 if (need := task.demand_on(family)) is not None and need.gpus:
                     taken[base_family(family)] = need.gpus
-            found[tenant].update(taken)
-    return found
+            gpus[tenant].update(taken)
+    return gpus
 
 
 def spent_this_month(state: Records, tenant: str, now: Millis) -> int:
-    """What a tenant's jobs are charged in this calendar month, UTC, in micro-dollars.
+    """Charges of a tenant's jobs in this calendar month, UTC, in micro-dollars.
 
-    What is not booked yet is counted.
+    Costs that are not booked yet count too.
     """
     month, _ = month_of(now)
     sums = state.totals.tenants.get(tenant, TenantTotals())
@@ -112,7 +116,7 @@ def spent_this_month(state: Records, tenant: str, now: Millis) -> int:
 
 
 def limits(state: Records, tenancy: Tenancy, now: Millis) -> Mapping[str, TenantLimits]:
-    """What tenants with quotas or budgets may have, and have."""
+    """Limits of tenants with quotas or budgets, and their use."""
     if not tenancy.limited:
         return {}
     names = {*tenancy.quotas, *tenancy.budgets}

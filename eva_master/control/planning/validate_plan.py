@@ -35,22 +35,22 @@ Where = InstanceId | int
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What is left of a plan.
+    """The valid part of a plan.
 
     Attributes:
         launches: New instances, each with at least one task run in `places` or in a pool.
         places: Task runs that get a new target.
         holds: Task runs that wait, with the reason.
-        suspends: Task runs that are to be stopped and wait. Their room may have been given away in
-            `places`; who gets it starts once they have stopped.
+        suspends: Task runs to stop, which then wait. Their room may have been given away in
+            `places`; the new task runs start once they have stopped.
         dropped: Task runs whose entries no longer hold.
-        pools: All pools there are to be.
-        lines: All lines there are to be.
+        pools: All pools to have.
+        lines: All lines to have.
         sizes: Elastic gangs that get another number of members.
         duplicates: Tasks that get an extra run, with its place.
         retires: Extra runs that are to be stopped.
         forks: Forks that begin, each with its place.
-        pilots: Tasks that tell how long the others of their jobs take, by their indexes.
+        pilots: Pilots by their indexes, whose run times are measured for the others of their jobs.
     """
 
     launches: tuple[NewInstance, ...]
@@ -71,14 +71,15 @@ def reconcile(now: Snapshot, plan: Plan, ordered: Collection[InstanceId] = ()) -
     """Check a plan against the present.
 
     Args:
-        now: The cluster as it is, not as the policy saw it.
+        now: The cluster at present, not as the policy saw it.
         plan: The policy's answer.
         ordered: Instances that an operator has drained.
 
     Returns:
-        The part of the plan that can be carried out: nobody over capacity, no offering over its
-        limit or out of stock, gangs whole, nothing in transition moved or suspended. Nobody is
-        suspended for others who do not come after all, and no two runs of a task come to one place.
+        The part of the plan that can be carried out: no instance over capacity, no offering over
+        its limit or out of stock, gangs whole, no task run in transition moved or suspended. No
+        task run is suspended for others that do not come after all, and no two runs of a task share
+        an instance.
     """
     check = _Check(now, plan)
     units = check.units()
@@ -90,21 +91,23 @@ def reconcile(now: Snapshot, plan: Plan, ordered: Collection[InstanceId] = ()) -
             units = {key: unit for key, unit in units.items() if key != overfull}
         if not (in_vain := check.suspended_in_vain(units)):
             break
-        check.spare(in_vain)  # whoever counted on their room may have to give way in turn
+        check.spare(in_vain)  # units that counted on their room may have to give way in turn
         spared |= in_vain
     placed = dict(pair for unit in units.values() for pair in unit)
     used = {where for where in placed.values() if isinstance(where, int)}
-    known = check.runs
+    runs_by_id = check.runs
     standing = stated(now, plan, ordered, used)
     used |= standing.bought
     duplicates = check.lawful_duplicates(placed, used)
     return Decision(
         launches=tuple(launch for launch in plan.launches if launch.key in used),
-        places=tuple((run, where) for run, where in placed.items() if known[run].instance != where),
+        places=tuple(
+            (run, where) for run, where in placed.items() if runs_by_id[run].instance != where
+        ),
         holds=tuple(
             (entry.run, entry.reason)
             for entry in plan.entries
-            if isinstance(entry, Hold) and entry.run in known
+            if isinstance(entry, Hold) and entry.run in runs_by_id
         ),
         suspends=tuple(check.suspends.values()),
         dropped=tuple(
@@ -147,33 +150,44 @@ class _Check:
             if sold is not None and sold.available(now.now_ms) and not owned:
                 self._offerings[launch.key] = launch.offering
         self.suspends = self._lawful_suspends()
-        self._retired = {it.run for it in self.lawful_retires()}
+        self._retired = {entry.run for entry in self.lawful_retires()}
 
     def _lawful_suspends(self) -> dict[RunId, Suspend]:
-        """Those of task runs that are not in transition; of gangs whole ones alone."""
-        found = {
+        """Valid suspensions: of task runs that are not in transition, and of whole gangs only."""
+        suspensions = {
             entry.run: entry
             for entry in self._plan.entries
             if isinstance(entry, Suspend)
             and (view := self.runs.get(entry.run)) is not None
             and not view.pinned
         }
-        return {run: entry for run, entry in found.items() if all(map(found.get, self._mates(run)))}
+        return {
+            run: entry
+            for run, entry in suspensions.items()
+            if all(map(suspensions.get, self._mates(run)))
+        }
 
     def lawful_duplicates(
         self, placed: Mapping[RunId, Where], bought: Collection[int]
     ) -> tuple[Duplicate, ...]:
-        """Those of tasks that run, may be given an extra run, and find room beside all others.
+        """Valid extra runs: of running tasks that may have one, with room beside all others.
 
         Each task gets one, and no instance is launched for it: no limit of launches counts it.
         """
-        wished = [it for it in self._plan.entries if isinstance(it, Duplicate)]
-        load = dict(self._load(placed, {it.on for it in wished if it.on in self._offerings}))
-        left = {view.id: view.sharing.replicas_left or 0 for view in self._jobs.values() if wished}
-        found: dict[RunId, Duplicate] = {}
+        wished = [entry for entry in self._plan.entries if isinstance(entry, Duplicate)]
+        load = dict(
+            self._load(placed, {entry.on for entry in wished if entry.on in self._offerings})
+        )
+        more_replicas = {view.id: view.sharing.replicas_left or 0 for view in self._jobs.values() if wished}
+        accepted: dict[RunId, Duplicate] = {}
         for entry in wished:
             view, offering = self.runs.get(entry.run), self._offerings.get(entry.on)
-            if view is None or offering is None or not left[view.job] or view.id in found:
+            if (
+                view is None
+                or offering is None
+                or not more_replicas[view.job]
+                or view.id in accepted
+            ):
                 continue
             if isinstance(entry.on, int) and entry.on not in bought:
                 continue
@@ -185,37 +199,37 @@ class _Check:
             if entry.on == view.instance or not total.fits(offering.type.capacity):
                 continue
             load[entry.on] = total
-            left[view.job] -= 1
-            found[view.id] = entry
-        return tuple(found.values())
+            more_replicas[view.job] -= 1
+            accepted[view.id] = entry
+        return tuple(accepted.values())
 
     def lawful_forks(self, placed: Mapping[RunId, Where]) -> tuple[Fork, ...]:
-        """Those of jobs that may have more, in room that all others leave on a live instance.
+        """Valid forks of jobs that may have more, in room left on live instances.
 
-        No two runs of a job come to one instance.
+        No two runs of a job share an instance.
         """
-        wished = [it for it in self._plan.forks if it.on in self._offerings]
-        load = dict(self._load(placed, {it.on for it in wished}))
-        left = {view.id: view.sharing.forks or 0 for view in self._jobs.values() if wished}
-        there = {(view.job, placed.get(view.id, view.instance)) for view in self.runs.values()}
+        wished = [fork for fork in self._plan.forks if fork.on in self._offerings]
+        load = dict(self._load(placed, {fork.on for fork in wished}))
+        more_forks = {view.id: view.sharing.forks or 0 for view in self._jobs.values() if wished}
+        occupied = {(view.job, placed.get(view.id, view.instance)) for view in self.runs.values()}
         tasks = {view.job: view.task for view in self.runs.values() if not view.replica}
-        found = []
+        accepted = []
         for entry in wished:
             offering, task = self._offerings[entry.on], tasks.get(entry.job)
             need = None if task is None else task.demand_on(offering.type.family)
-            if need is None or not left.get(entry.job) or (entry.job, entry.on) in there:
+            if need is None or not more_forks.get(entry.job) or (entry.job, entry.on) in occupied:
                 continue
             total = load.get(entry.on, NOTHING) + need
             if not total.fits(offering.type.capacity):
                 continue
             load[entry.on] = total
-            left[entry.job] -= 1
-            there.add((entry.job, entry.on))
-            found.append(entry)
-        return tuple(found)
+            more_forks[entry.job] -= 1
+            occupied.add((entry.job, entry.on))
+            accepted.append(entry)
+        return tuple(accepted)
 
     def lawful_retires(self) -> tuple[Retire, ...]:
-        """Those of extra runs."""
+        """Valid retirements: those of extra runs."""
         return tuple(
             entry
             for entry in self._plan.entries
@@ -225,12 +239,12 @@ class _Check:
         )
 
     def _mates(self, run: RunId) -> tuple[RunId, ...]:
-        """Who is stopped together with a task run, itself included."""
+        """Task runs that are stopped together with a task run, itself included."""
         job = self._jobs[self.runs[run].job]
         return job.runs if job.spec.kind is JobKind.GANG else (run,)
 
     def suspended_in_vain(self, units: Mapping[RunId, Unit]) -> set[RunId]:
-        """Those whose room the plan gave to others none of whom comes."""
+        """Suspensions whose room the plan gave to others none of which comes."""
         if not self.suspends:
             return set()
         wanted = {entry.on for entry in self._plan.entries if isinstance(entry, Assign)}
@@ -246,8 +260,8 @@ class _Check:
         return in_vain
 
     def spare(self, runs: set[RunId]) -> None:
-        """Have task runs stay that the plan would suspend: their room is taken."""
-        self.suspends = {run: it for run, it in self.suspends.items() if run not in runs}
+        """Cancel suspensions of task runs, whose room is taken then."""
+        self.suspends = {run: entry for run, entry in self.suspends.items() if run not in runs}
 
     def units(self) -> dict[RunId, Unit]:
         """Independent placements by their first task run; those of a gang are one."""
@@ -296,7 +310,7 @@ class _Check:
     def _load(
         self, placed: Mapping[RunId, Where], places: Collection[Where]
     ) -> Mapping[Where, Resources]:
-        """What is taken of some places once task runs are where they are placed."""
+        """Room taken on some places once task runs are where they are placed."""
         load: defaultdict[Where, Resources] = defaultdict(lambda: NOTHING)
         for view in self.runs.values() if places else ():
             leaves = view.id in self.suspends or view.id in self._retired

@@ -43,12 +43,12 @@ def lawful(now: Snapshot, plan: Plan) -> Plan:
 def reconciled(now: Snapshot, plan: Plan, ordered: Collection[InstanceId] = ()) -> Decision:
     """Check a plan against the present, see `validate_plan.reconcile`.
 
-    A gang that runs changes its size if all members that it is to have get places, or keep theirs.
-    Else it stays as it is.
+    A running gang changes its size if all members of the new size get places, or keep theirs.
+    Otherwise it stays as it is.
 
     Args:
-        now: The cluster as it is, with the sizes as they are.
-        plan: As `lawful` left it.
+        now: The cluster at present, with its present sizes.
+        plan: A plan from `lawful`.
         ordered: Instances that an operator has drained.
     """
     dropped: set[RunId] = set()
@@ -57,7 +57,9 @@ def reconciled(now: Snapshot, plan: Plan, ordered: Collection[InstanceId] = ()) 
         decision = reconcile(resized, plan, ordered)
         failed = _failed(now, resized, plan, decision)
         if not failed:
-            sizes = tuple(entry for entry in plan.sizes if entry.job in {it.id for it in now.jobs})
+            sizes = tuple(
+                entry for entry in plan.sizes if entry.job in {view.id for view in now.jobs}
+            )
             rest = (*decision.dropped, *sorted(dropped.difference(decision.dropped)))
             return replace(decision, sizes=sizes, dropped=rest)
         dropped |= {
@@ -85,16 +87,16 @@ def _failed(now: Snapshot, resized: Snapshot, plan: Plan, decision: Decision) ->
 
 def without_sizes(now: Snapshot, plan: Plan, jobs: Collection[JobId]) -> Plan:
     """A plan in which some gangs keep their sizes and their places."""
-    known: dict[JobId, JobView] = {job.id: job for job in now.jobs}
+    jobs_by_id: dict[JobId, JobView] = {job.id: job for job in now.jobs}
     sizes = tuple(entry for entry in plan.sizes if entry.job not in jobs)
     entries = tuple(
         entry
         for entry in plan.entries
         if (job := _job_of(entry.run)) not in jobs
         or (
-            job in known
+            job in jobs_by_id
             and not isinstance(entry, Assign | Suspend)
-            and entry.run in known[job].runs
+            and entry.run in jobs_by_id[job].runs
         )
     )
     return replace(plan, sizes=sizes, entries=entries)

@@ -20,11 +20,11 @@ Chosen = tuple[tuple[JobId, tuple[int, ...]], ...]
 
 @dataclass(frozen=True, slots=True)
 class Stated:
-    """What is left of a plan's pools and lines.
+    """The valid part of a plan's pools and lines.
 
     Attributes:
-        pools: Each with members that are there or can be bought; no member is in two.
-        lines: Of pools and jobs that are there.
+        pools: Pools whose members exist or can be bought; no member is in two.
+        lines: Lines of existing pools and jobs.
         bought: Keys of the new instances that pools have and no task run was placed on.
     """
 
@@ -37,8 +37,8 @@ def stated(now: Snapshot, plan: Plan, ordered: Collection[InstanceId], used: set
     """Check pools and lines against the present.
 
     Args:
-        now: The cluster as it is.
-        plan: The policy's.
+        now: The cluster at present.
+        plan: The policy's plan.
         ordered: Instances that an operator has drained.
         used: Keys of the new instances that task runs are placed on.
     """
@@ -50,30 +50,30 @@ def stated(now: Snapshot, plan: Plan, ordered: Collection[InstanceId], used: set
     allowed = live | used | free
     lendable = {view.id for view in now.instances if not view.pool}
     pools = _pools(plan.pools, allowed, lendable)
-    members: set[Where] = {it for pool in pools for it in pool.members}
+    members: set[Where] = {member for pool in pools for member in pool.members}
     names = {pool.name for pool in pools}
     jobs = {view.id: view.array.size for view in now.jobs if view.stands_in_line}
     lines = []
     for line in plan.lines:
-        only = tuple(it for it in line.only if it in members)
+        only = tuple(member for member in line.only if member in members)
         if line.only and not only:
-            continue  # without any of those it would claim room everywhere
+            continue  # a line without its members would claim room everywhere
         claimed = tuple(name for name in line.pools if name in names)
         waiting = tuple(job for job in line.jobs if job in jobs)
         if claimed and (waiting or line.open_to is not None):
-            there = {job: jobs[job] for job in waiting} if line.chosen else {}
-            chosen = _chosen(line.chosen, there)
+            task_counts = {job: jobs[job] for job in waiting} if line.chosen else {}
+            chosen = _chosen(line.chosen, task_counts)
             lines.append(replace(line, pools=claimed, jobs=waiting, only=only, chosen=chosen))
-    bought = {it for it in members if isinstance(it, int)} - used
+    bought = {member for member in members if isinstance(member, int)} - used
     return Stated(pools, tuple(lines), frozenset(bought))
 
 
 def pilots_there(pilots: Chosen, jobs: Iterable[JobView]) -> Chosen:
-    """Those of a plan's pilots that there are.
+    """The existing ones of a plan's pilots.
 
     Args:
-        pilots: As the plan states them.
-        jobs: Those that there are.
+        pilots: Pilots as the plan states them.
+        jobs: The existing jobs.
     """
     if not pilots:
         return ()
@@ -81,14 +81,14 @@ def pilots_there(pilots: Chosen, jobs: Iterable[JobView]) -> Chosen:
 
 
 def _chosen(chosen: Chosen, tasks: Mapping[JobId, int]) -> Chosen:
-    """Those of some chosen tasks that there are.
+    """The existing ones of some chosen tasks.
 
     Args:
-        chosen: As they are stated.
-        tasks: How many tasks each job has of which any may be chosen.
+        chosen: Tasks as stated.
+        tasks: Number of tasks of each job of which any may be chosen.
     """
     return tuple(
-        (job, tuple(it for it in indexes if 0 <= it < tasks[job]))
+        (job, tuple(index for index in indexes if 0 <= index < tasks[job]))
         for job, indexes in chosen
         if job in tasks
     )
@@ -97,39 +97,43 @@ def _chosen(chosen: Chosen, tasks: Mapping[JobId, int]) -> Chosen:
 def _pools(
     pools: Iterable[Pool], allowed: Collection[Where], live: Collection[Where]
 ) -> tuple[Pool, ...]:
-    """Pools of members that are there, of one name once."""
+    """Pools of existing members, merged by name."""
     taken: set[Where] = set()
-    found: dict[str, Pool] = {}
-    for pool in sorted(pools, key=lambda it: it.lent):  # who stands is not lent
+    by_name: dict[str, Pool] = {}
+    for pool in sorted(pools, key=lambda it: it.lent):  # members of standing pools are not lent
         open_to = live if pool.lent else allowed
-        fresh = tuple(dict.fromkeys(it for it in pool.members if it in open_to and it not in taken))
+        fresh = tuple(
+            dict.fromkeys(
+                member for member in pool.members if member in open_to and member not in taken
+            )
+        )
         taken.update(fresh)
-        known = found.get(pool.name)
-        members = fresh if known is None else (*known.members, *fresh)
-        closed = pool.closed if known is None else (*known.closed, *pool.closed)
-        reason = pool.reason if known is None else known.reason
-        resting = tuple(it for it in closed if it in set(members))
-        found[pool.name] = Pool(pool.name, members, reason, resting, pool.lent)
-    return tuple(found.values())
+        earlier = by_name.get(pool.name)
+        members = fresh if earlier is None else (*earlier.members, *fresh)
+        closed = pool.closed if earlier is None else (*earlier.closed, *pool.closed)
+        reason = pool.reason if earlier is None else earlier.reason
+        resting = tuple(member for member in closed if member in set(members))
+        by_name[pool.name] = Pool(pool.name, members, reason, resting, pool.lent)
+    return tuple(by_name.values())
 
 
 def _buyable(now: Snapshot, plan: Plan, used: set[int]) -> set[int]:
-    """Keys of those new instances, with no task run on them, that can be had."""
+    """Keys of new instances without task runs that can be bought."""
     on_sale: Mapping[OfferingId, Offering] = {offering.id: offering for offering in now.catalog}
     offerings = {launch.key: launch.offering.id for launch in plan.launches}
     count = tally(view.offering for view in now.instances)
     count.update(offerings[key] for key in used)
-    found: set[int] = set()
+    buyable: set[int] = set()
     for key in pooled(plan):
         sold = on_sale.get(offerings[key]) if key in offerings else None
         if sold is None or key in used or not sold.available(now.now_ms):
             continue
         if sold.purchase is Purchase.OWNED:
-            continue  # what there is of these is there, and nobody launches more
+            continue  # all of these exist, and none can be launched
         if sold.limit is None or count[sold.id] < sold.limit:
             count[sold.id] += 1
-            found.add(key)
-    return found
+            buyable.add(key)
+    return buyable
 
 
 def without(plan: Plan, taken: Collection[RunId]) -> Plan:

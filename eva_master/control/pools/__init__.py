@@ -1,1 +1,1 @@
-"""What pools and lines come to in a turn: room is filled, instances are drained."""
+"""Pools and lines in a turn: room is filled, instances are drained."""

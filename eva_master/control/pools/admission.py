@@ -40,39 +40,39 @@ def bar(
 
     Args:
         records: The cluster.
-        settings: Those of the control loop.
-        partition: Whose line it is.
+        settings: Settings of the control loop.
+        partition: The line's partition.
         job: The job.
         now: The time.
-        placeable: How many of its tasks may be given a place.
+        placeable: Number of its tasks that may be given a place.
         held_back: Whether its tasks are tried one at a time, and one is.
     """
-    found: Bar | None = None
+    reason: Bar | None = None
     if not scope.plans_job(records, job):
-        found = Bar.UNPLANNED
+        reason = Bar.UNPLANNED
     elif settings.partitions.home(job.partition) is not partition:
-        found = Bar.ELSEWHERE
+        reason = Bar.ELSEWHERE
     elif not job.spec.stands_in_line:
-        found = Bar.GANG
+        reason = Bar.GANG
     elif placeable <= 0:
-        found = Bar.NONE_LEFT
+        reason = Bar.NONE_LEFT
     elif held_back():
-        found = Bar.HELD_BACK
+        reason = Bar.HELD_BACK
     elif now < job.not_before_ms:
-        found = Bar.BACKOFF
+        reason = Bar.BACKOFF
     elif not tenants.within_quota(records, settings.tenancy, partition.name, job):
-        found = Bar.QUOTA
-    return found
+        reason = Bar.QUOTA
+    return reason
 
 
 def gives_room(instance: Instance, *, connected: bool, stated: bool = False) -> bool:
-    """Whether a member of a pool, or an instance that is lent, takes tasks from a line at once.
+    """Whether a member of a pool, or a lent instance, takes tasks from a line at once.
 
     Args:
         instance: The instance.
         connected: Whether its worker has a session.
-        stated: Whether a plan that is not adopted yet states it: one that an earlier plan has
-            drained takes tasks again then.
+        stated: Whether a plan that is not adopted yet states it: an instance that an earlier plan
+            has drained then takes tasks again.
     """
-    there = instance.state is InstanceState.READY and instance.leaving_ms is None
-    return there and connected and not instance.at_risk and (stated or instance.drain is None)
+    lasts = instance.state is InstanceState.READY and instance.leaving_ms is None
+    return lasts and connected and not instance.at_risk and (stated or instance.drain is None)

@@ -28,7 +28,8 @@ def adopt(
 ) -> None:
     """Make the pools and lines of a checked plan the present ones of a partition.
 
-    Who is stated no more is drained; who is drained by a plan and stated again is taken back.
+    Members that are no longer stated are drained; members drained by a plan and stated again are
+    taken back.
     """
     standing, before = context.standings.of(partition), members_of(context, partition)
     if not (pools or lines or standing.pools or before):
@@ -36,7 +37,7 @@ def adopt(
     pools, lines = named(pools, lines, names)
     context.state.membership.state(partition, pools, lines)
     standing_in = (pool for pool in pools if not pool.lent)
-    members = {InstanceId(str(it)): pool for pool in standing_in for it in pool.members}
+    members = {InstanceId(str(member)): pool for pool in standing_in for member in pool.members}
     for name in before:
         if name not in members:
             _leave(context, context.state.instances[name])
@@ -58,21 +59,23 @@ def adopt(
 
 
 def choose(context: Context, job: JobId, indexes: Collection[int]) -> None:
-    """Some tasks of an array are to tell how long the others take."""
+    """Choose some tasks of an array as pilots, whose run times are measured for the others."""
     state = context.state
-    there = map(state.runs.__getitem__, state.tasks[job].touched)
-    if state.finished_tasks.choose(state.jobs[job], indexes, there):
+    touched = map(state.runs.__getitem__, state.tasks[job].touched)
+    if state.finished_tasks.choose(state.jobs[job], indexes, touched):
         state.view_cache.job_changed(job)
 
 
 def members_of(context: Context, partition: str) -> tuple[InstanceId, ...]:
     """The instances that stand in pools of a partition."""
-    return tuple(it for it in context.state.membership.standing if _is_of(context, it, partition))
+    return tuple(
+        name for name in context.state.membership.standing if _is_of(context, name, partition)
+    )
 
 
 def has_members(context: Context, partition: str) -> bool:
     """Whether any instance stands in a pool of a partition."""
-    return any(_is_of(context, it, partition) for it in context.state.membership.standing)
+    return any(_is_of(context, name, partition) for name in context.state.membership.standing)
 
 
 def _is_of(context: Context, name: InstanceId, partition: str) -> bool:
@@ -106,12 +109,12 @@ def fill(context: Context) -> bool:
 
 
 def _fill(context: Context, partition: str, standing: Standing) -> bool:
-    known: dict[JobId, bool] = {}
+    admissions: dict[JobId, bool] = {}
 
     def admitted(job: JobId) -> bool:
-        if job not in known:
-            known[job] = _admitted(context, partition, job)
-        return known[job]
+        if job not in admissions:
+            admissions[job] = _admitted(context, partition, job)
+        return admissions[job]
 
     head = standing.next(lambda instance: _room(context, standing, instance), admitted, context.now)
     if head is None:
@@ -136,7 +139,7 @@ def look(context: Context, name: RunId) -> None:
 
 
 def _room(context: Context, standing: Standing, name: InstanceId) -> Room | None:
-    """What is free on a member where a task could start at once."""
+    """Free room on a member where a task could start at once."""
     state = context.state
     instance = state.instances.get(name)
     if instance is None or not gives_room(instance, connected=state.connected(name)):
@@ -151,13 +154,13 @@ def _room(context: Context, standing: Standing, name: InstanceId) -> Room | None
 
 
 def _admitted(context: Context, partition: str, name: JobId) -> bool:
-    """Whether a task of a job that waits may start now, in the partition whose line it is in."""
+    """Whether a waiting task of a job may start now, in its line's partition."""
     state, settings = context.state, context.settings
     job = state.jobs.get(name)
     if job is None:
         return False
     tasks = state.tasks.get(name)
-    found = bar(
+    barred = bar(
         state,
         settings,
         settings.partitions.home(partition),
@@ -166,8 +169,8 @@ def _admitted(context: Context, partition: str, name: JobId) -> bool:
         placeable=0 if tasks is None else tasks.placeable(job),
         held_back=lambda: availability.held_back(context, name),
     )
-    if found is Bar.BACKOFF:
+    if barred is Bar.BACKOFF:
         context.alarms.at(job.not_before_ms, Alarm.job(name))
-    elif found is Bar.QUOTA:
+    elif barred is Bar.QUOTA:
         context.over_quota.setdefault(job.spec.tenant, set()).add(job.id)
-    return found is None
+    return barred is None

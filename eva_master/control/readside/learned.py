@@ -77,47 +77,47 @@ def watched_pools(known: SpotPools, live: Iterable[Instance], now: Millis) -> li
     """Spot pools, by name.
 
     Args:
-        known: What was seen of them.
-        live: The instances that are there.
+        known: Observations of the pools.
+        live: The live instances.
         now: The time.
     """
-    held = {pool_of(it.offering) for it in live if it.up_ms is not None}
-    pools = ((Pool(*name.split("@", 1)), it) for name, it in sorted(known.spells.items()))
+    held = {pool_of(instance.offering) for instance in live if instance.up_ms is not None}
+    pools = ((Pool(*name.split("@", 1)), spell) for name, spell in sorted(known.spells.items()))
     return [
         WatchedPool(
             str(pool),
-            it.there,
-            it.since_ms,
-            it.began,
-            it.seen_ms,
-            it.tries,
-            it.retry_ms,
-            round(MILLION * known.stays(pool, now, held=it.there and pool in held)),
+            spell.there,
+            spell.since_ms,
+            spell.began,
+            spell.seen_ms,
+            spell.tries,
+            spell.retry_ms,
+            round(MILLION * known.stays(pool, now, held=spell.there and pool in held)),
         )
-        for pool, it in pools
+        for pool, spell in pools
     ]
 
 
 def learned_times(known: Mapping[str, OwnerTimes], owner: str) -> list[LearnedTime]:
-    """How long jobs took, by owner and feature.
+    """Learned run times, by owner and feature.
 
     Args:
-        known: By owner.
-        owner: Whose alone; empty for all.
+        known: Learned run times by owner.
+        owner: The only owner to include; empty for all.
     """
     return [
         LearnedTime(
             owner=name,
             feature=feature.value,
             value=value,
-            median_ms=exp_of_ppm(it.log),
-            between_ppm=it.between,
-            within_ppm=it.within,
-            error_ppm=it.error,
-            jobs=it.jobs,
-            tasks=it.tasks,
-            at_ms=it.at_ms,
+            median_ms=exp_of_ppm(spread.log),
+            between_ppm=spread.between,
+            within_ppm=spread.within,
+            error_ppm=spread.error,
+            jobs=spread.jobs,
+            tasks=spread.tasks,
+            at_ms=spread.at_ms,
         )
         for name in sorted(known if not owner else known.keys() & {owner})
-        for (feature, value), it in sorted(known[name].spreads.items(), key=itemgetter(0))
+        for (feature, value), spread in sorted(known[name].spreads.items(), key=itemgetter(0))
     ]

@@ -1,4 +1,4 @@
-"""What goes before a job in a line, and when its first waiting task starts at the latest."""
+"""Outlooks of jobs in lines: the work before a job, and its latest first start."""
 
 from __future__ import annotations
 
@@ -70,48 +70,58 @@ class LineOutlooks:
         self._left: dict[InstanceId, tuple[int, ...] | None] = {}
 
     def of(self, job: Job, place: LinePlace) -> LineOutlook:
-        """What goes before the first waiting task of a job in a line."""
+        """Work before the first waiting task of a job in a line."""
         line = place.line
-        rivals = [it for it in self._statement.lines if it is not line and _share(it, line)]
+        rivals = [
+            other for other in self._statement.lines if other is not line and _share(other, line)
+        ]
         before = self._before(job, place, rivals)
         tasks = sum(before.values())
-        unknown = next((it for it in before if self._each_ms(it) is None), None)
-        work = None if unknown else sum(n * (self._each_ms(it) or 0) for it, n in before.items())
+        unknown = next((name for name in before if self._each_ms(name) is None), None)
+        work = (
+            None if unknown else sum(n * (self._each_ms(name) or 0) for name, n in before.items())
+        )
         why = self._at_its_limit(job, line)
         if not why and unknown is not None:
             why = f"how long a task of {unknown} takes is not known, and it goes before"
-        there = list(self._members(line))
-        steady = [it for it in there if it.offering.purchase is not Purchase.SPOT]
+        all_members = list(self._members(line))
+        steady = [
+            instance for instance in all_members if instance.offering.purchase is not Purchase.SPOT
+        ]
         members = list(self._slots(job, line, steady))
         if not why:
-            why = _no_slots(there, steady, members)
-        known = [it for it in members if it is not None]
-        if not why and not known:
+            why = _no_slots(all_members, steady, members)
+        known_members = [member for member in members if member is not None]
+        if not why and not known_members:
             why = "how long the tasks take that run on its slots is not known"
         if why:
             return LineOutlook(tasks, work, no_bound=why)
-        found = bound(known, [Ahead(n, self._each_ms(it) or 0) for it, n in before.items()])
-        assert found is not None, "there are slots"
+        latest = bound(
+            known_members, [Ahead(n, self._each_ms(name) or 0) for name, n in before.items()]
+        )
+        assert latest is not None, "there are slots"
         return LineOutlook(
             tasks,
-            found.work_ms,
-            found.slots,
-            Millis(self._now + found.wait_ms),
+            latest.work_ms,
+            latest.slots,
+            Millis(self._now + latest.wait_ms),
             others_first=not line.by_arrival
             or bool(rivals)
-            or len(there) > len(steady)
+            or len(all_members) > len(steady)
             or self._differ(job, line),
         )
 
     def _before(self, job: Job, place: LinePlace, rivals: list[Line]) -> dict[JobId, int]:
-        """How many tasks of each job wait that are offered room before, or maybe before."""
+        """Number of each job's waiting tasks that are offered room before, or maybe before."""
         line = place.line
         jobs = dict.fromkeys(line.jobs[: place.place])
         for rival in rivals:
             if rival.rank <= line.rank:
                 jobs.update(dict.fromkeys(rival.jobs))
-        waiting = {it: self._waiting(it) for it in jobs if it != job.id and self._stands(it)}
-        return {it: count for it, count in waiting.items() if count}
+        waiting = {
+            name: self._waiting(name) for name in jobs if name != job.id and self._stands(name)
+        }
+        return {name: count for name, count in waiting.items() if count}
 
     def _stands(self, job: JobId) -> bool:
         return job in self._records.active and job in self._statement.queued
@@ -125,12 +135,12 @@ class LineOutlooks:
         return self._each[job]
 
     def _at_its_limit(self, job: Job, line: Line) -> str:
-        """Why none of its tasks may start whatever room there is; empty if that is not so."""
+        """Why none of its tasks may start even if there is room; empty if one may."""
         if job.suspension is not None:
             return "it is suspended"
         most, cap = job.spec.concurrency, dict(line.at_most).get(job.id)
         counts = self._counts[job.id]
-        found = bar(
+        barred = bar(
             self._records,
             self._records.settings,
             self._partition,
@@ -139,10 +149,10 @@ class LineOutlooks:
             placeable=self._waiting(job.id) if most is None else most - counts.in_hand,
             held_back=lambda: job.id in self._held_back,
         )
-        if found is Bar.NONE_LEFT and most is not None and counts.in_hand >= most:
+        if barred is Bar.NONE_LEFT and most is not None and counts.in_hand >= most:
             return f"as many of its tasks have a place as its job file allows at a time, {most}"
-        if found is not None:
-            return found.value
+        if barred is not None:
+            return barred.value
         if cap is not None and job.spec.size - self._waiting(job.id) >= cap:
             return f"the line admits no more than {cap} of its tasks"
         return ""
@@ -151,7 +161,7 @@ class LineOutlooks:
         """Whether others in the line may need less, and have room where its tasks do not."""
         demand = self._records.kinds(job.id)[0].demand
         stand = filter(self._stands, line.jobs)
-        return any(kind.demand != demand for it in stand for kind in self._records.kinds(it))
+        return any(kind.demand != demand for name in stand for kind in self._records.kinds(name))
 
     def _members(self, line: Line) -> Iterator[Instance]:
         """The instances on which the line claims room that are its pools' own, and ready."""
@@ -171,26 +181,26 @@ class LineOutlooks:
         return gives_room(instance, connected=self._records.is_connected(instance.id))
 
     def _slots(self, job: Job, line: Line, steady: list[Instance]) -> Iterator[Member | None]:
-        """What counts of each instance with slots; `None` if its tasks have no estimates."""
+        """Slots and remaining tasks of each instance with slots; `None` without estimates."""
         records = self._records
-        own = [dict(it.demand) for it in records.kinds(job.id)]
+        own = [dict(kind.demand) for kind in records.kinds(job.id)]
         stand = filter(self._stands, line.jobs)
-        others = {it.demand for one in stand for it in records.kinds(one)}
+        others = {kind.demand for name in stand for kind in records.kinds(name)}
         for instance in steady:
             kind, runs = instance.offering.type, records.occupants(instance.id)
             demands = dict.fromkeys((*others, *(records.task(run).demand for run in runs)))
             slots = slots_of(kind.capacity, kind.family, own, map(dict, demands))
             if slots:
-                left = self._left_on(instance.id)
-                yield None if left is None else Member(slots, left)
+                remaining_ms = self._left_on(instance.id)
+                yield None if remaining_ms is None else Member(slots, remaining_ms)
 
     def _left_on(self, name: InstanceId) -> tuple[int, ...] | None:
-        """What is left of each task on an instance; `None` if that of one is not known."""
+        """Remaining times of the tasks on an instance; `None` if that of one is unknown."""
         if name not in self._left:
             runs = self._records.occupants(name)
-            left = [remaining.left_ms(self._records, run, self._now) for run in runs]
-            known = tuple(it for it in left if it is not None)
-            self._left[name] = known if len(known) == len(left) else None
+            times = [remaining.left_ms(self._records, run, self._now) for run in runs]
+            known_times = tuple(time_ms for time_ms in times if time_ms is not None)
+            self._left[name] = known_times if len(known_times) == len(times) else None
         return self._left[name]
 
 

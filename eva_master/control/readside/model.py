@@ -99,25 +99,25 @@ _NOTHING_KNOWN = StandaloneRates()
 
 
 class ReadersValuation:
-    """A valuation that readers share as long as prices and measured rates stay the same.
+    """A valuation that readers share while prices and measured rates stay the same.
 
-    It is made by the first reader who asks. Two that ask at once may both work something out; they
-    come to the same.
+    The first reader that asks makes it. Two that ask at once may both compute a result; the results
+    are equal.
     """
 
     def __init__(self, catalog: Catalog, voices: Mapping[Voice, Lessons]) -> None:
         self._catalog = catalog
-        self._rates = {voice: known.standalone.known for voice, known in voices.items()}
+        self._rates = {voice: lessons.standalone.known for voice, lessons in voices.items()}
         self._valuations: dict[Voice, JobValuation] = {}
         self._reservations: dict[JobId, JobReservations] = {}
 
     def still_holds(self, catalog: Catalog, voices: Mapping[Voice, Lessons]) -> bool:
         """Whether prices and measured rates are the same as when it was made."""
-        known = self._rates
+        rates = self._rates
         return (
             catalog is self._catalog
-            and voices.keys() == known.keys()
-            and all(it.standalone.known is known[voice] for voice, it in voices.items())
+            and voices.keys() == rates.keys()
+            and all(lessons.standalone.known is rates[voice] for voice, lessons in voices.items())
         )
 
     def of(self, spec: JobSpec) -> tuple[Reservation, ...]:
@@ -134,18 +134,20 @@ class ReadersValuation:
         valuation = self._valuations.get(voice)
         if valuation is None:
             first = next(iter(self._valuations.values()), None) or JobValuation(self._catalog)
-            known = self._rates.get(voice, _NOTHING_KNOWN)
-            valuation = self._valuations[voice] = first.by(known)
+            rates = self._rates.get(voice, _NOTHING_KNOWN)
+            valuation = self._valuations[voice] = first.by(rates)
         return valuation
 
     def of_job(self, job: Job) -> JobReservations:
-        """The same of a job, which is remembered."""
-        found = self._reservations.get(job.id)
-        if found is None:
+        """The reservations of a job, remembered."""
+        reservations = self._reservations.get(job.id)
+        if reservations is None:
             if len(self._reservations) >= _JOBS_REMEMBERED:
                 self._reservations = {}
-            found = self._reservations[job.id] = JobReservations(self._made(job.spec), job.spec)
-        return found
+            reservations = self._reservations[job.id] = JobReservations(
+                self._made(job.spec), job.spec
+            )
+        return reservations
 
 
 ActiveName = tuple[str, str, float, str]
@@ -154,10 +156,10 @@ ActiveName = tuple[str, str, float, str]
 
 @dataclass(frozen=True, slots=True)
 class ClusterModel:
-    """All that a reader may ask for; see `eva_master.ports.reading.ReadModel`.
+    """All data for readers; see `eva_master.ports.reading.ReadModel`.
 
-    It also has what `control.state.records.Records` asks for, so that amounts are projected here
-    by the functions that book them in the control loop.
+    The model also implements `control.state.records.Records`, so that amounts are projected here by
+    the functions that book them in the control loop.
     """
 
     at_ms: Millis
@@ -167,16 +169,16 @@ class ClusterModel:
     """Task runs to which something has happened."""
     index: shown_tasks.Index
     tasks: PersistentMap[JobId, TaskCounts]
-    """What all tasks of each job do together."""
+    """Task counts of each job."""
     instances: PersistentMap[InstanceId, Instance]
     active: PersistentMap[JobId, Job]
     live: PersistentMap[InstanceId, Instance]
     job_accounts: PersistentMap[JobId, JobAccount]
     instance_accounts: PersistentMap[InstanceId, InstanceAccount]
     names: PersistentMap[tuple[str, str], JobId]
-    """The newest job that is known of each owner and name."""
+    """The newest known job of each owner and name."""
     active_names: PersistentMap[ActiveName, JobId]
-    """Active jobs, by their names; those of all owners together, and those of each."""
+    """Active jobs by name; those of all owners together, and those of each."""
     residents: PersistentMap[InstanceId, tuple[RunId, ...]]
     sessions: PersistentMap[InstanceId, int]
     totals: Totals
@@ -197,7 +199,7 @@ class ClusterModel:
     stated: Mapping[str, Statement]
     """Pools and lines by partition, see `Membership`."""
     dags: PersistentMap[JobId, Dag]
-    """Those of the jobs that are stages of one and have not ended."""
+    """DAGs of the jobs that are stages of one and have not ended."""
     handed: PersistentMap[JobId, Handed]
     """See `PlanningRecords.handed`."""
     recents: Mapping[str, Recent]
@@ -230,28 +232,28 @@ class ClusterModel:
 
     @property
     def estimates(self) -> Estimates:
-        """What run times are estimated from."""
+        """The source of run-time estimates."""
         return self.settings.estimates
 
     def telling(self, job: Job) -> Mapping[Kind, Finished]:
-        """The finished tasks of an array that tell how long the others take, by kind."""
-        known = self.tasks.get(job.id)
-        return {} if known is None else known.telling
+        """The finished tasks of an array on which estimates rest, by kind."""
+        counts = self.tasks.get(job.id)
+        return {} if counts is None else counts.telling
 
     def dag(self, job: Job) -> Dag | None:
         """The DAG of a job; `None` if it is no stage of one, or has ended."""
-        known: Dag | None = self.dags.get(job.id)
-        return known
+        dag: Dag | None = self.dags.get(job.id)
+        return dag
 
     def finished(self, job: Job) -> Mapping[Kind, Finished]:
         """The finished tasks of an array that has not ended, by kind."""
-        known = self.tasks.get(job.id)
-        return {} if known is None else known.finished
+        counts = self.tasks.get(job.id)
+        return {} if counts is None else counts.finished
 
     def pilots_left(self, job: JobId) -> int | None:
-        """How many pilots of a job have not succeeded; `None` if it has none."""
-        known = self.tasks.get(job)
-        return None if known is None else known.pilots_left
+        """The number of pilots of a job that have not succeeded; `None` without pilots."""
+        counts = self.tasks.get(job)
+        return None if counts is None else counts.pilots_left
 
     def placeable(self, job: JobId) -> int:
         """How many tasks of a job may be given a place now."""
@@ -341,14 +343,14 @@ class ClusterModel:
         return tuple(map(self.touched.__getitem__, self.residents.get(instance, ())))
 
     def groups(self, instance: InstanceId) -> list[tuple[TaskRun, int]]:
-        """One of the task runs that run on an instance of each kind and rate, and how many."""
-        running = [it for it in self.occupants(instance) if it.state is RunState.RUNNING]
+        """One task run of each kind and rate on an instance, with the number of such runs."""
+        running = [run for run in self.occupants(instance) if run.state is RunState.RUNNING]
         kinds = Counter(map(self._likeness, running))
-        first = {self._likeness(it): it for it in reversed(running)}
+        first = {self._likeness(run): run for run in reversed(running)}
         return [(first[kind], count) for kind, count in kinds.items()]
 
     def _likeness(self, run: TaskRun) -> tuple[JobId, int, float, bool]:
-        """What task runs of a group have in common, see `Company`."""
+        """The properties that task runs of one group have in common, see `Company`."""
         return run.job, id(self.task(run)), run.progress.rate, run.extra
 
     def gang_parts(self, job: JobId, key_of: KeyOf) -> GangParts:
@@ -360,10 +362,10 @@ class ClusterModel:
 
     def runs_on(self, run: RunId, instance: InstanceId) -> bool:
         """Whether a task run runs on an instance."""
-        known = self.touched.get(run)
-        if known is None or known.state is not RunState.RUNNING:
+        record = self.touched.get(run)
+        if record is None or record.state is not RunState.RUNNING:
             return False
-        return bool(known.instance == instance)
+        return bool(record.instance == instance)
 
     def jobs_on(self, instance: InstanceId) -> Collection[JobId]:
         """The jobs of the task runs that take room on an instance, in the order of those."""
@@ -386,9 +388,9 @@ class ClusterModel:
         return instance in self.sessions
 
     def can_stay(self, instance: InstanceId) -> bool:
-        """Whether tasks that are on the instance may stay there."""
-        known = self.instances.get(instance)
-        return known is not None and known.state in LIVE and known.leaving_ms is None
+        """Whether the tasks on the instance may stay there."""
+        record = self.instances.get(instance)
+        return record is not None and record.state in LIVE and record.leaving_ms is None
 
     def can_place(self, instance: InstanceId) -> bool:
         """Whether tasks may be given to the instance, now or when it is ready."""
@@ -398,25 +400,25 @@ class ClusterModel:
 
     def record(self, job: JobId, now: Millis, page: TaskPage = SHOWN) -> JobRecord:
         """See `ReadModel.record`."""
-        known, counts = self.jobs[job], self.tasks[job]
-        about = known, self.runs, self.index, counts
+        record, counts = self.jobs[job], self.tasks[job]
+        about = record, self.runs, self.index, counts
         whole = shown_tasks.suspended(*about)
         shown = tuple(shown_tasks.of_page(*about, page))
         telling: tuple[TaskRun, ...] = ()
-        if known.state not in TERMINAL_JOB:
+        if record.state not in TERMINAL_JOB:
             own = sum(not run.extra for run in shown)
-            everyone = page == SHOWN and own == known.spec.size
+            everyone = page == SHOWN and own == record.spec.size
             telling = shown if everyone else tuple(shown_tasks.telling(*about))
         return JobRecord(
-            known,
+            record,
             shown,
             ledger.job_account(self, job, now),
             counts.states,
             in_hand=counts.in_hand,
             telling=telling,
             suspension=None if whole is None else whole.suspension,
-            reasons=shown_tasks.reasons(known, counts),
-            handed=self.handed.get(known.id),
+            reasons=shown_tasks.reasons(record, counts),
+            handed=self.handed.get(record.id),
         )
 
     def billed(self, instance: InstanceId, now: Millis) -> InstanceRecord:
@@ -474,8 +476,8 @@ class ClusterModel:
         """See `ReadModel.shared_limits`."""
 
         def gpus(tenant: str) -> tuple[int, int]:
-            known = self.tenant_limits(now)[tenant]
-            return sum(used for _, used in known.use), sum(most for _, most in known.quota_now)
+            limits = self.tenant_limits(now)[tenant]
+            return sum(used for _, used in limits.use), sum(most for _, most in limits.quota_now)
 
         return shared_limits(self, self.partitions, self.settings.limits, self.queue, gpus)
 
@@ -500,11 +502,11 @@ class ClusterModel:
         return lookup(self.learned.of(voice).throughput, entry, MILLION)
 
     def reservation(self, run: TaskRun) -> Reservation:
-        """What a task run's task is worth, and on which offering."""
+        """The reservation price of a task run's task, and the offering with that price."""
         return self.prices.of_job(self.jobs[run.job])[run.index]
 
     def reservations_of(self, spec: JobSpec) -> tuple[Reservation, ...]:
-        """What each task of a job is worth, be the job submitted or not."""
+        """The reservation of each task of a job, submitted or not."""
         return self.prices.of(spec)
 
     def standalone_rates(self, job: JobSpec, task: TaskSpec) -> Rates:
@@ -544,9 +546,9 @@ class ClusterModel:
         """See `ReadModel.spot_life_ms`."""
         families = {family for task in different(job.spec.tasks) for family, _ in task.demand}
         rates = [
-            self.market.mean_rate_ppm(it)
-            for it in self.catalog
-            if it.purchase is Purchase.SPOT and it.type.family in families
+            self.market.mean_rate_ppm(offering)
+            for offering in self.catalog
+            if offering.purchase is Purchase.SPOT and offering.type.family in families
         ]
         mean = sum(rates) // len(rates) if rates else 0
         return MILLION * MILLIS_PER_HOUR // mean if mean else None
@@ -565,8 +567,8 @@ class ClusterModel:
 
     def ahead(self, job: JobId, places: Iterable[LinePlace], now: Millis) -> list[LineOutlook]:
         """See `ReadModel.ahead`."""
-        found = LineOutlooks(self, self.partitions.home(self.jobs[job].partition), now)
-        return [found.of(self.jobs[job], place) for place in places]
+        outlooks = LineOutlooks(self, self.partitions.home(self.jobs[job].partition), now)
+        return [outlooks.of(self.jobs[job], place) for place in places]
 
     def unforked(self, job: JobId, now: Millis) -> str:
         """See `ReadModel.unforked`."""
@@ -583,8 +585,8 @@ class ClusterModel:
 
     def behind_others(self, spec: JobSpec, job: JobId | None, now: Millis) -> str:
         """See `ReadModel.behind_others`."""
-        known = None if job is None else self.jobs.get(job)
-        spec = spec if known is None else known.spec
+        record = None if job is None else self.jobs.get(job)
+        spec = spec if record is None else record.spec
         return behind_others(self, self.settings, spec, job, now)
 
     def preview(self, spec: JobSpec, now: Millis) -> JobPreview:

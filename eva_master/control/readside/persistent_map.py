@@ -39,11 +39,11 @@ class PersistentMap(Mapping[K, V]):
     def updated(self, put: Mapping[K, V], drop: Collection[K] = ()) -> PersistentMap[K, V]:
         """The map after some changes.
 
-        It takes time and memory in proportion to the changes, times the logarithm of the size.
+        Time and memory are proportional to the changes, times the logarithm of the size.
 
         Args:
             put: Entries to add or to replace.
-            drop: Keys to remove; one that is not there is no error.
+            drop: Keys to remove; a missing key is no error.
         """
         order = self._order
         changes: list[_Change] = [(order(key), key, value) for key, value in put.items()]
@@ -60,16 +60,16 @@ class PersistentMap(Mapping[K, V]):
         return PersistentMap(order, root)
 
     def __getitem__(self, key: K) -> V:
-        found = self._find(key)
-        if found is _ABSENT:
+        entry = self._find(key)
+        if entry is _ABSENT:
             raise KeyError(key)
-        value: V = found
+        value: V = entry
         return value
 
     def get(self, key: K, default: Any = None) -> Any:
-        """The value of a key, `default` if it has none."""
-        found = self._find(key)
-        return default if found is _ABSENT else found
+        """The value of a key; `default` without one."""
+        entry = self._find(key)
+        return default if entry is _ABSENT else entry
 
     def __contains__(self, key: object) -> bool:
         return self._find(key) is not _ABSENT

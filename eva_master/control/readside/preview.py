@@ -59,19 +59,19 @@ class _Scratch(ClusterModel):
 
 
 class JobPreview:
-    """The submission of a job, followed on a copy of the records; see `ports.reading.JobPreview`.
+    """The submission of a job, tried on a copy of the records; see `ports.reading.JobPreview`.
 
     Args:
         model: The cluster as it is.
         spec: The job.
-        now: When it would be submitted.
+        now: Time of the submission.
 
     Attributes:
-        job: The id that it would get.
-        partition: Where it would run.
-        refused: Why the submission would be refused for its deadline, or for limits that no such
-            job is within; `None` if it would not be for these.
-        question: What the policy would be asked; `None` if no plan is needed.
+        job: Id that the job would get.
+        partition: Name of the partition in which the job would run.
+        refused: The error with which the submission would be refused, for its deadline or for
+            limits that no such job can meet; `None` if neither forbids it.
+        question: Snapshot that the policy would be asked about; `None` if no plan is needed.
     """
 
     def __init__(self, model: ClusterModel, spec: JobSpec, now: Millis) -> None:
@@ -102,7 +102,7 @@ class JobPreview:
 
     @property
     def memory(self) -> PolicyMemory | None:
-        """Memory that the policy has of earlier rounds."""
+        """The policy's memory of earlier rounds."""
         if self._home.default:
             return self._records.memory
         return self._records.memories.get(self.partition)
@@ -121,7 +121,7 @@ class JobPreview:
         )
 
     def _join(self, model: ClusterModel, record: Job) -> None:
-        """Have the job stand in the lines that are open to it, and take the room that is free."""
+        """Put the job into the lines that are open to it, and give it the free room."""
         statement = model.stated.get(self.partition)
         spec = record.spec
         if statement is None or not spec.stands_in_line:
@@ -137,11 +137,13 @@ class JobPreview:
         ):
             return
         self._recent = replace(self._recent, joined=self._recent.joined | {record.id})
-        self._joined = {run: it for run, it in lines.filled({}) if run.startswith(f"{self.job}/")}
+        self._joined = {
+            run: name for run, name in lines.filled({}) if run.startswith(f"{self.job}/")
+        }
         self._records = _placed(self._records, self._joined, self._now)
 
     def foreseen(self, plan: Plan | None) -> Foreseen:
-        """Outlook of the job.
+        """The outlook of the job.
 
         Args:
             plan: The policy's answer; `None` if it was not asked.
@@ -155,17 +157,17 @@ class JobPreview:
             return self._outcome(Decision((), (), (), (), (), pools=pools))
         whole = snapshot(self._records, self._now, self._settings)
         ordered = {
-            it.id
-            for it in self._records.live.values()
-            if it.drain is not None and (it.owned or it.drain.ordered)
+            instance.id
+            for instance in self._records.live.values()
+            if instance.drain is not None and (instance.owned or instance.drain.ordered)
         }
         answer = self._pipeline.answer(self._asked, plan, whole, (), ordered)
-        found = self._outcome(answer.decision)
-        return replace(found, reasons=plan.reasons)
+        outcome = self._outcome(answer.decision)
+        return replace(outcome, reasons=plan.reasons)
 
     def _outcome(self, decision: Decision, waits: str = "") -> Foreseen:
         seen = snapshot(self._records, self._now, self._settings)
-        seen = with_sizes(seen, {it.job: it.members for it in decision.sizes})
+        seen = with_sizes(seen, {size.job: size.members for size in decision.sizes})
         before: dict[RunId, Where] = {
             run.id: run.instance for run in seen.runs if run.instance is not None
         }
@@ -173,7 +175,7 @@ class JobPreview:
         for suspend in decision.suspends:
             places.pop(suspend.run, None)
         waiting = dict(decision.holds)
-        view = next((it for it in seen.jobs if it.id == self.job), None)
+        view = next((job for job in seen.jobs if job.id == self.job), None)
         if not waits:
             lines = _Lines(self._records, self._settings, self._home, self._now, self._recent)
             lines.state(decision.pools, decision.lines, adopted=False)
@@ -188,12 +190,14 @@ class JobPreview:
             count = len(self._records.jobs[self.job].spec.tasks)
             runs = tuple(run_id(self.job, index) for index in range(min(count, 64)))
             waiting.update(dict.fromkeys(runs, waits))
-        stays: set[Where] = {it for pool in decision.pools if not pool.lent for it in pool.members}
+        stays: set[Where] = {
+            member for pool in decision.pools if not pool.lent for member in pool.members
+        }
         return Foreseen(
             snapshot=seen,
             job=view,
             runs=runs,
-            before={run: str(it) for run, it in before.items()},
+            before={run: str(place) for run, place in before.items()},
             places=places,
             waiting=waiting,
             offerings=self._offerings(seen, decision),
@@ -204,12 +208,12 @@ class JobPreview:
     def _offerings(self, seen: Snapshot, decision: Decision) -> dict[Where, Offering]:
         """Offerings at the prices that are billed."""
         records = self._records
-        listed = {it.id: it for it in records.catalog}
-        found: dict[Where, Offering] = {
+        listed = {offering.id: offering for offering in records.catalog}
+        offerings: dict[Where, Offering] = {
             view.id: records.instances[view.id].offering for view in seen.instances
         }
-        found.update((it.key, listed[it.offering.id]) for it in decision.launches)
-        return found
+        offerings.update((launch.key, listed[launch.offering.id]) for launch in decision.launches)
+        return offerings
 
 
 class _Lines:
@@ -239,8 +243,8 @@ class _Lines:
                     self._take(run, InstanceId(str(place)))
 
     def _take(self, run: TaskRun, place: InstanceId) -> None:
-        there = self._records.instances[place].offering.type.family
-        need = self._records.task(run).demand_on(there)
+        family = self._records.instances[place].offering.type.family
+        need = self._records.task(run).demand_on(family)
         self._used[place] = self._used.get(place, NOTHING) + (need or NOTHING)
 
     def queue(self, job: JobId) -> Queue:
@@ -256,13 +260,13 @@ class _Lines:
         return self._standing
 
     def filled(self, places: Mapping[RunId, Where]) -> Iterator[tuple[RunId, InstanceId]]:
-        """Give tasks that wait in the lines the room that is free.
+        """Give free room to tasks that wait in the lines.
 
         Args:
-            places: Those that a plan places.
+            places: The places of task runs in a plan.
 
         Yields:
-            Each with its instance.
+            Each task run that got room, with its instance.
         """
         for name, where in places.items():
             run = self._records.runs[name]
@@ -296,7 +300,7 @@ class _Lines:
             return False
         if name not in self._room:
             self._room[name] = self._records.placeable(name)
-        found = bar(
+        barred = bar(
             self._records,
             self._settings,
             self._home,
@@ -305,15 +309,15 @@ class _Lines:
             placeable=self._room[name],
             held_back=lambda: name in self._held_back,
         )
-        return found is None
+        return barred is None
 
     def told(self, view: JobView) -> dict[RunId, str]:
-        """Where the tasks of a job stand in line that have no room."""
-        found: dict[RunId, str] = {}
+        """The place in line of each task of a job that has no room."""
+        texts: dict[RunId, str] = {}
         job = view.id
         lines = [line for line in self._standing.lines if job in line.jobs]
         if not lines:
-            return found
+            return texts
         first = min(lines, key=lambda line: (line.rank, line.jobs.index(job)))
         ahead = 0
         for other in first.jobs[: first.jobs.index(job)]:
@@ -325,18 +329,18 @@ class _Lines:
         before = f", behind {max(0, ahead):,} other tasks" if ahead > 0 else ", first of all"
         for run in view.runs:
             if run not in self._filled:
-                found[run] = f"in line for room in {pools} {names}{before}"
-        return found
+                texts[run] = f"in line for room in {pools} {names}{before}"
+        return texts
 
 
 def _submitted(model: ClusterModel, spec: JobSpec, now: Millis) -> Job:
-    """The record that a submission would make."""
+    """The job record that a submission would make."""
     partitions = model.partitions
     if partitions.divided and not spec.partition:
         spec = replace(spec, partition=partitioning.chosen(model, partitions, spec, now))
     home = partitions.home(spec.partition)
     if home.forking is not None:
-        nodes = sum(partitions.of_node(it) is home for it in model.settings.nodes)
+        nodes = sum(partitions.of_node(node) is home for node in model.settings.nodes)
         spec = home.forking.applied(spec, nodes)
     return Job(
         id=JobId(f"{spec.name}-{model.counters.jobs + 1}"),
@@ -363,16 +367,16 @@ def _with(model: ClusterModel, job: Job) -> _Scratch:
 
 
 def _arrived(model: ClusterModel, job: Job) -> Mapping[str, PartitionTotals]:
-    """The sums over partitions with one more job that has arrived."""
+    """The sums over partitions after the arrival of one more job."""
     home, sums = model.partitions.home(job.partition), model.totals.partitions
     if home.default:
         return sums
-    known = sums.get(home.name, PartitionTotals())
-    return {**sums, home.name: replace(known, arrivals=known.arrivals + 1)}
+    totals = sums.get(home.name, PartitionTotals())
+    return {**sums, home.name: replace(totals, arrivals=totals.arrivals + 1)}
 
 
 def _placed(scratch: _Scratch, places: Mapping[RunId, InstanceId], now: Millis) -> _Scratch:
-    """A copy in which waiting task runs were given room."""
+    """A copy in which waiting task runs have got room."""
     if not places:
         return scratch
     put = {
@@ -388,10 +392,10 @@ def _placed(scratch: _Scratch, places: Mapping[RunId, InstanceId], now: Millis) 
     changed = dict.fromkeys(put)
     index = shown_tasks.followed(scratch.index, changed, scratch.touched, touched)
     values = {each.name: getattr(scratch, each.name) for each in fields(ClusterModel) if each.init}
-    there: dict[InstanceId, tuple[RunId, ...]] = {}
+    residents: dict[InstanceId, tuple[RunId, ...]] = {}
     for run, place in places.items():
-        there[place] = (*there.get(place, scratch.residents.get(place, ())), run)
-    values.update(touched=touched, index=index, residents=scratch.residents.updated(there, []))
+        residents[place] = (*residents.get(place, scratch.residents.get(place, ())), run)
+    values.update(touched=touched, index=index, residents=scratch.residents.updated(residents, []))
     return _viewed(_Scratch(**values))
 
 

@@ -34,16 +34,16 @@ V = TypeVar("V")
 
 
 class Publisher:
-    """Makes models of a state, in the thread that the state belongs to.
+    """Makes read models of a state, in the thread that owns the state.
 
-    Making one takes time in proportion to what changed since the last one.
+    A model takes time in proportion to the changes since the last one.
 
     Args:
-        state: Keeps account of its changes from now on.
-        settings: For previews.
-        recents: What the rounds of each partition leave to the next one.
-        queue: Who waits for limits that partitions share.
-        kept: Why instances stay that are empty.
+        state: The state, which records its changes from now on.
+        settings: Settings for previews.
+        recents: Returns the data that the rounds of each partition leave to the next one.
+        queue: Returns the queue at the limits that partitions share.
+        kept: Returns the reasons for which empty instances stay.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class Publisher:
         self._model = _empty(state, settings)
 
     def publish(self, now: Millis) -> ClusterModel:
-        """The state as it is now."""
+        """The present state as a read model."""
         state, before = self._state, self._model
         changed = state.take_unpublished()
         parts: dict[str, Any] = {}
@@ -134,11 +134,11 @@ class Publisher:
 
     def _dags(self, names: Iterable[JobId]) -> dict[JobId, Dag]:
         jobs, of = self._state.jobs, self._state.dag
-        found = ((name, of(jobs[name])) for name in names if name in jobs)
-        return {name: dag for name, dag in found if dag is not None}
+        dags = ((name, of(jobs[name])) for name in names if name in jobs)
+        return {name: dag for name, dag in dags if dag is not None}
 
     def _tasks(self, changed: Unpublished) -> PersistentMap[JobId, TaskCounts]:
-        """What all tasks of each changed job do together."""
+        """Task counts of each changed job."""
         state, touched = self._state, self._state.runs.touched
         names = dict.fromkeys(changed.jobs)
         names.update((touched[run].job, None) for run in changed.runs if run in touched)
@@ -165,8 +165,8 @@ class Publisher:
         }
 
     def _prices(self) -> ReadersValuation:
-        known, sources = self._model.prices, (self._state.catalog, self._state.learned.voices)
-        return known if known.still_holds(*sources) else ReadersValuation(*sources)
+        prices, sources = self._model.prices, (self._state.catalog, self._state.learned.voices)
+        return prices if prices.still_holds(*sources) else ReadersValuation(*sources)
 
 
 def _updated(

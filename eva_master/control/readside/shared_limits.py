@@ -29,42 +29,44 @@ def shared_limits(
     queue: SharedQueue | None,
     gpus: Callable[[str], tuple[int, int]],
 ) -> tuple[SharedLimit, ...]:
-    """The limits that partitions share, as far as they are in use or jobs wait for them.
+    """The limits shared by partitions that are in use, or for which jobs wait.
 
     Args:
-        records: Of the cluster.
-        partitions: How it is divided.
-        limits: Of the cluster.
-        queue: Who waited when it was looked at last; `None` if no two partitions share anything.
-        gpus: The GPUs that a tenant uses, and those of its quota.
+        records: Records of the cluster.
+        partitions: Partitions of the cluster.
+        limits: Limits of the cluster.
+        queue: The queue at the last look; `None` if no two partitions share anything.
+        gpus: Returns the GPUs that a tenant uses, and the number in its quota.
     """
     if queue is None:
         return ()
     lines = _lines(records, queue)
-    limited = {it.id: it.limit for it in records.catalog if it.limit is not None}
+    limited = {
+        offering.id: offering.limit for offering in records.catalog if offering.limit is not None
+    }
     live = [records.instances[name] for name in records.live if not records.instances[name].owned]
     shared = {
-        it.id
-        for it in records.catalog
-        if it.id in limited and sum(part.sells(it) for part in partitions.parts) > 1
+        offering.id
+        for offering in records.catalog
+        if offering.id in limited and sum(part.sells(offering) for part in partitions.parts) > 1
     }
     shown = [*lines]
     if limits.instances < NO_LIMIT:
         shown.append(ALL_INSTANCES)
-    used = Counter(it.offering.id for it in live)
+    used = Counter(instance.offering.id for instance in live)
     shown += [Limit(LimitKind.OFFERING, name) for name in sorted(shared & used.keys())]
-    found = []
+    limits_shown = []
     for limit in islice(dict.fromkeys(shown), _LIMITS_SHOWN):
         counts = _counting(records, queue, limit)
-        ours = [it for it in live if counts(it)]
-        by_partition = Counter(partitions.home(it.partition).name for it in ours)
+        ours = [instance for instance in live if counts(instance)]
+        by_partition = Counter(partitions.home(instance.partition).name for instance in ours)
         count, most = len(ours), _most(limit, limited, limits)
         if limit.kind is LimitKind.INSTANCES:
             count = len(records.live)
         if limit.kind is LimitKind.TENANT:
             by_partition, (count, most) = Counter(), gpus(limit.about)
         waiting = list(lines.get(limit, ()))
-        found.append(
+        limits_shown.append(
             SharedLimit(
                 name=str(limit),
                 kind=limit.kind.value,
@@ -76,7 +78,7 @@ def shared_limits(
                 more=max(0, len(waiting) - _JOBS_SHOWN),
             )
         )
-    return tuple(found)
+    return tuple(limits_shown)
 
 
 def _lines(records: Records, queue: SharedQueue) -> dict[Limit, list[QueuedJob]]:

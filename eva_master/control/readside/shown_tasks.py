@@ -15,14 +15,15 @@ from eva_master.model.states import HOLDING, TERMINAL_RUN, RunState, of_task
 from eva_master.ports.reading import SMALL_JOB, TaskPage
 
 Place = tuple[int, str, int, int, int]
-"""Of a task run: that of its job in the order of submissions, its job, its `_rank`, the index of
-its task and its number among the runs of that."""
+"""Sort key of a task run: place of its job in the order of submissions, job, `_rank`, index of its
+task, number among the runs of the task.
+"""
 Index = PersistentMap[Place, RunId]
-"""The task runs that have a rank."""
+"""The task runs with a rank."""
 
 _FAILED, _HOLDING, _SUSPENDED, _RETRIED, _TARGETED, _BEYOND = range(6)
 _SOME = 20
-"""So many failed, so many suspended and so many retried tasks of a large job are shown."""
+"""Most failed, most suspended and most retried tasks of a large job that are shown."""
 _TELLING = 100
 """So many tasks with a place tell how long a large job still takes: those of the highest indices,
 which began last."""
@@ -43,16 +44,16 @@ def followed(
     before: Mapping[RunId, TaskRun],
     after: Mapping[RunId, TaskRun],
 ) -> Index:
-    """The index after some task runs have changed; takes time in proportion to those."""
+    """The index after changes to some task runs, in time proportional to their number."""
     put: dict[Place, RunId] = {}
     drop: list[Place] = []
     for name in changed:
         old, new = before.get(name), after.get(name)
-        known, rank = _rank(old), _rank(new)
-        if known == rank:
+        old_rank, rank = _rank(old), _rank(new)
+        if old_rank == rank:
             continue
-        if old is not None and known is not None:
-            drop.append(_place(old.job, known, old.index, old.replica))
+        if old is not None and old_rank is not None:
+            drop.append(_place(old.job, old_rank, old.index, old.replica))
         if new is not None and rank is not None:
             put[_place(new.job, rank, new.index, new.replica)] = name
     return index.updated(put, drop) if put or drop else index
@@ -80,8 +81,8 @@ def _of_page(
     job: Job, runs: Runs, index: Index, counts: TaskCounts, page: TaskPage
 ) -> Iterable[TaskRun]:
     if page.failed and job.is_gang:  # All may have failed without a record.
-        failed = (it for it in runs.of(job) if it.state is RunState.FAILED)
-        return islice((it for it in failed if it.index >= (page.first or 0)), page.most)
+        failed = (run for run in runs.of(job) if run.state is RunState.FAILED)
+        return islice((run for run in failed if run.index >= (page.first or 0)), page.most)
     if page.failed:
         return _failed(job, runs, index, page.first or 0, page.most)
     if page.first is not None:
@@ -95,17 +96,17 @@ def _of_page(
 
 
 def _failed(job: Job, runs: Runs, index: Index, first: int, most: int) -> list[TaskRun]:
-    """A run of each task of an array that has failed, by index."""
+    """One run of each failed task of an array, by index."""
     bounds = _place(job.id, _FAILED, first), _place(job.id, _HOLDING, 0)
-    found: dict[int, TaskRun] = {}
+    failed: dict[int, TaskRun] = {}
     for _, name in index.ascending(*bounds):
         run = runs.touched[name]
         own = runs.at(job, run.index)
-        if of_task([it.state for it in (own, *runs.extras(own))]) is RunState.FAILED:
-            found.setdefault(run.index, run)
-            if len(found) == most:
+        if of_task([replica.state for replica in (own, *runs.extras(own))]) is RunState.FAILED:
+            failed.setdefault(run.index, run)
+            if len(failed) == most:
                 break
-    return list(found.values())
+    return list(failed.values())
 
 
 def _that_matter(job: Job, runs: Runs, index: Index, counts: TaskCounts) -> Iterator[TaskRun]:
@@ -131,60 +132,60 @@ def _that_matter(job: Job, runs: Runs, index: Index, counts: TaskCounts) -> Iter
 
 
 def telling(job: Job, runs: Runs, index: Index, counts: TaskCounts) -> list[TaskRun]:
-    """The task runs that tell how long a job still takes.
+    """The task runs from which the remaining time of a job is estimated.
 
-    All of a gang or a small job. Of a large array those that have a place, as far as they are few,
-    and of those that wait one of each kind, since the others of it need as long.
+    For a gang or a small job, all of them. For a large array, a limited number of the runs with a
+    place, and one waiting run of each kind: the others of a kind need as long.
     """
     if job.is_gang or job.spec.size <= SMALL_JOB:
         return list(runs.of(job))
-    found = _last(runs, index, job, _HOLDING, _TELLING)
+    runs_found = _last(runs, index, job, _HOLDING, _TELLING)
     bounds = _place(job.id, _HOLDING, 0), _place(job.id, _SUSPENDED, 0)
-    last = {run.id for run in found}
-    found += [it for it in _some(runs, index, *bounds, _BEGAN_FIRST) if it.id not in last]
+    last = {run.id for run in runs_found}
+    runs_found += [run for run in _some(runs, index, *bounds, _BEGAN_FIRST) if run.id not in last]
     for rank in (_SUSPENDED, _RETRIED, _TARGETED):
-        found += _last(runs, index, job, rank, _SOME)
+        runs_found += _last(runs, index, job, rank, _SOME)
     if counts.states.get(RunState.WAITING):
         groups = islice(counts.kinds.groups, _KINDS)
-        found += [untouched(job, group[0]) for group in groups]
-    return found
+        runs_found += [untouched(job, group[0]) for group in groups]
+    return runs_found
 
 
 def reasons(job: Job, counts: TaskCounts) -> tuple[TaskRun, ...]:
-    """For each reason for which tasks wait that never had a place: one that waits for it."""
+    """One task run for each reason for which tasks without any earlier place wait."""
     if job.is_gang or not counts.states.get(RunState.WAITING):
         return ()
     groups = counts.kinds.groups
-    found: dict[str, TaskRun] = {}
+    examples: dict[str, TaskRun] = {}
     for number in sorted(counts.reasons):
         why = counts.reasons[number]
-        if why not in found:
+        if why not in examples:
             first = groups[number][0]
-            found[why] = untouched(job, first, why)
-    return tuple(found.values())
+            examples[why] = untouched(job, first, why)
+    return tuple(examples.values())
 
 
 def suspended(job: Job, runs: Runs, index: Index, counts: TaskCounts) -> TaskRun | None:
-    """The first of a job's tasks, if plans have suspended all that are not over."""
+    """The first task of a job if plans have suspended all tasks that are not over."""
     if not counts.suspended or counts.suspended < counts.left:
         return None
     for rank in (_SUSPENDED, _HOLDING):
         bounds = (_place(job.id, rank, 0), _place(job.id, rank + 1, 0))
-        if found := _some(runs, index, *bounds, 1):
-            return found[0]
+        if first := _some(runs, index, *bounds, 1):
+            return first[0]
     return None
 
 
 def in_hand(job: JobId, runs: Runs, index: Index) -> tuple[TaskRun, ...]:
     """The task runs of a job that have an instance or a target, by index."""
     first, beyond = _place(job, _HOLDING, 0), _place(job, _BEYOND, 0)
-    found = _some(runs, index, first, beyond, None)
-    held = (run for run in found if run.instance is not None or run.target is not None)
+    names = _some(runs, index, first, beyond, None)
+    held = (run for run in names if run.instance is not None or run.target is not None)
     return tuple(sorted(held, key=lambda run: (run.index, run.replica)))
 
 
 def _rank(run: TaskRun | None) -> int | None:
-    """What makes a task run matter, `None` if nothing does."""
+    """The group in which a task run is shown; `None` if it is of no interest."""
     if run is None:
         return None
     state = run.state
@@ -204,20 +205,20 @@ def _place(job: JobId, rank: int, index: int, replica: int = 0) -> Place:
 
 
 def _some(runs: Runs, index: Index, start: Place, end: Place, most: int | None) -> list[TaskRun]:
-    """The task runs from one place on and before another."""
-    found = (name for at, name in index.ascending(start, end))
-    return [runs.touched[name] for name in islice(found, most)]
+    """The task runs between two places, the first one included."""
+    names = (name for at, name in index.ascending(start, end))
+    return [runs.touched[name] for name in islice(names, most)]
 
 
 def _last(runs: Runs, index: Index, job: Job, rank: int, most: int) -> list[TaskRun]:
     """The last task runs of a rank."""
     start, end = _place(job.id, rank, 0), _place(job.id, rank + 1, 0)
-    found: list[TaskRun] = []
+    runs_found: list[TaskRun] = []
     for at in index.descending(end):
-        if at < start or len(found) == most:
+        if at < start or len(runs_found) == most:
             break
-        found.append(runs.touched[index[at]])
-    return found
+        runs_found.append(runs.touched[index[at]])
+    return runs_found
 
 
 def _itself(place: Place) -> Place:

@@ -22,11 +22,11 @@ def why_unforked(
     waiting: Callable[[Job], bool],
     now: Millis,
 ) -> str:
-    """Why a job with fewer forks than it may have gets no other one.
+    """The reason for which a job with too few forks gets no other one.
 
     Args:
         records: The cluster.
-        partitions: How it is divided.
+        partitions: Partitions of the cluster.
         job: The job.
         waiting: Whether any task of a job waits for a place.
         now: The time.
@@ -64,13 +64,14 @@ def why_unforked(
         return short + "one that failed is not tried again at once"
     task = records.task(own)
     reasons = Counter(
-        _obstacle(records, partitions, job, task, instance=it, waiting=waiting) for it in stay
+        _obstacle(records, partitions, job, task, instance=instance, waiting=waiting)
+        for instance in stay
     )
-    told = ", ".join(f"{count} {why}" for why, count in reasons.items() if why)
+    listing = ", ".join(f"{count} {why}" for why, count in reasons.items() if why)
     if reasons[""]:
         return short + "the next plan gives it another one, unless its tenant's quota is used up"
     number = "one machine stays" if len(stay) == 1 else f"{len(stay)} machines stay"
-    return short + f"others begin only on machines that stay; {number}: {told}"
+    return short + f"others begin only on machines that stay; {number}: {listing}"
 
 
 def _obstacle(
@@ -82,7 +83,7 @@ def _obstacle(
     instance: Instance,
     waiting: Callable[[Job], bool],
 ) -> str:
-    """Why no fork begins on a machine that stays; empty if one may."""
+    """The reason for which no fork begins on a machine that stays; empty if one may."""
     kind = instance.offering.type
     need = task.demand_on(kind.family)
     if job.id in {run.job for run in records.occupants(instance.id)}:
@@ -100,7 +101,7 @@ def _obstacle(
         other = records.jobs[name]
         mine = partitions.home(other.partition) is partitions.home(job.partition)
         waits = mine and name != job.id and scope.plans_job(records, other) and waiting(other)
-        if waits and any(_fits(it, instance, free) for it in records.kinds(name)):
+        if waits and any(_fits(kind, instance, free) for kind in records.kinds(name)):
             return f"with room that {name} waits for"
     return ""
 
@@ -108,7 +109,7 @@ def _obstacle(
 def _taken(records: Records, name: InstanceId) -> Resources:
     family = records.instances[name].offering.type.family
     needs = (records.task(run).demand_on(family) for run in records.occupants(name))
-    return sum((it for it in needs if it is not None), NOTHING)
+    return sum((need for need in needs if need is not None), NOTHING)
 
 
 def _fits(task: TaskSpec, instance: Instance, free: Resources) -> bool:

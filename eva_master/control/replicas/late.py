@@ -15,7 +15,7 @@ _LONGEST_LOOK_MS = 60_000
 
 
 def look_for_late(context: Context, name: JobId) -> None:
-    """Have a plan made if a task of an array may be late, and see when the next one may be."""
+    """Ask for a plan if a task of an array may be late, and set the time of the next look."""
     context.looks_for_late.discard(name)
     job = context.state.jobs.get(name)
     if job is None or job.state is not JobState.RUNNING:
@@ -32,10 +32,10 @@ def look_for_late(context: Context, name: JobId) -> None:
         if ran.expected is None:
             continue
         due = due_ms(ran.expected)
-        left = (due - ran.ms(context.now)) * MILLION // max(1, ran.pace_ppm)
-        if left <= 0 and context.state.replicas_left(name):
+        remaining_ms = (due - ran.ms(context.now)) * MILLION // max(1, ran.pace_ppm)
+        if remaining_ms <= 0 and context.state.replicas_left(name):
             context.plan_wanted = True
             context.late.add(context.settings.partitions.home(job.partition).name)
-        wait = min(wait, left if left > 0 else due // _LOOKS_PER_TIME)
+        wait = min(wait, remaining_ms if remaining_ms > 0 else due // _LOOKS_PER_TIME)
     context.looks_for_late.add(name)
     context.alarms.at(Millis(context.now + max(LATE_LOOK_MS, wait)), Alarm.late(name))

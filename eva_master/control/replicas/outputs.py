@@ -12,12 +12,12 @@ from eva_master.model.values import replace
 
 
 def place(context: Context, job: JobId) -> bool:
-    """Have the outputs of extra runs that have won put in place; returns whether some are not."""
+    """Order moves of outputs of winning extra runs; returns whether some are not in place yet."""
     missing = context.state.tasks[job].doubled.unplaced_outputs
     for name in missing:
         others = context.state.runs.others(context.state.runs[name])
-        if any(it.state in HOLDING for it in others):
-            continue  # It may still write there.
+        if any(run.state in HOLDING for run in others):
+            continue  # the run may still write there
         interval = context.settings.worker_resend_ms
         if context.outbox.due(job, ("outputs", name), interval):
             context.outbox.add(PlaceOutputs(job, name, own_run(name)))
@@ -26,19 +26,19 @@ def place(context: Context, job: JobId) -> bool:
 
 
 def placed(context: Context, event: OutputsPlaced) -> None:
-    """The object store has answered."""
+    """Record the answer of the object store."""
     run = context.state.runs.get(event.run)
     if run is None or not run.extra or run.state is not RunState.SUCCEEDED:
         return
     if context.state.jobs[run.job].state in TERMINAL_JOB:
-        return  # It was cancelled meanwhile.
+        return  # the job was cancelled meanwhile
     own = context.state.runs[own_run(run.id)]
     if own.outputs_of:
         return
     if event.error:
-        told = f"the outputs of {run.id} cannot be put in its place: {event.error}"
-        if own.waiting_for != told:
-            context.explain(own, told)
+        reason = f"the outputs of {run.id} cannot be put in its place: {event.error}"
+        if own.waiting_for != reason:
+            context.explain(own, reason)
         return
     context.put_run(replace(own, outputs_of=run.replica, waiting_for=""))
     context.touch_job(run.job)

@@ -54,25 +54,25 @@ def retire(context: Context, entry: Retire) -> None:
 
 
 def winner(context: Context, run: TaskRun) -> TaskRun | None:
-    """Another run of a run's task that has succeeded."""
+    """Another run of the same task that has succeeded."""
     others = context.state.runs.others(run)
-    return next((it for it in others if it.state is RunState.SUCCEEDED), None)
+    return next((other for other in others if other.state is RunState.SUCCEEDED), None)
 
 
 def goes_on(context: Context, run: TaskRun) -> bool:
-    """Whether another run of a run's task may still succeed."""
-    return any(it.state not in TERMINAL_RUN for it in context.state.runs.others(run))
+    """Whether another run of the same task may still succeed."""
+    return any(other.state not in TERMINAL_RUN for other in context.state.runs.others(run))
 
 
 def settle(context: Context, job: Job, run: TaskRun) -> bool:
-    """Let go of a run that its task needs no more; returns whether it is over, or is to be.
+    """Let go of a run that its task no longer needs; returns whether it is over or ending.
 
-    A task fails with the last of its runs if none has succeeded.
+    A task without success fails with the last of its runs.
     """
     others = context.state.runs.others(run)
     if not others:
         return False
-    won = next((it for it in (run, *others) if it.state is RunState.SUCCEEDED), None)
+    won = next((other for other in (run, *others) if other.state is RunState.SUCCEEDED), None)
     if won is not None:
         for other in (run, *others):
             if other is not won and other.state not in TERMINAL_RUN:
@@ -90,11 +90,11 @@ def settle(context: Context, job: Job, run: TaskRun) -> bool:
 def _fail_with_the_last(
     context: Context, job: Job, run: TaskRun, others: Sequence[TaskRun]
 ) -> None:
-    """Fail a task every run of which is over and none has succeeded."""
-    runs = [context.state.runs[it.id] for it in (run, *others)]
-    failed = [it for it in runs if it.state is RunState.FAILED]
+    """Fail a task whose runs are all over, none of them with success."""
+    runs = [context.state.runs[each.id] for each in (run, *others)]
+    failed = [each for each in runs if each.state is RunState.FAILED]
     ends = job.state in (JobState.PENDING, JobState.RUNNING)
-    if not failed or not ends or any(it.state not in TERMINAL_RUN for it in runs):
+    if not failed or not ends or any(each.state not in TERMINAL_RUN for each in runs):
         return
     first = failed[0]
     arrays.task_failed(context, job, Failure(first.exit_code or None, first.reason))
