@@ -1,8 +1,8 @@
-"""Jobs that are suspended: by users, who have them go on too, and by plans.
+"""Suspension of jobs: by users, who also resume them, and by plans.
 
-What is suspended is stopped like a task that moves, from a checkpoint, and has no target. It holds
-no room, costs nothing, and its time at rest is no part of its duration. A job that a user has
-suspended is in no snapshot; task runs that a plan has suspended wait for a plan like others.
+A suspended task run is stopped like a task that moves, goes on from a checkpoint, and has no
+target. Without a place it costs nothing, and its suspended time does not count as duration. A job
+suspended by a user is in no snapshot; task runs suspended by a plan wait for a plan like others.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ _CAN = (JobState.PENDING, JobState.RUNNING)
 
 
 def suspend(context: Context, event: SuspendRequested) -> None:
-    """Suspend a job; one that is suspended by a user, ending or over stays as it is."""
+    """Suspend a job; a job that is suspended by a user, ending or over stays as it is."""
     job = _known(context, event)
     if job is None:
         return
     if job.state in _CAN and job.suspension is None:
-        told = Suspension(Suspender.USER, context.now, who=event.owner)
-        suspended = replace(job, suspension=told)
+        suspension = Suspension(Suspender.USER, context.now, who=event.owner)
+        suspended = replace(job, suspension=suspension)
         if job.state is JobState.PENDING:
             suspended = _resting(suspended, context.now)
         context.put_job(suspended)
@@ -62,14 +62,14 @@ def _known(context: Context, event: SuspendRequested | ResumeRequested) -> Job |
 
 
 def by_plan(context: Context, entry: Suspend) -> None:
-    """Suspend a task run as a plan says that was checked against the present."""
+    """Suspend a task run on the order of a checked plan."""
     run = context.state.runs[entry.run]
     by = Suspender.POLICY if entry.job is None else Suspender.PRIORITY
-    told: Suspension | None = Suspension(by, context.now, reason=entry.reason, job=entry.job)
+    suspension: Suspension | None = Suspension(by, context.now, reason=entry.reason, job=entry.job)
     if run.state not in HOLDING:
-        told = run.suspension  # it only goes on waiting
+        suspension = run.suspension  # the task run only goes on waiting
     context.put_run(
-        replace(run, target=None, fetched=None, waiting_for=entry.reason, suspension=told)
+        replace(run, target=None, fetched=None, waiting_for=entry.reason, suspension=suspension)
     )
 
 
@@ -100,11 +100,13 @@ def awake(context: Context, job: Job) -> Job:
 
 
 def waits_for_room(context: Context, run: TaskRun) -> bool:
-    """Whether a task run waits for somebody who is being suspended to leave its target.
+    """Whether a task run waits for a suspending task run to leave its target.
 
-    Its files can be fetched meanwhile. If that fails nothing is lost: its start fetches them.
+    Files can be fetched meanwhile. A failed fetch is harmless: the start fetches them again.
     """
     if run.state is not RunState.WAITING or run.target is None:
         return False
-    there = context.state.occupants(run.target)
-    return any(it.state is RunState.STOPPING and it.stop is StopReason.SUSPEND for it in there)
+    occupants = context.state.occupants(run.target)
+    return any(
+        other.state is RunState.STOPPING and other.stop is StopReason.SUSPEND for other in occupants
+    )

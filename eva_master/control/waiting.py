@@ -17,14 +17,14 @@ _EXIT_CODES = {Outcome.FAILED: 1, Outcome.CANCELLED: 130}
 
 
 def refusal(context: Context, spec: JobSpec, ended: Iterable[Ended]) -> InvalidJob | None:
-    """Why a job cannot wait for those that it names, `None` if it can.
+    """The reason for which a job cannot wait for the jobs that it names; `None` if it can.
 
-    What belongs to somebody else is told like what does not exist.
+    Jobs of other owners are reported like jobs that do not exist.
     """
-    known = {end.job for end in ended}
+    ended_jobs = {end.job for end in ended}
     for name in spec.depends_on:
         job = context.state.jobs.get(name)
-        if (job.spec.owner != spec.owner) if job is not None else name not in known:
+        if (job.spec.owner != spec.owner) if job is not None else name not in ended_jobs:
             return InvalidJob(
                 f"there is no job {name} of yours, after which it is to run",
                 hint="submit it again; `eva ls --all` shows all jobs",
@@ -43,9 +43,9 @@ def in_vain(context: Context, job: JobId, ended: Iterable[Ended]) -> None:
 
 
 def settle(context: Context, job: Job) -> None:
-    """Have a job that waits arrive, or begin to end, once that is decided.
+    """Have a waiting job arrive, or begin to end, once its wait is over.
 
-    It arrives as if it had just been submitted.
+    The job arrives as if it had just been submitted.
     """
     waiting = context.state.dependencies
     if (end := waiting.unmet(job.id)) is not None:

@@ -1,1 +1,1 @@
-"""Who stands in which line, and what is free on members of pools: values and indexes alone."""
+"""Lines of jobs and free room on members of pools: values and indexes, without side effects."""

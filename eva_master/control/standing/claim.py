@@ -13,11 +13,11 @@ from eva_master.model.planning.standing import Line
 
 Order = tuple[int, int, int]
 _FINE = 1 << 128
-"""Shares of what is held are told in so many parts, so that those are told apart that differ: two
-weights have less than 64 bits each."""
+"""Denominator of shares of held room, so large that different shares stay different: two weights
+have fewer than 64 bits each.
+"""
 ClaimKey = tuple[int, tuple[str, ...], tuple[InstanceId | int, ...]]
-"""What a line claims, and its rank: lines of one plan after the other of which it is the same are
-one claim."""
+"""Rank, pools and members of a claim; equal for lines of successive plans that are one claim."""
 
 
 class Claim:
@@ -36,7 +36,7 @@ class Claim:
         self.number = number
         self.line = line
         self.held = 0
-        """What the tasks of its jobs count for that are on the members that it claims room on."""
+        """The sum of what its jobs' tasks count for on the members that it claims."""
         self._queues = queues
         self._sizes = dict(line.sizes)
         self._caps = dict(line.at_most)
@@ -60,12 +60,12 @@ class Claim:
 
     @property
     def only(self) -> tuple[InstanceId, ...]:
-        """The members that it is limited to; none if it is not."""
-        return tuple(InstanceId(str(it)) for it in self.line.only)
+        """The members that the claim is limited to; empty without such a limit."""
+        return tuple(InstanceId(str(member)) for member in self.line.only)
 
     @property
     def key(self) -> ClaimKey:
-        """What tells it from the other claims of a plan."""
+        """The key of the claim among the claims of a plan."""
         return self.line.rank, self.line.pools, self.line.only
 
     def could_use(self, room: Room, shape: Shape) -> bool:
@@ -116,12 +116,12 @@ class Claim:
         Args:
             admitted: Whether tasks of a job may start now, caps apart.
         """
-        found = []
+        shape_heads = []
         for shape in tuple(self._heaps):
             place = self._head(shape, admitted)
             if place is not None:
-                found.append((place, shape))
-        return sorted(found)
+                shape_heads.append((place, shape))
+        return sorted(shape_heads)
 
     def _head(self, shape: Shape, admitted: Callable[[JobId], bool]) -> int | None:
         heap = self._heaps[shape]

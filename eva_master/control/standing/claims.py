@@ -19,13 +19,13 @@ _by_order = attrgetter("order")
 
 
 class Claims:
-    """Those of one plan.
+    """The claims of one plan, with indexes by job and by member.
 
     Args:
-        claims: In the order of the plan.
+        claims: The claims in the order of the plan.
 
     Attributes:
-        open: Those on all members of their pools.
+        open: The claims that extend to all members of their pools.
     """
 
     def __init__(self, claims: Sequence[Claim] = ()) -> None:
@@ -39,8 +39,11 @@ class Claims:
             for member in claim.only:
                 self._limited_to.setdefault(member, []).append(claim)
         self._awake = {claim.number: dict.fromkeys(claim.only) for claim in claims if claim.only}
-        """Of limited claims that may find room, by number, the members to look at."""
-        self._turns: list[tuple[Order, int]] = [(self._all[it].order, it) for it in self._awake]
+        """The members to look at for each limited claim that may find room, by the claim's number.
+        """
+        self._turns: list[tuple[Order, int]] = [
+            (self._all[number].order, number) for number in self._awake
+        ]
         heapify(self._turns)
 
     def __iter__(self) -> Iterator[Claim]:
@@ -50,18 +53,18 @@ class Claims:
         return bool(self._all)
 
     def of(self, job: JobId) -> Sequence[Claim]:
-        """Those in which a job stands."""
+        """The claims in which a job stands."""
         return self._of.get(job, ())
 
     def join(self, job: JobId, claim: Claim) -> None:
-        """A job stands in a claim from now on."""
+        """Add a job to a claim."""
         claim.join(job)
         those = self._of.setdefault(job, [])
         if claim not in those:
             those.append(claim)
 
     def on(self, instance: InstanceId) -> Iterable[Claim]:
-        """Those that could be given room on a member, if it is in one of their pools."""
+        """The claims that could get room on a member, if the member is in one of their pools."""
         return (*self.open, *self._limited_to.get(instance, ()))
 
     def hold(self, job: JobId, instance: InstanceId, pool: str, more: int) -> None:
@@ -78,7 +81,7 @@ class Claims:
         """Count all tasks that are on members; nothing was counted before.
 
         Args:
-            held: How many of each job are on each member.
+            held: Number of tasks of each job on each member.
             pool_of: The pool of each member.
         """
         together: Counter[tuple[JobId, str]] = Counter()
@@ -94,7 +97,7 @@ class Claims:
             for claim in self._limited_to.get(instance, ()):
                 if pool_of[instance] in claim.line.pools and claim.has(job):
                     claim.hold(job, count)
-        self._turns = [(self._all[it].order, it) for it in self._awake]
+        self._turns = [(self._all[number].order, number) for number in self._awake]
         heapify(self._turns)
 
     # -- limited claims --------------------------------------------------------------------------
@@ -113,16 +116,16 @@ class Claims:
         return self._awake.get(claim.number, ())
 
     def sleep(self, claim: Claim) -> None:
-        """Nobody in a limited claim finds room on its members."""
+        """Note that no job of a limited claim finds room on the claim's members."""
         self._awake.pop(claim.number, None)
 
     def in_turn(self, first: Container[ClaimKey] = ()) -> Iterator[Claim]:
-        """Those that may find room, in the order in which they are offered it.
+        """The claims that may find room, in the order in which they are offered it.
 
-        A limited one that is not made to sleep is offered again.
+        A limited claim is offered room again unless `sleep` is called for it.
 
         Args:
-            first: Those that are before all others.
+            first: Keys of the claims that precede all others.
         """
         early = sorted(self._those(first), key=_by_order)
         yield from early
@@ -140,7 +143,7 @@ class Claims:
             yield from (claim for claim in (*self.open, *awake) if claim.key in keys)
 
     def _limited(self) -> Iterator[Claim]:
-        """Those that are awake, in order."""
+        """The limited claims that are awake, in order."""
         turns = self._turns
         while turns:
             order, number = turns[0]

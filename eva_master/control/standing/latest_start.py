@@ -16,7 +16,7 @@ from eva_master.model.ids import Family
 from eva_master.model.resources import NOTHING, Resources
 
 Needs = Mapping[Family, Resources]
-"""What a task needs, by the families that it can run on."""
+"""Resources that a task needs on each family that can host it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,8 +24,8 @@ class Member:
     """An instance that counts for the bound.
 
     Attributes:
-        slots: So many tasks at a time have room there, whichever they are.
-        left_ms: What is left of each task that runs there.
+        slots: Number of tasks that have room there at a time, whichever tasks they are.
+        left_ms: Remaining time of each task that runs there.
     """
 
     slots: int
@@ -47,11 +47,11 @@ class Ahead:
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """How long the task waits at most.
+    """The longest possible wait of a task.
 
     Attributes:
-        slots: Those that count.
-        work_ms: What goes before it, and what is left of what runs on these slots.
+        slots: Number of slots that the bound is based on.
+        work_ms: Work that precedes the task, and remaining work on these slots.
     """
 
     slots: int
@@ -60,20 +60,20 @@ class Bound:
 
 
 def bound(members: Iterable[Member], ahead: Sequence[Ahead]) -> Bound | None:
-    """The bound for a task, by those of the members with which it is lowest.
+    """The lowest bound for a task over subsets of the members.
 
-    Whatever members are left out, the others are a bound by themselves. So those on which long
-    tasks run are left out where that lowers it.
+    Any subset of the members gives a valid bound, so members with long tasks are left out where
+    that lowers the bound.
 
     Args:
-        members: On which it has room once they are empty.
-        ahead: Who goes before it.
+        members: Members on which the task has room once they are empty.
+        ahead: Tasks that precede it.
 
     Returns:
         `None` if there are no slots.
     """
-    before = sum(one.tasks * one.each_ms for one in ahead)
-    longest = max((one.each_ms for one in ahead if one.tasks), default=0)
+    before = sum(group.tasks * group.each_ms for group in ahead)
+    longest = max((group.each_ms for group in ahead if group.tasks), default=0)
     best, work, slots = None, before, 0
     usable = (member for member in members if member.slots > 0)
     for member in sorted(usable, key=lambda it: (sum(it.left_ms) / it.slots, it.left_ms)):
@@ -89,16 +89,18 @@ def bound(members: Iterable[Member], ahead: Sequence[Ahead]) -> Bound | None:
 def slots_of(
     capacity: Resources, family: Family, own: Iterable[Needs], others: Iterable[Needs]
 ) -> int:
-    """How many tasks at a time surely have room on an instance, whichever of some they are.
+    """Number of tasks that surely have room on an instance at a time, in any combination.
 
     Args:
-        capacity: Of the instance.
+        capacity: Capacity of the instance.
         family: Its family.
-        own: What the tasks need that are asked about; each must have room there.
-        others: What those need that may be there meanwhile; who has no room there is left out.
+        own: Needs of the tasks in question; each must have room there.
+        others: Needs of other tasks that may be there meanwhile; tasks without room there are left
+            out.
 
     Returns:
-        With fewer tasks there each of them has room; 0 if one of the first never has.
+        With fewer tasks on the instance there is room for each task in question; 0 if one of these
+        never has room.
     """
     largest = NOTHING
     for needs in own:

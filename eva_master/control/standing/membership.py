@@ -16,10 +16,10 @@ Places = Mapping[JobId, tuple[LinePlace, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """What the last plan of a partition states.
+    """Pools and lines that the last plan of a partition states.
 
     Attributes:
-        queued: Where each job stands in these lines.
+        queued: The places of each job in these lines.
     """
 
     pools: tuple[Pool, ...]
@@ -27,23 +27,23 @@ class Statement:
     queued: Places
 
     def without(self, job: JobId) -> Statement:
-        """The same once a job stands in no line any more."""
+        """A copy of the statement without a job in its lines."""
         return replace(self, queued=_without(self.queued, job))
 
 
 def _without(places: Places, job: JobId) -> Places:
-    return {it: there for it, there in places.items() if it != job}
+    return {name: entries for name, entries in places.items() if name != job}
 
 
 class Membership:
-    """Follows the records of instances.
+    """Pools and lines of all partitions, and the instances that stand or drain.
 
     Attributes:
-        standing: Those that stay though they are empty.
-        draining: Those that take no new task, as somebody decided; until they terminate.
-        stated: The pools and lines of each partition, by its name, as the last plans say.
-        reasons: Why members of pools stay, by the pool's full name; likewise.
-        queued: Where each job stands in lines, by these plans.
+        standing: Instances that stay though they are empty.
+        draining: Instances that take no new task by an order or a plan, until they terminate.
+        stated: The pools and lines of each partition, by its name, as stated by the last plans.
+        reasons: Reasons for which members of pools stay, by the pool's full name.
+        queued: The places of each job in lines of these plans.
     """
 
     def __init__(self) -> None:
@@ -59,40 +59,44 @@ class Membership:
         new: InstanceId | None,
         changed: Callable[[InstanceId], None],
     ) -> None:
-        """A task run has moved: of drained instances it has no view that tells."""
+        """Note the move of a task run; a drained instance has no view that shows the move."""
         for place in (old, new):
             if place is not None and place in self.draining:
                 changed(place)
 
     def state(self, partition: str, pools: Iterable[Pool], lines: Iterable[Line]) -> None:
-        """Take over what a plan of a partition states."""
+        """Store the pools and lines that a plan of a partition states."""
         queued: dict[JobId, list[LinePlace]] = {}
         lines = tuple(lines)
         for line in lines:
             for place, job in enumerate(line.jobs):
                 queued.setdefault(job, []).append(LinePlace(line, place))
-        places = {job: tuple(there) for job, there in queued.items()}
+        places = {job: tuple(entries) for job, entries in queued.items()}
         self.stated = {**self.stated, partition: Statement(tuple(pools), lines, places)}
         self.reasons = {
             full_name(name, pool.name): pool.reason
-            for name, it in self.stated.items()
-            for pool in it.pools
+            for name, statement in self.stated.items()
+            for pool in statement.pools
         }
-        self.queued = {job: at for it in self.stated.values() for job, at in it.queued.items()}
+        self.queued = {
+            job: at for statement in self.stated.values() for job, at in statement.queued.items()
+        }
 
     def queue(self, partition: str, job: JobId, lines: Iterable[Line]) -> None:
-        """A job stands in lines of a partition, too; these are all of its lines now."""
-        there = tuple(lines)
-        places = tuple(LinePlace(line, line.jobs.index(job)) for line in there if job in line.jobs)
+        """Add a job to lines of a partition; `lines` are all of the partition's lines now."""
+        new_lines = tuple(lines)
+        places = tuple(
+            LinePlace(line, line.jobs.index(job)) for line in new_lines if job in line.jobs
+        )
         before = self.stated[partition]
-        stated = replace(before, lines=there, queued={**before.queued, job: places})
+        stated = replace(before, lines=new_lines, queued={**before.queued, job: places})
         self.stated = {**self.stated, partition: stated}
         self.queued = {**self.queued, job: places}
 
     def unqueue(self, job: JobId) -> None:
-        """A job stands in no line any more."""
+        """Remove a job from all lines."""
         if job in self.queued:
-            self.stated = {name: it.without(job) for name, it in self.stated.items()}
+            self.stated = {name: statement.without(job) for name, statement in self.stated.items()}
             self.queued = _without(self.queued, job)
 
     def follow(self, instance: Instance) -> None:

@@ -10,18 +10,20 @@ from eva_master.model.job import TaskSpec
 from eva_master.model.resources import Resources
 
 Shape = tuple[tuple[Family, Resources], ...]
-"""What a task needs on each family that can host it. Tasks of one shape fit in the same rooms."""
+"""Resources that a task needs on each family that can host it. Tasks of one shape fit the same
+rooms.
+"""
 
 
 class Queue:
-    """Which tasks of a job wait for a place; the first of each shape is found at once.
+    """The waiting tasks of a job; the first task of each shape is found at once.
 
-    It takes the memory of those to which something has happened.
+    Memory grows with the number of task runs that have a record.
 
     Args:
-        tasks: Of the job, by index.
-        begun: The indexes of those that do not wait.
-        indices: Those of the tasks that there are; `None` for all.
+        tasks: The tasks of the job, by index.
+        begun: Indexes of the tasks that do not wait.
+        indices: Indexes of the existing tasks; `None` for all.
 
     Attributes:
         shapes: The shapes of the tasks.
@@ -36,18 +38,18 @@ class Queue:
         self._tasks = tasks
         self._begun = set(begun)
         self._resting: set[int] = set()
-        """Those that wait, and may not start yet."""
+        """Waiting tasks that may not start yet."""
         by_shape = _by_shape(tasks, range(len(tasks)) if indices is None else indices)
         self._alike = {shape: _Alike(indices) for shape, indices in by_shape.items()}
         self.shapes: tuple[Shape, ...] = tuple(self._alike)
 
     @property
     def started(self) -> int:
-        """How many of the tasks run, are to run or have run."""
+        """Number of tasks that run, are about to run or have run."""
         return len(self._begun)
 
     def put(self, index: int, *, ready: bool = True) -> None:
-        """A task waits, and may start now or not."""
+        """Note that a task waits, and whether it may start now."""
         self._begun.discard(index)
         if not ready:
             self._resting.add(index)
@@ -56,19 +58,19 @@ class Queue:
         self._alike[self._tasks[index].demand].put(index)
 
     def take(self, index: int) -> None:
-        """A task waits no more."""
+        """Note that a task no longer waits."""
         self._begun.add(index)
         self._resting.discard(index)
 
     def first(self, shape: Shape, among: Sequence[int] | None = None) -> int | None:
-        """The first task of a shape that waits and may start, `None` if there is none.
+        """The first waiting task of a shape that may start; `None` without any.
 
         Args:
-            shape: What it needs.
-            among: It is one of these, by index; `None` for all tasks.
+            shape: The shape of the task.
+            among: Indexes of the tasks to choose from; `None` for all tasks.
         """
         if among is not None:
-            return next((it for it in among if self._may_start(it, shape)), None)
+            return next((index for index in among if self._may_start(index, shape)), None)
         alike = self._alike.get(shape)
         if alike is None:
             return None
@@ -115,7 +117,7 @@ def _by_shape(tasks: Sequence[TaskSpec], indices: Sequence[int]) -> dict[Shape, 
     first = tasks[0]
     if all(task is first for task in tasks):
         return {first.demand: indices}
-    found: dict[Shape, list[int]] = {}
+    by_shape: dict[Shape, list[int]] = {}
     for index in indices:
-        found.setdefault(tasks[index].demand, []).append(index)
-    return dict(found)
+        by_shape.setdefault(tasks[index].demand, []).append(index)
+    return dict(by_shape)

@@ -1,4 +1,4 @@
-"""What is free on members of pools, grouped so that look-ups do not grow with their number."""
+"""Free room on members of pools, grouped so that look-ups do not grow with their number."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from eva_master.model.resources import Resources
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """What is free on a member."""
+    """Free room on a member of a pool."""
 
     pool: str
     family: Family
     free: Resources
 
     def fits(self, needs: Mapping[Family, Resources]) -> bool:
-        """Whether a task finds room, by what it needs on each family."""
+        """Whether a task finds room, given its needs on each family."""
         need = needs.get(self.family)
         return need is not None and need.fits(self.free)
 
 
 _Size = tuple[int, int, int, Family]
-"""What is free, and the family: rooms of one pool with the same are alike."""
+"""Free resources and family: rooms of one pool with equal sizes are alike."""
 
 
 class Rooms:
-    """Members by what is free on them; those that are alike are looked at once."""
+    """Members grouped by free room; members that are alike are looked at once."""
 
     def __init__(self) -> None:
         self._of: dict[InstanceId, tuple[Room, _Size]] = {}
@@ -39,9 +39,9 @@ class Rooms:
         return instance in self._of
 
     def get(self, instance: InstanceId) -> Room | None:
-        """What is free on a member; `None` if it takes nobody."""
-        known = self._of.get(instance)
-        return None if known is None else known[0]
+        """Free room on a member; `None` if the member takes no task."""
+        entry = self._of.get(instance)
+        return None if entry is None else entry[0]
 
     def put(self, instance: InstanceId, room: Room) -> None:
         """Add a member, or say what is free on it now."""
@@ -54,15 +54,15 @@ class Rooms:
         self._alike.setdefault(room.pool, {}).setdefault(size, {})[instance] = None
 
     def drop(self, instance: InstanceId) -> None:
-        """Remove a member; harmless if it is not there."""
-        known = self._of.pop(instance, None)
-        if known is None:
+        """Remove a member; a missing member is no error."""
+        entry = self._of.pop(instance, None)
+        if entry is None:
             return
-        room, size = known
+        room, size = entry
         alike = self._alike[room.pool]
-        there = alike[size]
-        del there[instance]
-        if not there:
+        members = alike[size]
+        del members[instance]
+        if not members:
             del alike[size]
 
     def clear(self) -> None:
@@ -71,11 +71,11 @@ class Rooms:
         self._alike.clear()
 
     def find(self, pools: Iterable[str], shape: Shape) -> InstanceId | None:
-        """A member with room for a task: of the first pool that has one, where least is free.
+        """The member with the least free room for a task, in the first pool that has any.
 
         Args:
-            pools: Names, the preferred ones first.
-            shape: What the task needs.
+            pools: Names of pools, the preferred ones first.
+            shape: The shape of the task.
         """
         needs = dict(shape)
         for pool in pools:
@@ -88,16 +88,16 @@ class Rooms:
     def find_among(
         self, members: Iterable[InstanceId], pools: Sequence[str], shape: Shape
     ) -> InstanceId | None:
-        """As `find`, of some members alone."""
+        """A member as found by `find`, among some members only."""
         needs = dict(shape)
-        found = (
-            (pools.index(known[0].pool), known[1], member)
+        fitting = (
+            (pools.index(entry[0].pool), entry[1], member)
             for member in members
-            if (known := self._of.get(member)) is not None
-            and known[0].pool in pools
-            and _has_room(known[1], needs)
+            if (entry := self._of.get(member)) is not None
+            and entry[0].pool in pools
+            and _has_room(entry[1], needs)
         )
-        best = min(found, default=None)
+        best = min(fitting, default=None)
         return None if best is None else best[2]
 
 

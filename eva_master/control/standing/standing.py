@@ -30,16 +30,16 @@ class Head:
 
 
 class Standing:
-    """Who stands in which line, and what is free on the members of pools.
+    """The lines of jobs and the free room on members of pools, for one partition.
 
     Attributes:
-        pools: As the last plan states them, with instances in place of keys.
-        lines: Likewise.
+        pools: Pools of the last plan, with instances in place of keys.
+        lines: Lines of the last plan, with instances in place of keys.
         pool_of: The pool of each member that may take tasks from a line.
-        lent: Those of them that are lent.
-        taken: The task runs that took room since `taken` was emptied last.
-        joined: The jobs that have arrived, stand in a line that is open to them, and were not yet
-            among those that a plan is about.
+        lent: The members that are lent.
+        taken: The task runs that took room since `taken` was last emptied.
+        joined: Jobs that have arrived and stand in a line open to them, and that no plan has seen
+            yet.
     """
 
     def __init__(self) -> None:
@@ -53,15 +53,18 @@ class Standing:
         self._claims = Claims()
         self._counted: dict[RunId, InstanceId] = {}
         self._due: dict[ClaimKey, Millis] = {}
-        """When the heads of claims are to be offered room first that others were before."""
+        """Times at which the heads of claims that others have passed get the first offer of room.
+        """
         self._rooms = Rooms()
         self._news = Rooms()
-        """Members on which a waiting head may fit; unless `_all_new`, none does on any other."""
+        """Members on which a waiting head may fit; unless `_all_new`, no head fits any other
+        member.
+        """
         self._all_new = False
         self._jobs: dict[JobId, None] = {}
-        """Jobs for whose tasks there may be room, likewise."""
+        """Jobs whose tasks may find room; unless `_all_new`, no other job does."""
         self._instances: dict[InstanceId, None] = {}
-        """Instances on which something may be free that was not before."""
+        """Instances on which room may have become free."""
 
     # -- stating ---------------------------------------------------------------------------------
 
@@ -72,13 +75,13 @@ class Standing:
         queue_of: Callable[[JobId], Queue],
         in_hand: Callable[[JobId], Iterable[TaskRun]],
     ) -> None:
-        """Take over what a plan states; all of it is looked at anew.
+        """Store the pools and lines of a plan, and look at all of them anew.
 
         Args:
-            pools: Of live instances.
-            lines: Of jobs that are there, and of pools that are stated.
-            queue_of: The waiting tasks of a job.
-            in_hand: The task runs of a job that have an instance or a target.
+            pools: Pools of live instances.
+            lines: Lines of present jobs, over stated pools.
+            queue_of: Returns the waiting tasks of a job.
+            in_hand: Returns the task runs of a job that have an instance or a target.
         """
         before = self.pool_of
         self.pools, self.lines = pools, lines
@@ -88,16 +91,18 @@ class Standing:
             for member in pool.members
             if member not in pool.closed
         }
-        there = dict.fromkeys(job for line in lines for job in line.jobs)
+        names = dict.fromkeys(job for line in lines for job in line.jobs)
         self.lent = frozenset(
-            InstanceId(str(it)) for pool in pools if pool.lent for it in pool.members
+            InstanceId(str(member)) for pool in pools if pool.lent for member in pool.members
         )
-        # What waits of a job that stood in a line before is known.
-        self._queues = {job: self._queues.get(job) or queue_of(job) for job in there}
-        self._claims = Claims([Claim(it, line, self._queues) for it, line in enumerate(lines)])
+        # The queues of jobs that stood in a line before are still valid.
+        self._queues = {job: self._queues.get(job) or queue_of(job) for job in names}
+        self._claims = Claims(
+            [Claim(number, line, self._queues) for number, line in enumerate(lines)]
+        )
         stated = {claim.key for claim in self._claims} if self._due else ()
         self._due = {key: at for key, at in self._due.items() if key in stated}
-        self._count_all(run for job in there for run in in_hand(job))
+        self._count_all(run for job in names for run in in_hand(job))
         self._keep_rooms(before)
         self._all_new = True
         self._news.clear()
@@ -115,7 +120,7 @@ class Standing:
         self._claims.hold_all(held, self.pool_of)
 
     def _keep_rooms(self, pool_of: Mapping[InstanceId, str]) -> None:
-        """What is free is known of members that stay where they were.
+        """Keep the free room of members that stay in their pools.
 
         Args:
             pool_of: The pool of each member before.
@@ -127,21 +132,23 @@ class Standing:
         self._instances.update(dict.fromkeys(changed))
 
     def join(self, job: JobId, queue: Queue, takes: Callable[[Newcomers], bool]) -> bool:
-        """Have a job that arrives stand in the lines that are open to it.
+        """Add an arriving job to the lines that are open to it.
 
         Args:
             job: The job.
             queue: Its waiting tasks.
-            takes: Whether lines that are open to some are open to it.
+            takes: Returns whether lines that are open to some newcomers are open to the job.
 
         Returns:
-            Whether there is one.
+            Whether any line is open to the job.
         """
-        found = [it for it in self._claims if it.line.open_to and takes(it.line.open_to)]
-        if not found:
+        open_claims = [
+            claim for claim in self._claims if claim.line.open_to and takes(claim.line.open_to)
+        ]
+        if not open_claims:
             return False
         self._queues.setdefault(job, queue)
-        for claim in found:
+        for claim in open_claims:
             self._claims.join(job, claim)
         self.lines = tuple(claim.line for claim in self._claims)
         self.joined[job] = None
@@ -205,11 +212,12 @@ class Standing:
         admitted: Callable[[JobId], bool],
         now: Millis,
     ) -> Head | None:
-        """Who takes room next; `None` if no waiting head fits anywhere.
+        """The next task that takes room; `None` if no waiting head fits anywhere.
 
         Args:
-            room_of: What is free on a member, without its marks; `None` if it takes nobody now.
-            admitted: Whether tasks of a job may start now.
+            room_of: Returns the free room on a member, without reservations of the lines; `None` if
+                it takes no task now.
+            admitted: Returns whether tasks of a job may start now.
             now: The time.
         """
         if not self._claims:
@@ -222,13 +230,13 @@ class Standing:
         due = {key for key, at in self._due.items() if at <= now}
         for claim in self._claims.in_turn(due):
             for place, shape in claim.heads(admitted):
-                found = self._find(claim, shape)
-                if found is not None:
+                place_found = self._find(claim, shape)
+                if place_found is not None:
                     job = claim.line.jobs[place]
                     index = claim.first(job, shape)
                     assert index is not None, "a head waits"
-                    self._pass_over(claim, found, admitted, now)
-                    return Head(job, index, found)
+                    self._pass_over(claim, place_found, admitted, now)
+                    return Head(job, index, place_found)
             self._claims.sleep(claim)
         self._news.clear()
         self._all_new = False
@@ -271,12 +279,12 @@ class Standing:
         self._instances = {}
 
     def _has_room(self, job: JobId, admitted: Callable[[JobId], bool]) -> bool:
-        """Whether there may be room for a task of a job; the member is looked at then."""
+        """Whether there may be room for a task of a job; notes the member for the next look."""
         queue = self._queues[job]
         waiting = [shape for shape in queue.shapes if queue.first(shape) is not None]
-        may_start, found = bool(waiting) and admitted(job), False
+        may_start, any_room = bool(waiting) and admitted(job), False
         for claim in self._claims.of(job):
-            claim.offer(job)  # who is let in later need not be touched again
+            claim.offer(job)  # a job admitted later need not be touched again
             if not may_start or not claim.admits(job):
                 continue
             if claim.line.only:
@@ -288,8 +296,8 @@ class Standing:
                 place = self._rooms.find(claim.line.pools, shape)
                 if place is not None and (room := self._rooms.get(place)) is not None:
                     self._news.put(place, room)
-                    found = True
-        return found
+                    any_room = True
+        return any_room
 
 
 def _waits(run: TaskRun) -> bool:
@@ -301,15 +309,15 @@ def queue_of(job: Job, touched: Iterable[TaskRun], now: Millis) -> Queue:
 
     Args:
         job: The job.
-        touched: Those of its task runs to which something has happened.
-        now: Who backs off from a failure until later may not start yet.
+        touched: Its task runs that have a record.
+        now: The time; a task that waits after a failure may not start yet.
     """
-    known = tuple(touched)
-    covered = {it.index for it in known if it.extra and it.in_hand}
+    runs = tuple(touched)
+    covered = {run.index for run in runs if run.extra and run.in_hand}
     waiting = {
-        it.index: it for it in known if _waits(it) and not it.extra and it.index not in covered
+        run.index: run for run in runs if _waits(run) and not run.extra and run.index not in covered
     }
-    begun = (it.index for it in known if it.index not in waiting)
+    begun = (run.index for run in runs if run.index not in waiting)
     queue = Queue(job.spec.tasks, begun, job.spec.indices)
     for run in waiting.values():
         queue.put(run.index, ready=run.not_before_ms <= now)
@@ -319,12 +327,15 @@ def queue_of(job: Job, touched: Iterable[TaskRun], now: Millis) -> Queue:
 def named(
     pools: tuple[Pool, ...], lines: tuple[Line, ...], names: Mapping[int, InstanceId]
 ) -> tuple[tuple[Pool, ...], tuple[Line, ...]]:
-    """Pools and lines with the new instances' ids in place of their keys."""
+    """Pools and lines with the ids of new instances in place of their keys."""
 
     def ids(members: Iterable[InstanceId | int]) -> tuple[InstanceId, ...]:
-        return tuple(names[it] if isinstance(it, int) else it for it in members)
+        return tuple(names[member] if isinstance(member, int) else member for member in members)
 
     return (
-        tuple(Pool(it.name, ids(it.members), it.reason, ids(it.closed), it.lent) for it in pools),
-        tuple(replace(it, only=ids(it.only)) if it.only else it for it in lines),
+        tuple(
+            Pool(pool.name, ids(pool.members), pool.reason, ids(pool.closed), pool.lent)
+            for pool in pools
+        ),
+        tuple(replace(line, only=ids(line.only)) if line.only else line for line in lines),
     )

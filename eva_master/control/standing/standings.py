@@ -10,12 +10,12 @@ from eva_master.model.records import TaskRun
 
 
 class Standings:
-    """What the last plan of each partition states.
+    """The pools and lines stated by the last plan of each partition.
 
-    A plan of one partition changes nothing of what others state.
+    A plan of one partition changes no statement of another one.
 
     Args:
-        partitions: Their names; the empty one alone if the cluster is not divided.
+        partitions: Names of the partitions; the empty name only if the cluster is not divided.
     """
 
     def __init__(self, partitions: Iterable[str]) -> None:
@@ -23,29 +23,29 @@ class Standings:
         self._all = tuple(self._by_partition.values())
 
     def of(self, partition: str) -> Standing:
-        """What the last plan of a partition states."""
+        """The pools and lines of a partition."""
         return self._by_partition[partition]
 
     def items(self) -> Iterable[tuple[str, Standing]]:
-        """What each partition states, by its name."""
+        """Each partition's name with its pools and lines."""
         return self._by_partition.items()
 
     def follow(self, run: TaskRun, now: Millis, *, covered: bool = False) -> None:
         """See `Standing.follow`."""
-        for one in self._all:
-            one.follow(run, now, covered=covered)
+        for standing in self._all:
+            standing.follow(run, now, covered=covered)
 
     def count(self, run: TaskRun) -> None:
         """See `Standing.count`."""
-        for one in self._all:
-            one.count(run)
+        for standing in self._all:
+            standing.count(run)
 
     def touch_job(self, job: JobId) -> None:
         """See `Standing.touch_job`."""
-        for one in self._all:
-            one.touch_job(job)
+        for standing in self._all:
+            standing.touch_job(job)
 
     def touch_instance(self, instance: InstanceId) -> None:
         """See `Standing.touch_instance`."""
-        for one in self._all:
-            one.touch_instance(instance)
+        for standing in self._all:
+            standing.touch_instance(instance)

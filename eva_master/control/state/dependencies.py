@@ -11,25 +11,25 @@ from eva_master.model.states import TERMINAL_JOB, JobState
 
 
 class Dependencies:
-    """The jobs that wait for others, and those that are waited for.
+    """The jobs that wait for others, and the jobs that they wait for.
 
-    It follows the records. Of jobs that are over it holds nothing, and the end of a job costs as
-    much as there are jobs that wait for it. A job that is not known has ended long ago as
-    those that wait for it want: one that does not takes them along in the same commit.
+    Jobs that are over have no entries, and the end of a job costs time in proportion to the jobs
+    that wait for it. An unknown job is treated as one that ended long ago as the waiting jobs
+    require: a job that ends otherwise takes them along in the same commit.
 
     Args:
-        changed: Is told each job whose priority becomes another one by those that wait for it.
+        changed: Called with each job whose priority changes through the jobs that wait for it.
     """
 
     def __init__(self, changed: Callable[[JobId], None]) -> None:
         self._left: dict[JobId, dict[JobId, None]] = {}
-        """Of each job that waits, those that have not ended."""
+        """The jobs that have not ended, of those each waiting job waits for."""
         self._followers: dict[JobId, dict[JobId, None]] = {}
-        """Of each job that has not ended, those that wait for it."""
+        """The jobs that wait for each job that has not ended."""
         self._unmet: dict[JobId, Ended] = {}
-        """First job that did not succeed and had to, by the job that waits for it."""
+        """The first job that did not succeed though it had to, by the waiting job."""
         self._only_ended: dict[JobId, frozenset[JobId]] = {}
-        """Jobs that only have to end, by the job that waits for them; no entry without any."""
+        """The jobs that only have to end, by the waiting job; no entry without any."""
         self._decided: dict[JobId, None] = {}
         self._told_of_change = changed
         self._priorities_changed = False
@@ -40,7 +40,7 @@ class Dependencies:
         return job in self._left
 
     def __len__(self) -> int:
-        """How many jobs wait."""
+        """Number of waiting jobs."""
         return len(self._left)
 
     def left(self, job: JobId) -> Collection[JobId]:
@@ -48,11 +48,11 @@ class Dependencies:
         return self._left.get(job, ())
 
     def unmet(self, job: JobId) -> Ended | None:
-        """The end of a job that a job waits for in vain; `None` if there is none."""
+        """The end of a job that makes another job's wait futile; `None` without any."""
         return self._unmet.get(job)
 
     def take_decided(self) -> Collection[JobId]:
-        """Take the jobs that now have nothing left to wait for, or wait in vain."""
+        """Take the jobs that have nothing left to wait for, or wait in vain."""
         taken, self._decided = self._decided, {}
         return taken
 
@@ -92,7 +92,7 @@ class Dependencies:
             self._ended(Ended.of(job))
 
     def _add(self, job: Job, jobs: Mapping[JobId, Job]) -> None:
-        left = self._left[job.id] = {}
+        remaining = self._left[job.id] = {}
         if job.spec.only_ended:
             self._only_ended[job.id] = frozenset(job.spec.only_ended)
         for name in job.spec.depends_on:
@@ -100,7 +100,7 @@ class Dependencies:
             if other is None:
                 continue
             if other.state not in TERMINAL_JOB:
-                left[name] = None
+                remaining[name] = None
                 self._followers.setdefault(name, {})[job.id] = None
             elif other.state is not JobState.SUCCEEDED and self._must_succeed(job.id, name):
                 self._unmet.setdefault(job.id, Ended.of(other))

@@ -1,4 +1,4 @@
-"""What is known of how long task runs took, beside their records."""
+"""Run times of finished task runs, kept beside their records."""
 
 from __future__ import annotations
 
@@ -44,15 +44,15 @@ def finished_of(job: Job, members: Iterable[TaskRun]) -> dict[Kind, Finished]:
 
 
 class Pilots:
-    """Tasks of one job that were chosen to tell how long the others take.
+    """Tasks of one job that run first so that the run times of the others can be estimated.
 
     Args:
-        indexes: Which.
+        indexes: Indexes of the pilots.
 
     Attributes:
-        indexes: Likewise.
-        left: Those that have not ended.
-        finished: Those that have succeeded, by kind.
+        indexes: Indexes of the pilots.
+        left: Indexes of the pilots that have not ended.
+        finished: Run times of the succeeded pilots, by kind.
     """
 
     def __init__(self, indexes: Collection[int]) -> None:
@@ -61,13 +61,13 @@ class Pilots:
         self.finished: dict[Kind, Finished] = {}
 
     def follow(self, run: TaskRun, kind: Kind) -> None:
-        """Take in a task that has ended; one that failed tells nothing of the others."""
+        """Take in a task that has ended; a failed pilot has no run time."""
         if run.index in self.left:
             self.left.discard(run.index)
             if not run.took_ms:
                 return
-            known = self.finished.get(kind, NONE_FINISHED)
-            self.finished = {**self.finished, kind: known.plus(run.took_ms)}
+            finished = self.finished.get(kind, NONE_FINISHED)
+            self.finished = {**self.finished, kind: finished.plus(run.took_ms)}
 
 
 class FinishedTasks:
@@ -78,32 +78,37 @@ class FinishedTasks:
         self._pilots: dict[JobId, Pilots] = {}
 
     def of(self, job: Job) -> Mapping[Kind, Finished]:
-        """Those of one job, by kind."""
+        """The finished tasks of one job, by kind."""
         return self._jobs.get(job.id, {})
 
     def telling(self, job: Job) -> Mapping[Kind, Finished]:
-        """Those of them that tell how long the others take.
+        """The finished tasks of one job on which estimates of the other run times rest.
 
-        Of tasks that began together the first to finish are the shortest. So while few have
-        finished, only pilots count, of which none is left out for being longer.
+        Among tasks that began together, the first to finish are the shortest. While few have
+        finished, only pilots count, and no pilot is left out for being longer.
         """
-        pilots, known = self._pilots.get(job.id), self.of(job)
-        if pilots is None or sum(it.tasks for it in known.values()) >= _TELLING_WITHOUT_PILOTS:
-            return known
+        pilots, finished = self._pilots.get(job.id), self.of(job)
+        if (
+            pilots is None
+            or sum(entry.tasks for entry in finished.values()) >= _TELLING_WITHOUT_PILOTS
+        ):
+            return finished
         return pilots.finished
 
     def first(self, job: JobId, runs: Mapping[RunId, TaskRun]) -> list[int]:
         """The pilots of a job that wait for a place, by index.
 
         Args:
-            job: Whose they are.
+            job: The job.
             runs: The records of all task runs.
         """
         pilots = self._pilots.get(job)
         if pilots is None:
             return []
-        there = ((index, runs[run_id(job, index)]) for index in sorted(pilots.left))
-        return [it for it, run in there if run.state is RunState.WAITING and not run.in_hand]
+        pilot_runs = ((index, runs[run_id(job, index)]) for index in sorted(pilots.left))
+        return [
+            index for index, run in pilot_runs if run.state is RunState.WAITING and not run.in_hand
+        ]
 
     def pilots_left(self, job: JobId) -> int | None:
         """How many pilots of a job have not ended; `None` if it has none."""
@@ -111,19 +116,19 @@ class FinishedTasks:
         return None if pilots is None else len(pilots.left)
 
     def choose(self, job: Job, indexes: Collection[int], members: Iterable[TaskRun]) -> bool:
-        """Some tasks of a job are its pilots from now on.
+        """Make some tasks of a job its pilots.
 
         Args:
-            job: Which has not ended.
-            indexes: The pilots'; of more than `MOST_PILOTS` the first.
+            job: The job, which has not ended.
+            indexes: Indexes of the pilots; of more than `MOST_PILOTS` the first are used.
             members: The records of its task runs.
 
         Returns:
-            Whether they were not before.
+            Whether the pilots have changed.
         """
-        known = self._pilots.get(job.id)
+        known_pilots = self._pilots.get(job.id)
         indexes = frozenset(nsmallest(MOST_PILOTS, indexes))
-        if known is not None and known.indexes == indexes:
+        if known_pilots is not None and known_pilots.indexes == indexes:
             return False
         pilots = self._pilots[job.id] = Pilots(indexes)
         for run in members:
@@ -132,15 +137,15 @@ class FinishedTasks:
         return True
 
     def follow(self, old: TaskRun | None, run: TaskRun, job: Job) -> None:
-        """Take in the record of a task run that has ended, of a job that has not."""
+        """Take in the record of an ended task run, of a job that has not ended."""
         if job.is_gang or (old is not None and old.took_ms):
             return
         kinds = self._jobs.get(job.id, {})
         kind = kind_of(job.spec.tasks[run.index])
         if run.took_ms and (kind in kinds or len(kinds) < _KINDS_KEPT):
-            # A copy, since readers may have this one.
-            known = kinds.get(kind, NONE_FINISHED)
-            self._jobs[job.id] = {**kinds, kind: known.plus(run.took_ms)}
+            # a copy, since readers may have the old one
+            finished = kinds.get(kind, NONE_FINISHED)
+            self._jobs[job.id] = {**kinds, kind: finished.plus(run.took_ms)}
         if (pilots := self._pilots.get(job.id)) is not None:
             pilots.follow(run, kind)
 

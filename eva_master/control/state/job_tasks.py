@@ -1,4 +1,4 @@
-"""What the tasks of one job do, counted, and which of an array a plan may place next."""
+"""Counts of one job's tasks, and the tasks of an array that a plan may place next."""
 
 from __future__ import annotations
 
@@ -17,32 +17,34 @@ from eva_master.model.records import Job, TaskRun, untouched_state
 from eva_master.model.states import HOLDING, TERMINAL_RUN, RunState, of_task
 
 SHOWN_AT_ONCE = 1_000
-"""Waiting tasks of one array that a plan is made for at most. The next plan sees the next ones."""
+"""Most waiting tasks of one array in a plan. The next plan is shown the next ones."""
 
 
 _DOUBLED_PART = 10
-"""One task in so many may have an extra run at a time, and one of a smaller array."""
+"""One task in this many may have an extra run at a time, and one task of a smaller array."""
 _SHOWN_AT_LEAST = 125
-"""The same once a plan had no place for some: room for many more seldom comes at once."""
+"""Most waiting tasks in a plan after one that had no place for some: room for many more seldom
+comes at once.
+"""
 _ENDED_LAST = 10
-"""Tasks of which it is known that they ended last."""
+"""Number of the latest ended tasks that are remembered."""
 _TERMINAL = tuple(TERMINAL_RUN)
 _HOLDING = tuple(HOLDING)
 
 
 class JobTasks:
-    """Follows the task runs of one job; each change takes the same time however many there are.
+    """Counts of one job's task runs; each change takes the same time for any number of tasks.
 
     Attributes:
-        counts: How many are in each state, those to which nothing has happened included.
-        touched: Those to which something has happened, extra runs included.
-        unsettled: Those of them that are not over.
-        in_hand: Those that have an instance or a target, with their indices.
+        counts: Number of tasks in each state, tasks without a record included.
+        touched: Task runs with a record, extra runs included.
+        unsettled: The touched task runs that are not over.
+        in_hand: Task runs that have an instance or a target, with their indices.
         by_kind: Its tasks by kind: with the same workload, demand and rates.
-        most_shown: How many of those that wait the next plan is made for at most.
-        gpu_ms: The time for which they had GPUs, those that run now not counted since they began.
-        doubled: Those that were given extra runs.
-        moving: How many are on an instance and are to be on another, or on none.
+        most_shown: Most waiting tasks in the next plan.
+        gpu_ms: Time for which the tasks had GPUs, without the present stretch of running tasks.
+        doubled: Tasks with extra runs.
+        moving: Number of task runs on an instance that are to be on another, or on none.
     """
 
     __slots__ = (
@@ -63,19 +65,20 @@ class JobTasks:
         self.doubled = DoubledTasks(forked=job.spec.forks > 1)
         self.moving = 0
         self._headed = 0
-        """How many wait and have a target."""
+        """Number of waiting task runs with a target."""
         self._reasons: dict[int, str] = {}
-        """Why tasks wait to which nothing has happened, see `Kinds.place`."""
+        """Reasons for which tasks without a record wait, see `Kinds.place`."""
         self._suspended = 0
-        """How many plans have suspended, of those that are not over and do not run."""
+        """Number of tasks suspended by plans that are not over and do not run."""
         self._done: set[int] | None = None if job.spec.least is None else set()
-        """Members of an elastic gang that have succeeded, be they among those that run or not."""
+        """Members of an elastic gang that have succeeded, whether among the running members or not.
+        """
         self._ended: list[tuple[int, int]] = []
-        """When the tasks ended that ended last, with their indices; the last one last."""
+        """End times of the latest ended tasks, with their indices; the latest comes last."""
 
     @property
     def kinds(self) -> tuple[TaskSpec, ...]:
-        """The first of its tasks of each kind."""
+        """The first task of each kind."""
         return self.by_kind.tasks
 
     def why(self, task: TaskSpec) -> str:
@@ -96,12 +99,12 @@ class JobTasks:
         finished: Mapping[Kind, Finished] | None = None,
         pilots_left: int | None = None,
     ) -> TaskCounts:
-        """What readers are told of all tasks together.
+        """Counts of all tasks, for readers.
 
         Args:
-            telling: What those finished ones took, by kind, that tell how long the others take.
-            finished: What all finished ones took.
-            pilots_left: How many pilots have not succeeded, if it has any.
+            telling: Run times of finished tasks, by kind, on which estimates for the others rest.
+            finished: Run times of all finished tasks.
+            pilots_left: Number of pilots that have not succeeded; `None` without pilots.
         """
         return TaskCounts(
             self.by_kind,
@@ -205,14 +208,14 @@ class JobTasks:
         return max(0, share if limit is None else min(share, limit - len(self.in_hand)))
 
     def planned(self, placed: int, *, held: bool, lined: bool = False) -> bool:
-        """A plan was adopted that placed so many, and maybe had no place for others.
+        """Note an adopted plan that placed some tasks, and may have had no place for others.
 
-        While there is no room, the next plan is made for few: for twice as many as were placed, or
-        for as many as are in hand, whose room may all become free. All kinds are among them. Those
-        that stand in a line take what becomes free without a plan.
+        While there is no room, the next plan is shown few tasks: twice as many as were placed, or
+        as many as are in hand, whose room may all become free. Every kind is among them. Tasks in a
+        line take free room without a plan.
 
         Returns:
-            Whether the next plan is shown something else of those that wait.
+            Whether the next plan is shown other waiting tasks.
         """
         before = self.most_shown, self._reasons
         if not held:
@@ -226,18 +229,18 @@ class JobTasks:
         return before != (self.most_shown, self._reasons)
 
     def shown(self, job: Job, first: Sequence[int] = ()) -> list[RunId]:
-        """The tasks of an array that a plan is about, by index.
+        """The tasks of an array that a plan is shown, by index.
 
-        These are all that are in hand, and of those that wait the first ones that may be placed.
+        All tasks in hand are shown, and the first of the waiting tasks that may be placed.
 
         Args:
-            job: Whose they are.
-            first: The indexes of some that wait and come before all others.
+            job: The job.
+            first: Indexes of waiting tasks that precede all others.
         """
         assert self._waiting is not None
         room = min(self.most_shown, self.placeable(job))
         indices = self._waiting.first(room) if room > 0 else ()
-        first = [it for it in first if not self.doubled.covers(it)]
+        first = [index for index in first if not self.doubled.covers(index)]
         if first and room > 0:
             chosen = dict.fromkeys((*first[:room], *indices))
             indices = sorted([*chosen][:room])
@@ -290,7 +293,7 @@ class DoubledTasks:
         """How many more tasks than runs are in each state."""
 
     def follow(self, run: TaskRun) -> None:
-        """A run was replaced, of a task that has several."""
+        """Follow the new record of a run whose task has several runs."""
         index = run.index
         states = self._states.setdefault(index, {})
         self._compare(states, -1)
@@ -298,9 +301,9 @@ class DoubledTasks:
         self._compare(states, 1)
         if run.extra:
             self.extras[run.id] = None
-            there = self._in_hand.setdefault(index, set())
-            (there.add if run.in_hand else there.discard)(run.id)
-            if not there:
+            extras = self._in_hand.setdefault(index, set())
+            (extras.add if run.in_hand else extras.discard)(run.id)
+            if not extras:
                 del self._in_hand[index]
             rests = self._forked and run.state is RunState.WAITING and run.target is None
             (self._resting.add if rests else self._resting.discard)(run.id)
@@ -363,7 +366,7 @@ class _Queue:
         self._at = 0
         self._ready: set[int] = set()
         self._ahead: set[int] = set()
-        """Those at or after the cursor that do not wait."""
+        """Tasks at or after the cursor that do not wait."""
 
     def note(self, index: int, *, waits: bool) -> None:
         if self._at < len(self._indices) and index >= self._indices[self._at]:
@@ -403,14 +406,14 @@ class _Waiting:
         queue.note(index, waits=waits)
 
     def first(self, limit: int) -> Iterable[int]:
-        """The first that wait; of each kind some, since there may be room for one kind only."""
+        """The first waiting tasks, some of each kind, since there may be room for one kind only."""
         share = max(1, limit // len(self._queues))
-        found: dict[int, None] = {}
+        indices: dict[int, None] = {}
         for most in (share, limit):
             for queue in self._queues:
-                if len(found) < limit:
-                    found.update(dict.fromkeys(queue.first(most)))
-        return sorted(list(found)[:limit])
+                if len(indices) < limit:
+                    indices.update(dict.fromkeys(queue.first(most)))
+        return sorted(list(indices)[:limit])
 
 
 def _headed(run: TaskRun | None) -> bool:

@@ -30,14 +30,14 @@ class CloudRefusal:
 
 @dataclass(frozen=True, slots=True)
 class QueueMemory:
-    """State that earlier rounds of all partitions leave to the queues.
+    """Data that earlier rounds of all partitions leave to the queues.
 
     Attributes:
-        out: Jobs that could not use what is free now.
+        out: Jobs that cannot use what is free now.
         passed: Offerings that jobs left unused though some were free for them.
-        refusals: What the cloud refused.
-        since: Since when the next task of an array may start, of arrays that limit how many may at
-            a time.
+        refusals: Launches that the cloud refused.
+        since: Time since which the next task of an array may start, for arrays with limited
+            concurrency.
     """
 
     out: frozenset[JobId] = frozenset()
@@ -51,17 +51,18 @@ NO_MEMORY = QueueMemory()
 
 @dataclass(slots=True)
 class SharedLimitsMemory:
-    """Facts that are remembered from round to round.
+    """Data about shared limits that is remembered from round to round.
 
     Attributes:
         passed: Offerings that jobs left unused though some were free for them, with the time.
-        tries: Rounds in a row in which they did so.
-        left_unused: Jobs whose partitions ever did so, of those that have found no place since.
-        refusals: What the cloud refused, by its offerings.
-        since: As `QueueMemory` has it. over: How many tasks of these arrays had ended by then.
-        half: Since when gangs hold instances for some members while the cloud refuses the rest.
-        open: Whether something is free that is kept for somebody.
-        queue: Who waits, as of the last look. made: What it was made of.
+        tries: Number of rounds in a row in which a job did so.
+        left_unused: Jobs whose partitions have ever done so, and that have found no place since.
+        refusals: Launches that the cloud refused, by offerings.
+        since: See `QueueMemory`. over: Number of tasks of these arrays that had ended by then.
+        half: Time since which a gang holds instances for some members while the cloud refuses the
+            rest.
+        open: Whether free room is kept for a job.
+        queue: The queue at the last look. made: The data from which it was made.
     """
 
     passed: dict[tuple[JobId, OfferingId], Millis] = field(default_factory=dict)
@@ -76,18 +77,20 @@ class SharedLimitsMemory:
     made: object = None
 
     def value(self, paused: Collection[JobId], now: Millis, kept_ms: int) -> QueueMemory:
-        """Facts on which the queues depend.
+        """The data on which the queues depend.
 
         Args:
             paused: Jobs for which nothing is bought now.
             now: The time.
-            kept_ms: For how long anything is remembered.
+            kept_ms: Time for which anything is remembered.
         """
         since = now - kept_ms
         if self.passed:
-            self.passed = {it: at for it, at in self.passed.items() if at > since}
+            self.passed = {name: at for name, at in self.passed.items() if at > since}
         if self.refusals:
-            self.refusals = {name: it for name, it in self.refusals.items() if it.until_ms > since}
+            self.refusals = {
+                name: refusal for name, refusal in self.refusals.items() if refusal.until_ms > since
+            }
         return QueueMemory(
             frozenset(paused),
             frozenset(self.passed),
@@ -141,7 +144,7 @@ class SharedLimitsMemory:
 
     def forget(self, job: JobId) -> None:
         """Forget a job, which has ended."""
-        for passed in [it for it in self.passed if it[0] == job]:
+        for passed in [entry for entry in self.passed if entry[0] == job]:
             del self.passed[passed]
         self.since.pop(job, None)
         self.over.pop(job, None)

@@ -1,4 +1,4 @@
-"""What may be read of a cluster's records, be they the state itself or a model of it."""
+"""Read access to a cluster's records, either the state itself or a model of it."""
 
 from __future__ import annotations
 
@@ -56,12 +56,12 @@ class Records(Protocol):
 
     @property
     def job_accounts(self) -> Mapping[JobId, JobAccount]:
-        """What each job owes, as of the last booking."""
+        """The debt of each job at the last booking."""
         ...
 
     @property
     def instance_accounts(self) -> Mapping[InstanceId, InstanceAccount]:
-        """What each instance cost, as of the last booking."""
+        """The cost of each instance at the last booking."""
         ...
 
     @property
@@ -91,7 +91,7 @@ class Records(Protocol):
 
     @property
     def market(self) -> SpotMarket:
-        """What was seen of spot instances and their pools."""
+        """Observations of spot instances and their pools."""
         ...
 
     @property
@@ -106,11 +106,11 @@ class Records(Protocol):
 
     @property
     def estimates(self) -> Estimates:
-        """What run times are estimated from."""
+        """The source of run-time estimates."""
         ...
 
     def telling(self, job: Job) -> Mapping[Kind, Finished]:
-        """Those of them that tell how long its other tasks take: see `FinishedTasks.telling`."""
+        """The finished tasks on which estimates rest, by kind: see `FinishedTasks.telling`."""
         ...
 
     def dag(self, job: Job) -> Dag | None:
@@ -166,11 +166,11 @@ class Records(Protocol):
         ...
 
     def reservation(self, run: TaskRun) -> Reservation:
-        """What a task run's task is worth, and on which offering."""
+        """The reservation price of a task run's task, and the offering with that price."""
         ...
 
     def reservations_of(self, spec: JobSpec) -> tuple[Reservation, ...]:
-        """What each task of a job is worth, be the job submitted or not."""
+        """The reservation of each task of a job, submitted or not."""
         ...
 
     def standalone_rates(self, job: JobSpec, task: TaskSpec) -> Rates:
@@ -202,7 +202,7 @@ class PlanningRecords(Records, Protocol):
 
     @property
     def view_cache(self) -> ViewCache:
-        """What snapshots are made of, and what of it may be out of date."""
+        """The parts of snapshots, with notes of those that may be out of date."""
         ...
 
     def resolve(self) -> Resolved:
@@ -259,21 +259,21 @@ class PlanningRecords(Records, Protocol):
 
 
 def crew(records: Records, job: JobId) -> Iterator[TaskRun]:
-    """Those of a gang that run together, or are to: of an elastic one the first, else all."""
+    """The members of a gang that run together: the first ones of an elastic gang, else all."""
     return islice(records.members(job), records.jobs[job].members)
 
 
 def placed(records: Records, job: JobId) -> list[TaskRun]:
-    """Those of a gang that have an instance, by index."""
+    """The members of a gang that have an instance, by index."""
     if records.jobs[job].spec.least is None:
         members: Iterable[TaskRun] = records.members(job)
-    else:  # Of an elastic gang most may rest.
+    else:  # most members of an elastic gang may rest
         members = sorted(records.in_hand(job), key=lambda run: (run.index, len(run.id), run.id))
     return [member for member in members if member.instance is not None]
 
 
 def total_demand(records: Records, runs: Iterable[TaskRun], on: Instance | Offering) -> Resources:
-    """What task runs take together of an instance, or of an offering of its family."""
+    """The total demand of task runs on an instance, or on an offering of its family."""
     family = (on.offering if isinstance(on, Instance) else on).type.family
     total = NOTHING
     for run in runs:

@@ -14,19 +14,21 @@ from eva_master.model.records import Instance, Job
 
 
 def knowledge(document: Mapping[str, Json], dags: Dags) -> Knowledge:
-    """Read what was learned.
+    """Read the learned figures from the journal.
 
     Args:
-        document: The journal's.
-        dags: Those of all jobs; they are told of their stages that have ended.
+        document: The document of the journal.
+        dags: DAGs of all jobs; the ended stages are added to them.
 
     Raises:
-        StorageError: It is damaged.
+        StorageError: The document is damaged.
     """
     try:
-        known = Knowledge.from_json(document)
-        stale = dags.restore({name: it.ended for name, it in known.dags.owners.items()})
-        return replace(known, dags=known.dags.without(stale)) if stale else known
+        learned = Knowledge.from_json(document)
+        stale = dags.restore(
+            {name: owner_dags.ended for name, owner_dags in learned.dags.owners.items()}
+        )
+        return replace(learned, dags=learned.dags.without(stale)) if stale else learned
     except ValueError as error:
         raise StorageError(
             f"the journal's record of what was learned cannot be read: {error}",

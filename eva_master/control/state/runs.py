@@ -18,23 +18,23 @@ _REMEMBERED = 16_384
 
 
 class Told(Protocol):
-    """What is known of the tasks of one job together."""
+    """The common reasons for which tasks of one job wait."""
 
     def why(self, task: TaskSpec) -> str:
-        """Why a task waits to which nothing has happened; empty if no plan had to say so."""
+        """The reason for which a task without a record waits; empty if no plan had to state one."""
         ...
 
 
 class Runs(Mapping[RunId, TaskRun]):
     """Every task run of every known job, by id.
 
-    That of a task to which nothing has happened is derived from the job when it is asked for. So
-    an array of a million tasks takes the memory of those that were placed.
+    The run of a task without a record is derived from the job on request. So an array of a million
+    tasks takes the memory of its placed tasks only.
 
     Args:
         jobs: The jobs that are known.
-        touched: The task runs to which something has happened.
-        told: What is known of the tasks of each job together.
+        touched: The task runs with a record.
+        told: Reasons for which tasks of each job wait.
     """
 
     __slots__ = ("_derived_before", "_jobs", "_told", "touched")
@@ -49,15 +49,15 @@ class Runs(Mapping[RunId, TaskRun]):
         self._told = told
         self.touched = touched
         self._derived_before: dict[RunId, TaskRun] = {}
-        """Records of tasks that wait, which plan after plan is shown."""
+        """Derived runs of waiting tasks, which plan after plan is shown."""
 
     def __getitem__(self, run: RunId) -> TaskRun:
-        found = self.touched.get(run)
-        if found is None:
-            found = self._derived(run)
-            if found is None:
+        record = self.touched.get(run)
+        if record is None:
+            record = self._derived(run)
+            if record is None:
                 raise KeyError(run)
-        return found
+        return record
 
     @overload
     def get(self, run: RunId, /) -> TaskRun | None: ...
@@ -66,26 +66,26 @@ class Runs(Mapping[RunId, TaskRun]):
     def get(self, run: RunId, default: _Default, /) -> TaskRun | _Default: ...
 
     def get(self, run: RunId, default: object = None, /) -> object:
-        """See `Mapping.get`; asked for with every event."""
-        found = self.touched.get(run)
-        if found is None:
-            found = self._derived(run)
-        return default if found is None else found
+        """See `Mapping.get`; called for every event."""
+        record = self.touched.get(run)
+        if record is None:
+            record = self._derived(run)
+        return default if record is None else record
 
     def __contains__(self, run: object) -> bool:
         return isinstance(run, str) and (run in self.touched or self._place(RunId(run)) is not None)
 
     def _derived(self, run: RunId) -> TaskRun | None:
-        known = self._derived_before.get(run)
-        if known is not None and self._still_waits(known):
-            return known
+        remembered = self._derived_before.get(run)
+        if remembered is not None and self._still_waits(remembered):
+            return remembered
         place = self._place(run)
         if place is None:
             return None
         if len(self._derived_before) >= _REMEMBERED:
             self._derived_before.clear()
-        found = self._derived_before[run] = self._untouched(*place)
-        return found
+        derived = self._derived_before[run] = self._untouched(*place)
+        return derived
 
     def _still_waits(self, known: TaskRun) -> bool:
         """Whether what was derived of a task is still what its job says of it."""
@@ -99,8 +99,8 @@ class Runs(Mapping[RunId, TaskRun]):
 
     def at(self, job: Job, index: int) -> TaskRun:
         """The task run of one task of a job."""
-        found = self.touched.get(run_id(job.id, index))
-        return self._untouched(job, index) if found is None else found
+        record = self.touched.get(run_id(job.id, index))
+        return self._untouched(job, index) if record is None else record
 
     def _place(self, run: RunId) -> tuple[Job, int] | None:
         """The job and the index of a task that a job has; `None` for any other name."""
@@ -127,11 +127,11 @@ class Runs(Mapping[RunId, TaskRun]):
             yield self.touched[run_id(own.job, own.index, number)]
 
     def others(self, run: TaskRun) -> tuple[TaskRun, ...]:
-        """The other runs of a run's task, its own one first."""
+        """The other runs of a run's task, starting with the task's own run."""
         if not run.extra:
             return tuple(self.extras(run)) if run.replicas else ()
         own = self.touched[run_id(run.job, run.index)]
-        return (own, *(it for it in self.extras(own) if it.id != run.id))
+        return (own, *(extra for extra in self.extras(own) if extra.id != run.id))
 
     def __iter__(self) -> Iterator[RunId]:
         for job in self._jobs.values():

@@ -57,27 +57,30 @@ _Owned = tuple[str, str]
 class State:
     """Everything the control loop knows.
 
-    Records are immutable and replaced through the ``put_...`` methods, which keep the indexes
-    and remember what has to be written to the journal. What is not journalled (sessions) is
-    rebuilt from the world after a restart.
+    Records are immutable and replaced through the ``put_...`` methods, which keep the indexes and
+    note the changes for the journal. State outside the journal (sessions) is rebuilt from the world
+    after a restart.
 
-    What is over is forgotten after a while (`forget`); the journal has it, and `totals` count it.
+    Records of ended jobs and instances are forgotten after a while (`forget`); the journal keeps
+    them, and `totals` count them.
 
     Attributes:
         jobs: By id, in order of submission. runs: By id; untouched ones have no record.
-        tasks: What the tasks of each job do, counted. sessions: Each instance's open session.
-        instances: By id; gone ones too, until they are forgotten.
-        job_accounts: What each job owed when last booked. instance_accounts: Likewise, its cost.
-        catalog: Offerings, with what the cloud said about their availability.
-        memories: Those of policies, by partition; the default one's under the empty name.
-        market: The spot market. boots: Failed ones. valuation: Of a voice's jobs, by its rates.
-        sizes: Memory of instance types. trouble, wall: The cloud's, the wall clock; not journalled.
-        dependencies: Which jobs wait for which. dags: Which are stages of one DAG. suspended:
-            Which are. finished_tasks: Of arrays. estimates: What run times are estimated from.
-            company: Who runs where, how fast.
+        tasks: Counts of each job's tasks. sessions: Each instance's open session.
+        instances: By id; terminated ones too, until they are forgotten.
+        job_accounts: Debts of jobs when last booked. instance_accounts: Costs of instances, too.
+        catalog: Offerings, with the availability that the cloud reported.
+        memories: Memories of policies, by partition; the default partition has the empty name.
+        market: The spot market. boots: Failed boots. valuation: Returns a voice's valuation of
+            jobs.
+        sizes: Memory of instance types. trouble, wall: State of the cloud, wall clock; not
+            journalled.
+        dependencies: Jobs that wait for others. dags: Stages of DAGs. suspended: Suspended jobs.
+            finished_tasks: Run times in arrays. estimates: Source of run-time estimates. company:
+            Groups of task runs on instances, and their rates.
         groups: See `Records`, as for ``jobs_on``, ``runs_on``, ``finished`` and others.
-        membership: Which instances stand in pools or are being drained. lending: Terms in force.
-        view_cache: What `control.picture` made of the records, and what of it may be out of date.
+        membership: Instances that stand in pools or drain. lending: Terms in force.
+        view_cache: The parts of snapshots, with notes of those that may be out of date.
     """
 
     def __init__(self, catalog: Catalog) -> None:
@@ -166,8 +169,8 @@ class State:
             self.boots = Boots.from_json(boots)
         self.sizes = self.sizes.restored(values.get("memory_sizes"))
         if isinstance(unavailable := values.get("unavailable"), dict):
-            for offering, told in unavailable.items():
-                until, why = told if isinstance(told, list) else (told, "")
+            for offering, entry in unavailable.items():
+                until, why = entry if isinstance(entry, list) else (entry, "")
                 self.set_unavailable([OfferingId(offering)], Millis(int(str(until))), str(why))
 
     # -- records ---------------------------------------------------------------------------------
@@ -376,21 +379,26 @@ class State:
         """Have offerings not launched before a time, `None` for now; `why`: for users."""
         refused = set(offerings)
         self.catalog = tuple(
-            replace(known, unavailable_until=until, why_unavailable=why)
-            if known.id in refused
-            else known
-            for known in self.catalog
+            replace(offering, unavailable_until=until, why_unavailable=why)
+            if offering.id in refused
+            else offering
+            for offering in self.catalog
         )
         self._unwritten.values["unavailable"] = {
-            known.id: [known.unavailable_until, known.why_unavailable]
-            for known in self.catalog
-            if known.unavailable_until is not None
+            offering.id: [offering.unavailable_until, offering.why_unavailable]
+            for offering in self.catalog
+            if offering.unavailable_until is not None
         }
 
     def set_prices(self, prices: Mapping[OfferingId, Price]) -> None:
-        """Change what offerings cost from now on."""
+        """Change the prices of offerings from now on."""
         at = prices.get
-        self.set_catalog(tuple(replace(it, price=at(it.id, it.price)) for it in self.catalog))
+        self.set_catalog(
+            tuple(
+                replace(offering, price=at(offering.id, offering.price))
+                for offering in self.catalog
+            )
+        )
 
     def set_catalog(self, catalog: Catalog) -> None:
         """Change what offerings are from now on."""
@@ -425,7 +433,7 @@ class State:
         return self.tasks[job].gpu_ms
 
     def in_hand(self, job: JobId) -> tuple[TaskRun, ...]:
-        """Those that have an instance or a target."""
+        """Task runs of a job that have an instance or a target."""
         return tuple(map(self._touched.__getitem__, self.tasks[job].in_hand))
 
     def shown(self, job: JobId) -> list[RunId]:
@@ -449,7 +457,7 @@ class State:
         return self.tasks[job].by_kind.groups
 
     def task(self, run: TaskRun) -> TaskSpec:
-        """What the task run is a task run of."""
+        """The task of a task run."""
         return self.jobs[run.job].spec.tasks[run.index]
 
     def occupants(self, instance: InstanceId) -> tuple[TaskRun, ...]:
@@ -462,15 +470,15 @@ class State:
 
     def targeting(self, instance: InstanceId) -> tuple[TaskRun, ...]:
         """The task runs that are, or will be, on an instance."""
-        there = (run for run in self.occupants(instance) if run.target == instance)
-        return (*there, *self.coming(instance))
+        staying = (run for run in self.occupants(instance) if run.target == instance)
+        return (*staying, *self.coming(instance))
 
     def coming(self, instance: InstanceId) -> list[TaskRun]:
-        """The task runs that will be on an instance, and are not yet."""
-        return [self._touched[it] for it in self._coming.get(instance, ())]
+        """The task runs that are on their way to an instance."""
+        return [self._touched[run] for run in self._coming.get(instance, ())]
 
     def demand(self, runs: Iterable[TaskRun], on: Instance | Offering) -> Resources:
-        """What task runs take together of an instance or an offering of its kind."""
+        """The total demand of task runs on an instance, or on an offering of its family."""
         return total_demand(self, runs, on)
 
     def moving(self) -> tuple[TaskRun, ...]:
@@ -478,7 +486,7 @@ class State:
         return tuple(map(self._touched.__getitem__, self._moving))
 
     def reservation(self, run: TaskRun) -> Reservation:
-        """What a task run's task is worth, and on which offering."""
+        """The reservation price of a task run's task, and the offering with that price."""
         return self._worth.reservation(self.jobs[run.job], run.index)
 
     def standalone_rates(self, job: JobSpec, task: TaskSpec) -> Rates:
@@ -490,9 +498,9 @@ class State:
         return self.can_stay(instance) and self.instances[instance].takes_tasks
 
     def can_stay(self, instance: InstanceId) -> bool:
-        """Whether tasks that are on the instance may stay there."""
-        known = self.instances.get(instance)
-        return known is not None and known.state in LIVE and known.leaving_ms is None
+        """Whether the tasks on the instance may stay there."""
+        record = self.instances.get(instance)
+        return record is not None and record.state in LIVE and record.leaving_ms is None
 
     def connected(self, instance: InstanceId) -> bool:
         """Whether the instance's worker has a session."""

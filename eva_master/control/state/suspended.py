@@ -21,7 +21,7 @@ class Suspended:
         self._jobs: set[JobId] = set()
         self._runs: dict[JobId, set[RunId]] = {}
         self._resting: dict[JobId, str] = {}
-        """Those that users see as suspended, and whose they are."""
+        """Jobs that users see as suspended, with their tenants."""
         self._by_tenant: Counter[str] = Counter()
 
     def __contains__(self, job: JobId) -> bool:
@@ -45,7 +45,7 @@ class Suspended:
         self._count(job, tasks)
 
     def follow_run(self, old: TaskRun | None, run: TaskRun, job: Job, tasks: JobTasks) -> None:
-        """The same for a task run of a job; `old` is its record of before."""
+        """Follow the new record of a task run of a job; `old` is its record before."""
         suspended = run.suspension is not None and run.state not in TERMINAL_RUN
         if suspended:
             self._runs.setdefault(run.job, set()).add(run.id)

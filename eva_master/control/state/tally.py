@@ -21,15 +21,15 @@ from eva_master.model.states import COPY_STATES, JOB_STATES, JobState, RunState
 
 
 class Tally:
-    """Sums that follow every record that is added or replaced; what is forgotten stays in them.
+    """Sums over every record that is added or replaced; forgotten records stay counted.
 
     Attributes:
-        changed: Whether any sum changed since `written` was called last.
-        tenants: The sums of each tenant, which are written by themselves.
-        lending: What is in force between them, likewise.
-        partitions: The sums of each partition, likewise.
-        types: What instances of each type cost, likewise.
-        owners: What the jobs of each owner cost, likewise.
+        changed: Whether any sum has changed since the last call of `written`.
+        tenants: The sums of each tenant, which have documents of their own.
+        lending: Terms in force between tenants, which have a document of their own.
+        partitions: The sums of each partition, which have documents of their own.
+        types: Costs of instances by type, with documents of their own.
+        owners: Costs of jobs by owner, with documents of their own.
     """
 
     def __init__(self) -> None:
@@ -44,7 +44,7 @@ class Tally:
         self._runs: defaultdict[RunState, int] = defaultdict(int)
 
     def job(self, old: Job | None, new: Job, untouched: int) -> None:
-        """A job was added or replaced, with so many tasks to which nothing has happened."""
+        """Follow the new record of a job with a number of tasks that have no record."""
         self.partitions.job(old, new)
         if old is not None and old.history is new.history:
             return
@@ -60,7 +60,7 @@ class Tally:
             self._runs[untouched_state(old)] -= untouched
 
     def run(self, old: TaskRun | None, new: TaskRun) -> None:
-        """A task run was replaced, maybe for the first time; an extra run may be new (`None`)."""
+        """Follow the new record of a task run; `old` is `None` for a new extra run."""
         if old is None:
             self.changed = True
             self._runs[new.state] += 1
@@ -75,7 +75,7 @@ class Tally:
             self._runs[COPY_STATES[before]] -= 1
 
     def job_account(self, job: Job | None, old: JobAccount | None, new: JobAccount) -> None:
-        """What a job owes was replaced, which is a tenant's and an owner's."""
+        """Follow the new account of a job, which counts for its tenant and its owner."""
         self.changed = True
         tenant, owner = (DEFAULT_TENANT, "") if job is None else (job.spec.tenant, job.spec.owner)
         charged, alone = (0, 0) if old is None else (old.charged, old.alone)
@@ -86,7 +86,7 @@ class Tally:
     def instance_account(
         self, instance: Instance, old: InstanceAccount | None, new: InstanceAccount
     ) -> None:
-        """What an instance cost was replaced, which is a partition's and a type's."""
+        """Follow the new account of an instance, which counts for its partition and its type."""
         self.changed = True
         self.partitions.account(instance.partition, old, new)
         charged, idle = new.charged, new.idle

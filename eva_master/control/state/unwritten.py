@@ -1,4 +1,4 @@
-"""What changed of the state since it was written, and since it was published."""
+"""Changes of the state since the last write, and since the last read model."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from eva_master.model.planning.plan import Json
 
 @dataclass(slots=True)
 class Unwritten:
-    """What the journal does not have yet; dicts serve as ordered sets."""
+    """Changes that the journal does not have yet; dicts serve as ordered sets."""
 
     jobs: dict[JobId, None] = field(default_factory=dict)
     runs: dict[RunId, None] = field(default_factory=dict)
@@ -37,12 +37,12 @@ class Unwritten:
 
 @dataclass(slots=True)
 class Unpublished:
-    """Names of what changed since a model was published; dicts serve as ordered sets.
+    """Names of records that changed since the last read model; dicts serve as ordered sets.
 
     Attributes:
-        jobs: Whose record or account changed.
-        runs: Whose record or progress changed.
-        instances: Whose record, account, session or occupants changed.
+        jobs: Jobs with a changed record or account.
+        runs: Task runs with a changed record or progress.
+        instances: Instances with a changed record, account, session or occupants.
     """
 
     jobs: dict[JobId, None] = field(default_factory=dict)
@@ -50,7 +50,7 @@ class Unpublished:
     instances: dict[InstanceId, None] = field(default_factory=dict)
 
     def moved(self, old: InstanceId | None, new: InstanceId | None) -> None:
-        """A task run has left one instance, and is on another."""
+        """Note the move of a task run from one instance to another."""
         if old is not None:
             self.instances[old] = None
         if new is not None:

@@ -70,34 +70,34 @@ class SortedValues(Generic[K, V]):
                     at = bisect_left(self._keys, key)
                     if at < len(self._keys) and self._keys[at] == key:
                         del self._keys[at]
-                # What was dropped and added again must not be there twice.
+                # A key that was dropped and added again must occur only once.
                 self._added = list({key for key in self._added if key in self._values})
                 self._dropped = set()
             if self._added:
                 self._keys.extend(self._added)
-                self._keys.sort()  # quick, as it is nearly sorted
+                self._keys.sort()  # quick on nearly sorted keys
                 self._added = []
             self._ordered = tuple(map(self._values.__getitem__, self._keys))
         return self._ordered
 
 
 class ToldEstimates:
-    """What policies were told of the run times of one job's tasks, by kind."""
+    """Estimates of one job's run times as policies were told them, by kind."""
 
     def __init__(self) -> None:
         self._estimates: dict[Kind, Estimate] = {}
         self._times: dict[Kind, tuple[int, int]] = {}
-        """What the tasks took on average, and the same to two digits."""
+        """Average run times, each with its value rounded to two digits."""
         self._priors: dict[Kind, tuple[OwnerTimes, Prior | None]] = {}
-        """What earlier jobs tell, and those that tell it."""
+        """Estimates from earlier jobs, with the figures on which they rest."""
 
     def prior(self, kind: Kind, known: OwnerTimes, traits: Traits) -> Prior | None:
-        """What earlier jobs tell of tasks of a kind, worked out anew only if there is news of them.
+        """The estimate from earlier jobs for a kind of tasks, renewed only when there is news.
 
         Args:
-            kind: The tasks'.
-            known: What was learned of their owner's jobs.
-            traits: Theirs, which are always the same for the job's tasks of this kind.
+            kind: Kind of the tasks.
+            known: Learned run times of their owner's jobs.
+            traits: Traits of the tasks, always the same for tasks of this kind in the job.
         """
         before = self._priors.get(kind)
         if before is None or before[0] is not known:
@@ -105,7 +105,7 @@ class ToldEstimates:
         return before[1]
 
     def settled(self, kind: Kind, fresh: Estimate | None) -> Estimate | None:
-        """What was told, if that still holds but for a twentieth; else what is known now."""
+        """The estimate told before if the new one is within a twentieth of it; else the new one."""
         if fresh is None:
             self._estimates.pop(kind, None)
             return None
@@ -116,7 +116,7 @@ class ToldEstimates:
         return fresh
 
     def settled_ms(self, kind: Kind, mean_ms: int) -> int:
-        """A time to two digits: what was told if that still holds but for a twentieth."""
+        """The two-digit time told before if it is still within a twentieth; else the new one."""
         before = self._times.get(kind)
         if before is None or not near(before[0], mean_ms):
             before = self._times[kind] = mean_ms, two_digits(mean_ms)
@@ -128,24 +128,24 @@ _MadeOf = tuple[TaskRun, Instance | None, RemainingWork | None, bool, Workload]
 
 
 class ViewCache:
-    """What `planning.snapshot_builder` has made, and what of it may no longer be true.
+    """Views made by `planning.snapshot_builder`, with notes of those that may be out of date.
 
     Attributes:
         jobs: Views by job.
         runs: Views by task run.
         instances: Views by instance.
-        draining: Views of instances that take no new task, likewise.
-        catalog: With learned delays in place of assumed ones.
-        measured: The types whose delays were learned, by name.
-        basis: What was last seen of all that is no job, task run or instance.
-        sources: What `catalog` and `measured` were made of.
-        listed_until: When spot offerings of `catalog` are worth something else, since pools age.
-        shown_offerings: The offerings of instances as policies see them, by what they are.
-        made: How many views were made, ever.
+        draining: Views of instances that take no new task, by instance.
+        catalog: Offerings with learned delays in place of assumed ones.
+        measured: The types with learned delays, by name.
+        basis: The last inputs other than jobs, task runs and instances.
+        sources: The inputs of `catalog` and `measured`.
+        listed_until: Time at which spot offerings of `catalog` change their value, since pools age.
+        shown_offerings: The offerings of instances as policies see them, by offering.
+        made: Number of views ever made.
         resolved: The learned figures by which plans are made, whose labels the views have.
-        revision: Grows with every change that a policy can see, the passing of time apart.
-        common: Grows with those of them that are no partition's.
-        parts: By partition, grows with every change of its jobs and instances.
+        revision: Grows with every change that a policy can see, except for the passing of time.
+        common: Grows with those changes that belong to no partition.
+        parts: For each partition, grows with every change of its jobs and instances.
     """
 
     def __init__(self) -> None:
@@ -165,14 +165,14 @@ class ViewCache:
         self.common = 0
         self.parts: Counter[str] = Counter()
         self._followed: dict[JobId, Millis] = {}
-        """When reports of large gangs were compared with their views last."""
+        """Times of the last comparison of large gangs' reports with their views."""
         self._made_of: dict[RunId, _MadeOf] = {}
         self._residents: dict[InstanceId, set[RunId]] = {}
         self.resolved = Resolved()
         self._specs: dict[JobId, tuple[JobSpec, JobSpec]] = {}
         self._relabelled: dict[tuple[int, Workload], tuple[TaskSpec, TaskSpec]] = {}
         self._by_workload: dict[Workload, dict[JobId, int]] = {}
-        """How many views of task runs of each job there are, by the plain name of the workload."""
+        """Number of task-run views of each job, by the plain name of the workload."""
         self._estimated: dict[JobId, OwnerTimes] = {}
         self._told: dict[JobId, ToldEstimates] = {}
         self._jobs: dict[JobId, None] = {}
@@ -184,10 +184,10 @@ class ViewCache:
     def limited_to(
         self, counts: tuple[object, ...], limited: Callable[[Catalog, Any], Catalog]
     ) -> Catalog:
-        """The catalog with limits of the moment; the same value as long as both are the same.
+        """The catalog with the present limits; the same value while both are unchanged.
 
         Args:
-            counts: What `limited` makes limits of; empty for the catalog as it is.
+            counts: The values from which `limited` makes limits; empty for the plain catalog.
             limited: Makes a catalog with limits.
         """
         if not counts:
@@ -207,11 +207,11 @@ class ViewCache:
         self._instances[instance] = None
 
     def workload_changed(self, workload: Workload, voice: Voice | None = None) -> None:
-        """Views of all jobs with a task of this workload may no longer be true.
+        """Note that views of all jobs with a task of a workload may be out of date.
 
         Args:
-            workload: Its plain name.
-            voice: Whose; `None` for all that have one of this name.
+            workload: Plain name of the workload.
+            voice: The voice whose jobs changed; `None` for all jobs with this workload.
         """
         for job in self._by_workload.get(plain(workload), ()):
             if voice is None or self._is_of(job, voice):
@@ -241,7 +241,7 @@ class ViewCache:
         return due
 
     def told_estimates(self, job: JobId) -> ToldEstimates:
-        """What policies were told of how long the tasks of a job take, while it is to be seen."""
+        """Estimates of a job's run times as policies were told them, while the job is shown."""
         return self._told.setdefault(job, ToldEstimates())
 
     def oldest_estimates(self, at_most: int) -> list[tuple[JobId, OwnerTimes]]:
@@ -289,7 +289,7 @@ class ViewCache:
         return made[1]
 
     def instances_changed(self) -> None:
-        """The same of all instances."""
+        """Note that the views of all instances may be out of date."""
         for view in self.instances.ordered():
             self._instances[view.id] = None
 
@@ -307,12 +307,12 @@ class ViewCache:
         return any(instance in places for places in self._alone.values())
 
     def beside_who_is_alone(self) -> list[JobId]:
-        """Take the jobs beside one that is to be alone, of which the views may not say so yet.
+        """Take the jobs beside a job that is to be alone, whose views may not show that yet.
 
-        Those too beside one that is so no longer.
+        Jobs beside a job that need no longer be alone are included.
         """
-        there = set().union(*self._alone.values()) & self._instances.keys()
-        places, self._company_changed = there | self._company_changed, set()
+        alone = set().union(*self._alone.values()) & self._instances.keys()
+        places, self._company_changed = alone | self._company_changed, set()
         residents = (self.runs.get(run) for place in places for run in self.residents(place))
         return sorted({run.job for run in residents if run is not None})
 
@@ -332,13 +332,13 @@ class ViewCache:
         beside: bool,
         label: Workload,
     ) -> RunView | None:
-        """The view of a task run if it was made of the same; else one is made of this, and put.
+        """The kept view of a task run if its inputs are the same; `None` if a new one is needed.
 
         Args:
-            run: Its record, that of a task that has no other run.
-            there: The record of the instance where it is to be.
-            work: What is left of it.
-            beside: Whether somebody is to be alone there.
+            run: Its record; its task has no other run.
+            there: The record of its target instance.
+            work: The remaining work.
+            beside: Whether a job that is to be alone is there.
             label: The name of its workload in plans.
         """
         before = self._made_of.get(run.id)
@@ -426,7 +426,7 @@ class ViewCache:
         self._put_instance(self.instances, instance, view)
 
     def put_draining(self, instance: InstanceId, view: InstanceView | None) -> None:
-        """The same of an instance that takes no new task."""
+        """Put the view of an instance that takes no new task."""
         self._put_instance(self.draining, instance, view)
 
     def _put_instance(
@@ -460,6 +460,6 @@ class ViewCache:
 
 
 _lasting = attrgetter(*(it.name for it in fields(RunView) if it.name not in _RUNS_DOWN))
-"""What of a view does not change by itself: less work that is left calls for no plan."""
+"""Fields of a view that do not change by themselves: a decrease of remaining work needs no plan."""
 _settled = attrgetter(*(field.name for field in fields(JobView) if field.name != "progress"))
-"""Parts of a view that are neither an estimate nor a matter of time."""
+"""Fields of a view besides estimates and times, whose changes need no plan of their own."""

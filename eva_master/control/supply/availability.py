@@ -1,4 +1,4 @@
-"""What is not to be bought for a while, and why."""
+"""Offerings that are not bought for a while, and the reasons."""
 
 from __future__ import annotations
 
@@ -139,18 +139,18 @@ def paused_jobs(context: Context) -> list[JobId]:
 
 
 def held_back(context: Context, job: JobId) -> bool:
-    """Whether a job's tasks take no room in a line now, since instances ended as they ran there.
+    """Whether a job's tasks take no room in a line now, since instances ended while they ran.
 
-    They are tried one at a time then, as those are that instances are bought for.
+    The tasks are then tried one at a time, like those for which instances are bought.
     """
     streaks = context.state.boots.streaks
     streak = streaks.get(lost_scope(job)) if streaks else None
     if streak is None:
         return False
     if streak.until_ms > context.now:
-        return True  # There is a plan then, and lines are looked at anew.
-    there = (run.target for run in context.state.in_hand(job) if run.target is not None)
-    return any(_untried(context, name) for name in there)
+        return True  # a plan then looks at lines anew
+    targets = (run.target for run in context.state.in_hand(job) if run.target is not None)
+    return any(_untried(context, name) for name in targets)
 
 
 def held_back_jobs(context: Context) -> frozenset[JobId]:
@@ -160,14 +160,14 @@ def held_back_jobs(context: Context) -> frozenset[JobId]:
 
 
 def gate(context: Context) -> BootGate:
-    """What of a plan may be bought now."""
+    """The limits on purchases after failed boots."""
     state, now = context.state, context.now
     live = map(state.instances.__getitem__, state.live if state.boots.streaks else ())
     booting = frozenset(
         scope
         for instance in live
         if instance.ready_ms is None and instance.state is not InstanceState.TERMINATING
-        # One that takes longer is not waited for.
+        # A boot that takes longer is not waited for.
         if now - instance.requested_ms < context.settings.boot_backoff_ms
         for scope in scopes(instance.offering)
     )
@@ -212,10 +212,10 @@ def _failed(context: Context, instance: Instance, pause_ms: int, why: str) -> No
         why=why,
     )
     state.set_boots(boots)
-    for known in state.catalog:
-        until = boots.until(known)
-        if until > (known.unavailable_until or context.now):
-            refuse(context, [known.id], until, why)
+    for listed in state.catalog:
+        until = boots.until(listed)
+        if until > (listed.unavailable_until or context.now):
+            refuse(context, [listed.id], until, why)
     _tell(context, instance, jobs, why)
 
 
@@ -240,12 +240,14 @@ def _jobs(context: Context, instance: Instance) -> list[JobId]:
 
 
 def _reopen(context: Context, boots: Boots) -> None:
-    """Have what is no longer suspected bought again."""
+    """Allow purchases of offerings that are no longer suspected."""
     before = context.state.boots
     context.state.set_boots(boots)
-    for known in context.state.catalog:
-        if known.unavailable_until is not None and known.unavailable_until == before.until(known):
-            until = boots.until(known)
-            why = known.why_unavailable if until else ""
-            context.state.set_unavailable([known.id], until or None, why)
+    for listed in context.state.catalog:
+        if listed.unavailable_until is not None and listed.unavailable_until == before.until(
+            listed
+        ):
+            until = boots.until(listed)
+            why = listed.why_unavailable if until else ""
+            context.state.set_unavailable([listed.id], until or None, why)
     context.plan_wanted = True

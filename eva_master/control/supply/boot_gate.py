@@ -27,14 +27,14 @@ _NOBODY = JobId("")
 
 @dataclass(frozen=True, slots=True)
 class BootGate:
-    """What is known of boots at the time of a plan.
+    """Boots and failures of boots at the time of a plan.
 
     Attributes:
         boots: Failures in a row.
-        booting: Scopes of which an instance is booting now, and those of jobs for which an instance
-            was bought on which nothing has run for a while yet.
+        booting: Scopes with a booting instance, and scopes of jobs for which an instance was bought
+            on which no task has run for a while yet.
         now: The time.
-        wall: The wall clock, which users read.
+        wall: The wall clock, for times in texts for users.
     """
 
     boots: Boots
@@ -43,15 +43,15 @@ class BootGate:
     wall: WallClock = AS_LOOP
 
     def passed(self, seen: Snapshot, plan: Plan) -> tuple[Plan, bool]:
-        """Take out of a plan what is not to be bought yet.
+        """Take purchases that are not allowed yet out of a plan.
 
         Args:
             seen: The cluster as it is.
-            plan: The policy's.
+            plan: The policy's plan.
 
         Returns:
-            The rest, in which those who wait for an instance are held with the reason; and whether
-            anything was taken out.
+            The rest of the plan, in which tasks that wait for an instance are held with the reason;
+            and whether anything was taken out.
         """
         if not self.boots.streaks:
             return plan, False
@@ -68,11 +68,11 @@ class BootGate:
         return replace(plan, launches=launches, entries=tuple(entries)), True
 
     def _told(self, seen: Snapshot, plan: Plan) -> Plan:
-        """A plan that says of who stands in line for what boots that the last did not."""
+        """A plan that tells tasks in line of boots that are slow or were doubtful."""
         slow: dict[str, str] = {}
         for view in seen.instances if plan.lines else ():
-            if view.pool and not view.ready and (found := self._suspects([view.offering])):
-                slow.setdefault(view.pool, _waits_for_a_boot(next(iter(found.values()))))
+            if view.pool and not view.ready and (suspects := self._suspects([view.offering])):
+                slow.setdefault(view.pool, _waits_for_a_boot(next(iter(suspects.values()))))
         if not slow:
             return plan
         whys = {
@@ -170,17 +170,17 @@ def _waits_for_a_boot(why: str) -> str:
 
 def _claimants(plan: Plan) -> Mapping[int, Sequence[JobId]]:
     """The jobs in whose lines new members of pools are, by the members' keys."""
-    found: defaultdict[int, dict[JobId, None]] = defaultdict(dict)
+    jobs_by_key: defaultdict[int, dict[JobId, None]] = defaultdict(dict)
     for pool in plan.pools:
         jobs = [job for line in plan.lines if pool.name in line.pools for job in line.jobs]
         for key in pool.members:
             if isinstance(key, int):
-                found[key].update(dict.fromkeys(jobs))
-    return {key: tuple(jobs) for key, jobs in found.items()}
+                jobs_by_key[key].update(dict.fromkeys(jobs))
+    return {key: tuple(jobs) for key, jobs in jobs_by_key.items()}
 
 
 def _units(seen: Snapshot, plan: Plan) -> list[tuple[JobId, dict[RunId, object]]]:
-    """What the plan assigns, gangs whole and other tasks one by one, the most urgent first."""
+    """The plan's assignments, gangs whole and other tasks one by one, the most urgent first."""
     jobs: Mapping[JobId, JobView] = {job.id: job for job in seen.jobs}
     job_of = {run.id: run.job for run in seen.runs}
     units: defaultdict[tuple[JobId, RunId | None], dict[RunId, object]] = defaultdict(dict)

@@ -1,4 +1,4 @@
-"""What follows from the end of an instance, however it came."""
+"""Consequences of the end of an instance, for any cause."""
 
 from __future__ import annotations
 

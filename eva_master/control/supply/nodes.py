@@ -23,17 +23,17 @@ from eva_master.model.values import replace
 
 
 def registered(context: Context, event: WorkerRegistered) -> bool:
-    """Take in a node whose agent opened a session; returns whether it is one of ours.
+    """Take in a node whose agent opened a session; returns whether the node is owned.
 
-    A node that was gone is a new instance of its name: whatever ran on it has stopped.
+    A node that was gone becomes a new instance of the same name: its earlier tasks have stopped.
     """
     node = context.settings.nodes.get(event.instance)
-    known = context.state.instances.get(event.instance)
-    live = known is not None and known.state is not InstanceState.GONE
+    record = context.state.instances.get(event.instance)
+    live = record is not None and record.state is not InstanceState.GONE
     if node is None:
-        return live and known is not None and known.owned
+        return live and record is not None and record.owned
     short = _short(event, node.offering.type.capacity)
-    if known is None or not live:
+    if record is None or not live:
         joined = Instance(
             id=node.name,
             offering=replace(node.offering, limit=0),
@@ -43,22 +43,22 @@ def registered(context: Context, event: WorkerRegistered) -> bool:
             reason="joined",
             partition=context.settings.partitions.of_node(node.name).name,
             fence_ms=node.fence_ms,
-            drain=_drain(_kept(known), short),
+            drain=_drain(_kept(record), short),
         )
         context.put_instance(joined)
         ledger.open_account(context.state, joined)
         context.plan_wanted = True
     else:
-        # Its agent may still hold a lease of before.
-        fence_ms = max(known.fence_ms, node.fence_ms)
-        if fence_ms != known.fence_ms:
-            context.put_instance(replace(known, fence_ms=fence_ms))
-            known = context.state.instances[known.id]
-        drain = _drain(known.drain, short)
+        # The agent may still hold an earlier lease.
+        fence_ms = max(record.fence_ms, node.fence_ms)
+        if fence_ms != record.fence_ms:
+            context.put_instance(replace(record, fence_ms=fence_ms))
+            record = context.state.instances[record.id]
+        drain = _drain(record.drain, short)
         if drain is None:
-            draining.end(context, known)
+            draining.end(context, record)
         else:
-            draining.begin(context, known, drain)
+            draining.begin(context, record, drain)
     return True
 
 
@@ -77,7 +77,7 @@ def _short(event: WorkerRegistered, stated: Resources) -> str:
 
 
 def _kept(before: Instance | None) -> Drain | None:
-    """What an operator had ordered for a node that was away and was not removed."""
+    """The drain that an operator had ordered for a node that was away and was not removed."""
     drain = None if before is None else before.drain
     return drain if drain is not None and drain.ordered else None
 
@@ -102,10 +102,10 @@ def converge(context: Context, instance: Instance) -> None:
 
 
 def gone(context: Context, instance: Instance, reason: str) -> None:
-    """Nothing runs on a node any more; its tasks start elsewhere."""
-    left = replace(instance, gone_ms=context.now, reason=reason)
-    ledger.close_account(context.state, left)
-    departures.remove(context, left)
+    """Note that nothing runs on a node any more; its tasks start elsewhere."""
+    departed = replace(instance, gone_ms=context.now, reason=reason)
+    ledger.close_account(context.state, departed)
+    departures.remove(context, departed)
 
 
 def left(context: Context, instance: Instance) -> None:
@@ -160,9 +160,9 @@ def _refusal(context: Context, event: NodeRequested, here: Instance | None) -> E
         )
     if verb is NodeVerb.REMOVE and context.state.occupants(name):
         tasks = len(context.state.occupants(name))
-        there = "1 task is" if tasks == 1 else f"{tasks} tasks are"
+        tasks_there = "1 task is" if tasks == 1 else f"{tasks} tasks are"
         return InvalidRequest(
-            f"{there} on {name}, so it was not removed",
+            f"{tasks_there} on {name}, so it was not removed",
             hint=f"eva node drain {name}, and remove it when it is empty; if the machine is "
             f"switched off: eva node gone {name}",
         )

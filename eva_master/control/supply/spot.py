@@ -25,17 +25,19 @@ _UPLOAD_MS = 15_000
 def valued(
     offerings: Iterable[Offering], state: Records, settings: Settings, now: Millis
 ) -> Catalog:
-    """Offerings as the policies see them: at the price of an hour's work, not of an hour.
+    """Offerings as policies see them: priced per hour of work instead of per hour.
 
-    After an interruption the tasks are stopped and started elsewhere, and a new instance boots;
-    it is taken for one of the same price. A pool that has just come back is soon gone again.
+    After an interruption the tasks start elsewhere, and a new instance boots, presumably of the
+    same price. A pool that has just come back is soon gone again.
     """
     held = _held(state)
     return tuple(
-        it
-        if it.purchase is not Purchase.SPOT
-        else _valued(it, state.market.rate_ppm(it, now, held=it.id in held), settings)
-        for it in offerings
+        offering
+        if offering.purchase is not Purchase.SPOT
+        else _valued(
+            offering, state.market.rate_ppm(offering, now, held=offering.id in held), settings
+        )
+        for offering in offerings
     )
 
 
@@ -43,8 +45,8 @@ def expected_price(state: Records, offering: Offering, settings: Settings, now: 
     """The price of an instance as policies see it, in micro-dollars per hour.
 
     Args:
-        state: What was learned.
-        offering: What the instance was bought as.
+        state: Records with learned delays and the spot market.
+        offering: The offering of the instance.
         settings: Assumed delays.
         now: The time.
     """
@@ -67,9 +69,13 @@ def _valued(offering: Offering, rate: int, settings: Settings) -> Offering:
 
 
 def _held(state: Records) -> set[OfferingId]:
-    """Offerings of which an instance is there, so that they have not run dry."""
-    there = (state.instances[name] for name in state.live)
-    return {it.offering.id for it in there if it.up_ms is not None and it.leaving_ms is None}
+    """Offerings with a live instance, which have not run dry."""
+    live = (state.instances[name] for name in state.live)
+    return {
+        instance.offering.id
+        for instance in live
+        if instance.up_ms is not None and instance.leaving_ms is None
+    }
 
 
 def sold(context: Context, offering: Offering) -> None:
@@ -101,20 +107,20 @@ def refused(context: Context, instance: Instance, retry_at: Millis, why: str) ->
 
 
 def _doubt_others(context: Context, offering: Offering, until: Millis, reason: str) -> None:
-    """Leave the spot offerings like one that was refused alone for as long.
+    """Avoid the spot offerings similar to a refused one for the same time.
 
-    Of a family a zone is often dry as a whole. Else a task that waits would be sent from one to the
-    next, all of which are cheaper than what is on demand. Those of which an instance is there are
-    not dry.
+    A zone is often dry for a whole family. Otherwise a waiting task would be sent from one such
+    offering to the next, all of which are cheaper than on-demand ones. Offerings with a live
+    instance are not dry.
     """
-    there = _held(context.state)
+    held = _held(context.state)
     alike = [
-        it.id
-        for it in context.state.catalog
-        if it.purchase is Purchase.SPOT
-        and (it.zone, it.type.family) == (offering.zone, offering.type.family)
-        and it.id not in there
-        and it.available(context.now)
+        listed.id
+        for listed in context.state.catalog
+        if listed.purchase is Purchase.SPOT
+        and (listed.zone, listed.type.family) == (offering.zone, offering.type.family)
+        and listed.id not in held
+        and listed.available(context.now)
     ]
     if alike:
         why = f"{offering.id} was refused just now: {reason}"
@@ -140,10 +146,10 @@ def interrupted(context: Context, event: InstanceInterrupted) -> None:
 
 
 def _recommended(context: Context, instance: Instance, reason: str) -> None:
-    """The cloud may take an instance away: its tasks go elsewhere, and run on until they can.
+    """Move tasks off an instance that the cloud may take away; they run on until they can move.
 
-    So nobody is given a place there any more, and policies see its tasks as without one. What was
-    bought in the same place would soon be at the same risk, so nothing is for a while.
+    No task gets a place there any more, and policies see its tasks as without a place. A new
+    instance in the same pool would soon be at the same risk, so none is launched for a while.
     """
     occupancies = context.settings.rebalance_ms == 0
     if instance.at_risk or occupancies:

@@ -1,1 +1,1 @@
-"""What follows the records and is made of them again at a start."""
+"""Indexes and sums derived from the records, rebuilt from them at a start."""

@@ -11,7 +11,7 @@ class ActiveJobs(dict[JobId, None]):
     """Jobs that have not ended, in the order of their submission.
 
     Attributes:
-        with_deadlines: Those of them that have a deadline, in the same order.
+        with_deadlines: The jobs with a deadline, in the same order.
     """
 
     def __init__(self) -> None:
@@ -19,7 +19,7 @@ class ActiveJobs(dict[JobId, None]):
         self.with_deadlines: dict[JobId, None] = {}
 
     def follow(self, job: Job) -> None:
-        """Take in a job as it is now."""
+        """Take in the present record of a job."""
         if job.state in TERMINAL_JOB:
             self.pop(job.id, None)
             self.with_deadlines.pop(job.id, None)

@@ -1,4 +1,4 @@
-"""Who runs on each instance, in groups of those that are alike, and how fast they were there."""
+"""Groups of equal task runs on each instance, and their measured rates."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ class _Group:
     Extra runs of tasks are in groups of their own.
 
     Attributes:
-        key: What they have in common.
-        members: Those that are in it now.
-        elapsed_ms: For how long it was booked.
-        worked: What each of its members did in that time, in millionths of milliseconds.
+        key: Properties that the members have in common.
+        members: The present members.
+        elapsed_ms: Booked time of the group.
+        worked: Work of each of its members in that time, in millionths of milliseconds.
     """
 
     __slots__ = ("elapsed_ms", "key", "members", "worked")
@@ -36,19 +36,19 @@ class _Group:
 
 
 class Company:
-    """Follows the task runs that run, so that a booking costs as much as there are groups.
+    """Groups of running task runs, so that a booking costs time in proportion to the groups.
 
-    How fast task runs were is not journalled: after a restart the rest of a task run speaks for
-    all of it.
+    Rates of task runs are not journalled: after a restart, the rest of a task run stands for all of
+    it.
 
     Args:
         touched: The records of task runs.
-        occupants: Those that take room on each instance.
+        occupants: The task runs that take room on each instance.
         instances: The records of instances.
-        task: Tells the task of a task run.
+        task: Returns the task of a task run.
 
     Attributes:
-        rated: Those that take room and of which a rate was measured.
+        rated: Task runs that take room and have a measured rate.
     """
 
     def __init__(
@@ -65,20 +65,22 @@ class Company:
         self.rated: set[RunId] = set()
         self._groups: dict[InstanceId, dict[_Key, _Group]] = {}
         self._joined: dict[RunId, tuple[_Group, int, int]] = {}
-        """The group of each, and what that had been booked when it came."""
+        """The group of each task run, with the group's booked time and work when the run joined."""
         self._sums: dict[RunId, tuple[int, int]] = {}
-        """What each did in the groups that it has left."""
+        """Time and work of each task run in the groups that it has left."""
         self._jobs: dict[InstanceId, dict[JobId, int]] = {}
-        """How many task runs of each job take room on each instance."""
+        """Number of each job's task runs that take room on each instance."""
         self._extras: dict[InstanceId, int] = {}
-        """How many extra runs of tasks take room on each instance that has any."""
+        """Number of extra runs that take room on each instance with any."""
         self._taken: dict[InstanceId, Resources] = {}
-        """What is taken of instances of which that was asked, until they are empty."""
+        """Taken resources of instances for which they were requested, until the instances are
+        empty.
+        """
 
     # -- following -------------------------------------------------------------------------------
 
     def follow(self, run: TaskRun, task: TaskSpec) -> None:
-        """A task run was replaced, whose task is the one that its job keeps."""
+        """Follow the new record of a task run; `task` is the object that its job keeps."""
         rate, place = run.progress.rate, run.instance
         if rate and place is not None:
             self.rated.add(run.id)
@@ -94,10 +96,10 @@ class Company:
             if joined[0].key == key:
                 return
             self._leave(run.id, joined)
-        there = self._groups.setdefault(place, {})
-        group = there.get(key)
+        groups = self._groups.setdefault(place, {})
+        group = groups.get(key)
         if group is None:
-            group = there[key] = _Group(key)
+            group = groups[key] = _Group(key)
         group.members[run.id] = None
         self._joined[run.id] = group, group.elapsed_ms, group.worked
 
@@ -108,29 +110,29 @@ class Company:
         del self._joined[run]
         del group.members[run]
         if not group.members:
-            there = self._groups[group.key[0]]
-            del there[group.key]
-            if not there:
+            groups = self._groups[group.key[0]]
+            del groups[group.key]
+            if not groups:
                 del self._groups[group.key[0]]
 
     def moved(self, place: InstanceId | None, new: TaskRun, task: TaskSpec) -> None:
-        """A task run has left an instance, or takes room on another."""
+        """Note that a task run has left an instance, or takes room on another."""
         if new.extra:
             self._count_extra(place, -1)
             self._count_extra(new.instance, 1)
         if place is not None:
-            there = self._jobs[place]
-            there[new.job] -= 1
-            if not there[new.job]:
-                del there[new.job]
-            if not there:
+            counts = self._jobs[place]
+            counts[new.job] -= 1
+            if not counts[new.job]:
+                del counts[new.job]
+            if not counts:
                 del self._jobs[place]
                 self._taken.pop(place, None)
             elif place in self._taken:
                 self._taken[place] = self._taken[place] - self._need(task, place)
         if (place := new.instance) is not None:
-            there = self._jobs.setdefault(place, {})
-            there[new.job] = there.get(new.job, 0) + 1
+            counts = self._jobs.setdefault(place, {})
+            counts[new.job] = counts.get(new.job, 0) + 1
             if place in self._taken:
                 self._taken[place] = self._taken[place] + self._need(task, place)
 
@@ -149,10 +151,10 @@ class Company:
 
     def jobs_on(self, instance: InstanceId) -> Collection[JobId]:
         """See `Records.jobs_on`."""
-        found = self._jobs.get(instance, {})
-        if len(found) < 2:
-            return found
-        return dict.fromkeys(self._touched[it].job for it in self._occupants[instance])
+        jobs = self._jobs.get(instance, {})
+        if len(jobs) < 2:
+            return jobs
+        return dict.fromkeys(self._touched[run].job for run in self._occupants[instance])
 
     def has_extras(self, instance: InstanceId) -> bool:
         """See `Records.has_extras`."""
@@ -164,18 +166,20 @@ class Company:
         if groups is None:
             return []
         touched = self._touched
-        return [(touched[next(iter(it.members))], len(it.members)) for it in groups.values()]
+        return [
+            (touched[next(iter(group.members))], len(group.members)) for group in groups.values()
+        ]
 
     def taken(self, instance: InstanceId) -> Resources:
-        """What task runs take of an instance."""
-        known = self._taken.get(instance)
-        if known is None:
-            known = NOTHING
+        """Resources of an instance that task runs take."""
+        taken = self._taken.get(instance)
+        if taken is None:
+            taken = NOTHING
             for run in self._occupants.get(instance, ()):
-                known = known + self._need(self._task(self._touched[run]), instance)
+                taken = taken + self._need(self._task(self._touched[run]), instance)
             if instance in self._jobs:
-                self._taken[instance] = known
-        return known
+                self._taken[instance] = taken
+        return taken
 
     def runs_on(self, run: RunId, instance: InstanceId) -> bool:
         """Whether a task run runs on an instance."""

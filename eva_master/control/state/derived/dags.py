@@ -11,11 +11,11 @@ from eva_master.model.records import Job
 from eva_master.model.states import TERMINAL_JOB
 
 MOST_STAGES = 64
-"""Of a DAG so many stages are followed that have not ended; the others are judged by themselves."""
+"""Most stages of a DAG that are followed before they end; any others are treated as single jobs."""
 MOST_ENDED = 64
-"""Of those that have ended so many are remembered, those that ended last."""
+"""Most ended stages that are remembered, the latest ones."""
 _Node = tuple[str, str, JobId]
-"""A job that a stage waits for, or is, with the owner and the label of that stage."""
+"""A job that is a stage, or that a stage waits for, with the owner and label of that stage."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,11 +23,11 @@ class Dag:
     """Jobs of one owner and label that wait for each other.
 
     Attributes:
-        label: Theirs.
-        members: Those that have not ended, in the order of their submission; there is one.
-        ended: The others of which anything is known: see `OwnerDags.ended`.
-        submitted_ms: When the first of its members was submitted.
-        whole: Whether no stage that has ended was forgotten.
+        label: Label of these jobs.
+        members: The jobs that have not ended, in the order of their submission; never empty.
+        ended: The ended jobs with remembered data: see `OwnerDags.ended`.
+        submitted_ms: Time of the first submission of a member.
+        whole: Whether no ended stage was forgotten.
     """
 
     label: str
@@ -38,7 +38,7 @@ class Dag:
 
     @property
     def first(self) -> JobId:
-        """The one of its stages that was submitted first."""
+        """The stage that was submitted first."""
         return min((*self.members, *self.ended), key=job_order)
 
 
@@ -56,10 +56,10 @@ class _Group:
         self.whole = True
 
     def made(self, label: str) -> Dag:
-        """The DAG as it is now."""
+        """The present DAG."""
         if self.dag is None:
             members = sorted(self.members, key=job_order)
-            submitted = min(it.submitted_ms for it in self.members.values())
+            submitted = min(job.submitted_ms for job in self.members.values())
             ended = tuple(sorted(self.ended, key=job_order))
             self.dag = Dag(label, tuple(members), ended, submitted, self.whole)
         return self.dag
@@ -126,41 +126,45 @@ class Dags:
     def restore(
         self, owners: Mapping[str, Mapping[JobId, EndedStage]]
     ) -> Iterable[tuple[str, JobId]]:
-        """Take in the stages that had ended before a restart; all jobs were followed.
+        """Take in the stages that had ended before a restart, after all jobs were followed.
 
         Returns:
-            Those whose DAG has ended, too, each with its owner.
+            Stages whose DAG has ended as well, each with its owner.
         """
         for owner, stages in owners.items():
-            for job, it in stages.items():
-                self._joined(_nodes(owner, it.label, job, it.after)).ended[job] = it.after
+            for job, stage in stages.items():
+                self._joined(_nodes(owner, stage.label, job, stage.after)).ended[job] = stage.after
         stale = []
         for owner, stages in owners.items():
-            for job, it in stages.items():
-                group = self._groups.get((owner, it.label, job))
+            for job, stage in stages.items():
+                group = self._groups.get((owner, stage.label, job))
                 if group is None or not group.members:
                     stale.append((owner, job))
-        for group in {id(it): it for it in self._groups.values()}.values():
+        for group in {id(other): other for other in self._groups.values()}.values():
             group.dag = None
             if not group.members:
                 self._drop(group)
         return stale
 
     def _stages(self, nodes: Iterable[_Node]) -> int:
-        """How many stages have not ended of the DAGs that some nodes belong to."""
-        groups = {id(it): it for node in nodes if (it := self._groups.get(node)) is not None}
-        return sum(len(it.members) for it in groups.values())
+        """Number of stages that have not ended, of the DAGs of some nodes."""
+        groups = {
+            id(found_group): found_group
+            for node in nodes
+            if (found_group := self._groups.get(node)) is not None
+        }
+        return sum(len(group.members) for group in groups.values())
 
     def _trim(self, group: _Group, owner: str, label: str) -> None:
-        """Forget what ended longest ago, and jobs that no stage names any more."""
+        """Forget the stages that ended longest ago, and jobs that no stage names any more."""
         while len(group.ended) > MOST_ENDED:
             del group.ended[next(iter(group.ended))]
             group.whole = False
         kept = set[_Node]()
         for name, after in group.ended.items():
             kept.update(_nodes(owner, label, name, after))
-        for it in group.members.values():
-            kept.update(_nodes(owner, label, it.id, it.spec.depends_on))
+        for member in group.members.values():
+            kept.update(_nodes(owner, label, member.id, member.spec.depends_on))
         for node in group.nodes - kept:
             group.nodes.discard(node)
             del self._groups[node]

@@ -85,9 +85,9 @@ class EmptiedMemory:
             self.booting.pop(instance.id, None)
 
     def await_too(self, awaited: Mapping[InstanceId, Comers], live: Container[InstanceId]) -> None:
-        """Note that a plan awaits the end of what is on some instances."""
-        there = {name: it for name, it in self.awaited.items() if name in live}
-        self.awaited = {**there, **awaited}
+        """Note that a plan awaits the end of task runs on some instances."""
+        live_awaited = {name: comers for name, comers in self.awaited.items() if name in live}
+        self.awaited = {**live_awaited, **awaited}
 
     def left_by(self, run: TaskRun, now: TaskRun) -> None:
         """Follow whether a task run is no longer to come to an instance that boots.
@@ -101,11 +101,11 @@ class EmptiedMemory:
             self.deserted[place] = None
 
     def note(self, instance: InstanceId, partition: str, now: Millis) -> Emptied:
-        """Memory of an instance that is empty, from now on if it was not before."""
-        known = self._known.get(instance)
-        if known is None or known.partition != partition:
-            known = self._known[instance] = Emptied(partition, now)
-        return known
+        """The memory of an empty instance, begun now if the instance was not empty before."""
+        memory = self._known.get(instance)
+        if memory is None or memory.partition != partition:
+            memory = self._known[instance] = Emptied(partition, now)
+        return memory
 
     def forget(self, instance: InstanceId) -> Emptied | None:
         """Forget an instance that holds tasks again, or goes."""
@@ -113,23 +113,27 @@ class EmptiedMemory:
 
     def of(self, partition: str) -> Iterator[tuple[InstanceId, Emptied]]:
         """Instances that plans of a partition may use, in the order in which they emptied."""
-        return ((name, it) for name, it in self._known.items() if it.partition == partition)
+        return (
+            (name, memory) for name, memory in self._known.items() if memory.partition == partition
+        )
 
     def asked(self, partition: str, number: int) -> None:
-        """Note that a plan is under way whose snapshot shows what is empty now."""
+        """Note the request of a plan whose snapshot shows the instances that are empty now."""
         self.planning.add(partition)
-        for _, known in self.of(partition):
-            known.asked = number if known.asked is None else known.asked
+        for _, memory in self.of(partition):
+            memory.asked = number if memory.asked is None else memory.asked
 
     def stale(self, waiting: Mapping[JobId, None]) -> list[InstanceId]:
-        """Instances that are kept for a job which waits no more."""
+        """Instances that are kept for a job that no longer waits."""
         return [
             name
-            for name, it in self._known.items()
-            if (kept := it.kept) is not None
+            for name, memory in self._known.items()
+            if (kept := memory.kept) is not None
             and not (kept.job is None or kept.headed or kept.job in waiting)
         ]
 
     def kept(self) -> dict[InstanceId, Kept]:
-        """Why each stays that stays."""
-        return {name: it.kept for name, it in self._known.items() if it.kept is not None}
+        """The reasons for which instances are kept."""
+        return {
+            name: memory.kept for name, memory in self._known.items() if memory.kept is not None
+        }

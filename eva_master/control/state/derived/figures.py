@@ -15,11 +15,11 @@ _SETS_REMEMBERED = 65_536
 
 
 class Figures:
-    """Remembers what was looked up of what was learned, until that changes.
+    """Learned figures, with looked-up values remembered until the figures change.
 
     Attributes:
-        learned: What was learned.
-        resolved: Figures by which the last plan was made.
+        learned: All learned figures.
+        resolved: The figures of the last plan.
     """
 
     def __init__(self) -> None:
@@ -30,10 +30,10 @@ class Figures:
         self._seen = self.learned.voices
 
     def learn(self, learned: Knowledge) -> list[Voice]:
-        """Take in what was learned.
+        """Take in new learned figures.
 
         Returns:
-            The voices of which other standalone rates are known now.
+            The voices whose standalone rates have changed.
         """
         before, self.learned = self.learned, learned
         if learned.voices is before.voices:
@@ -50,16 +50,19 @@ class Figures:
         return changed
 
     def resolve(self) -> Resolved:
-        """Work out by which figures plans are made; the same object until there is news."""
+        """The figures for plans; the same object until there is news."""
         if self._seen is self.learned.voices:
             return self.resolved
-        self._seen, known = self.learned.voices, known_of(self.learned.voices)
+        self._seen, tables_by_voice = self.learned.voices, known_of(self.learned.voices)
         before = self._resolved_of
-        same = known.keys() == before.keys() and all(
-            all(map(is_, tables, before[voice])) for voice, tables in known.items()
+        same = tables_by_voice.keys() == before.keys() and all(
+            all(map(is_, tables, before[voice])) for voice, tables in tables_by_voice.items()
         )
         if not same:
-            self._resolved_of, self.resolved = known, resolve(known, self.resolved)
+            self._resolved_of, self.resolved = (
+                tables_by_voice,
+                resolve(tables_by_voice, self.resolved),
+            )
         return self.resolved
 
     def rates(self, voice: Voice) -> StandaloneRates:

@@ -54,13 +54,13 @@ class _Gang:
 
 
 class GangPlaces:
-    """Follows the members of gangs; a change takes as long as there are tasks on its instance.
+    """The places of gang members; a change costs time in proportion to the tasks on its instance.
 
     Args:
         touched: The records of task runs.
         instances: The records of instances.
-        company: Who runs on each instance.
-        task: Tells the task of a task run.
+        company: Groups of task runs on each instance.
+        task: Returns the task of a task run.
     """
 
     def __init__(
@@ -77,21 +77,21 @@ class GangPlaces:
         self._gangs: dict[JobId, _Gang] = {}
         self._known: dict[RunId, tuple[JobId, InstanceId, Likeness]] = {}
         self._moved: dict[RunId, None] = {}
-        """Members that may have moved since their gang was looked at."""
+        """Members that may have moved since the last look at their gang."""
         self._jobs_at: dict[InstanceId, dict[JobId, None]] = {}
         self._changed: dict[InstanceId, None] = {}
-        """Instances with members of gangs on which something has changed since they were seen."""
+        """Instances with gang members that have changed since the last look."""
 
     def follow(self, place: InstanceId | None, run: TaskRun, *, gang: bool) -> None:
-        """A task run was replaced.
+        """Follow the new record of a task run.
 
         Args:
-            place: Instance on which it was.
-            run: Its record now.
-            gang: Whether it is a member of a gang.
+            place: Instance of the task run before.
+            run: The new record.
+            gang: Whether the task run is a member of a gang.
         """
         if gang:
-            # Its instance may not be there yet while records are restored.
+            # While records are restored, the instance of the run may not be known yet.
             self._moved[run.id] = None
         for changed in (place, run.instance):
             if changed is not None and changed in self._jobs_at:
@@ -117,12 +117,12 @@ class GangPlaces:
     def _remove(self, name: RunId, job: JobId, place: InstanceId, likeness: Likeness) -> None:
         del self._known[name]
         gang = self._gangs[job]
-        alike, there = gang.alike[likeness], gang.places[place]
-        del alike[name], there[name]
+        alike, members_there = gang.alike[likeness], gang.places[place]
+        del alike[name], members_there[name]
         if not alike:
             del gang.alike[likeness]
         self._changed[place] = None
-        if there:
+        if members_there:
             return
         del gang.places[place], self._jobs_at[place][job]
         self._forget(gang, place)
@@ -132,28 +132,28 @@ class GangPlaces:
             del self._gangs[job]
 
     def _forget(self, gang: _Gang, place: InstanceId) -> None:
-        known = gang.there.pop(place, None)
-        if known is None:
+        seen = gang.there.pop(place, None)
+        if seen is None:
             return
-        gang.accompanied -= known.accompanied
-        for each in known.keys:
+        gang.accompanied -= seen.accompanied
+        for each in seen.keys:
             gang.keys[each] -= 1
             if not gang.keys[each]:
                 del gang.keys[each]
 
     def parts(self, job: JobId, key_of: KeyOf) -> GangParts:
-        """Members of a gang that have an instance.
+        """The members of a gang that have an instance.
 
         Args:
             job: The gang.
-            key_of: Tells the workload of a member with those of the others on its instance.
+            key_of: Returns the workload of a member with the workloads beside it.
         """
         for name in self._moved:
             self._move(name)
         self._moved.clear()
         for place in self._changed:
-            for there in self._jobs_at[place]:
-                self._look(self._gangs[there], place, key_of)
+            for name_of_gang in self._jobs_at[place]:
+                self._look(self._gangs[name_of_gang], place, key_of)
         self._changed.clear()
         gang = self._gangs.get(job)
         if gang is None:
@@ -164,13 +164,13 @@ class GangPlaces:
         return GangParts(alike, gang.keys.keys(), gang.accompanied > 0)
 
     def _look(self, gang: _Gang, place: InstanceId, key_of: KeyOf) -> None:
-        """See beside what the members on an instance are."""
+        """Find the workloads beside the members on an instance."""
         self._forget(gang, place)
         runs = map(self._touched.__getitem__, gang.places[place])
         kinds = {
             (self._task(run).workload, self._company.runs_on(run.id, place)): run for run in runs
         }
         keys = frozenset(map(key_of, kinds.values()))
-        gang.there[place] = there = _There(keys, any(others for _, others in keys))
-        gang.accompanied += there.accompanied
+        gang.there[place] = seen = _There(keys, any(others for _, others in keys))
+        gang.accompanied += seen.accompanied
         gang.keys.update(keys)

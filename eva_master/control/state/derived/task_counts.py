@@ -1,4 +1,4 @@
-"""What readers are told of all tasks of a job together."""
+"""Counts of all tasks of a job, for readers."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from eva_master.model.states import TERMINAL_RUN, RunState
 
 @dataclass(frozen=True, slots=True)
 class TaskCounts:
-    """What the tasks of a job did by one moment; as large for a million tasks as for ten.
+    """Counts of a job's tasks at one moment; as small for a million tasks as for ten.
 
     Attributes:
         kinds: Its tasks by kind.
-        states: How many are in each state; a state of none is left out.
-        in_hand: How many of their runs have an instance or a target.
-        suspended: How many plans have suspended, of those that are not over and do not run.
-        reasons: Why tasks wait to which nothing has happened, see `Kinds.place`.
-        ended: Indices of some that ended last, the last one first.
-        telling: What finished ones of an array that has not ended took, by kind, that tell how long
-            the others take.
-        finished: What all finished ones took, by kind.
-        pilots_left: How many of its pilots have not succeeded; `None` if it has none.
+        states: Number of tasks in each state; a state without tasks is left out.
+        in_hand: Number of task runs that have an instance or a target.
+        suspended: Number of tasks suspended by plans that are not over and do not run.
+        reasons: Reasons for which tasks without a record wait, see `Kinds.place`.
+        ended: Indices of some tasks that ended last, the latest first.
+        telling: Run times of the finished tasks, by kind, on which estimates for the other tasks of
+            an array rest.
+        finished: Run times of all finished tasks, by kind.
+        pilots_left: Number of pilots that have not succeeded; `None` without pilots.
     """
 
     kinds: Kinds
@@ -40,10 +40,10 @@ class TaskCounts:
     pilots_left: int | None = None
 
     def why(self, task: TaskSpec) -> str:
-        """Why a task waits to which nothing has happened."""
+        """The reason for which a task without a record waits."""
         return self.kinds.why(self.reasons, task)
 
     @property
     def left(self) -> int:
-        """How many are not over."""
+        """Number of tasks that are not over."""
         return sum(count for state, count in self.states.items() if state not in TERMINAL_RUN)

@@ -23,7 +23,8 @@ class Need:
         partition: Its partition.
         tenant: Its tenant, which may have a quota.
         priority: Its priority.
-        demands: What its tasks need, each demand once, of what may be bought for the job.
+        demands: The different demands of its tasks, limited to families that may be bought for the
+            job.
     """
 
     partition: str
@@ -59,27 +60,27 @@ class Unplaced(dict[JobId, None]):
         priority: int,
         waits: bool,
     ) -> None:
-        """Follow whether a plan should give a task of a job a place.
+        """Follow whether a plan should place a task of a job.
 
         Args:
-            job: Which.
-            kinds: Tasks of a job that differ.
-            priority: The priority that it has now, by jobs that wait for it too.
-            waits: Whether one should.
+            job: The job.
+            kinds: Returns the tasks of a job that differ.
+            priority: Its present priority, raised by jobs that wait for it.
+            waits: Whether a task waits for a place.
         """
-        known = self._needs.get(job.id)
-        same = known is not None and _is_of(job, priority, *known)
+        entry = self._needs.get(job.id)
+        same = entry is not None and _is_of(job, priority, *entry)
         if job.id in self and not (waits and same):
-            assert known is not None
-            self._drop(job.id, known[1])
+            assert entry is not None
+            self._drop(job.id, entry[1])
         if job.state in TERMINAL_JOB:
             self._needs.pop(job.id, None)
         if not waits or job.id in self:
             return
-        if known is None or not same:
-            known = self._needs[job.id] = job.buys, _need(job, kinds(job.id), priority)
+        if entry is None or not same:
+            entry = self._needs[job.id] = job.buys, _need(job, kinds(job.id), priority)
         self[job.id] = None
-        self._jobs.setdefault(known[1], {})[job.id] = None
+        self._jobs.setdefault(entry[1], {})[job.id] = None
 
     def by_need(self) -> Iterator[tuple[Need, dict[JobId, None]]]:
         """Each need with the jobs that have it, in the order in which they began to wait."""

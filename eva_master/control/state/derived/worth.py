@@ -1,4 +1,4 @@
-"""What tasks are worth, remembered as long as prices and rates are the same."""
+"""Reservation prices of tasks, remembered while prices and rates stay the same."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Worth:
         return self.valuation(voice_of(spec)).of(spec)
 
     def reservation(self, job: Job, index: int) -> Reservation:
-        """What one task of a job is worth, and on which offering."""
+        """The reservation price of one task of a job, and the offering with that price."""
         voice = voice_of(job.spec)
         remembered = self._reservations.setdefault(voice, {})
         reservations = remembered.get(job.id)

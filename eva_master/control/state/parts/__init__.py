@@ -1,1 +1,1 @@
-"""What the state keeps of each partition: sums, and the memory of its policy."""
+"""Data of each partition in the state: sums, and the memory of its policy."""

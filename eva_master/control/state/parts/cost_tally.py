@@ -39,16 +39,16 @@ class CostTally:
         self._seen: Mapping[str, CostTotals] | None = None
 
     def account(self, name: str, charged: int, idle: int = 0, alone: int = 0) -> None:
-        """So much more is booked to a name."""
+        """Book further amounts to a name."""
         more = CostTotals(Exact(charged), Exact(idle), Exact(alone))
         self._seen = None
         if name == REST:
             self._rest += more
             return
-        known = self._sums.pop(name, None)
-        if known is None:
+        sums = self._sums.pop(name, None)
+        if sums is None:
             self._slots[name] = self._free_slot()
-        self._sums[name] = more if known is None else known + more
+        self._sums[name] = more if sums is None else sums + more
         self._unwritten[name] = None
 
     def _free_slot(self) -> int:
@@ -67,21 +67,25 @@ class CostTally:
         return self._seen
 
     def restore(self, documents: Mapping[str, Json], whole: CostTotals) -> None:
-        """Take the sums as the journal has them.
+        """Restore the sums from the journal.
 
         Args:
-            documents: Those that `take_documents` gave, among others. If there are none, the
-                journal is an older one: what is known of accounts by now stays.
+            documents: The documents of the journal, those of `take_documents` among them. An older
+                journal has none: the sums of the accounts restored so far are kept.
             whole: The sums over everything.
         """
-        told = {
+        documents_by_slot = {
             int(name.removeprefix(self._prefix)): document
             for name, document in documents.items()
             if name.startswith(self._prefix) and isinstance(document, dict)
         }
-        if told:
-            self._slots = {str(told[slot]["name"]): slot for slot in sorted(told)}
-            self._sums = {name: _read(told[slot]) for name, slot in self._slots.items()}
+        if documents_by_slot:
+            self._slots = {
+                str(documents_by_slot[slot]["name"]): slot for slot in sorted(documents_by_slot)
+            }
+            self._sums = {
+                name: _read(documents_by_slot[slot]) for name, slot in self._slots.items()
+            }
             self._unwritten = {}
         named = sum(self._sums.values(), _NONE)
         self._rest = CostTotals(

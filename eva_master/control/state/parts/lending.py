@@ -20,11 +20,11 @@ _MOST_ENDED = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """The terms of a job that are in force.
+    """The terms in force for a job that borrows.
 
     Attributes:
-        terms: What a plan said.
-        tenant: Who pays.
+        terms: The terms that a plan stated.
+        tenant: The tenant that pays.
         until_ms: The time up to which they are booked.
     """
 
@@ -34,12 +34,12 @@ class Agreement:
 
 
 class Lending:
-    """Who borrows from whom; what they owe each other is in the sums of tenants.
+    """The terms in force between tenants; the amounts are booked to the sums of tenants.
 
-    What one pays the others earn, in the same step and as the same integers.
+    A payment and the matching earnings are booked in one step, as the same integers.
 
     Args:
-        tenants: Those sums.
+        tenants: The sums of tenants.
 
     Attributes:
         ended: Jobs that are over, of which no plan in force was told, oldest first.
@@ -54,14 +54,14 @@ class Lending:
         self._ended_changed = False
 
     def note_end(self, job: EndedJob) -> None:
-        """Remember a job that is over until a plan was carried out that was told of it."""
+        """Remember a job that is over until a plan that was told of it is carried out."""
         self.ended = (*self.ended, job)[-_MOST_ENDED:]
         self._ended_changed = True
 
     def told(self, jobs: Collection[EndedJob]) -> None:
         """Forget jobs that are over, since a plan that was told of them is in force."""
         if jobs and self.ended:
-            self.ended = tuple(it for it in self.ended if it not in jobs)
+            self.ended = tuple(ended for ended in self.ended if ended not in jobs)
             self._ended_changed = True
 
     def in_force(self) -> Mapping[JobId, Agreement]:
@@ -101,9 +101,9 @@ class Lending:
 
     def transfer(self, payments: Iterable[Transfer]) -> None:
         """Book payments by which tenants are made whole."""
-        for one in payments:
-            self.tenants.add(one.payer, TenantTotals(given=one.amount))
-            self.tenants.add(one.payee, TenantTotals(received=one.amount))
+        for transfer in payments:
+            self.tenants.add(transfer.payer, TenantTotals(given=transfer.amount))
+            self.tenants.add(transfer.payee, TenantTotals(received=transfer.amount))
 
     def _put(self, job: JobId, agreed: Agreement) -> None:
         self._agreed[job] = agreed
@@ -111,26 +111,29 @@ class Lending:
 
     def take_documents(self) -> dict[str, Callable[[], Json]]:
         """The documents of the terms, and of jobs that ended, that changed since the last call."""
-        found: dict[str, Callable[[], Json]] = {}
+        documents_by_name: dict[str, Callable[[], Json]] = {}
         if self._changed:
-            self._changed, there = False, self.in_force()
-            found[_DOCUMENT] = lambda: [_written(it) for it in there.values()]
+            self._changed, in_force = False, self.in_force()
+            documents_by_name[_DOCUMENT] = lambda: [
+                _written(agreement) for agreement in in_force.values()
+            ]
         if self._ended_changed:
             self._ended_changed, ended = False, self.ended
-            found[_ENDED] = lambda: [asdict(it) for it in ended]
-        return found
+            documents_by_name[_ENDED] = lambda: [asdict(ended_job) for ended_job in ended]
+        return documents_by_name
 
     def restore(self, documents: Mapping[str, Json]) -> None:
-        """Take the terms as the journal has them; before there were any it has no document."""
-        told = documents.get(_DOCUMENT, [])
-        assert isinstance(told, list)
-        found = [_read(it) for it in told if isinstance(it, dict)]
-        self._agreed = {it.terms.job: it for it in found}
+        """Restore the terms from the journal; an older journal has no document of them."""
+        document = documents.get(_DOCUMENT, [])
+        assert isinstance(document, list)
+        agreements = [_read(item) for item in document if isinstance(item, dict)]
+        self._agreed = {agreement.terms.job: agreement for agreement in agreements}
         self._seen, self._changed = None, False
-        # Journals of before have none: their jobs that ended meanwhile are settled as cancelled.
+        # Older journals have no such document: their jobs that ended meanwhile are settled as
+        # cancelled.
         ended = documents.get(_ENDED, [])
         assert isinstance(ended, list)
-        self.ended = tuple(_ended(it) for it in ended if isinstance(it, dict))
+        self.ended = tuple(_ended(item) for item in ended if isinstance(item, dict))
         self._ended_changed = False
 
 
@@ -147,20 +150,20 @@ def _ended(document: Mapping[str, Json]) -> EndedJob:
 
 
 def run_up(agreed: Agreement, until: Millis) -> list[tuple[str, TenantTotals]]:
-    """What terms come to from their last booking up to a moment, of all who have a part in them.
+    """The amounts due under terms since their last booking, for every tenant that takes part.
 
     Args:
-        agreed: The terms; the job's tasks hold room all the time.
+        agreed: The terms; the tasks of the job hold room all the time.
         until: The moment.
     """
     elapsed, terms = max(0, until - agreed.until_ms), agreed.terms
     lent = terms.lent or (0,) * len(terms.lenders)
-    found = [
+    earnings = [
         (lender, TenantTotals(earned=Exact(amount * elapsed), lent_thousandths=gpus * elapsed))
         for (lender, amount), gpus in zip(terms.lenders, lent, strict=True)
     ]
-    paid = Exact(sum(of.earned for _, of in found))
-    return [(agreed.tenant, TenantTotals(paid=paid, borrowed_ms=terms.gpus * elapsed)), *found]
+    paid = Exact(sum(of.earned for _, of in earnings))
+    return [(agreed.tenant, TenantTotals(paid=paid, borrowed_ms=terms.gpus * elapsed)), *earnings]
 
 
 def _written(agreed: Agreement) -> Json:
@@ -179,11 +182,11 @@ def _read(document: Mapping[str, Json]) -> Agreement:
     lenders, lent = document["lenders"], document["lent"]
     assert isinstance(lenders, list)
     assert isinstance(lent, list)
-    pairs = [it for it in lenders if isinstance(it, list)]
+    pairs = [pair for pair in lenders if isinstance(pair, list)]
     terms = Terms(
         JobId(str(document["job"])),
         int(str(document["gpus"])),
         tuple((str(lender), int(str(amount))) for lender, amount in pairs),
-        tuple(int(str(it)) for it in lent),
+        tuple(int(str(gpus)) for gpus in lent),
     )
     return Agreement(terms, str(document["tenant"]), Millis(int(str(document["until_ms"]))))

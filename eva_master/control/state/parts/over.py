@@ -46,7 +46,7 @@ class Over:
         """Take the next job or instance that is to leave memory; two `None` if there is none.
 
         Args:
-            until: What was over by then leaves.
+            until: Time by which it must have been over.
         """
         entries = self._entries
         crowded = len(entries) > MOST_KEPT or self._text > MOST_TEXT

@@ -20,10 +20,10 @@ _NONE = PartitionTotals()
 
 
 class PartitionTally:
-    """Sums that follow jobs and the accounts of instances; what is forgotten stays in them.
+    """Sums over jobs and instance accounts of each partition; forgotten records stay counted.
 
-    What belongs to no named partition has no document: it is the rest of the whole. So the journal
-    of a cluster that is not divided has none.
+    The sums outside all named partitions have no document: they are the rest of the whole. So the
+    journal of a cluster that is not divided has no such document.
     """
 
     def __init__(self) -> None:
@@ -36,7 +36,7 @@ class PartitionTally:
         return self._sums.get(partition, _NONE)
 
     def job(self, old: Job | None, new: Job) -> None:
-        """A job was added or replaced: it may have come, gone, or changed its partition."""
+        """Follow the new record of a job: it may have arrived, ended or changed its partition."""
         before = None if old is None or old.state in TERMINAL_JOB else old.partition
         after = None if new.state in TERMINAL_JOB else new.partition
         if before == after:
@@ -47,21 +47,21 @@ class PartitionTally:
                 self._put(name, replace(sums, jobs=sums.jobs + change, tasks=sums.tasks + tasks))
 
     def arrived(self, partition: str) -> None:
-        """Count a job that policies can see from now on."""
+        """Count the arrival of a job, which policies can see from now on."""
         sums = self.of(partition)
         self._put(partition, replace(sums, arrivals=sums.arrivals + 1), lasts=True)
 
     def left(self, partition: str) -> None:
-        """Count a job that policies could see so far."""
+        """Count the end of a job, which policies could see so far."""
         sums = self.of(partition)
         self._put(partition, replace(sums, completions=sums.completions + 1), lasts=True)
 
     def account(self, partition: str, old: InstanceAccount | None, new: InstanceAccount) -> None:
-        """What an instance of a partition cost was replaced."""
+        """Follow the new account of an instance of a partition."""
         sums = self.of(partition)
         charged = new.charged - (0 if old is None else old.charged)
         idle = new.idle - (0 if old is None else old.idle)
-        if not partition:  # has no budget, and no document that could tell the month
+        if not partition:  # no budget here, and no document with a month
             changed = Exact(sums.charged + charged)
             self._put("", replace(sums, charged=changed, idle=Exact(sums.idle + idle)))
             return
@@ -95,31 +95,31 @@ class PartitionTally:
         return self._seen
 
     def restore(self, documents: Mapping[str, Json], whole: Totals) -> None:
-        """Take the sums as the journal has them; what there is at present is counted by now.
+        """Restore the sums from the journal; present jobs and tasks are counted already.
 
         Args:
-            documents: Those that `take_documents` gave, among others.
+            documents: The documents of the journal, those of `take_documents` among them.
             whole: The sums over all partitions.
         """
-        told = {
+        sums_by_name = {
             name.removeprefix(_PREFIX): _read(document)
             for name, document in documents.items()
             if name.startswith(_PREFIX) and isinstance(document, dict)
         }
-        named = list(told.values())
-        told[""] = replace(
+        named = list(sums_by_name.values())
+        sums_by_name[""] = replace(
             _NONE,
-            charged=Exact(whole.charged - sum(it.charged for it in named)),
-            idle=Exact(whole.idle - sum(it.idle for it in named)),
+            charged=Exact(whole.charged - sum(sums.charged for sums in named)),
+            idle=Exact(whole.idle - sum(sums.idle for sums in named)),
         )
         present = self._sums
         self._sums = {
             name: replace(
-                told.get(name, _NONE),
+                sums_by_name.get(name, _NONE),
                 jobs=present.get(name, _NONE).jobs,
                 tasks=present.get(name, _NONE).tasks,
             )
-            for name in {**present, **told}
+            for name in {**present, **sums_by_name}
         }
         self._unwritten, self._seen = {}, None
 
@@ -138,7 +138,7 @@ def this_month(charged: int, since: Millis, until: Millis) -> tuple[Millis, int]
 
 
 def part_since(month: Millis, charged: int, since: Millis, until: Millis) -> int:
-    """What of a charge for a stretch of time falls into a month in which it ends."""
+    """The part of a charge for a stretch of time that falls into the month in which it ends."""
     if since >= month or until <= since:
         return charged
     return charged * (until - month) // (until - since)

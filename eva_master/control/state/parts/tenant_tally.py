@@ -91,21 +91,21 @@ class TenantTally:
         return self._seen
 
     def restore(self, documents: Mapping[str, Json], whole: Totals) -> None:
-        """Take the sums as the journal has them.
+        """Restore the sums from the journal.
 
         Args:
-            documents: Those that `take_documents` gave, among others. Before there were tenants
-                there were none; all that was then is the default tenant's.
+            documents: The documents of the journal, those of `take_documents` among them. A journal
+                older than tenants has none; all its sums belong to the default tenant.
             whole: The sums over all tenants.
         """
-        told = {
+        documents_by_tenant = {
             name.removeprefix(_PREFIX): document
             for name, document in documents.items()
             if name.startswith(_PREFIX) and isinstance(document, dict)
         }
-        self._sums = {tenant: _read(document) for tenant, document in told.items()}
+        self._sums = {tenant: _read(document) for tenant, document in documents_by_tenant.items()}
         self._unwritten = {}
-        if not told and whole.jobs:
+        if not documents_by_tenant and whole.jobs:
             charged = Exact(whole.charged - whole.idle)
             self._put(DEFAULT_TENANT, TenantTotals(charged, whole.alone, whole.jobs))
         self._seen = None
