@@ -41,12 +41,12 @@ def waiting_job(context: Context, instance: Instance, *, planned: bool) -> JobId
 
 
 def next_elsewhere(context: Context, instance: Instance, job: JobId | None) -> bool:
-    """Whether another partition comes first for what the end of an instance leaves of a limit.
+    """Whether another partition takes precedence at a limit that the end of an instance relaxes.
 
     Args:
-        context: The present one.
-        instance: Which.
-        job: A job of its partition for which it would stay; `None` if that is not known.
+        context: Context of the control loop.
+        instance: The instance.
+        job: A job of its partition for which the instance would stay; `None` if unknown.
     """
     queue, state = context.shared_limits.queue, context.state
     if queue is None:
@@ -54,25 +54,25 @@ def next_elsewhere(context: Context, instance: Instance, job: JobId | None) -> b
     home = context.settings.partitions.home(instance.partition).name
     owner = None if job is None else state.jobs[job].spec.owner
     units = queue.elsewhere(instance.offering, home, owner)
-    first = next((it for it in units if it.job.id in state.unplaced), None)
+    first = next((unit for unit in units if unit.job.id in state.unplaced), None)
     if first is None:
         return False
     return job is None or queue.rank(first) < _rank_here(context, queue, instance, job)
 
 
 def _rank_here(context: Context, queue: SharedQueue, instance: Instance, job: JobId) -> int:
-    """How many units come before the first of an instance's partition that it fits.
+    """Number of units that precede the first one of an instance's partition that fits it.
 
     Args:
-        context: The present one.
-        queue: It may have been made before some of these began to wait.
-        instance: Which.
+        context: Context of the control loop.
+        queue: The queue, which may be older than the wait of some units.
+        instance: The instance.
         job: A job for which it would stay.
     """
     state = context.state
     home = context.settings.partitions.home(instance.partition).name
-    ours = (it for it in queue.here(instance.offering, home) if it.job.id in state.unplaced)
-    first = next((it for it in ours if _is_ready(context, it.job.id)), None)
+    ours = (unit for unit in queue.here(instance.offering, home) if unit.job.id in state.unplaced)
+    first = next((unit for unit in ours if _is_ready(context, unit.job.id)), None)
     rank = queue.rank_of(job)
     if rank == LAST:
         rank = queue.rank_behind(state.dependencies.priority(state.jobs[job]))
@@ -80,10 +80,10 @@ def _rank_here(context: Context, queue: SharedQueue, instance: Instance, job: Jo
 
 
 def headed(context: Context, instance: Instance) -> Iterator[InstanceId]:
-    """Instances of the same offering that will be ready later and have tasks on their way to them.
+    """Booting instances of the same offering that are ready later and have tasks on their way.
 
-    An instance that is ready, or that is to be ready before them, can take the tasks of any of
-    them. It costs no more to give back the younger one.
+    An instance that is ready, or is ready sooner, can take the tasks of any of them. Termination of
+    the younger instance costs no more.
     """
     state, partitions = context.state, context.settings.partitions
     home = partitions.home(instance.partition)
@@ -124,5 +124,5 @@ def _within_quota(context: Context, need: Need, instance: Instance) -> bool:
 def _gpus(need: Need, offering: Offering) -> Iterable[dict[Family, int]]:
     family = base_family(offering.type.family)
     for demand in need.demands:
-        if (there := needed(demand, offering.type)) is not None:
-            yield {family: there.gpus} if there.gpus else {}
+        if (need_there := needed(demand, offering.type)) is not None:
+            yield {family: need_there.gpus} if need_there.gpus else {}

@@ -35,19 +35,19 @@ def give_way(
     vacant: Callable[[InstanceId], bool],
     allows: Callable[[Unit, Collection[InstanceView]], bool],
 ) -> tuple[Plan, Yielding]:
-    """The plan without less urgent tasks on empty instances whose end allows what limits cut.
+    """A plan without less urgent tasks on empty instances whose end allows what limits cut.
 
     Args:
         before: The plan before limits cut it.
-        after: What is left of it.
+        after: The plan after limits cut it.
         present: The partition as it is.
-        vacant: Whether a live instance holds nothing, and is kept for nobody.
-        allows: Whether limits allow what is placed together once some instances are gone.
+        vacant: Returns whether a live instance is empty and is not kept for any task.
+        allows: Returns whether limits allow a unit after the end of some instances.
 
     Returns:
-        That plan, and what goes: the fewest for the most urgent that was cut. Nothing goes if that
-        is one task which fits an instance that would, of the same family, and costs no more there
-        until its end than on a new one: the task gets it.
+        The plan, and the instances that are terminated: the fewest for the most urgent cut unit. If
+        this unit is one task that fits one of them, of the same family, and costs no more there
+        until its end than on a new one, the task gets it and none is terminated.
     """
     if before is after:
         return after, NONE
@@ -93,11 +93,11 @@ def _serves(live: Offering, new: Offering, unit: Unit, present: Snapshot) -> boo
 
 
 def _on(unit: Unit, view: InstanceView, present: Snapshot) -> Unit | None:
-    """A unit of one task that waits, on an instance; `None` if it does not fit there."""
+    """A waiting unit of one task, placed on an instance; `None` if it does not fit there."""
     if len(unit.entries) > 1:
         return None
     (entry,) = unit.entries
-    run = next(it for it in present.runs if it.id == entry.run)
+    run = next(view_of_run for view_of_run in present.runs if view_of_run.id == entry.run)
     need = run.task.demand_on(view.offering.type.family)
     if run.instance is not None or need is None or not need.fits(view.offering.type.capacity):
         return None
@@ -107,36 +107,36 @@ def _on(unit: Unit, view: InstanceView, present: Snapshot) -> Unit | None:
 def _without_others(
     unit: Unit, names: frozenset[InstanceId], after: Plan, present: Snapshot
 ) -> tuple[Plan, Yielding]:
-    """The plan without less urgent tasks on some instances, which go for a unit."""
+    """A plan without less urgent tasks on some instances, which are terminated for a unit."""
     priority = unit.job.priority
     why = f"makes way for {unit.job.id}, which is more urgent"
     held: dict[RunId, str] = {}
     for other in units(after, present):
-        if there := next((it.on for it in other.entries if it.on in names), None):
-            held.update((entry.run, f"{there} {why}") for entry in other.entries)
+        if place := next((entry.on for entry in other.entries if entry.on in names), None):
+            held.update((entry.run, f"{place} {why}") for entry in other.entries)
     runs = {view.id: view for view in present.runs}
     entries = tuple(held_back(after.entries, held, runs)) if held else after.entries
     launched = {entry.on for entry in entries if isinstance(entry, Assign)}
     launched.update(member for pool in after.pools for member in pool.members)
-    launches = tuple(it for it in after.launches if it.key in launched)
+    launches = tuple(launch for launch in after.launches if launch.key in launched)
     return replace(after, entries=entries, launches=launches), Yielding(names, priority)
 
 
 def _candidates(
     unit: Unit, after: Plan, present: Snapshot, vacant: Callable[[InstanceId], bool]
 ) -> Iterator[InstanceView]:
-    """Empty instances that may go for a unit: unused ones, then those for the least urgent."""
+    """Empty instances that may be terminated for a unit, the least urgent use first."""
     urgency: dict[object, int] = {}
     for other in units(after, present):
         for entry in other.entries:
             urgency[entry.on] = max(urgency.get(entry.on, 0), other.job.priority)
     mine = {entry.on for entry in unit.entries}
     pooled = {member for pool in after.pools for member in pool.members}
-    found = [
+    candidates = [
         view
         for view in present.instances
         if not (view.residents or view.pool or view.id in mine or view.id in pooled)
         and urgency.get(view.id, unit.job.priority - 1) < unit.job.priority
         and vacant(view.id)
     ]
-    yield from sorted(found, key=lambda view: (urgency.get(view.id, -1), view.id))
+    yield from sorted(candidates, key=lambda view: (urgency.get(view.id, -1), view.id))

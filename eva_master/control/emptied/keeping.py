@@ -1,10 +1,10 @@
-"""Whether an instance that has emptied stays, for which task and until when.
+"""Decision whether an instance that has emptied stays, for which task and until when.
 
-An instance goes at once if no waiting task fits it, no plan is under way, and no plan has left out
-a new instance since this one would be empty soon. Otherwise it stays
-until a plan is adopted that saw it empty. What such a plan leaves empty stays only while a task
-waits that fits it, and for no longer than a new instance of its type takes to be there: then a new
-one would serve as well. It stays beyond that only if no new one can be had.
+An instance is terminated at once if no waiting task fits it, no plan is under way, and no plan has
+left out a launch because this instance was about to empty. Otherwise the instance stays until a
+plan is adopted that saw it empty. An instance left empty by that plan stays only while a waiting
+task fits it, for at most the boot time of its type: after that time a new instance would serve as
+well. An instance stays longer only if no new one can be had.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from eva_master.model.records import Instance
 
 
 def stays(context: Context, instance: Instance) -> bool:
-    """Whether an instance without a task stays for now; it is looked at again when that is over.
+    """Whether an instance without a task stays for now; its end is checked again at that time.
 
     Args:
-        context: The present one.
-        instance: Which; it holds no task, and none is on its way to it.
+        context: Context of the control loop.
+        instance: The instance; no task is on it or on its way to it.
     """
     if context.closing_down or instance.leaving_ms is not None:
         return False
@@ -40,44 +40,44 @@ def stays(context: Context, instance: Instance) -> bool:
         return False
     home = context.settings.partitions.home(instance.partition)
     new = instance.id not in context.emptied
-    known = context.emptied.note(instance.id, home.name, context.now)
-    known.kept = _kept(context, instance, known)
-    if known.kept is None:
+    memory = context.emptied.note(instance.id, home.name, context.now)
+    memory.kept = _kept(context, instance, memory)
+    if memory.kept is None:
         return False
     context.plan_wanted = context.plan_wanted or new
-    context.alarms.at(known.kept.until_ms, Alarm.instance(instance.id))
+    context.alarms.at(memory.kept.until_ms, Alarm.instance(instance.id))
     return True
 
 
 def end(context: Context, instance: InstanceId) -> None:
-    """An instance is empty no more, or goes."""
-    known = context.emptied.forget(instance)
-    if known is not None:
-        context.state.count_kept(ledger.kept(context.state, instance, known.since_ms, context.now))
+    """Note that an instance is no longer empty, or is terminated."""
+    memory = context.emptied.forget(instance)
+    if memory is not None:
+        context.state.count_kept(ledger.kept(context.state, instance, memory.since_ms, context.now))
 
 
 def adopted(
     context: Context, partition: str, number: int, yielding: Yielding, *, whole: bool = True
 ) -> None:
-    """Note that a plan was adopted, and look at what it leaves empty.
+    """Note an adopted plan, and look at the instances that it leaves empty.
 
     Args:
-        context: The present one.
-        partition: Whose plan it was.
+        context: Context of the control loop.
+        partition: The partition of the plan.
         number: Its number.
-        yielding: What makes way for what limits kept the plan from launching, unless it is kept
-            for a more urgent job.
-        whole: Whether all tasks that wait have been shown to the policy; if not, one that it leaves
-            empty may be for those that have not.
+        yielding: Instances that make way for launches cut by limits, unless they are kept for a
+            more urgent job.
+        whole: Whether the policy was shown all waiting tasks; if not, an instance left empty may
+            serve tasks that were not shown.
     """
     context.emptied.planning.discard(partition)
-    for name, known in context.emptied.of(partition):
-        seen = whole and known.asked is not None and known.asked <= number
-        if seen and known.adopted_ms is None:
-            known.adopted_ms = context.now
+    for name, memory in context.emptied.of(partition):
+        seen = whole and memory.asked is not None and memory.asked <= number
+        if seen and memory.adopted_ms is None:
+            memory.adopted_ms = context.now
             context.emptied.awaited.pop(name, None)
         if name in yielding.instances:
-            known.yields = yielding.priority >= _priority(context, known)
+            memory.yields = yielding.priority >= _priority(context, memory)
         context.touch_instance(name)
 
 
@@ -154,13 +154,13 @@ def boot_ms(context: Context, offering: Offering) -> int:
 
 
 def _is_scarce(context: Context, instance: Instance, job: JobId) -> bool:
-    """Whether no instance like this one could be had for a job once it is gone."""
+    """Whether a job could get no instance like this one after its end."""
     state, now, settings = context.state, context.now, context.settings
-    sold = next((it for it in state.catalog if it.id == instance.offering.id), None)
+    sold = next((listed for listed in state.catalog if listed.id == instance.offering.id), None)
     if sold is None or not sold.available(now):
         return True
-    there = sum(state.instances[it].offering.id == sold.id for it in state.live)
-    if sold.limit is not None and there - 1 >= sold.limit:
+    count = sum(state.instances[name].offering.id == sold.id for name in state.live)
+    if sold.limit is not None and count - 1 >= sold.limit:
         return True
     if len(state.live) - 1 >= settings.limits.instances:
         return True

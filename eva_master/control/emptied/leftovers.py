@@ -1,7 +1,7 @@
-"""Empty instances that a plan leaves, in place of new ones that it would launch.
+"""Use of empty instances that a plan leaves, in place of its launches.
 
-A plan may have been made before an instance emptied. What it launches of the same offering is then
-there already.
+An instance may have emptied after the snapshot of the plan, which then launches another one of the
+same offering.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ Reused = Mapping[int, InstanceId]
 def used(
     plan: Plan, present: Snapshot, vacant: Callable[[InstanceId], bool]
 ) -> tuple[Plan, Reused]:
-    """The plan with empty instances that it leaves in place of launches of the same offering.
+    """The plan with its unused empty instances in place of launches of the same offering.
 
-    The most urgent of those that are placed on new instances get them.
+    The most urgent task runs on new instances get them.
 
     Args:
-        plan: The policy's.
+        plan: The policy's plan.
         present: The partition as it is.
-        vacant: Whether a live instance is free for whoever comes.
+        vacant: Returns whether a live instance is empty and is not kept for any task.
 
     Returns:
-        That plan, and what became of which launch.
+        The plan, and the instance used for each replaced launch.
     """
     if not plan.launches:
         return plan, {}
@@ -43,15 +43,15 @@ def used(
     offerings = {launch.key: launch.offering.id for launch in plan.launches}
     reused: dict[int, InstanceId] = {}
     for key in _by_urgency(plan, present):
-        if key not in reused and (left := spare.get(offerings[key])):
-            reused[key] = left.pop(0)
+        if key not in reused and (rest := spare.get(offerings[key])):
+            reused[key] = rest.pop(0)
     return _with_places(plan, reused), reused
 
 
 def _spare(
     plan: Plan, present: Snapshot, vacant: Callable[[InstanceId], bool]
 ) -> dict[OfferingId, list[InstanceId]]:
-    """Empty instances that a plan does not use, by offering; those that are ready come first."""
+    """Empty instances that a plan does not use, by offering, ready ones first."""
     taken: set[object] = {
         entry.on for entry in plan.entries if isinstance(entry, Assign | Duplicate)
     }
@@ -64,7 +64,7 @@ def _spare(
             continue
         if view.id not in taken and vacant(view.id):
             spare[view.offering.id].append((not view.ready, view.id))
-    return {offering: [name for _, name in sorted(there)] for offering, there in spare.items()}
+    return {offering: [name for _, name in sorted(views)] for offering, views in spare.items()}
 
 
 def _by_urgency(plan: Plan, present: Snapshot) -> Iterator[int]:
@@ -84,7 +84,9 @@ def _with_places(plan: Plan, reused: Reused) -> Plan:
         return entry
 
     def all_of(places: Iterable[InstanceId | int]) -> tuple[InstanceId | int, ...]:
-        return tuple(reused.get(it, it) if isinstance(it, int) else it for it in places)
+        return tuple(
+            reused.get(place, place) if isinstance(place, int) else place for place in places
+        )
 
     def pool_of(pool: Pool) -> Pool:
         return replace(pool, members=all_of(pool.members), closed=all_of(pool.closed))

@@ -33,26 +33,30 @@ def fill_own_nodes(
     closed: Collection[InstanceId],
     placed: frozenset[RunId],
 ) -> None:
-    """Give own nodes that a plan leaves empty to tasks that would have to wait for a boot.
+    """Give owned nodes that a plan leaves empty to tasks that would have to wait for a boot.
 
-    The most urgent comes first, then those that had a place beside it. A task goes only where it
-    is no slower and no dearer, its tenant may have the GPUs, and its gang comes as a whole.
+    The most urgent unit comes first, then those that had a place beside it. A task goes only where
+    it is no slower and no dearer, if its tenant may have the GPUs, and with its whole gang.
 
     Args:
-        context: The present one.
-        partition: Whose plan was adopted.
-        closed: Instances that are kept for others.
-        placed: Task runs whose places the plan chose just now, though it saw the nodes.
+        context: Context of the control loop.
+        partition: The partition of the adopted plan.
+        closed: Instances that are kept for other tasks.
+        placed: Task runs that the plan has just placed although it saw the nodes.
     """
-    nodes = [it for it in _empty(context, partition) if it.id not in closed]
+    nodes = [node for node in _empty(context, partition) if node.id not in closed]
     if not nodes:
         return
     units = [
-        it for it in _units(context, partition) if placed.isdisjoint(run.id for run in it.runs)
+        unit
+        for unit in _units(context, partition)
+        if placed.isdisjoint(run.id for run in unit.runs)
     ]
     waiting = sorted(units, key=lambda it: _urgency(context, it))
     for node in nodes:
-        first = next((it for it in waiting if _may_go(context, it.runs, it.place, node)), None)
+        first = next(
+            (unit for unit in waiting if _may_go(context, unit.runs, unit.place, node)), None
+        )
         if first is None:
             continue
         going = list(first.runs)
@@ -63,7 +67,7 @@ def fill_own_nodes(
                 going += unit.runs
         for run in going:
             context.retarget(run, node.id)
-        waiting = [it for it in waiting if it.runs[0] not in going]
+        waiting = [unit for unit in waiting if unit.runs[0] not in going]
         _stay(context, first.place)
 
 

@@ -12,14 +12,14 @@ from eva_master.model.states import RunState
 
 
 def redirect(context: Context, partition: str, closed: Collection[InstanceId]) -> None:
-    """Give what a plan leaves empty to tasks that await it, or have to until an instance is ready.
+    """Move task runs that await an instance, or would wait for a boot, to instances left empty.
 
-    The instance that boots is empty then.
+    The booting instance is empty then.
 
     Args:
-        context: The present one.
-        partition: Whose plan was adopted.
-        closed: Instances that are kept for others.
+        context: Context of the control loop.
+        partition: The partition of the adopted plan.
+        closed: Instances that are kept for other tasks.
     """
     state = context.state
     for name in [name for name, _ in context.emptied.of(partition)]:
@@ -41,7 +41,7 @@ def redirect(context: Context, partition: str, closed: Collection[InstanceId]) -
 
 
 def _comers(context: Context, instance: InstanceId) -> list[TaskRun]:
-    """Task runs that await an instance, if they run as they did when they began to await it."""
+    """Task runs that await an instance, if they still run where they began to await it."""
     awaited, state = context.emptied.awaited.get(instance), context.state
     comers: list[TaskRun] = []
     if awaited is None:
@@ -52,8 +52,8 @@ def _comers(context: Context, instance: InstanceId) -> list[TaskRun]:
             return []
         if place is None or not place == run.instance == run.target:
             return []
-        there = (*state.occupants(place), *state.targeting(place))
-        if any(other.id not in awaited.beside for other in there):
+        others = (*state.occupants(place), *state.targeting(place))
+        if any(other.id not in awaited.beside for other in others):
             return []
         comers.append(run)
     return comers

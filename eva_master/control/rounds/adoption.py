@@ -22,11 +22,11 @@ def adopt(context: Context, decision: Decision, partition: str) -> dict[int, Ins
 
     Args:
         context: Of this turn.
-        decision: What is left of the plan.
-        partition: Whose plan it is; its new instances belong to it.
+        decision: The checked plan.
+        partition: The partition of the plan, to which its new instances belong.
 
     Returns:
-        The names of new instances by their keys in the plan.
+        The names of new instances, by their keys in the plan.
     """
     state = context.state
     names: dict[int, InstanceId] = {}
@@ -37,7 +37,7 @@ def adopt(context: Context, decision: Decision, partition: str) -> dict[int, Ins
     for launch in decision.launches:
         pool = bought_for.get(launch.key)
         names[launch.key] = InstanceId(f"i{state.count(instances=1).instances:05d}")
-        # In the snapshot its delays were the learned ones, its price what it is worth.
+        # Delays and price of the snapshot's offering are learned ones.
         offering = listed[launch.offering.id]
         context.put_instance(
             Instance(
@@ -76,18 +76,18 @@ def adopt(context: Context, decision: Decision, partition: str) -> dict[int, Ins
 
 
 def _leave_room(context: Context, places: set[InstanceId]) -> None:
-    """Nobody comes to room that somebody has after all, and who is to be alone to no company.
+    """Turn tasks back from room that is taken after all, and keep jobs alone that are to be alone.
 
-    Who is to be kept off spot instances and finds no other place stays on one, though the plan took
-    its room for free.
+    A job that is to be kept off spot instances stays on one if it finds no other place, though the
+    plan took its room for free.
     """
     state, wanted = context.state, context.plan_wanted
     for place in sorted(places):
-        if not any(state.jobs[it.job].buys.kept for it in state.targeting(place)):
+        if not any(state.jobs[run.job].buys.kept for run in state.targeting(place)):
             continue
         for comer in context.unwelcome(place):
             context.turn_back(comer, place)
-    context.plan_wanted = wanted  # The next plan would be the same.
+    context.plan_wanted = wanted  # the next plan would be the same
 
 
 def _adopt_more_runs(context: Context, decision: Decision, names: dict[int, InstanceId]) -> None:

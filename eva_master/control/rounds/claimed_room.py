@@ -19,17 +19,17 @@ from eva_master.packing.claims.walk import ends_before
 def kept_off(plan: Plan, present: Snapshot, claims: Sequence[Claim]) -> Plan:
     """The part of a plan that leaves claimed room to the claimants.
 
-    Claims whose task runs all get a place by the plan, or stand in a line, keep nothing. Task runs
-    that are known to end before the room of a claim is complete may use it, and so may those of a
-    higher priority.
+    Claims whose task runs all get a place by the plan, or stand in a line, keep no room. Task runs
+    that are known to end before the room of a claim is complete may use it, and so may task runs
+    of a higher priority.
 
     Args:
-        plan: With all that is to begin.
+        plan: The plan, with everything that is to begin.
         present: The cluster as it is, with the sizes of the plan.
-        claims: As the policy was shown them.
+        claims: The claims that the policy was shown.
     """
-    there = {view.id for view in present.runs}
-    pending = [claim for claim in claims if not _satisfied(claim, plan, there)]
+    present_runs = {view.id for view in present.runs}
+    pending = [claim for claim in claims if not _satisfied(claim, plan, present_runs)]
     if not pending:
         return plan
     check = _Check(plan, present, claims, pending)
@@ -69,14 +69,14 @@ def claimants_first(plan: Plan, claims: Sequence[Claim]) -> Plan:
 
 
 def others_wait(decision: Decision, claims: Collection[Claim]) -> bool:
-    """Whether task runs come to claimed room, and others wait for room that was kept.
+    """Whether task runs come to claimed room while others wait for kept room.
 
     Args:
-        decision: What is carried out of a plan.
-        claims: Those of the snapshot that the plan was made for.
+        decision: The part of a plan that is carried out.
+        claims: Claims in the snapshot of the plan.
     """
-    told = tuple({claim.told for claim in claims})  # a limit may be named after it
-    if not any(reason.startswith(told) for _, reason in decision.holds):
+    prefixes = tuple({claim.told for claim in claims})  # a limit may be named after it
+    if not any(reason.startswith(prefixes) for _, reason in decision.holds):
         return False
     kept = {name for claim in claims for name in claim.instances}
     runs = {run for claim in claims for run in claim.runs}
@@ -89,8 +89,8 @@ class _Check:
     Args:
         plan: The plan.
         present: The cluster as it is.
-        claims: All claims, those first that come first.
-        pending: Those that the plan leaves waiting.
+        claims: All claims, in their order of precedence.
+        pending: The claims whose task runs the plan leaves waiting.
     """
 
     def __init__(
@@ -103,8 +103,8 @@ class _Check:
         self._claim_of: dict[InstanceId | int, Claim] = {}
         self._slots: Counter[OfferingId] = Counter()
         self._rank: dict[RunId, int] = {}
-        """The numbers of claimants' claims: an earlier claim comes before later ones."""
-        self._number = {(it.job, it.runs): number for number, it in enumerate(claims)}
+        """The number of each claimant's claim: a smaller one takes precedence."""
+        self._number = {(claim.job, claim.runs): number for number, claim in enumerate(claims)}
         for number, claim in enumerate(claims):
             for run in claim.runs:
                 self._rank.setdefault(run, number)
@@ -126,10 +126,10 @@ class _Check:
             for entry in plan.entries
             if isinstance(entry, Assign) and entry.run in self._rank
         }
-        """New instances of claimants, and those that are counted already."""
+        """The new instances of claimants, and new instances that are counted already."""
 
     def refusal(self, unit: Unit) -> str:
-        """Why a unit would take claimed room; empty if it would not."""
+        """The reason for which a unit may not take claimed room; empty if it takes none."""
         for entry in unit.entries:
             claim = self.claimed(entry.run, entry.on)
             if claim is not None:
@@ -196,23 +196,27 @@ def _satisfied(claim: Claim, plan: Plan, there: Collection[RunId]) -> bool:
 
 
 def seated(plan: Plan, wanted: Plan, present: Snapshot, claims: Collection[Claim]) -> Plan:
-    """A plan in which claimants get claimed room whose purchase a limit forbids.
+    """A plan that gives claimed room to claimants whose purchase a limit forbids.
 
-    A policy that knows no limit on instances may buy one for a claimant and give the claimed room
-    to others. The limit cuts the purchase, and the others are kept off: the room would stand empty.
-    Each such claimant gets an instance of its claim that is empty, a gang as a whole.
+    A policy that knows no limit on instances may buy an instance for a claimant and give the
+    claimed room to others. The limit cuts the purchase, the others are kept off, and the room would
+    stand empty. Each such claimant gets an empty instance of its claim, a gang as a whole.
 
     Args:
-        plan: What is left of the policy's.
-        wanted: The policy's.
+        plan: The policy's plan, as limits leave it.
+        wanted: The policy's plan.
         present: The partition as it is.
-        claims: All claims, those first that come first.
+        claims: All claims, in their order of precedence.
     """
-    bought = {it.run for it in wanted.entries if isinstance(it, Assign) and isinstance(it.on, int)}
-    held = {it.run for it in plan.entries if isinstance(it, Hold)} & bought
+    bought = {
+        entry.run
+        for entry in wanted.entries
+        if isinstance(entry, Assign) and isinstance(entry.on, int)
+    }
+    held = {entry.run for entry in plan.entries if isinstance(entry, Hold)} & bought
     if not claims or not held:
         return plan
-    taken = {it.on for it in plan.entries if isinstance(it, Assign)}
+    taken = {entry.on for entry in plan.entries if isinstance(entry, Assign)}
     empty = {
         view.id: view
         for view in present.instances
@@ -221,18 +225,22 @@ def seated(plan: Plan, wanted: Plan, present: Snapshot, claims: Collection[Claim
     runs = {run.id: run for run in present.runs}
     seats = dict[RunId, InstanceId]()
     for claim in claims:
-        waiting = [runs[it] for it in claim.runs if it in runs and runs[it].instance is None]
+        waiting = [
+            runs[name] for name in claim.runs if name in runs and runs[name].instance is None
+        ]
         if waiting and all(run.id in held for run in waiting):
-            rooms = [empty[it] for it in claim.instances if it in empty]
-            found = dict(_seats(waiting, rooms))
-            if len(found) == len(waiting):
-                seats.update(found)
-                empty = {name: it for name, it in empty.items() if name not in found.values()}
+            rooms = [empty[name] for name in claim.instances if name in empty]
+            seating = dict(_seats(waiting, rooms))
+            if len(seating) == len(waiting):
+                seats.update(seating)
+                empty = {name: view for name, view in empty.items() if name not in seating.values()}
     if not seats:
         return plan
     entries = (
-        Assign(it.run, seats[it.run]) if isinstance(it, Hold) and it.run in seats else it
-        for it in plan.entries
+        Assign(entry.run, seats[entry.run])
+        if isinstance(entry, Hold) and entry.run in seats
+        else entry
+        for entry in plan.entries
     )
     return replace(plan, entries=tuple(entries))
 

@@ -49,8 +49,8 @@ class Cycle:
     """The rounds of one partition: at most one plan is under way.
 
     Args:
-        context: Of the control loop.
-        partition: Whose rounds these are; the whole of a cluster that is not divided.
+        context: Context of the control loop.
+        partition: The partition; the whole of a cluster that is not divided.
     """
 
     def __init__(self, context: Context, partition: Partition) -> None:
@@ -66,29 +66,29 @@ class Cycle:
         self._again_alarm = Alarm(Wake.AGAIN, partition.name)
         self._wanted = False
         self._insists = False
-        """Whether there is to be a plan though nothing has changed in the partition."""
+        """Whether a plan is to be made though nothing has changed in the partition."""
         self._cut = False
-        """Whether something kept the last plan from being carried out that may be elsewhere."""
+        """Whether a part of the last plan was cut that another partition may make possible."""
         self._overdue = False
         """Whether the time has come for something that policies do not see."""
         self._at_once = False
-        """Whether the last round is not over, since the cloud refused what it asked for."""
+        """Whether the last round goes on, since the cloud refused a launch of it."""
         self._again_ms: Millis | None = None
-        """When the policy wants to be asked again; only the newest plan says so."""
+        """Time at which the policy asks for the next plan; set by the newest plan only."""
         self._milestones: dict[JobId, int] = {}
-        """Of which jobs so many tasks have succeeded when it wants to be, likewise."""
+        """Number of succeeded tasks of jobs at which the policy asks for the next plan."""
         self._requested: Millis | None = None
         self._in_flight: int | None = None
         self._news = True
-        """Whether a policy sees what it did not see when it was asked last."""
+        """Whether the policy would see something new since its last plan."""
         self._seen: object = None
-        """The revision of the snapshot that the last plan was requested with."""
+        """The revision of the snapshot of the last plan."""
         self._shown: frozenset[JobId] = frozenset()
         """Jobs that stand in lines already, and that policies see for the first time."""
         self._asked: Asked | None = None
-        """Question that the policy was asked last."""
+        """The last question to the policy."""
         self._yielded_to: set[JobId] = set()
-        """Jobs for which others gave their places up before these had begun there."""
+        """Jobs for which others gave up their places before they had begun there."""
         self._withheld = Withheld()
         self._tenants = TenantLimits(self._state, context.settings.tenancy, partition)
         self._prices: tuple[tuple[object, object], OnDemandPrices] | None = None
@@ -272,14 +272,14 @@ class Cycle:
         return self._partitions.home(name) is self.partition
 
     def _has(self, job: JobId) -> bool:
-        known = self._state.jobs.get(job)
-        return known is None or self._is_ours(known.partition)
+        record = self._state.jobs.get(job)
+        return record is None or self._is_ours(record.partition)
 
     def _belongs(self, view: JobView | InstanceView) -> bool:
         return self._is_ours(view.partition)
 
     def _revision(self) -> object:
-        """What is the same as long as snapshots of the partition differ in their time alone."""
+        """A value that is equal while snapshots of the partition differ in their time alone."""
         context = self._context
         whole = revision(self._state, context.now, context.settings)
         if not self._partitions.divided:
@@ -287,13 +287,17 @@ class Cycle:
         views = self._state.view_cache
         ours = sum(count for name, count in views.parts.items() if self._is_ours(name))
         limited = {
-            it.id for it in self._state.catalog if it.limit is not None and self.partition.sells(it)
+            offering.id
+            for offering in self._state.catalog
+            if offering.limit is not None and self.partition.sells(offering)
         }
         taken: Counter[str] = Counter()
         if limited:
-            there = (*views.instances.ordered(), *views.draining.ordered())
-            others = (it for it in there if not self._belongs(it))
-            taken.update(it.offering.id for it in others if it.offering.id in limited)
+            present = (*views.instances.ordered(), *views.draining.ordered())
+            others = (instance for instance in present if not self._belongs(instance))
+            taken.update(
+                instance.offering.id for instance in others if instance.offering.id in limited
+            )
         counters, sums = self._state.counters, self._state.partition_tally.totals()
         come, gone = counters.arrivals, counters.completions
         coming = events(come, gone, self.partition, self._partitions, sums)
@@ -340,7 +344,7 @@ class Cycle:
         self.want(insists=True)
 
     def planned(self, event: PlanReady) -> None:
-        """Carry out the plan that was under way, as far as it still holds."""
+        """Carry out the requested plan, as far as it still holds."""
         context = self._context
         self._in_flight = None
         if context.closing_down:
@@ -366,13 +370,17 @@ class Cycle:
         seen = not self._rounds_left
         keeping.adopted(context, self.partition.name, event.round, answer.yielding, whole=seen)
         context.emptied.await_too(answer.awaited, self._state.live)
-        ours = [it for it in self._state.lending.in_force() if self._has(it)]
+        ours = [terms for terms in self._state.lending.in_force() if self._has(terms)]
         quotas = context.settings.tenancy.quotas
         payments.adopt(self._state, event.plan, ours, quotas, context.now)
-        told = {it for one in asked.shown.tenants for it in one.ended}
-        self._state.lending.told({it for it in told if it.partition == self.partition.name})
+        ended = {terms for tenant in asked.shown.tenants for terms in tenant.ended}
+        self._state.lending.told(
+            {terms for terms in ended if terms.partition == self.partition.name}
+        )
         claims = asked.shown.claims
-        context.claimed[self.partition.name] = {it for claim in claims for it in claim.instances}
+        context.claimed[self.partition.name] = {
+            name for claim in claims for name in claim.instances
+        }
         self._shown = frozenset()
         arriving.rejoin(context, tuple(self._standing.joined))
         if self._more_are_ready(decision) or self._rounds_left:
@@ -384,7 +392,7 @@ class Cycle:
         self._state.put_round(self._round(event.round, event.plan, decision, reasons))
         behind = others_wait(decision, claims)
         if (decision.dropped or behind) and not put_off:
-            self.want(insists=True)  # else there is a plan once it is known who boots
+            self.want(insists=True)  # else there is a plan once the boots are known
         self._note_turns(answer, asked)
         yield_places(context, asked.shown, self._yielded_to)
         self._look_at_members()
@@ -409,19 +417,21 @@ class Cycle:
             context.plan_wanted = True
 
     def _ahead(self, milestones: Iterable[tuple[JobId, int]]) -> dict[JobId, int]:
-        """Those of jobs that are there, and that the policy did not see reached when it planned.
+        """The milestones of present jobs that the policy had not seen reached when it planned.
 
-        Else one that states what it has seen would be asked again and again.
+        A policy that states a milestone already seen would be asked again and again.
         """
-        there, asked = self._state.tasks, self._asked
+        present, asked = self._state.tasks, self._asked
         seen = () if asked is None else asked.shown.jobs
         had = {view.id: view.progress.over for view in seen}
-        return {job: it for job, it in milestones if job in there and it > had.get(job, 0)}
+        return {
+            job: count for job, count in milestones if job in present and count > had.get(job, 0)
+        }
 
     def _more_are_ready(self, decision: Decision) -> bool:
-        """Whether an array of which tasks were placed has more of them than a plan is shown.
+        """Whether a partly placed array has more tasks than a plan is shown.
 
-        Not if room was missing for others that are alike.
+        Arrays whose other tasks are alike and found no room do not count.
         """
         placed = Counter(job_of(run) for run, _ in decision.places)
         held = {job_of(run) for run, _ in decision.holds}
@@ -429,8 +439,8 @@ class Cycle:
         more = False
         for name in placed.keys() | held | lined:
             count, tasks = placed[name], self._state.tasks[name]
-            left = tasks.placeable(self._state.jobs[name])
-            hidden = count > 0 < left and count + left > tasks.most_shown
+            unplaced = tasks.placeable(self._state.jobs[name])
+            hidden = count > 0 < unplaced and count + unplaced > tasks.most_shown
             if hidden and (name not in held or len(tasks.kinds) > 1):
                 more = True
             if tasks.planned(count, held=name in held, lined=name in lined):
@@ -438,15 +448,16 @@ class Cycle:
         return more
 
     def _note_cuts(self, answer: Answer, asked: Asked) -> None:
-        """Remember what rules kept from being carried out, and when to look again."""
+        """Remember the parts of a plan that rules cut, and the time of the next look."""
         context, self._cut = self._context, answer.cut
-        if answer.over_quota and answer.decision.places:  # the next plan knows what is left
+        # the next plan knows the rest of the quota
+        if answer.over_quota and answer.decision.places:
             self.want(insists=True)
         if answer.spent:
             _, after = month_of(context.now)
             context.alarms.at(after, Alarm(Wake.AVAILABILITY))
-        before, left = answer.before_limits, answer.after_limits
-        jobs = withheld(context, self.partition, before, left, answer.whole)
+        before, within = answer.before_limits, answer.after_limits
+        jobs = withheld(context, self.partition, before, within, answer.whole)
         self._withheld.limited.update(dict.fromkeys(jobs, context.now))
         held = {run.job for run in asked.shown.runs if run.held}
         if self._withheld.note_unused(answer.lapsed, held, context.now):
@@ -486,9 +497,13 @@ class Cycle:
             make_room(context, self.partition, whole, current(context))
 
     def _ordered(self) -> set[InstanceId]:
-        """The instances that no plan may take back: operators drained them, or have them."""
-        there = (self._state.instances[name] for name in self._state.membership.draining)
-        return {it.id for it in there if it.owned or (it.drain is not None and it.drain.ordered)}
+        """Instances that no plan may take back: those drained by operators, and owned ones."""
+        present = (self._state.instances[name] for name in self._state.membership.draining)
+        return {
+            instance.id
+            for instance in present
+            if instance.owned or (instance.drain is not None and instance.drain.ordered)
+        }
 
     def _owner(self, job: JobId) -> str:
         return self._state.jobs[job].spec.owner

@@ -45,13 +45,13 @@ _MOST_UNITS = 64
 
 @dataclass(frozen=True, slots=True)
 class GivenUp:
-    """Members that pools of a partition give up, and what its policy sees then.
+    """Members that pools of a partition give up, and the snapshot without them.
 
     Attributes:
-        snapshot: What the policy sees.
-        handed: Members that it sees as ordinary instances, with the job that is to have each.
-        released: Members that it does not see, which go, likewise.
-        seats: Units for which members that are handed over are enough, as task runs with members.
+        snapshot: Snapshot for the policy.
+        handed: Members that the policy sees as ordinary instances, with the job for each.
+        released: Members hidden from the policy that are terminated, with the job for each.
+        seats: Units for which the handed members are enough, as task runs with members.
     """
 
     snapshot: Snapshot
@@ -62,11 +62,11 @@ class GivenUp:
     def seated(self, before: Plan, plan: Plan, present: Snapshot) -> Plan:
         """A plan in which units take their members over where limits allow nothing else.
 
-        A policy that does not look at limits buys something cheaper for them, which is cut.
+        A policy that ignores limits buys something cheaper for them, which limits cut.
 
         Args:
             before: The policy's plan.
-            plan: What limits leave of it.
+            plan: The policy's plan, as limits leave it.
             present: The partition as it is.
         """
         if plan is before or not self.seats:
@@ -90,7 +90,7 @@ class GivenUp:
             for entry in plan.entries
         )
         pools = tuple(
-            replace(pool, members=tuple(it for it in pool.members if it not in used))
+            replace(pool, members=tuple(member for member in pool.members if member not in used))
             for pool in plan.pools
         )
         return replace(plan, entries=entries, pools=pools)
@@ -141,17 +141,17 @@ def _restated(
 
 
 class PoolMembers:
-    """The members of pools at one moment, beside all that waits.
+    """The members of pools at one moment, and all waiting units.
 
     Args:
         state: The records.
-        settings: Those of the control loop.
-        partition: Whose plan is made.
+        settings: Settings of the control loop.
+        partition: The partition of the plan.
         sums: Sums over each partition, by the name on record.
         now: The time.
         stated: Pools and lines of each partition, as the last plans say.
-        ignored: Jobs that are given nothing now.
-        refused: Offerings that the cloud has refused, those together that count against one quota.
+        ignored: Jobs that get nothing now.
+        refused: Groups of offerings that the cloud has refused, each under one quota.
     """
 
     def __init__(
@@ -178,10 +178,10 @@ class PoolMembers:
     # -- before the policy -----------------------------------------------------------------------
 
     def given_up(self, seen: Snapshot, whole: Snapshot) -> GivenUp:
-        """Give empty members up for those who wait for them.
+        """Give up empty members for the units that wait for them.
 
         Args:
-            seen: What the policy of the partition may see.
+            seen: Snapshot that the policy of the partition may see.
             whole: The cluster.
         """
         empty = [view for view in seen.instances if _is_member(view) and not view.residents]
@@ -200,22 +200,22 @@ class PoolMembers:
                 break
             seat = seating.seat(unit)
             if seat.complete:
-                handed.update((it.view.id, unit.job.id) for it in seat.handed)
-                released.update((it.view.id, unit.job.id) for it in seat.released)
+                handed.update((member.view.id, unit.job.id) for member in seat.handed)
+                released.update((member.view.id, unit.job.id) for member in seat.released)
                 seats += [seat.places] if len(seat.places) == len(unit.runs) else []
         shown = _without(seen, handed, released)
         return GivenUp(shown, handed, released, tuple(seats))
 
     def _candidates(self, parts: list[Part], whole: Snapshot) -> list[Unit]:
-        """Units that may start now, in their order."""
+        """Units that may start now, in order."""
         may_start = self._startable(whole)
-        found = [
+        units = [
             unit
             for part in parts
             for unit in waiting(part)
             if is_seen(unit) and unit.job.id not in self._ignored and may_start(unit)
         ]
-        return sorted(found, key=lambda unit: (unit.rank, unit.runs[0].id))[:_MOST_UNITS]
+        return sorted(units, key=lambda unit: (unit.rank, unit.runs[0].id))[:_MOST_UNITS]
 
     def _startable(self, whole: Snapshot) -> Callable[[Unit], bool]:
         """Whether a unit waits for room alone: not for a backoff, nor at a limit of its user."""
@@ -261,7 +261,7 @@ class PoolMembers:
         """A plan whose pools buy nothing for which a task of another partition waits.
 
         Args:
-            plan: What is left of the policy's.
+            plan: The policy's plan, as limits leave it.
             present: The partition as it is.
             whole: The cluster as it is.
         """
@@ -280,7 +280,7 @@ class PoolMembers:
         slots, cluster = dict(seating.slots), seating.cluster
         gone = set[int]()
         keys = {launch.key: launch.offering.id for launch in plan.launches}
-        for key in (*(it for it in keys if it not in fresh), *fresh):
+        for key in (*(key for key in keys if key not in fresh), *fresh):
             if key not in fresh:
                 allowed = True
             else:
@@ -327,10 +327,10 @@ class PoolMembers:
         return replace(plan, pools=pools)
 
     def told(self, plan: Plan, present: Snapshot, whole: Snapshot) -> Plan:
-        """A plan that names the pools which hold what tasks wait for.
+        """A plan whose reasons name the pools that hold the room tasks wait for.
 
         Args:
-            plan: What is left of the policy's.
+            plan: The policy's plan, as limits leave it.
             present: The partition as it is.
             whole: The cluster as it is.
         """
@@ -350,16 +350,16 @@ class PoolMembers:
         cluster = None if cluster is None else max(0, cluster - len(plan.launches))
         seating = Seating([own], cluster, members, vacant=False, refused=self._refused)
         said: dict[RunId, str] = {}
-        known: dict[object, str] = {}
+        names: dict[object, str] = {}
         for unit in waiting(own):
             if unit.runs[0].id not in holds or unit.job.id in own.lines:
                 continue
             key = unit.job.id, tuple(run.task.demand for run in unit.runs)
-            if key not in known:
-                if len(known) >= _MOST_UNITS:
+            if key not in names:
+                if len(names) >= _MOST_UNITS:
                     break
-                known[key] = _named(seating.seat(unit, take=False).members)
-            said.update((run.id, known[key]) for run in unit.runs if known[key])
+                names[key] = _named(seating.seat(unit, take=False).members)
+            said.update((run.id, names[key]) for run in unit.runs if names[key])
         if not said:
             return plan
         entries = tuple(
@@ -382,13 +382,13 @@ class PoolMembers:
         )
 
     def declined(self, shown: Snapshot, plan: Plan, whole: Snapshot) -> frozenset[JobId]:
-        """Jobs that wait though the policy saw room for them: it has no use for that.
+        """Jobs that the policy leaves waiting though it was shown room for them.
 
-        Not told while room is kept for others.
+        Empty while room is kept for others.
 
         Args:
-            shown: What the policy was shown.
-            plan: What is left of its plan.
+            shown: Snapshot that the policy was shown.
+            plan: Its plan, as limits leave it.
             whole: The cluster as it is.
         """
         if shown.claims or not any(map(_is_member, whole.instances)):
@@ -412,23 +412,23 @@ class PoolMembers:
     # -- partitions ------------------------------------------------------------------------------
 
     def _others(self, whole: Snapshot) -> list[Part]:
-        partitions, found = self._settings.partitions, []
+        partitions, parts = self._settings.partitions, []
         for other in partitions.all:
             if other is not self._partition:
                 seen = part_of(whole, other, partitions, self._sums)
                 limits = TenantLimits(self._state, self._settings.tenancy, other)
                 admitted = limits.admitted(seen, ())
-                found.append(self._of(other, seen if admitted is None else admitted.snapshot))
-        return found
+                parts.append(self._of(other, seen if admitted is None else admitted.snapshot))
+        return parts
 
     def _of(
         self, partition: Partition, seen: Snapshot, lines: tuple[Line, ...] | None = None
     ) -> Part:
         allowed = allowance(self._state, self._sums, partition, self._now)
         most, budget = partition.limits.instances, partition.budget
-        going = [it for it in self._terminating if it.partition == partition.name]
+        going = [instance for instance in self._terminating if instance.partition == partition.name]
         stays = allowed.instances - len(going)
-        per_hour = allowed.per_hour - sum(it.offering.price for it in going)
+        per_hour = allowed.per_hour - sum(instance.offering.price for instance in going)
         spent = budget.per_month is not None and allowed.spent >= budget.per_month
         if lines is None:
             statement = self._stated.get(partition.name)
@@ -454,9 +454,9 @@ class PoolMembers:
 
     @cached_property
     def _terminating(self) -> tuple[Instance, ...]:
-        """Instances that count towards limits for a moment longer."""
-        there = map(self._state.instances.__getitem__, self._state.live)
-        return tuple(it for it in there if it.state not in LIVE)
+        """Terminating instances, which still count towards limits."""
+        instances = map(self._state.instances.__getitem__, self._state.live)
+        return tuple(instance for instance in instances if instance.state not in LIVE)
 
 
 def concerned(
@@ -469,20 +469,20 @@ def concerned(
     refused: Collection[Collection[OfferingId]],
     whole: Snapshot,
 ) -> set[str]:
-    """Partitions whose pools would give a member up if a plan were made, by name.
+    """Names of partitions whose pools would give up a member if a plan were made.
 
     Args:
         state: The records.
-        settings: Those of the control loop.
+        settings: Settings of the control loop.
         sums: Sums over each partition, by the name on record.
         now: The time.
-        ignored: Jobs that are given nothing now.
-        refused: Offerings that the cloud has refused, those together that count against one quota.
+        ignored: Jobs that get nothing now.
+        refused: Groups of offerings that the cloud has refused, each under one quota.
         whole: The cluster.
     """
     home = settings.partitions.home
     empty = [view for view in whole.instances if _is_member(view) and not view.residents]
-    found = set[str]()
+    names = set[str]()
     for partition in {home(view.partition).name: home(view.partition) for view in empty}.values():
         members = PoolMembers(
             state,
@@ -498,8 +498,8 @@ def concerned(
         admitted = TenantLimits(state, settings.tenancy, partition).admitted(seen, ())
         given = members.given_up(seen if admitted is None else admitted.snapshot, whole)
         if given.handed or given.released:
-            found.add(partition.name)
-    return found
+            names.add(partition.name)
+    return names
 
 
 def _is_member(view: InstanceView) -> bool:
@@ -510,9 +510,9 @@ def _is_member(view: InstanceView) -> bool:
 def _without(
     seen: Snapshot, handed: Collection[InstanceId], released: Collection[InstanceId]
 ) -> Snapshot:
-    """A snapshot in which some members are ordinary instances and others are gone.
+    """A snapshot in which handed members are ordinary instances and released ones are gone.
 
-    Members that are gone still count towards the limits of their offerings.
+    Released members still count towards the limits of their offerings.
     """
     if not handed and not released:
         return seen
@@ -525,10 +525,10 @@ def _without(
             if view.id not in released
         ),
         catalog=tuple(
-            replace(it, limit=max(0, it.limit - lower.count(it.id)))
-            if it.limit is not None and it.id in lower
-            else it
-            for it in seen.catalog
+            replace(offering, limit=max(0, offering.limit - lower.count(offering.id)))
+            if offering.limit is not None and offering.id in lower
+            else offering
+            for offering in seen.catalog
         ),
     )
 

@@ -49,16 +49,16 @@ def without_late_launches(plan: Plan, present: Snapshot) -> Plan:
 
 
 def without_awaited(plan: Plan, present: Snapshot) -> tuple[Plan, Mapping[InstanceId, Comers]]:
-    """A plan without new instances for tasks that run, where one alike is about to empty.
+    """A plan without new instances for running tasks where an equal instance is about to empty.
 
-    The plan is left as it is while a task waits, which may take what empties.
+    The plan is unchanged while a task waits, which may take the emptied instance.
 
     Args:
         plan: The policy's.
         present: The partition as it is.
 
     Returns:
-        That plan, and by the instances that are awaited what is to move there.
+        The plan, and for each awaited instance the task runs that are to move there.
     """
     if not plan.launches or any(run.instance is None for run in present.runs):
         return plan, {}
@@ -69,8 +69,8 @@ def without_awaited(plan: Plan, present: Snapshot) -> tuple[Plan, Mapping[Instan
         comers = [unit for unit in kept if launch.key in _bought(unit)]
         if launch.key in pooled(plan) or not comers or not all(map(late.may_stay, comers)):
             continue
-        empties = (it for it in present.instances if it.id not in awaited)
-        view = next((it for it in empties if late.empties_before(it, launch)), None)
+        empties = (view for view in present.instances if view.id not in awaited)
+        view = next((view for view in empties if late.empties_before(view, launch)), None)
         if view is not None:
             runs = tuple(entry.run for unit in comers for entry in unit.entries)
             awaited[view.id] = late.comers(runs)
@@ -127,18 +127,18 @@ class _Late:
         return True
 
     def comers(self, runs: Sequence[RunId]) -> Comers:
-        """Task runs with the instances where they are, and all that is there."""
+        """Task runs with their present instances, and all task runs on these."""
         places = tuple((name, self._views[name].instance) for name in runs)
-        there = {place for _, place in places}
-        beside = (name for name, run in self._views.items() if run.instance in there)
+        instances = {place for _, place in places}
+        beside = (name for name, run in self._views.items() if run.instance in instances)
         return Comers(places, frozenset(beside))
 
     def empties_before(self, view: InstanceView, launch: NewInstance) -> bool:
-        """Whether an instance is as good as a new one, and is empty before that one is up."""
+        """Whether an instance equals a new one, and is empty before the new one is up."""
         if view.offering.id != launch.offering.id or view.pool or view.id in self._filled:
             return False
         boot_ms = launch.offering.type.boot_ms
-        return bool(view.residents) and all(self._ends(it, boot_ms) for it in view.residents)
+        return bool(view.residents) and all(self._ends(name, boot_ms) for name in view.residents)
 
     def _ends(self, name: RunId, boot_ms: int) -> bool:
         """Whether a task run ends before an instance is up, and no other task comes after it."""

@@ -35,10 +35,10 @@ class LimitReasons:
     """The limits of a partition and its cluster, for the users of tasks that wait.
 
     Attributes:
-        limits: Those of the cluster.
-        live: How many instances the cluster has, those that are going included.
-        owner_of: Of a job.
-        allowance: What the partition has and may have; `None` for a cluster that is not divided.
+        limits: Limits of the cluster.
+        live: Number of instances of the cluster, terminating ones included.
+        owner_of: Returns the owner of a job.
+        allowance: Returns the partition's allowance; `None` for a cluster that is not divided.
     """
 
     limits: Limits
@@ -47,17 +47,17 @@ class LimitReasons:
     allowance: Callable[[], Allowance] | None = None
 
     def told(self, plan: Plan, present: Snapshot) -> Plan:
-        """A plan of which each task that waits for a limit is told that limit.
+        """A plan in which each task that waits for a limit has the limit in its reason.
 
         Args:
-            plan: What is left of the policy's.
+            plan: The policy's plan, as limits leave it.
             present: The partition as it is.
         """
         runs = {view.id: view for view in present.runs}
         held = {
-            it.run: it
-            for it in plan.entries
-            if isinstance(it, Hold) and it.run in runs and runs[it.run].instance is None
+            entry.run: entry
+            for entry in plan.entries
+            if isinstance(entry, Hold) and entry.run in runs and runs[entry.run].instance is None
         }
         if not held:
             return plan
@@ -69,8 +69,10 @@ class LimitReasons:
         if not said:
             return plan
         entries = tuple(
-            replace(it, reason=said[it.run]) if isinstance(it, Hold) and it.run in said else it
-            for it in plan.entries
+            replace(entry, reason=said[entry.run])
+            if isinstance(entry, Hold) and entry.run in said
+            else entry
+            for entry in plan.entries
         )
         return replace(plan, entries=entries)
 
@@ -92,9 +94,13 @@ class _Seen:
     def __post_init__(self) -> None:
         now, plan = self.present, self.plan
         self._jobs = {job.id: job for job in now.jobs}
-        there = Counter(view.offering.id for view in (*now.instances, *now.draining))
-        there.update(launch.offering.id for launch in plan.launches)
-        self._left = {it.id: it.limit - there[it.id] for it in now.catalog if it.limit is not None}
+        used = Counter(view.offering.id for view in (*now.instances, *now.draining))
+        used.update(launch.offering.id for launch in plan.launches)
+        self._left = {
+            offering.id: offering.limit - used[offering.id]
+            for offering in now.catalog
+            if offering.limit is not None
+        }
         self._free = list(_free(now, plan))
         self._usage = Usage(now, self.of.limits, self.of.owner_of)
         self._allowance = None if self.of.allowance is None else self.of.allowance()
@@ -112,32 +118,34 @@ class _Seen:
         now, demand = self.present, run.task.demand
         if self._has_room(run):
             return ""
-        suits = [it for it in now.catalog if can_host(it, run)]
-        sold = [it for it in suits if self._left.get(it.id, 1) > 0]
-        buyable = [it for it in sold if it.available(now.now_ms)]
+        suits = [offering for offering in now.catalog if can_host(offering, run)]
+        sold = [offering for offering in suits if self._left.get(offering.id, 1) > 0]
+        buyable = [offering for offering in sold if offering.available(now.now_ms)]
         if not buyable:
             return why_unplaced(demand, tuple(sold) or now.catalog, now.now_ms)
         launches = self.plan.launches
         count, price = len(launches), sum(launch.offering.price for launch in launches)
         if self._allowance is not None:
-            least = min(it.price for it in buyable)
+            least = min(offering.price for offering in buyable)
             if why := self._allowance.refusal(count + 1, price + least):
                 return why
         unit = Unit(self._jobs[run.job], (Assign(run.id, _NEW),))
         return self._usage.excess(unit, self.of.live + count)
 
     def _has_room(self, run: RunView) -> bool:
-        """Whether a task, and all of its gang, fits what is free already, one after the other."""
+        """Whether a task, or its whole gang, fits the room that is free already."""
         job, free = self._jobs[run.job], list(self._free)
         gang = job.spec.kind is JobKind.GANG and len(job.runs) > 1
-        together = [it for it in self.present.runs if it.job == run.job] if gang else [run]
+        together = (
+            [member for member in self.present.runs if member.job == run.job] if gang else [run]
+        )
         for member in together:
             if member.instance is not None:
                 continue
-            for number, (offering, left) in enumerate(free):
+            for number, (offering, room) in enumerate(free):
                 need = member.task.demand_on(offering.type.family)
-                if need is not None and need.fits(left):
-                    free[number] = offering, left - need
+                if need is not None and need.fits(room):
+                    free[number] = offering, room - need
                     break
             else:
                 return False
@@ -145,9 +153,9 @@ class _Seen:
 
 
 def _free(now: Snapshot, plan: Plan) -> list[tuple[Offering, Resources]]:
-    """The instances that tasks may come to, with what is free on each after a plan."""
+    """The instances that are open to tasks, with the free room on each after a plan."""
     where: dict[RunId, InstanceId | int | None] = {run.id: run.instance for run in now.runs}
-    where.update((it.run, it.on) for it in plan.entries if isinstance(it, Assign))
+    where.update((entry.run, entry.on) for entry in plan.entries if isinstance(entry, Assign))
     closed = {member for pool in plan.pools for member in pool.closed}
     open_: dict[InstanceId | int, Offering] = {
         view.id: view.offering for view in now.instances if view.id not in closed

@@ -28,13 +28,14 @@ PricedAt = Callable[[RunView, Offering], int]
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Limits for what a lone unit gets.
+    """Limits on the room that a lone unit gets.
 
     Attributes:
         leeway: Instances and dollars per hour that may still be launched.
-        limits: Those of the cluster.
-        quota: Whether a tenant may have so many GPUs more, by base family; `None` without quotas.
-        worth: What may be paid for a task run; `None` for any price.
+        limits: Limits of the cluster.
+        quota: Returns whether a tenant may have so many GPUs more, by base family; `None` without
+            quotas.
+        worth: Returns the highest price for a task run; `None` for any price.
         packs: Whether several tasks may share an instance.
     """
 
@@ -46,11 +47,11 @@ class Bounds:
 
 
 def lone(present: Snapshot, decision: Decision) -> JobView | None:
-    """The job that waits before all others where nothing has a place, nor gets one.
+    """The first waiting job, where nothing has a place or gets one.
 
     Args:
         present: The partition as it is.
-        decision: What is carried out of the policy's plan.
+        decision: The part of the policy's plan that is carried out.
     """
     busy = any(run.instance is not None for run in present.runs)
     leaving = any(view.residents for view in present.draining)
@@ -61,16 +62,16 @@ def lone(present: Snapshot, decision: Decision) -> JobView | None:
 
 
 def placed_alone(plan: Plan, job: JobView, present: Snapshot, bounds: Bounds) -> Plan | None:
-    """A plan that places a lone job as well: all of a gang, of an array the first task.
+    """A plan that places a lone job as well: the whole of a gang, the first task of an array.
 
     Args:
-        plan: Of the policy, which leaves the job waiting.
+        plan: The policy's plan, which leaves the job waiting.
         job: The job, see `lone`.
         present: The partition as it is.
         bounds: The limits.
 
     Returns:
-        `None` if the job does not fit, stands in a line, or was not said to wait.
+        `None` if the job does not fit, stands in a line, or is not held by the plan.
     """
     held = {entry.run for entry in plan.entries if isinstance(entry, Hold)}
     if held.isdisjoint(job.runs) or any(job.id in line.jobs for line in plan.lines):
@@ -82,13 +83,13 @@ def placed_alone(plan: Plan, job: JobView, present: Snapshot, bounds: Bounds) ->
         return None
     elastic = job.sharing.elastic
     for count in dict.fromkeys((len(runs), elastic.least if elastic else len(runs))):
-        found = _seated(plan, job, runs[:count], present, bounds)
-        if found is not None and count < len(runs):
+        seating = _seated(plan, job, runs[:count], present, bounds)
+        if seating is not None and count < len(runs):
             resized = Resize(job.id, count, "there is room for no more")
-            sizes = (*(it for it in found.sizes if it.job != job.id), resized)
-            return replace(found, sizes=sizes)
-        if found is not None:
-            return found
+            sizes = (*(size for size in seating.sizes if size.job != job.id), resized)
+            return replace(seating, sizes=sizes)
+        if seating is not None:
+            return seating
     return None
 
 
@@ -104,13 +105,13 @@ def _seated(
     for views in idle.values():
         views.sort(key=lambda view: (not view.ready, view.id))
     stocks = _stocks(present, idle)
-    found = fit([run.task for run in runs], stocks, _caps(job, runs, bounds)).seats
-    if found is None:
+    seats = fit([run.task for run in runs], stocks, _caps(job, runs, bounds)).seats
+    if seats is None:
         return None
     first = max((launch.key for launch in plan.launches), default=-1) + 1
     launches: dict[Seat, NewInstance] = {}
     entries = []
-    for run, seat in zip(runs, found, strict=True):
+    for run, seat in zip(runs, seats, strict=True):
         stock = stocks[seat.stock]
         where: InstanceId | int
         if seat.number < stock.idle:
@@ -129,8 +130,8 @@ def _seated(
 def _stocks(
     present: Snapshot, idle: Mapping[Offering, Sequence[InstanceView]]
 ) -> tuple[Stock, ...]:
-    """Instances that are there, and offerings that may be launched."""
-    there = Counter(view.offering.id for view in present.instances)
+    """Present instances, and offerings that may be launched."""
+    used = Counter(view.offering.id for view in present.instances)
     on_sale = [
         offering
         for offering in present.catalog
@@ -138,7 +139,7 @@ def _stocks(
     ]
     stocks = [Stock(offering, idle=len(views), most=0) for offering, views in idle.items()]
     for offering in on_sale:
-        most = None if offering.limit is None else max(0, offering.limit - there[offering.id])
+        most = None if offering.limit is None else max(0, offering.limit - used[offering.id])
         if most != 0:
             stocks.append(Stock(offering, most=most))
     return tuple(stocks)

@@ -54,24 +54,25 @@ _NO_GATE = BootGate(Boots(), frozenset(), Millis(0))
 
 @dataclass(frozen=True, slots=True)
 class Recent:
-    """State that earlier rounds of a partition leave to the next one; a restart forgets it.
+    """Data that earlier rounds of a partition leave to the next one; lost at a restart.
 
     Attributes:
         withheld: Jobs that limits kept from starting: no room is kept for them now.
-        lapsed: Jobs that their policy placed nowhere though room was kept for them, likewise.
-        dear: Offerings that the last plan chose and were too dear.
-        judged: The task runs that plan was about.
+        lapsed: Jobs that their policy placed nowhere though room was kept for them: no room is
+            kept for them now.
+        dear: Offerings that the last plan chose and that were too dear.
+        judged: The task runs of that plan.
         over_quota: Task runs that waited for their tenants' quotas in the last plan.
         joined: Jobs that stand in lines already, and that the policy sees for the first time.
         pools: Whether instances stand in pools.
-        paused: Jobs for which nothing is bought now, since their boots have failed.
-        held_back: Jobs whose tasks take no room in lines now, since instances ended under them.
-        gate: What may be bought now where boots have failed.
-        stated: Pools and lines of each partition, as the last plans say.
-        declined: Jobs whose policies had no use for room that there was: no pool gives anything up
-            for them.
-        queues: State that the rounds of all partitions leave to the queues at shared limits.
-        turns: Turns of the tasks that wait, where they are too many for a round.
+        paused: Jobs for which nothing is bought now, since boots for them have failed.
+        held_back: Jobs whose tasks take no room in lines now, since instances ended while they ran.
+        gate: Limits on purchases after failed boots.
+        stated: Pools and lines of each partition, as stated by the last plans.
+        declined: Jobs whose policies did not use room that was free for them: no pool gives a
+            member up for them.
+        queues: Data that the rounds of all partitions leave to the queues at shared limits.
+        turns: Turns of the waiting tasks, where they are too many for one round.
     """
 
     withheld: Collection[JobId] = ()
@@ -92,15 +93,15 @@ class Recent:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """Question that a policy was asked.
+    """A question to the policy, with the parts of the cluster hidden from it.
 
     Attributes:
-        shown: The snapshot that it plans with.
-        masked: What was hidden since it is too dear.
-        admitted: What was hidden since tenants may not have it; `None` if there are no quotas.
+        shown: The snapshot that the policy plans with.
+        masked: The offerings hidden since they are too dear.
+        admitted: The task runs hidden for quotas of tenants; `None` without quotas.
         given_up: Members of pools that are given up.
-        queue: Who waited for limits that partitions share; `None` if they share none.
-        part: Part of the tasks that wait which it was shown.
+        queue: The queue at the limits that partitions share; `None` if they share none.
+        part: The shown part of the waiting tasks.
     """
 
     shown: Snapshot
@@ -112,30 +113,31 @@ class Asked:
 
     @property
     def closed(self) -> Collection[InstanceId]:
-        """Instances that claims keep for task runs which wait."""
+        """Instances that claims keep for waiting task runs."""
         return {name for claim in self.shown.claims for name in claim.instances}
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Outcome of a plan.
+    """The outcome of a plan, after all stages of the pipeline.
 
     Attributes:
-        plan: What is left of it before it is checked against the present.
-        decision: What can be carried out.
+        plan: The plan before the check against the present.
+        decision: The part of the plan that is carried out.
         present: The partition as it is, with the sizes of the plan.
         before_limits: The plan before limits cut it; `after_limits` afterwards.
         put_off: Whether purchases were put off since boots have failed.
-        cut: Whether something was cut that a later plan may have.
-        over_quota: Whether quotas or budgets of tenants cut something.
-        spent: Whether the budget of a month did: the partition's, or that of a tenant.
-        dear: Offerings that it chose and are too dear.
-        overtaking: Task runs that were given what others of another partition come first for.
-        reused: Empty instances that it uses in place of new ones, by the keys of these.
-        yielding: Empty instances that go so that limits allow what it is to launch next time.
-        declined: Jobs that wait though the policy saw room for them.
-        lapsed: Those of them for which room was kept.
-        awaited: What is to move to instances that are about to empty.
+        cut: Whether a part was cut that a later plan may have.
+        over_quota: Whether quotas or budgets of tenants cut a part.
+        spent: Whether the month's budget of the partition or of a tenant cut a part.
+        dear: Chosen offerings that are too dear.
+        overtaking: Task runs placed where task runs of another partition take precedence.
+        reused: Empty instances used in place of new ones, by the keys of the new ones.
+        yielding: Empty instances that are terminated so that limits allow the launches of the next
+            plan.
+        declined: Jobs that the policy leaves waiting though it was shown room for them.
+        lapsed: The declined jobs for which room was kept.
+        awaited: For each instance that is about to empty, the task runs that are to move there.
     """
 
     plan: Plan
@@ -158,16 +160,16 @@ class Answer:
 
 
 class Pipeline:
-    """The stages of one partition at one moment; nothing is changed by them.
+    """The stages of one partition at one moment; they change no state.
 
     Args:
         state: The records.
         sums: Sums over each partition, by the name on record.
-        settings: Those of the control loop.
-        partition: Whose plans these are; the whole of a cluster that is not divided.
-        prices: What tasks are worth on demand, of what the partition sells.
+        settings: Settings of the control loop.
+        partition: The partition; the whole of a cluster that is not divided.
+        prices: On-demand reservation prices of tasks, for the offerings of the partition.
         now: The time.
-        recent: What earlier rounds leave.
+        recent: Data that earlier rounds left.
     """
 
     def __init__(
@@ -197,11 +199,11 @@ class Pipeline:
             now=now,
             stated=recent.stated,
             ignored=frozenset((*recent.paused, *recent.declined)),
-            refused=[it.offerings for it in recent.queues.refusals],
+            refused=[refusal.offerings for refusal in recent.queues.refusals],
         )
 
     def ask(self, whole: Snapshot) -> Asked:
-        """Question for the policy.
+        """The question for the policy.
 
         Args:
             whole: The cluster.
@@ -252,11 +254,11 @@ class Pipeline:
         taken: Collection[RunId] = (),
         ordered: Collection[InstanceId] = (),
     ) -> Answer:
-        """Outcome of the policy's plan.
+        """The outcome of the policy's plan.
 
         Args:
-            asked: What the policy was asked.
-            answered: Its plan.
+            asked: The question to the policy.
+            answered: The policy's plan.
             whole: The cluster as it is.
             taken: Task runs that took room from a line meanwhile.
             ordered: Instances that no plan may take back.
@@ -422,7 +424,7 @@ class Pipeline:
     def _allows(
         self, before: Plan, after: Plan, whole: Snapshot
     ) -> Callable[[Unit, Collection[InstanceView]], bool]:
-        """Whether limits allow what is placed together once some instances are gone."""
+        """Whether limits allow a unit after the end of some instances."""
         state, partition = self._state, self._partition
         prices = {launch.key: launch.offering.price for launch in before.launches}
         bought = {launch.key for launch in after.launches}
@@ -439,7 +441,8 @@ class Pipeline:
             without = replace(
                 now,
                 instances=now.instances - len(gone),
-                per_hour=now.per_hour - sum(state.instances[it.id].offering.price for it in gone),
+                per_hour=now.per_hour
+                - sum(state.instances[view.id].offering.price for view in gone),
             )
             new = bought | {entry.on for entry in unit.entries if isinstance(entry.on, int)}
             return not without.refusal(len(new), sum(prices[key] for key in new))

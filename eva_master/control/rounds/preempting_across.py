@@ -19,13 +19,13 @@ from eva_master.packing.shared_limits.queue import SharedQueue
 def make_room(
     context: Context, partition: Partition, whole: Snapshot, queue: SharedQueue | None
 ) -> None:
-    """Suspend tasks of other partitions for those that are next at a limit and more urgent.
+    """Suspend tasks of other partitions for more urgent units that are next at a limit.
 
     Args:
         context: Of this turn.
-        partition: Whose tasks are to come; a plan of it has just been adopted.
-        whole: The cluster as it is since.
-        queue: Who waits since then.
+        partition: The partition of those units, whose plan has just been adopted.
+        whole: The cluster after that plan.
+        queue: The queue after that plan.
     """
     settings, memory = context.settings, context.shared_limits
     if queue is None or not settings.preemption_across:

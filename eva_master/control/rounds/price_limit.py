@@ -1,8 +1,8 @@
-"""Nothing is bought that costs many times what its tasks are worth: `price_limit`.
+"""The `price_limit` of new instances, as a multiple of what their tasks are worth.
 
-Where the cloud refuses the types that suit a task, the cheapest that is left may cost a hundred
-times as much. Such a task waits. A deadline that leaves no time to wait may exceed the limit, by
-the cheapest instance that is on sale.
+Where the cloud refuses the types that suit a task, the cheapest other type may cost a hundred times
+as much. A task for which only such types are on sale waits. A deadline that leaves no time to wait
+may exceed the limit, by the cheapest instance that is on sale.
 """
 
 from __future__ import annotations
@@ -44,17 +44,17 @@ class Masked:
 
 @dataclass(frozen=True, slots=True)
 class PriceLimit:
-    """How much may be paid for tasks at one moment.
+    """The prices that may be paid for tasks at one moment.
 
     Attributes:
-        times_ppm: How many times the sum of its tasks' reservation prices an instance may cost, in
-            millionths; `None` for any price.
-        prices: What tasks are worth.
+        times_ppm: Highest price of an instance as a multiple of the sum of its tasks' reservation
+            prices, in millionths; `None` for any price.
+        prices: On-demand reservation prices of tasks.
         urgent: Jobs whose deadlines leave no time to wait.
-        dear: Offerings that the last plan chose and were too dear: hidden from the next one, so
-            that the policy finds another.
-        judged: The task runs that plan was about.
-        wall: The wall clock, which users read.
+        dear: Offerings that the last plan chose and that were too dear: hidden from the next plan,
+            so that the policy chooses others.
+        judged: The task runs of that plan.
+        wall: The wall clock, for times in texts for users.
     """
 
     times_ppm: int | None
@@ -71,48 +71,59 @@ class PriceLimit:
             now: The partition as it is.
 
         Returns:
-            A function that answers in millionths of micro-dollars per hour.
+            A function that returns millionths of micro-dollars per hour.
         """
         return None if self.times_ppm is None else _Worths(self, now).allowed
 
     # -- before a policy plans -------------------------------------------------------------------
 
     def shown(self, seen: Snapshot, *, pools: bool) -> Masked:
-        """Hide offerings that nothing can be bought of.
+        """Hide offerings of which nothing can be bought.
 
         Args:
             seen: The partition as it is.
-            pools: Whether instances are bought for pools, too: for more tasks than there are.
+            pools: Whether instances are bought for pools, too: for more tasks than are waiting now.
         """
-        candidates = [it for it in seen.catalog if _buyable(it, seen.now_ms)]
-        scarce = any(it.limit or not it.available(seen.now_ms) for it in _rentable(seen.catalog))
+        candidates = [offering for offering in seen.catalog if _buyable(offering, seen.now_ms)]
+        scarce = any(
+            offering.limit or not offering.available(seen.now_ms)
+            for offering in _rentable(seen.catalog)
+        )
         if self.times_ppm is None or not candidates or not (scarce or self.dear):
             return Masked(seen)
-        dear = {it.id: it for it in candidates if it.id in self.dear}
+        dear = {offering.id: offering for offering in candidates if offering.id in self.dear}
         if dear and self._are_needed(seen, dear):
             dear = {}
         if scarce and not pools:
-            dear.update((it.id, it) for it in self._out_of_reach(seen, candidates))
+            dear.update(
+                (offering.id, offering) for offering in self._out_of_reach(seen, candidates)
+            )
         if not dear:
             return Masked(seen)
         times = self.times_ppm / MILLION
         why = f"it costs more than {times:g} times what the tasks are worth: price_limit"
         catalog = tuple(
-            replace(it, unavailable_until=_NEVER_MS, why_unavailable=why) if it.id in dear else it
-            for it in seen.catalog
+            replace(offering, unavailable_until=_NEVER_MS, why_unavailable=why)
+            if offering.id in dear
+            else offering
+            for offering in seen.catalog
         )
         return Masked(replace(seen, catalog=catalog), dear)
 
     def _are_needed(self, seen: Snapshot, dear: Mapping[OfferingId, Offering]) -> bool:
-        """Whether a task run has come since that nothing else can host, and that is worth one."""
+        """Whether a new task run fits hidden offerings only, and is worth one of them."""
         worths = _Worths(self, seen)
         fresh = [run for run in seen.runs if run.instance is None and run.id not in self.judged]
-        others = [it for it in seen.catalog if it.id not in dear and worths.on_sale(it)]
+        others = [
+            offering
+            for offering in seen.catalog
+            if offering.id not in dear and worths.on_sale(offering)
+        ]
         return any(
-            can_host(it, run) and not worths.is_too_dear(worths.mates(run), it)
+            can_host(offering, run) and not worths.is_too_dear(worths.mates(run), offering)
             for run in fresh
             if not any(can_host(other, run) for other in others)
-            for it in dear.values()
+            for offering in dear.values()
         )
 
     def _out_of_reach(self, seen: Snapshot, candidates: Iterable[Offering]) -> Iterator[Offering]:
@@ -132,25 +143,29 @@ class PriceLimit:
                     yield offering
 
     def explained(self, plan: Plan, seen: Snapshot, masked: Masked) -> Plan:
-        """A policy's plan that says of which tasks the price is what they wait for.
+        """A policy's plan with the price as the reason of tasks that wait for it.
 
         Args:
-            plan: The policy's.
+            plan: The policy's plan.
             seen: The partition, with all that is on sale.
-            masked: What was hidden from the policy.
+            masked: The offerings hidden from the policy.
         """
         if not masked.offerings:
             return plan
         worths = _Worths(self, seen)
-        open_ = [it for it in seen.catalog if it.id not in masked.offerings and worths.on_sale(it)]
+        open_ = [
+            offering
+            for offering in seen.catalog
+            if offering.id not in masked.offerings and worths.on_sale(offering)
+        ]
         waits = dict[RunId, str]()
         for run in seen.runs:
-            if run.instance is None and not any(can_host(it, run) for it in open_):
+            if run.instance is None and not any(can_host(offering, run) for offering in open_):
                 mates = worths.mates(run)
                 dear = [
-                    it
-                    for it in masked.offerings.values()
-                    if can_host(it, run) and worths.is_too_dear(mates, it)
+                    offering
+                    for offering in masked.offerings.values()
+                    if can_host(offering, run) and worths.is_too_dear(mates, offering)
                 ]
                 if dear:
                     cheapest = min(dear, key=lambda it: (it.price, it.id))
@@ -164,7 +179,7 @@ class PriceLimit:
         lined = {job for line in plan.lines for job in line.jobs}
         silent = waits.keys() - {entry.run for entry in plan.entries}
         more = (Hold(run, waits[run]) for run in waits if run in silent)
-        fresh = tuple(it for it in more if worths.runs[it.run].job not in lined)
+        fresh = tuple(hold for hold in more if worths.runs[hold.run].job not in lined)
         return replace(plan, entries=(*entries, *fresh))
 
     # -- after ------------------------------------------------------------------------------------
@@ -235,7 +250,11 @@ class _Worths:
 
     def _needed(self, run: RunView) -> int:
         """The price of the cheapest instance on sale that hosts a task run."""
-        prices = (it.price for it in self._now.catalog if self.on_sale(it) and can_host(it, run))
+        prices = (
+            offering.price
+            for offering in self._now.catalog
+            if self.on_sale(offering) and can_host(offering, run)
+        )
         return min(prices, default=0)
 
     def on_sale(self, offering: Offering) -> bool:
@@ -246,9 +265,9 @@ class _Worths:
         return offering.limit is not None and self._there[offering.id] >= offering.limit
 
     def groups(self) -> list[tuple[RunView, int]]:
-        """One of each kind of task runs that may be placed, and how many, those worth most first.
+        """One task run of each kind that may be placed, with their number, the most valuable first.
 
-        Of large arrays those count that the snapshot does not show.
+        Task runs of large arrays that the snapshot does not show are counted.
         """
         counts: Counter[tuple[int, int, bool]] = Counter()
         first: dict[tuple[int, int, bool], RunView] = {}
@@ -265,36 +284,37 @@ class _Worths:
                 key = id(self.reservation(run)), id(run.task), run.job in self.urgent
                 if key in first:
                     counts[key] += job.array.unseen
-        found = [(first[key], count) for key, count in counts.items()]
-        return sorted(found, key=lambda it: -self.reservation(it[0]).price * it[1])
+        counted = [(first[key], count) for key, count in counts.items()]
+        return sorted(counted, key=lambda it: -self.reservation(it[0]).price * it[1])
 
     def why(self, runs: Sequence[RunView], offering: Offering) -> str:
-        """Why task runs that belong together wait, for their users."""
+        """The reason for which task runs that belong together wait, for their users."""
         worth = sum(self.value(run, offering) for run in runs)
         whose = "its reservation price" if len(runs) == 1 else "their reservation prices"
         times = offering.price / worth if worth else 0
-        told = f"{times:,.0f}" if times >= 10 else f"{times:.1f}"
+        ratio = f"{times:,.0f}" if times >= 10 else f"{times:.1f}"
         return (
             f"{self._awaited(runs)}{offering.type.name} for {_usd(offering.price)} would cost"
-            f" {told} times {whose}, {_usd(worth)}, and {self.times_ppm / MILLION:g} times are"
+            f" {ratio} times {whose}, {_usd(worth)}, and {self.times_ppm / MILLION:g} times are"
             " allowed (price_limit)"
         )
 
     def _awaited(self, runs: Sequence[RunView]) -> str:
-        """The types that tasks wait for, and what is known of when they can be had."""
+        """The types that tasks wait for, and the times at which they may be available."""
         suitable = [
-            it
-            for it in self._now.catalog
-            if it.purchase is not Purchase.OWNED
-            and it.limit != 0
-            and not self.on_sale(it)
+            offering
+            for offering in self._now.catalog
+            if offering.purchase is not Purchase.OWNED
+            and offering.limit != 0
+            and not self.on_sale(offering)
             and any(
-                can_host(it, run) and self.times_ppm * self.value(run, it) >= it.price * MILLION
+                can_host(offering, run)
+                and self.times_ppm * self.value(run, offering) >= offering.price * MILLION
                 for run in runs
             )
         ]
-        refused = [it for it in suitable if not it.available(self._now.now_ms)]
-        used_up = [it for it in suitable if it.available(self._now.now_ms)]
+        refused = [offering for offering in suitable if not offering.available(self._now.now_ms)]
+        used_up = [offering for offering in suitable if offering.available(self._now.now_ms)]
         parts = []
         if refused:
             first = min(refused, key=lambda it: (it.unavailable_until or 0, it.id))
@@ -313,7 +333,7 @@ class _Check:
         self._worths = worths
         self._plan = plan
         self._now = now
-        self._offerings = {it.key: it.offering for it in plan.launches}
+        self._offerings = {launch.key: launch.offering for launch in plan.launches}
         self._pools = {
             key: pool for pool in plan.pools for key in pool.members if isinstance(key, int)
         }
@@ -321,17 +341,17 @@ class _Check:
         self._dear: set[OfferingId] = set()
 
     def outcome(self) -> tuple[Plan, frozenset[OfferingId]]:
-        """Rest of the plan, and the offerings that were too dear."""
+        """The rest of the plan, and the offerings that were too dear."""
         kept = units(self._plan, self._now)
         while True:
             dear = self._too_dear(kept)
-            cut = [it for it in kept if not dear.isdisjoint(_bought(it))]
+            cut = [unit for unit in kept if not dear.isdisjoint(_bought(unit))]
             for unit in cut:
                 self._hold(unit, dear)
-            kept = [it for it in kept if dear.isdisjoint(_bought(it))]
+            kept = [unit for unit in kept if dear.isdisjoint(_bought(unit))]
             if not cut:
                 break
-        gone = self._too_dear(kept)  # members of pools, on which nobody is placed
+        gone = self._too_dear(kept)  # members of pools without placed tasks
         for key in sorted(gone):
             self._hold_claimants(key)
         if not self._held and not gone:
@@ -353,9 +373,9 @@ class _Check:
         return self._hastened(plan, kept), frozenset(self._dear)
 
     def _too_dear(self, kept: Sequence[Unit]) -> set[int]:
-        """Keys of new instances that cost more than may be paid for those who are to be there."""
+        """Keys of new instances that cost more than may be paid for the task runs on them."""
         tasks = self._tasks(kept)
-        found = set()
+        keys = set()
         for key, offering in self._offerings.items():
             pool = self._pools.get(key)
             if key not in tasks and pool is None:
@@ -367,47 +387,48 @@ class _Check:
                     continue
                 allowed += more
             if offering.price * MILLION > allowed:
-                found.add(key)
+                keys.add(key)
                 self._dear.add(offering.id)
-        return found
+        return keys
 
     def _tasks(self, kept: Sequence[Unit]) -> defaultdict[int, list[RunView]]:
-        """Task runs that are to be on each new instance."""
-        found: defaultdict[int, list[RunView]] = defaultdict(list)
+        """The task runs that are to be on each new instance."""
+        runs_on: defaultdict[int, list[RunView]] = defaultdict(list)
         for unit in kept:
             for entry in unit.entries:
                 if isinstance(entry.on, int) and entry.on in self._offerings:
-                    found[entry.on].append(self._worths.runs[entry.run])
-        return found
+                    runs_on[entry.on].append(self._worths.runs[entry.run])
+        return runs_on
 
     def _claimants(self, pool: Pool) -> list[tuple[RunView, int]]:
-        """Task runs that wait in line for room in a pool, each with how many more are like it."""
+        """Task runs in line for room in a pool, each with the number of such task runs."""
         jobs = dict.fromkeys(
             job for line in self._plan.lines if pool.name in line.pools for job in line.jobs
         )
-        found: list[tuple[RunView, int]] = []
+        claimants: list[tuple[RunView, int]] = []
         for job in jobs:
             if (view := self._worths.jobs.get(job)) is None:
                 continue
             runs = self._worths.of_job.get(job, ())
             waiting = [(run, 1) for run in runs if run.instance is None]
-            found += waiting
+            claimants += waiting
             if waiting and view.array.unseen:
-                found.append((waiting[0][0], view.array.unseen))
-        return found
+                claimants.append((waiting[0][0], view.array.unseen))
+        return claimants
 
     def _for_pool(self, pool: Pool, offering: Offering) -> int | None:
-        """Price that may be paid for a member of a pool beside the task runs placed on it.
+        """The price that may be paid for a member of a pool beside the task runs placed on it.
 
-        It is bought for those who wait in its lines, or for as many tasks like these as the
-        operator has it hold. `None` for any price: nobody waits for it, so the operator has it.
+        A member is bought for the task runs in its lines, or for as many such tasks as the operator
+        has configured. `None` means any price: no task waits for the member, so the operator wants
+        it.
         """
-        there = [it for it in self._claimants(pool) if can_host(offering, it[0])]
-        if not there:
+        hosted = [claimant for claimant in self._claimants(pool) if can_host(offering, claimant[0])]
+        if not hosted:
             return None
-        each = [(self._worths.allowed(run, offering), count) for run, count in there]
-        asked = pool.room_for * max(it for it, _ in each)
-        return max(asked, sum(it * count for it, count in each))
+        each = [(self._worths.allowed(run, offering), count) for run, count in hosted]
+        asked = pool.room_for * max(price for price, _ in each)
+        return max(asked, sum(price * count for price, count in each))
 
     def _hold(self, unit: Unit, dear: Collection[int]) -> None:
         runs = [self._worths.runs[entry.run] for entry in unit.entries]
@@ -426,7 +447,7 @@ class _Check:
                 self._held.setdefault(run.id, why)
 
     def _hastened(self, plan: Plan, kept: Sequence[Unit]) -> Plan:
-        """A plan that says of which new instances a deadline is why they may cost so much."""
+        """A plan whose launches name the deadline that allows their price."""
         tasks, reasons = self._tasks(kept), dict[int, str]()
         for key, runs in tasks.items():
             offering = self._offerings[key]
@@ -446,8 +467,8 @@ class _Check:
         return replace(
             plan,
             launches=tuple(
-                replace(it, reason=reasons[it.key]) if it.key in reasons else it
-                for it in plan.launches
+                replace(launch, reason=reasons[launch.key]) if launch.key in reasons else launch
+                for launch in plan.launches
             ),
         )
 
@@ -457,7 +478,11 @@ def _bought(unit: Unit) -> set[int]:
 
 
 def _rentable(catalog: Iterable[Offering]) -> Iterator[Offering]:
-    return (it for it in catalog if it.purchase is not Purchase.OWNED and it.limit != 0)
+    return (
+        offering
+        for offering in catalog
+        if offering.purchase is not Purchase.OWNED and offering.limit != 0
+    )
 
 
 def _buyable(offering: Offering, now: Millis) -> bool:
@@ -473,8 +498,8 @@ def _until(offering: Offering) -> Millis:
 
 def _names(offerings: Iterable[Offering]) -> str:
     names = dict.fromkeys(
-        f"{it.type.name} (spot)" if it.purchase is Purchase.SPOT else it.type.name
-        for it in sorted(offerings, key=lambda it: (it.price, it.id))
+        f"{offering.type.name} (spot)" if offering.purchase is Purchase.SPOT else offering.type.name
+        for offering in sorted(offerings, key=lambda it: (it.price, it.id))
     )
     shown = ", ".join(list(names)[:_NAMED])
     return shown if len(names) <= _NAMED else f"{shown} and {len(names) - _NAMED} more"

@@ -1,4 +1,4 @@
-"""What tenants may have, applied to the rounds of a partition."""
+"""Quotas and budgets of tenants, applied to the rounds of a partition."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from eva_master.packing.quotas import Admitted, Share
 class TenantLimits:
     """Quotas and budgets of tenants, where there are any.
 
-    Quotas are the policy's own affair if it lends. Budgets hold under every policy.
+    A policy that lends applies quotas itself. Budgets hold under every policy.
 
     Args:
-        state: What tenants have.
-        tenancy: What they may have.
-        partition: Whose rounds these are.
+        state: Records with the present use of tenants.
+        tenancy: Quotas and budgets of tenants.
+        partition: The partition of the rounds.
     """
 
     def __init__(self, state: Records, tenancy: Tenancy, partition: Partition) -> None:
@@ -40,12 +40,12 @@ class TenantLimits:
         before: Collection[RunId],
         stage: SharedLimitsStage = NOTHING_SHARED,
     ) -> Admitted | None:
-        """Snapshot for the policy: without the tasks that wait beyond their tenant's quota.
+        """A snapshot for the policy without the tasks that wait beyond their tenant's quota.
 
         Args:
             seen: The partition.
             before: Task runs that waited for quotas in the last plan.
-            stage: What is for other partitions.
+            stage: The stage that keeps room for other partitions.
 
         Returns:
             `None` where there are no quotas.
@@ -59,16 +59,16 @@ class TenantLimits:
     def within(
         self, plan: Plan, present: Snapshot, now: Millis, stage: SharedLimitsStage
     ) -> tuple[Plan, bool]:
-        """The part of a plan that tenants may have.
+        """The part of a plan within the quotas and budgets of tenants.
 
         Args:
-            plan: With the extra runs and forks that begin.
+            plan: The plan, with the extra runs and forks that begin.
             present: The partition as it is, with the sizes of the plan.
             now: The time.
-            stage: What is for other partitions.
+            stage: The stage that keeps room for other partitions.
 
         Returns:
-            That part, and whether a month's budget cut something.
+            The part, and whether a month's budget cut anything.
         """
         if self._quotas:
             use = stage.used(tenants.use(self._state, self._quotas))
@@ -87,7 +87,10 @@ class TenantLimits:
         if not self._quotas:
             return None
         use = tenants.use(self._state, self._quotas)
-        shares = {it.name: Share(it.name, it.quota, use.get(it.name, {})) for it in present.tenants}
+        shares = {
+            tenant.name: Share(tenant.name, tenant.quota, use.get(tenant.name, {}))
+            for tenant in present.tenants
+        }
 
         def allows(tenant: str, gpus: Mapping[Family, int]) -> bool:
             share = shares.get(tenant)
@@ -96,11 +99,11 @@ class TenantLimits:
         return allows
 
     def use(self) -> object:
-        """What decides whether those who were kept back by a quota may begin."""
+        """A value that changes when tasks held back by a quota may begin."""
         return tenants.use(self._state, self._quotas)
 
     def _afforded(self, plan: Plan, present: Snapshot, now: Millis) -> Plan:
-        """A plan in which nothing is launched for tenants that have spent their budgets."""
+        """A plan without launches for tenants that have spent their budgets."""
         spent = {
             tenant: budget
             for tenant, budget in self._budgets.items()
@@ -119,7 +122,7 @@ class TenantLimits:
         entries = tuple(held_back(plan.entries, held, {view.id: view for view in present.runs}))
         used = {entry.on for entry in entries if isinstance(entry, Assign | Duplicate)}
         plan = replace(plan, entries=entries)
-        return left(plan, {it.key for it in plan.launches} - used - {*pooled(plan)})
+        return left(plan, {launch.key for launch in plan.launches} - used - {*pooled(plan)})
 
 
 def _spent(tenant: str, budget: int) -> str:

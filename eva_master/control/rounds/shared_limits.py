@@ -18,11 +18,11 @@ from eva_master.packing.shared_limits.queue import LAST, Before, SharedQueue
 
 
 class SharedLimitsStage:
-    """Share that a partition's plans may have of limits that others share.
+    """The part of shared limits that the plans of a partition may use.
 
     Args:
-        queue: Who waits for these; `None` where nothing is shared.
-        partition: Whose plans these are.
+        queue: The queue at these limits; `None` where nothing is shared.
+        partition: The partition of the plans.
     """
 
     def __init__(self, queue: SharedQueue | None, partition: str) -> None:
@@ -35,7 +35,7 @@ class SharedLimitsStage:
         return self.queue is not None and bool(self.queue.contested(self._partition))
 
     def shown(self, seen: Snapshot) -> Snapshot:
-        """The snapshot of the partition without what is free for others.
+        """The snapshot of the partition without room that is free for others.
 
         Args:
             seen: The partition.
@@ -51,12 +51,17 @@ class SharedLimitsStage:
         return replace(seen, catalog=self._on_sale(seen, queue, kept), leeway=leeway)
 
     def _on_sale(self, seen: Snapshot, queue: SharedQueue, kept: Counter[Limit]) -> Catalog:
-        """Offerings with limits for what is not for others."""
-        contested = {it for it in queue.contested(self._partition) if it.kind is LimitKind.CLOUD}
-        if not contested and not any(it.kind is LimitKind.OFFERING for it in kept):
+        """The catalog, with limits that leave out the share of others."""
+        contested = {
+            limit for limit in queue.contested(self._partition) if limit.kind is LimitKind.CLOUD
+        }
+        if not contested and not any(limit.kind is LimitKind.OFFERING for limit in kept):
             return seen.catalog
-        there = Counter(view.offering.id for view in seen.instances)
-        return tuple(self._lowered(it, queue, kept, contested, there[it.id]) for it in seen.catalog)
+        used = Counter(view.offering.id for view in seen.instances)
+        return tuple(
+            self._lowered(offering, queue, kept, contested, used[offering.id])
+            for offering in seen.catalog
+        )
 
     def _lowered(
         self,
@@ -81,12 +86,12 @@ class SharedLimitsStage:
         return use if self.queue is None else self.queue.used(self._partition, use)
 
     def within(self, plan: Plan, present: Snapshot) -> Plan:
-        """The part of a plan that leaves to others what they come first for.
+        """The part of a plan that leaves to others the room for which they take precedence.
 
-        The use of an empty instance counts like a launch: its end would leave room for another.
+        Use of an empty instance counts like a launch: its termination would leave room for another.
 
         Args:
-            plan: The policy's.
+            plan: The policy's plan.
             present: The partition as it is.
         """
         queue = self.queue
@@ -104,7 +109,7 @@ class SharedLimitsStage:
         if not held and not gone:
             return plan
         entries = tuple(held_back(plan.entries, held, {view.id: view for view in present.runs}))
-        used = {it.on for it in entries if isinstance(it, Assign | Duplicate)}
+        used = {entry.on for entry in entries if isinstance(entry, Assign | Duplicate)}
         plan = left(replace(plan, entries=entries), gone - used)
         used |= set(pooled(plan))
         launches = tuple(launch for launch in plan.launches if launch.key in used)
@@ -135,7 +140,7 @@ class _Check:
             if not (view.residents or view.pool or view.offering.purchase is Purchase.OWNED)
         }
         self._offerings: dict[InstanceId | int, OfferingId] = {}
-        self._offerings.update((it.key, it.offering.id) for it in plan.launches)
+        self._offerings.update((launch.key, launch.offering.id) for launch in plan.launches)
         self._offerings.update(vacant.items())
         self._freed: Counter[Limit] = Counter()
         for offering in vacant.values():

@@ -32,25 +32,27 @@ def shared_queue(
     now: Millis,
     memory: QueueMemory,
 ) -> SharedQueue | None:
-    """Queue of units that wait for limits which partitions share, in order.
+    """The queue of units that wait for limits which partitions share, in order.
 
     Args:
         state: The records.
-        settings: How the cluster is divided, and what it may have.
+        settings: Partitions and limits of the cluster.
         whole: The cluster.
         sums: Sums over each partition, by the name on record.
         now: The time.
-        memory: What earlier rounds leave.
+        memory: Data that earlier rounds left.
 
     Returns:
-        `None` if there are no two partitions.
+        `None` without two partitions.
     """
     partitions = settings.partitions
     if len(partitions.parts) < 2:
         return None
-    named = {it.name: it for it in partitions.parts}
+    named = {partition.name: partition for partition in partitions.parts}
     allowances = {
-        it.name: allowance(state, sums, it, now) for it in partitions.parts if _is_limited(it)
+        partition.name: allowance(state, sums, partition, now)
+        for partition in partitions.parts
+        if _is_limited(partition)
     }
 
     def home(name: str) -> str:
@@ -69,12 +71,12 @@ def shared_queue(
         since=memory.since,
     )
     seen = with_due(state, whole, now, settings, own_order=False)
-    refusals = tuple(_refusal(state, it, now) for it in memory.refusals)
+    refusals = tuple(_refusal(state, refusal, now) for refusal in memory.refusals)
     return SharedQueue(seen, parts, _shared(state, settings, whole, refusals))
 
 
 def current(context: Context) -> SharedQueue | None:
-    """The queue at this moment; it is made once as long as nothing changes.
+    """The present queue; made once while nothing changes.
 
     Args:
         context: Of this turn.
@@ -86,7 +88,7 @@ def current(context: Context) -> SharedQueue | None:
     paused = availability.paused_jobs(context)
     remembered = memory.value(paused, context.now, settings.round_period_ms)
     changes = revision(state, context.now, settings)
-    refusals = tuple(_refusal(state, it, context.now) for it in remembered.refusals)
+    refusals = tuple(_refusal(state, refusal, context.now) for refusal in remembered.refusals)
     key = changes, context.now, remembered, len(state.live), refusals
     if memory.made != key:
         memory.queue = shared_queue(
@@ -102,9 +104,9 @@ def current(context: Context) -> SharedQueue | None:
 
 
 def _follow_arrays(context: Context) -> None:
-    """Note since when the next task of each array may start that limits how many do at a time.
+    """Note the times since which arrays with limited concurrency may start their next tasks.
 
-    Its tasks do not wait for a limit of the cluster before.
+    Before that time their tasks wait for no limit of the cluster.
     """
     state, memory = context.state, context.shared_limits
     for name in state.unplaced:
@@ -115,7 +117,9 @@ def _follow_arrays(context: Context) -> None:
         if name not in memory.over:
             runs = (state.runs[run] for run in state.tasks[name].touched)
             ended = (run for run in runs if run.state in TERMINAL_RUN)
-            memory.since[name] = max((Millis(it.history[-1][1]) for it in ended), default=Millis(0))
+            memory.since[name] = max(
+                (Millis(run.history[-1][1]) for run in ended), default=Millis(0)
+            )
         elif memory.over[name] != over:
             memory.since[name] = context.now
         memory.over[name] = over

@@ -62,36 +62,36 @@ def withheld(
     cut: Plan,
     whole: Snapshot,
 ) -> set[JobId]:
-    """The jobs of which limits cut something that is too much even if all others make room.
+    """The jobs whose cut part exceeds limits even if all other jobs make room.
 
-    Room that is kept for one of these stands idle for ever. It does not if the job can start once
-    the partition has fewer instances. What the job's user has elsewhere counts: nobody else can
-    give that back.
+    Room that is kept for such a job stands idle for ever, unless the job can start once the
+    partition has fewer instances. Instances of the job's user elsewhere count: no other user can
+    give them back.
 
     Args:
-        context: The present one.
-        partition: Whose plan it is.
-        plan: As it was before limits cut it.
-        cut: What is left of it.
+        context: Context of the control loop.
+        partition: The partition of the plan.
+        plan: The plan before limits cut it.
+        cut: The plan after limits cut it.
         whole: The cluster as it is.
     """
     if plan is cut:
         return set()
     kept = {entry.run for entry in cut.entries if isinstance(entry, Assign)}
     stays = {instance.id: instance for instance in _staying(context, partition)}
-    ours = [it for it in stays.values() if it.partition == partition.name]
+    ours = [instance for instance in stays.values() if instance.partition == partition.name]
     allowed = replace(
         allowance(context.state, context.state.partition_tally.totals(), partition, context.now),
         instances=len(ours),
-        per_hour=sum(it.offering.price for it in ours),
+        per_hour=sum(instance.offering.price for instance in ours),
     )
-    prices: dict[InstanceId | int, int] = {it.id: it.offering.price for it in whole.instances}
-    prices.update((it.key, it.offering.price) for it in plan.launches)
+    prices: dict[InstanceId | int, int] = {view.id: view.offering.price for view in whole.instances}
+    prices.update((launch.key, launch.offering.price) for launch in plan.launches)
 
     def owner_of(job: JobId) -> str:
         return context.state.jobs[job].spec.owner
 
-    usage, found = Usage(whole, context.settings.limits, owner_of), set()
+    usage, jobs = Usage(whole, context.settings.limits, owner_of), set()
     for unit in units(plan, whole):
         if all(entry.run in kept for entry in unit.entries):
             continue
@@ -99,8 +99,8 @@ def withheld(
         price = sum(prices.get(place, 0) for place in places)
         live = len(stays) + sum(not isinstance(place, int) for place in places)
         if allowed.refusal(len(places), price) or usage.excess(unit, live):
-            found.add(unit.job.id)
-    return found
+            jobs.add(unit.job.id)
+    return jobs
 
 
 def _staying(context: Context, partition: Partition) -> Iterator[Instance]:
