@@ -178,7 +178,9 @@ class _Check:
         load = dict(
             self._load(placed, {entry.on for entry in wished if entry.on in self._offerings})
         )
-        more_replicas = {view.id: view.sharing.replicas_left or 0 for view in self._jobs.values() if wished}
+        more_replicas = {
+            view.id: view.sharing.replicas_left or 0 for view in self._jobs.values() if wished
+        }
         accepted: dict[RunId, Duplicate] = {}
         for entry in wished:
             view, offering = self.runs.get(entry.run), self._offerings.get(entry.on)

@@ -19,17 +19,17 @@ def evaluate(
     latest: Mapping[RunId, Millis] | None = None,
     apart: Collection[str] = (),
 ) -> int:
-    """The cost of a configuration, worked out from scratch.
+    """The cost of a configuration, computed from scratch.
 
     Args:
-        problem: The snapshot's.
-        terms: What counts how much.
-        configuration: Where everything is to be.
-        latest: When task runs were moved last.
+        problem: The packing problem of the snapshot.
+        terms: Weights of the costs.
+        configuration: The planned places.
+        latest: Time of each task run's last move.
         apart: Gangs of several whose own losses are left out.
 
     Returns:
-        In millionths of micro-dollars per hour.
+        Cost in millionths of micro-dollars per hour.
     """
     cache = LoadCache(problem, terms)
     launched = {launch.key: launch.offering for launch in configuration.launches}
@@ -61,16 +61,16 @@ def evaluate(
 def beside_others(
     problem: Problem, terms: Terms, configuration: Configuration, members: Collection[RunId]
 ) -> int:
-    """How a gang gets on where it is, as if its members took no speed from each other.
+    """Progress of a gang in its places, without interference between its members.
 
     Args:
-        problem: The snapshot's.
-        terms: What counts how much.
-        configuration: Where everything is to be.
-        members: Of the gang, all with places.
+        problem: The packing problem of the snapshot.
+        terms: Weights of the costs.
+        configuration: The planned places.
+        members: Members of the gang, all with places.
 
     Returns:
-        Millionths, of the member that counts for least; see `Terms.counted`.
+        Millionths, for the member of least progress; see `Terms.counted`.
     """
     cache = LoadCache(problem, terms)
     launched = {launch.key: launch.offering for launch in configuration.launches}
@@ -78,16 +78,16 @@ def beside_others(
     for run in members:
         own.setdefault(configuration.places[run], Counter())[problem.class_of[run]] += 1
     slowest = MILLION
-    for host, there in own.items():
+    for host, own_classes in own.items():
         offering = launched[host] if isinstance(host, int) else problem.offering_of(host)
-        others = Counter(configuration.task_sets[host]) - there
-        for number in there:
+        others = Counter(configuration.task_sets[host]) - own_classes
+        for number in own_classes:
             together = others + Counter({number: 1})
             classes = Counter(
                 {cache.number(problem.classes[n]): count for n, count in together.items()}
             )
             load = cache.load(cache.empty[offering.type.family], classes.elements())
-            cache.lost(load)  # which tells how far members get on
+            cache.lost(load)  # fills in `load.progress`
             counted = load.progress.get(cache.number(problem.classes[number]), MILLION)
             slowest = min(slowest, counted)
     return slowest

@@ -1,4 +1,4 @@
-"""What counts how much in the cost of a configuration, and what its moves cost.
+"""Weights of the terms in the cost of a configuration, and the cost of its moves.
 
 Over a horizon H a configuration costs
 
@@ -28,17 +28,17 @@ _PLACES_LAST_MS = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What counts how much.
+    """Weights of the terms in the cost of a configuration.
 
     Attributes:
-        horizon_ms: H, over which moves and launches are to pay.
+        horizon_ms: H, the time within which moves and launches are to pay.
         lost_ppm: Weight of the throughput lost to neighbours, in millionths. Throughput lost to a
             slow family counts in full: the task needs that much longer, at the full price.
-        gang_lost_ppm: The same of what gangs lose to neighbours.
+        gang_lost_ppm: Weight of the throughput that gangs lose to neighbours, in millionths.
         moves_ppm: Weight of the cost of a move, in millionths.
         lasting_ppm: The next move of a task is to pay within this part of the time since its last
             one, in millionths, where that is shorter than the horizon.
-        horizon_left: Whether the move of a task is to pay within what it has left, if it is known
+        horizon_left: Whether a task's move is to pay within its remaining time, if that is known
             and shorter than the horizon.
     """
 
@@ -50,7 +50,7 @@ class Terms:
     horizon_left: bool = False
 
     def pays_within_ms(self, since_ms: int) -> int:
-        """Within which time the next move of a task is to pay.
+        """Time within which the next move of a task is to pay.
 
         Args:
             since_ms: How long ago it was moved last.
@@ -59,11 +59,11 @@ class Terms:
         return min(max(lasting, _PLACES_LAST_MS), self.horizon_ms)
 
     def move_pays_within_ms(self, run: RunView, moved_ms: Millis | None, now: Millis) -> int:
-        """Within which time the move of a task run is to pay.
+        """Time within which the move of a task run is to pay.
 
         Args:
-            run: Which runs.
-            moved_ms: When it was moved last; `None` if nobody remembers.
+            run: The task run.
+            moved_ms: When it was moved last; `None` if that is not remembered.
             now: The time.
         """
         within = self.horizon_ms if moved_ms is None else self.pays_within_ms(now - moved_ms)
@@ -72,28 +72,29 @@ class Terms:
         return min(within, max(run.remaining.left_ms(now), _PLACES_LAST_MS))
 
     def per_hour(self, cost: Exact) -> int:
-        """Spread what is paid once over the horizon, in millionths of micro-dollars per hour."""
+        """Spread a single payment over the horizon, in millionths of micro-dollars per hour."""
         return cost * MILLION // self.horizon_ms
 
     def counted(self, speed_ppm: int, company_ppm: int) -> int:
-        """How far a gang's member counts as getting on, in millionths.
+        """Progress of a gang's member as it counts in the cost, in millionths.
 
         Args:
-            speed_ppm: Its speed on its family against what the gang can use; counts in full.
-            company_ppm: What it achieves of that beside its neighbours; the loss counts by
-                `gang_lost_ppm`.
+            speed_ppm: Its speed on its family against the speed that the gang can use; counts in
+                full.
+            company_ppm: The part of that speed that it keeps beside its neighbours; the loss is
+                weighted by `gang_lost_ppm`.
         """
         lost = speed_ppm * (MILLION - company_ppm) // MILLION
         return speed_ppm - lost * self.gang_lost_ppm // MILLION
 
 
 def gang_loss(charge: int, slowest_ppm: int) -> int:
-    """What a gang loses by the member that counts for least, see `Terms.counted`."""
+    """Loss of a gang through its member of least progress, see `Terms.counted`."""
     return charge * (MILLION - slowest_ppm)
 
 
 class MoveCosts:
-    """What moving each running task run costs, and whose gang moves with it.
+    """Cost of moving each running task run, and the gang that moves with it.
 
     A task run that moves holds its reservation price's worth of an instance idle while it is
     checkpointed and started again. A gang does so as a whole, however many of its members move.
@@ -102,14 +103,14 @@ class MoveCosts:
     last move is that of its least recently moved member.
 
     Args:
-        problem: The snapshot's.
-        terms: What counts how much.
-        latest: When task runs were moved last.
+        problem: The packing problem of the snapshot.
+        terms: Weights of the costs.
+        latest: Time of each task run's last move.
 
     Attributes:
         gang_of: The gang that a task run moves with, if it has more than one member.
-        cost: Of moving a task run, or a gang by any of its members; absent if it does not run.
-        home: Where every placed task run is now.
+        cost: Cost of moving a task run, or a gang by any of its members; absent if it does not run.
+        home: Present place of every placed task run.
     """
 
     def __init__(
@@ -142,7 +143,7 @@ class MoveCosts:
         self.cost = {name: idle[name] * terms.moves_ppm // pays[name] for name in idle}
 
     def total(self, places: Mapping[RunId, Host]) -> int:
-        """What the moves of all task runs that are not at home cost."""
+        """Cost of the moves of all task runs that are not at home."""
         moved = {
             self.gang_of.get(run, run)
             for run, home in self.home.items()

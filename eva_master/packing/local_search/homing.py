@@ -16,11 +16,11 @@ from eva_master.packing.local_search.working_configuration import (
 
 
 def finished(working: WorkingConfiguration, start: Configuration) -> Configuration:
-    """The configuration that a search has found, with as few moves as its instances allow.
+    """The configuration of a search, with as few moves as its instances allow.
 
     Args:
-        working: What was found; changed.
-        start: What the search began with.
+        working: The search's result, which is changed.
+        start: The configuration that the search began with.
     """
     send_home(working)
     return working.configuration(start)
@@ -48,9 +48,9 @@ def _exchange(working: WorkingConfiguration, slots: Sequence[InstanceSlot], laun
     At equal cost fewer are launched or moved.
 
     Args:
-        working: What the instances are part of.
+        working: The working configuration of the instances.
         slots: The instances.
-        launch: What launching one of them costs.
+        launch: Cost of launching one of them.
     """
     rows = {slot: row for row, slot in enumerate(slots)}
     saved = np.zeros((len(slots), len(slots)))
@@ -73,7 +73,7 @@ def _exchange(working: WorkingConfiguration, slots: Sequence[InstanceSlot], laun
     trial = Trial(working, [slots[load] for _, load in exchanged])
     for run in trial.pool:
         trial.put(run, targets[run])
-    # Members of a gang do not each save its whole move: only the cost itself tells.
+    # A gang's move is saved once, not by each member, so only the total cost decides.
     if (working.total, _changes(working, slots)) >= before or not working.within_limits():
         trial.undo()
 

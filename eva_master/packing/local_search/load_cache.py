@@ -1,4 +1,4 @@
-"""What sets of tasks cost on instances of a family, remembered while prices are the same."""
+"""Costs of task sets on instances of a family, remembered while prices are the same."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from eva_master.packing.valuation.task_classes import UNKNOWN, TaskClass
 from eva_master.packing.valuation.vectors import vector
 
 NEVER = 1 << 120
-"""More than anything costs: what cannot be bought."""
+"""A cost above every other one, for instances that cannot be bought."""
 _LOADS_REMEMBERED = 200_000
 """A cache with more loads than this is replaced by a new one."""
 
 
 class _Parts(NamedTuple):
-    """Sums over the tasks of a load, of which its loss is made; one task more changes few of them.
+    """Sums over the tasks of a load that make up its loss; a further task changes few of them.
 
     Attributes:
-        to_family: What its tasks lose to a slow family; gangs left out, as in the next one.
-        shared: How many tasks of each workload there are, and what they are worth on the family.
+        to_family: Loss of its tasks to a slow family, without gangs.
+        shared: Number of tasks of each workload and their value on the family, without gangs.
         members: Numbers of the classes that are in gangs, each once.
     """
 
@@ -47,9 +47,9 @@ class _Figures(NamedTuple):
     """A task of some class on some family.
 
     Attributes:
-        workload: Its number in the cache.
-        to_family: What it loses to a slow family; 0 in a gang, as is the next one.
-        worth: What it is worth there.
+        workload: Number of its workload in the cache.
+        to_family: Its loss to a slow family; 0 in a gang, like `worth`.
+        worth: Its value on the family.
         speed: Speed of its gang if this is the slowest member, in millionths; -1 outside gangs.
     """
 
@@ -60,24 +60,24 @@ class _Figures(NamedTuple):
 
 
 class Load:
-    """A set of tasks on one instance of a family, and what it costs there.
+    """A set of tasks on one instance of a family, with its cost there.
 
-    Loads are interned and linked: each knows the one with a task more, or less.
+    Loads are interned and linked: each refers to those with one task more, or less.
 
     Attributes:
         classes: Numbers of the tasks' classes in the cache, sorted.
         need: GPUs, milli-CPUs, MiB.
         fits: A bit per offering that holds it.
-        lost: What its tasks lose to each other and to a slow family, weighted; gangs left out. -1
-            until it is asked for, see `LoadCache.lost`.
-        progress: How far the members of gangs count as getting on, by class; empty if there are
-            none. See `Terms.counted`.
-        new_cost: The least that a new instance for it costs, its launch included.
+        lost: Weighted loss of its tasks to each other and to a slow family, without gangs. -1 until
+            first computed, see `LoadCache.lost`.
+        progress: Progress of gangs' members, by class; empty if there are none. See
+            `Terms.counted`.
+        new_cost: The least cost of a new instance for it, launch included.
         cheapest: The number of that instance's offering.
         after: The load with one task more, by that task's class.
         before: The load with one task less, by that task's class.
-        parts: What `lost` is made of, `None` until then.
-        round: Of the cache, in which it was met last.
+        parts: The terms of `lost`; `None` until then.
+        round: The cache's round in which it was met last.
     """
 
     __slots__ = (
@@ -110,28 +110,28 @@ class _SizedOffering:
 
 
 class LoadCache:
-    """Prices sets of tasks, and remembers them as long as prices are the same.
+    """Prices sets of tasks, and remembers them while prices are the same.
 
-    A cache outlives the problem that it was made of: it names classes and offerings by numbers of
-    its own. Its answers depend on the question alone, not on earlier questions.
+    A cache outlives the problem that it was made of: its numbers of classes and offerings are its
+    own. Its answers depend on the question alone, not on earlier questions.
 
     Args:
-        problem: The first that it is asked about.
-        terms: What counts how much.
+        problem: The first problem that it serves.
+        terms: Weights of the costs.
 
     Attributes:
-        terms: Likewise.
+        terms: Weights of the costs.
         offerings: By number; cheapest first.
         number_of: The number of each offering, by id.
-        launch_costs: What launching one costs, by number.
-        new_costs: That and its price.
+        launch_costs: Cost of launching each offering, by number.
+        new_costs: Launch cost plus price of each offering, by number.
         round: The number of this round, see `begin`.
-        budget: What may still be met in it.
-        met: How many loads were met in it.
-        buyable: What can be bought: what a new instance costs with its launch, and its number.
+        budget: Work that the round may still spend on new loads.
+        met: Number of loads met in the round.
+        buyable: Offerings that can be bought: cost of a new instance with its launch, and the
+            number.
         empty: The load of an empty instance, by family.
-        minimum_shares: By class, what a task costs at least if others fill the rest of the
-            instance.
+        minimum_shares: By class, the least cost of a task if others fill the rest of the instance.
     """
 
     def __init__(self, problem: Problem, terms: Terms) -> None:
@@ -198,18 +198,18 @@ class LoadCache:
 
     def meet(self, load: Load, number: int) -> Load | None:
         """The load with one more task of a class, `None` if no more may be met in this round."""
-        found = load.after.get(number)
-        if found is None:
-            # It may have been met by another way.
-            found = self._loads.get((self._families[load], _with(load.classes, number)))
-        if found is None or found.round != self.round:
+        larger = load.after.get(number)
+        if larger is None:
+            # The load may have been met by another way.
+            larger = self._loads.get((self._families[load], _with(load.classes, number)))
+        if larger is None or larger.round != self.round:
             if not self.budget.left:
                 return None
             self.budget.spend(Work.LOAD)
             self.met += 1
-            found = self.more(load, number)
-            found.round = self.round
-        return found
+            larger = self.more(load, number)
+            larger.round = self.round
+        return larger
 
     def _follow(self, problem: Problem) -> None:
         """Go by a problem's table; forget the losses that its changes may have changed."""
@@ -273,39 +273,39 @@ class LoadCache:
 
     def more(self, load: Load, number: int) -> Load:
         """The load with one more task of a class."""
-        found = load.after.get(number)
-        if found is None:
+        larger = load.after.get(number)
+        if larger is None:
             family, classes = self._families[load], _with(load.classes, number)
-            found = self._loads.get((family, classes))
-            if found is None:
+            larger = self._loads.get((family, classes))
+            if larger is None:
                 need = self._needs[number].get(family)
                 if need is None or not load.fits:
                     needs = None
                 else:
                     (gpus, cpus, memory), more = load.need, need
                     needs = gpus + more[0], cpus + more[1], memory + more[2]
-                found = self._remember(family, self._sized_load(family, classes, needs))
-            load.after[number] = found
-            found.before[number] = load
-        return found
+                larger = self._remember(family, self._sized_load(family, classes, needs))
+            load.after[number] = larger
+            larger.before[number] = load
+        return larger
 
     def less(self, load: Load, number: int) -> Load:
         """The load with one task less of a class."""
-        found = load.before.get(number)
-        if found is None:
+        smaller = load.before.get(number)
+        if smaller is None:
             classes = list(load.classes)
             classes.remove(number)
-            found = self._interned(self._families[load], tuple(classes))
-            load.before[number] = found
-            found.after[number] = load
-        return found
+            smaller = self._interned(self._families[load], tuple(classes))
+            load.before[number] = smaller
+            smaller.after[number] = load
+        return smaller
 
     def _interned(self, family: Family, classes: tuple[int, ...]) -> Load:
-        known = self._loads.get((family, classes))
-        if known is None:
+        load = self._loads.get((family, classes))
+        if load is None:
             needs = self._need(family, classes)
-            known = self._remember(family, self._sized_load(family, classes, needs))
-        return known
+            load = self._remember(family, self._sized_load(family, classes, needs))
+        return load
 
     def _remember(self, family: Family, load: Load) -> Load:
         self._loads[family, load.classes] = load
@@ -362,7 +362,7 @@ class LoadCache:
         return load.lost
 
     def _summed(self, load: Load) -> _Parts:
-        """The parts of a load: those of one with a task less and that task, if there is one."""
+        """The sums of a load, built from a load with one task less if its sums exist."""
         family = self._families[load]
         for number, before in load.before.items():
             if before.parts is not None:
@@ -373,18 +373,18 @@ class LoadCache:
         return parts
 
     def _figures_on(self, family: Family, number: int) -> _Figures:
-        known = self._figures[number].get(family)
-        if known is None:
+        figures = self._figures[number].get(family)
+        if figures is None:
             task_class = self._classes[number]
             workload = self._workloads[task_class.workload]
             if task_class.others:
                 speed = task_class.charge_on(family) * MILLION // task_class.charge
-                known = _Figures(workload, 0, 0, speed)
+                figures = _Figures(workload, 0, 0, speed)
             else:
                 price = task_class.price_on(family) if task_class.prices else task_class.price
-                known = _Figures(workload, task_class.most - price, price, -1)
-            self._figures[number][family] = known
-        return known
+                figures = _Figures(workload, task_class.most - price, price, -1)
+            self._figures[number][family] = figures
+        return figures
 
 
 def _with(classes: tuple[int, ...], number: int) -> tuple[int, ...]:
@@ -406,7 +406,7 @@ def _joined(parts: _Parts, number: int, figures: _Figures) -> _Parts:
 
 
 def _made_for(problem: Problem, terms: Terms) -> tuple[object, ...]:
-    """What must not change for a cache to be kept."""
+    """Key of everything that must not change for a cache to be kept."""
     return terms, problem.default_ppm, problem.offerings, _on_sale(problem)
 
 

@@ -114,7 +114,7 @@ class Search:
     def _try(
         self, dismantled: Sequence[InstanceSlot], offering: int, noise: Sequence[float]
     ) -> bool:
-        """Take instances apart and put their task runs back; returns whether that is kept."""
+        """Take instances apart and put their task runs back; return whether that is kept."""
         working, before = self._working, self._working.total
         trial = Trial(working, dismantled)
         bought = [working.candidate(offering)] if offering >= 0 else []
@@ -123,13 +123,13 @@ class Search:
         for slot in (*bought, *dismantled):
             working.count_in_full(slot)
         if done and working.total < before:
-            known = working.slots
-            working.slots = [*known, *opened]
+            slots = working.slots
+            working.slots = [*slots, *opened]
             if working.within_limits():
                 working.keep(trial.touched)
                 working.drop_empty()
                 return True
-            working.slots = known
+            working.slots = slots
         trial.undo()
         return False
 
@@ -142,17 +142,18 @@ class Search:
         noise: Sequence[float],
         limit: int,
     ) -> bool:
-        """Put task runs back, roughly the largest first; stops when it will not come below `limit`.
+        """Put task runs back, roughly the largest first; stop if the cost is sure to reach `limit`.
 
         Args:
-            trial: Whose pool it is.
-            dismantled: What was taken apart.
+            trial: The trial that holds the task runs.
+            dismantled: The instances that were taken apart.
             opened: New instances; more are added.
-            noise: Changes the order.
-            limit: What the whole must cost less than.
+            noise: Random numbers that vary the order.
+            limit: Upper limit of the total cost.
         """
         working, sizes = self._working, self._working.minimum_shares
-        # What is treated as paid is saved after all if nothing is put there or less will do.
+        # A cost treated as paid is saved after all if the instance stays empty or a cheaper one
+        # will do.
         paid = [*opened, *(slot for slot in dismantled if slot.paid)]
         order = sorted(
             (sizes[run] * (_ORDER_NOISE / 2 - 1 - _ORDER_NOISE * noise[rank % _ORDER_DRAWS]), rank)

@@ -23,20 +23,20 @@ GangMembers = dict[tuple[int, int], int]
 class InstanceSlot:
     """An instance, live or to be launched.
 
-    A new one is of whatever offering is cheapest for what is on it.
+    A new instance is of the cheapest offering for its load.
 
     Attributes:
-        instance: The live instance, `None` of a new one.
-        bit: Of its offering, see `Load.fits`; of a new one all.
-        price: Of a live one, in millionths of micro-dollars per hour.
+        instance: The live instance, `None` for a new one.
+        bit: Bit of its offering, see `Load.fits`; all bits for a new instance.
+        price: Price of a live instance, in millionths of micro-dollars per hour.
         empty_load: The load of an empty instance of its family.
-        load: What is on it.
-        movable: Numbers of the task runs on it that may leave: none that is pinned, nor whose gang
-            is not whole.
+        load: Its present tasks.
+        movable: Numbers of the task runs on it that may leave: none that is pinned, nor in an
+            incomplete gang.
         gang_members: How many members of gangs are on it, by the gang and their class.
-        paid: As much of its cost counts as paid, whatever is put on it.
-        excess: What was worked out for a load that it held, see `WorkingConfiguration.by_excess`.
-        kept_load: What was on it when a change was last kept; `None` of one that is not in use.
+        paid: Part of its cost that counts as paid, whatever is put on it.
+        excess: Excess computed for a load that it held, see `WorkingConfiguration.by_excess`.
+        kept_load: Its load when a change was last kept; `None` while it is not in use.
     """
 
     __slots__ = (
@@ -63,7 +63,7 @@ class InstanceSlot:
 
     @property
     def cost(self) -> int:
-        """What it costs by itself if anything is on it, its launch included."""
+        """Its own cost if any task is on it, launch included."""
         return self.load.new_cost if self.instance is None else self.price
 
 
@@ -71,11 +71,11 @@ class _Vacancy(NamedTuple):
     """An instance that has room for a task run of some class.
 
     Attributes:
-        cost: What the task run adds, its move and what gangs lose left out.
-        rank: A number of its own.
+        cost: Cost added by the task run, without its move and losses of gangs.
+        rank: A unique number.
         slot: The instance.
-        load: What was on it; if that has changed the rest no longer holds.
-        gangs_after: What would be on it, if gangs lose by that.
+        load: The load at that time; if it has changed the vacancy is no longer valid.
+        gangs_after: The load afterwards, if gangs lose by it.
     """
 
     cost: int
@@ -86,17 +86,18 @@ class _Vacancy(NamedTuple):
 
 
 SlotBefore = tuple[Load, list[int], GangMembers]
-"""What was on an instance before a trial touched it: its load, what was movable, and members of
-gangs. A plain tuple, since a search makes a million of them."""
+"""An instance before a trial touched it: its load, its movable task runs, and members of gangs. A
+plain tuple, since a search makes a million of them.
+"""
 
 
 class Before(NamedTuple):
-    """What a working configuration was before a trial, apart from the instances.
+    """A working configuration before a trial, without the instances.
 
     Attributes:
         total: Its cost.
-        places: Where each of the task runs was that were taken away.
-        away: How many members of their groups were not at home, see
+        places: Former places of the task runs that were taken away.
+        away: Numbers of members of their groups that were not at home, see
             `WorkingConfiguration.moves_of`.
     """
 
@@ -106,25 +107,25 @@ class Before(NamedTuple):
 
 
 class WorkingConfiguration:
-    """The place of every task run, and what that costs.
+    """The place of every task run, and the cost.
 
-    Task runs are numbered. Those that move together, all of a gang or one alone, are a group.
-    `total` is what `configuration_cost.evaluate` says of the configuration, with two exceptions:
-    an instance may be treated as paid for a while, and where limits keep a new instance of the
-    start from being the cheapest that would do, `total` is less, see `within_limits`.
+    Task runs are numbered. Task runs that move together, a whole gang or a single one, are a group.
+    The attribute `total` equals `configuration_cost.evaluate` of the configuration, with two
+    exceptions: an instance may be treated as paid for a while, and where limits keep a new instance
+    of the start from being the cheapest that would do, `total` is less, see `within_limits`.
 
     Args:
-        problem: The snapshot's.
-        cache: Prices loads.
+        problem: The packing problem of the snapshot.
+        cache: Source of loads' prices.
         start: The configuration to begin with.
-        latest: When task runs were moved last.
-        lasting: Of task runs that soon end: until when a new instance has to be up, in milliseconds
-            from now, so that they still run there.
+        latest: Time of each task run's last move.
+        lasting: For task runs that end soon: time in milliseconds from now by which a new instance
+            must be up, so that they still run there.
 
     Attributes:
-        slots: Every live instance, and the new ones that hold something.
+        slots: Every live instance, and the new ones that hold a task.
         home: The live instance that each task run is on now.
-        minimum_shares: What each task run costs at least if others fill the rest of its instance.
+        minimum_shares: Least cost of each task run if others fill the rest of its instance.
         launch_costs: See `LoadCache`.
         total: The cost.
     """
@@ -216,9 +217,9 @@ class WorkingConfiguration:
             if not self._problem.runs[id_].pinned and run not in bound:
                 slot.movable.append(run)
             if self._gang_charge[self._group[run]]:
-                there = members.setdefault(slot, {})
+                counts = members.setdefault(slot, {})
                 key = self._group[run], self._class[run]
-                there[key] = there.get(key, 0) + 1
+                counts[key] = counts.get(key, 0) + 1
         for slot, numbers in classes.items():
             self._hold(slot, self._cache.load(slot.empty_load, numbers))
             self._join(slot, members.get(slot, {}))
@@ -299,21 +300,21 @@ class WorkingConfiguration:
 
     def _join(self, slot: InstanceSlot, members: GangMembers) -> None:
         """Count members of gangs as on an instance that holds them already."""
-        there, progress = slot.gang_members, slot.load.progress
+        members_there, progress = slot.gang_members, slot.load.progress
         for (gang, number), count in members.items():
-            there[gang, number] = there.get((gang, number), 0) + count
+            members_there[gang, number] = members_there.get((gang, number), 0) + count
             self._progress_of(gang).change(MILLION, progress[number], count)
         self._update_gangs({gang for gang, _ in members})
 
     def _leave(self, slot: InstanceSlot, members: GangMembers) -> None:
-        """Count members of gangs as without a place that are on an instance."""
-        there, progress = slot.gang_members, slot.load.progress
+        """Remove members of gangs on an instance from the counts."""
+        members_there, progress = slot.gang_members, slot.load.progress
         for (gang, number), count in members.items():
-            rest = there[gang, number] - count
+            rest = members_there[gang, number] - count
             if rest:
-                there[gang, number] = rest
+                members_there[gang, number] = rest
             else:
-                del there[gang, number]
+                del members_there[gang, number]
             self._progress_of(gang).change(progress[number], MILLION, count)
         self._update_gangs({gang for gang, _ in members})
 
@@ -348,15 +349,15 @@ class WorkingConfiguration:
     def cheapest(
         self, run: int, options: Iterable[InstanceSlot], touched: Container[InstanceSlot] = ()
     ) -> InstanceSlot | None:
-        """The instance on which a task run adds least.
+        """The instance on which a task run adds the least cost.
 
         The search assumes that neighbours never speed a gang up. If they do, it may miss that
         placement.
 
         Args:
-            run: It has no place now.
+            run: The task run, which has no place now.
             options: Instances that are not in `slots`, and those that are `touched`.
-            touched: Instances that are not as they were when a change was last kept.
+            touched: Instances that have changed since a change was last kept.
         """
         group, home, moving = self._group[run], None, 0
         if not self._away[group]:
@@ -412,11 +413,11 @@ class WorkingConfiguration:
         return best, least
 
     def _vacancies_for(self, number: int) -> list[_Vacancy]:
-        """Which instances hold a run of a class as they were kept, cheapest first; some no more."""
-        known, found = self._vacancies.get(number, (0, []))
-        if known == len(self._kept):
-            return found
-        for rank, slot in enumerate(self._kept[known:], known):
+        """Kept instances with room for a run of a class, cheapest first; some are outdated."""
+        examined, vacancies = self._vacancies.get(number, (0, []))
+        if examined == len(self._kept):
+            return vacancies
+        for rank, slot in enumerate(self._kept[examined:], examined):
             load = slot.kept_load
             if load is None:
                 continue
@@ -431,10 +432,10 @@ class WorkingConfiguration:
                 cost += after.new_cost - load.new_cost
             elif load is slot.empty_load:
                 cost += slot.price
-            found.append(_Vacancy(cost, rank, slot, load, after if after.progress else None))
-        found.sort()
-        self._vacancies[number] = len(self._kept), found
-        return found
+            vacancies.append(_Vacancy(cost, rank, slot, load, after if after.progress else None))
+        vacancies.sort()
+        self._vacancies[number] = len(self._kept), vacancies
+        return vacancies
 
     def keep(self, slots: Iterable[InstanceSlot]) -> None:
         """Keep what is on some instances: it is what `cheapest` goes by."""
@@ -449,11 +450,11 @@ class WorkingConfiguration:
         return [(self._group[run], self._away[self._group[run]]) for run in runs]
 
     def restore(self, before: Before, slots: Mapping[InstanceSlot, SlotBefore]) -> None:
-        """Make everything as it was.
+        """Undo all changes since a state.
 
         Args:
-            before: What it was.
-            slots: What was on the instances that have changed since.
+            before: The state.
+            slots: State of the instances that have changed since.
         """
         for slot in slots:
             self._leave(slot, slot.gang_members.copy())
@@ -469,16 +470,16 @@ class WorkingConfiguration:
     # -- instances -------------------------------------------------------------------------------
 
     def by_excess(self) -> list[InstanceSlot]:
-        """Instances that can be taken apart, those first that cost most above what they hold."""
-        found = []
+        """Instances that can be taken apart, in descending order of cost above contents' worth."""
+        excesses = []
         for number, slot in enumerate(self.slots):
             if slot.movable:
-                found.append((self._excess(slot), number))
-        found.sort()
-        return [self.slots[number] for _, number in found]
+                excesses.append((self._excess(slot), number))
+        excesses.sort()
+        return [self.slots[number] for _, number in excesses]
 
     def _excess(self, slot: InstanceSlot) -> int:
-        """What is on an instance less what it costs, negative; those that stay do not change."""
+        """Worth of an instance's movable contents less its cost, negative."""
         load, excess = slot.excess
         if load is not slot.load:
             held = sum(self.minimum_shares[run] for run in slot.movable)
@@ -525,12 +526,12 @@ class WorkingConfiguration:
         """Whether no offering is beyond its limit, and no launch too late for all of its tasks."""
         if self._lasting and any(map(self._is_late, self.slots)):
             return False
-        left = dict(self._limits)
+        remaining = dict(self._limits)
         for slot in self.slots:
             offering = slot.load.cheapest
-            if slot.instance is None and offering in left and not slot.empty:
-                left[offering] -= 1
-                if left[offering] < 0:
+            if slot.instance is None and offering in remaining and not slot.empty:
+                remaining[offering] -= 1
+                if remaining[offering] < 0:
                     return False
         return True
 
@@ -542,22 +543,22 @@ class WorkingConfiguration:
         return all(self._lasting.get(run, boot_ms) < boot_ms for run in slot.movable)
 
     def strays(self) -> set[InstanceSlot | None]:
-        """The instances of all task runs that are not at home, and their homes."""
-        found: set[InstanceSlot | None] = set()
+        """Present places of all task runs that are not at home, and their homes."""
+        strays: set[InstanceSlot | None] = set()
         for run, home in enumerate(self.home):
             if home is not None and home is not self._place[run]:
-                found.update((home, self._place[run]))
-        return found
+                strays.update((home, self._place[run]))
+        return strays
 
     def move_cost(self, run: int) -> int:
-        """What moving a task run costs, with its whole gang."""
+        """Cost of moving a task run, with its whole gang."""
         return self._move_cost[self._group[run]]
 
     def configuration(self, start: Configuration) -> Configuration:
         """The configuration in its usual form.
 
         Args:
-            start: What it began with; tells of task runs without a place.
+            start: The configuration at the start, with the task runs without a place.
         """
         launches: list[NewInstance] = []
         hosts: dict[InstanceSlot, Host] = {}

@@ -1,1 +1,1 @@
-"""What the policies share that weigh whole configurations against the present one."""
+"""Toolkit of policies that weigh whole configurations against the present one."""

@@ -94,7 +94,7 @@ class Columns:
 
 @dataclass(frozen=True, slots=True)
 class Duals:
-    """What covering a task of a class costs in the configuration LP.
+    """Cost of covering a task of each class in the configuration LP.
 
     Attributes:
         costs: By digest of the class, in micro-dollars per hour.
@@ -103,7 +103,7 @@ class Duals:
     costs: Mapping[str, int] = field(default_factory=dict)
 
     def known(self, problem: Problem) -> dict[int, int]:
-        """The costs of the classes that are still there, by number."""
+        """Costs of the classes that still exist, by number."""
         if not self.costs:
             return {}
         digests = (_digest(problem, task_class) for task_class in problem.classes)
@@ -111,9 +111,9 @@ class Duals:
 
     @classmethod
     def of(cls, problem: Problem, duals: Mapping[int, int]) -> Duals:
-        """Keep duals under names of their classes that last."""
-        found = sorted(duals.items())[:MOST_DUALS]
-        return cls({_digest(problem, problem.classes[number]): cost for number, cost in found})
+        """Keep duals under lasting names of their classes."""
+        kept = sorted(duals.items())[:MOST_DUALS]
+        return cls({_digest(problem, problem.classes[number]): cost for number, cost in kept})
 
     def to_json(self) -> Json:
         """The form in which the journal keeps it."""
@@ -121,7 +121,7 @@ class Duals:
 
     @classmethod
     def from_json(cls, data: Json) -> Duals:
-        """Read the journal's form; what is not of this form counts as nothing."""
+        """Read the journal's form; data of another form counts as nothing."""
         if not isinstance(data, dict):
             return cls()
         return cls({name: cost for name, cost in data.items() if isinstance(cost, int)})

@@ -22,15 +22,15 @@ def bounded(
 ) -> tuple[RoundMemory, dict[str, int | float | str]]:
     """Compare a configuration with the lower bound, for the round's figures.
 
-    The bound is for the tasks that have a place, as if none of them ran anywhere yet. It is proven
-    anew when tasks, prices or the co-location table have changed, and better as long as the same
-    effort once more makes it better.
+    The bound is for the tasks that have a place, as if none of them ran anywhere yet. A new proof
+    is made when tasks, prices or the co-location table have changed, and the bound is improved as
+    long as further effort improves it.
 
     Args:
-        memory: Holds the last bound.
-        problem: The snapshot's.
-        optimizer: Solves the LP.
-        chosen: What was chosen.
+        memory: The memory, with the last bound.
+        problem: The packing problem of the snapshot.
+        optimizer: Solver of the LP.
+        chosen: The chosen configuration.
 
     Returns:
         The memory with the bound, and the figures.

@@ -1,4 +1,4 @@
-"""What a policy remembers of its last round, in the journal's form."""
+"""A policy's memory of its last round, in the journal's form."""
 
 from __future__ import annotations
 
@@ -13,22 +13,23 @@ from eva_master.packing.reconfiguration.column_memory import Columns, Duals
 
 @dataclass(frozen=True, slots=True)
 class RoundMemory:
-    """What the last rounds answered and proved.
+    """Answers and proofs of the last rounds.
 
     Attributes:
         events: Arrivals and completions that were answered.
         pinned_instances: Instances that held pinned task runs when the last event was answered:
-            their tasks could not be moved, so the answer is to be reconsidered when they can.
-        learned: Digest of the co-location table that the last round went by.
+            their tasks could not be moved, so the answer is reconsidered when they can.
+        learned: Digest of the co-location table of the last round.
         aimed_at: Digest of the state that the answer to the last events was to bring about.
-        answers: How many answers in a row changed what the one before was to bring about.
-        columns: Of the configuration LPs that tasks were packed by, to begin the next round's with.
+        answers: Number of answers in a row that changed the aim of the one before.
+        columns: Columns of the configuration LPs behind the packing, to begin the next round's
+            with.
         bounded: Digest of the tasks and prices that `bound` is for.
         bound: The last lower bound, in millionths of micro-dollars per hour.
-        settled: Whether it is as good as it gets.
-        duals: That prove it, to begin with when it is proven anew, or better. No packing hangs on
-            them, nor on `proof`: plans are the same where nobody asks for a bound.
-        proof: The columns of its LP beside `columns`, likewise.
+        settled: Whether further effort did not improve the bound.
+        duals: Duals that prove the bound, as a start for the next proof. Packing uses neither these
+            nor `proof`: plans do not depend on whether a bound is computed.
+        proof: Further columns of the bound's LP, beside `columns`.
         spot: The spot offerings that were on sale in the last round, with their prices.
     """
 
@@ -48,7 +49,7 @@ class RoundMemory:
     def to_json(self) -> dict[str, Json]:
         """The form in which the journal keeps it."""
         return {
-            **({"spot": [list(it) for it in self.spot]} if self.spot else {}),
+            **({"spot": [list(price) for price in self.spot]} if self.spot else {}),
             "events": self.events,
             "hindered": list(self.pinned_instances),
             "learned": self.learned,
@@ -93,12 +94,12 @@ class RoundMemory:
 
 
 def _prices(value: Json) -> tuple[tuple[OfferingId, int], ...]:
-    found = []
-    for it in value if isinstance(value, list) else ():
-        match it:
+    prices = []
+    for entry in value if isinstance(value, list) else ():
+        match entry:
             case [str(name), int(price)]:
-                found.append((OfferingId(name), price))
-    return tuple(found)
+                prices.append((OfferingId(name), price))
+    return tuple(prices)
 
 
 def _whole(value: Json) -> int:

@@ -26,9 +26,9 @@ class Option:
 
     Attributes:
         kind: ``keep``, ``partial``, ``full`` or ``search``.
-        sums: What it comes to.
+        sums: Its totals.
         cost: M, in micro-dollars per hour times milliseconds.
-        moves: How many running task runs have to move.
+        moves: Number of running task runs that have to move.
     """
 
     kind: str
@@ -75,8 +75,8 @@ def weighing(problem: Problem, options: Mapping[str, Option], chosen: Option) ->
     return Weighing(
         chosen=chosen.kind,
         alternatives=tuple(
-            Alternative(one.kind, one.savings // MILLION, micro_usd(one.cost), one.moves)
-            for one in options.values()
+            Alternative(each.kind, each.savings // MILLION, micro_usd(each.cost), each.moves)
+            for each in options.values()
         ),
         cost_micro_usd_per_hour=micro_usd_per_hour,
         classes=len(problem.classes),
@@ -106,9 +106,9 @@ def _run(entry: PlanEntry) -> RunId:
 def figures_of(
     problem: Problem, present: Configuration, options: Mapping[str, Option], chosen: Option
 ) -> Figures:
-    """Why, in numbers: of every option that was considered, and of the one that was chosen."""
+    """Figures of every option considered, and of the chosen one."""
     keep = options["keep"]
-    # Where nobody waits, everything may stay as it is.
+    # If no task waits, everything may stay as it is.
     before = keep.sums if keep.configuration is present else sums(problem, present)
     figures: Figures = {
         "kind": chosen.kind,
@@ -116,7 +116,7 @@ def figures_of(
         "price_before_usd_per_hour": before.price / MILLION,
         "price_after_usd_per_hour": chosen.sums.price / MILLION,
     }
-    for kind, one in options.items():
-        figures[f"savings_{kind}_usd_per_hour"] = one.savings / MILLION / MILLION
-        figures[f"migration_cost_{kind}_usd"] = one.cost / MILLIS_PER_HOUR / MILLION
+    for kind, each in options.items():
+        figures[f"savings_{kind}_usd_per_hour"] = each.savings / MILLION / MILLION
+        figures[f"migration_cost_{kind}_usd"] = each.cost / MILLIS_PER_HOUR / MILLION
     return figures

@@ -29,25 +29,25 @@ _HOSTINGS_REMEMBERED = 65_536
 
 
 def hostings(problem: Problem, configuration: Configuration) -> tuple[Hosting, ...]:
-    """Every instance of a configuration with what it is worth, live ones first."""
+    """Every instance of a configuration with its worth, live ones first."""
     occupants: defaultdict[Host, list[RunId]] = defaultdict(list)
     for run, host in configuration.places.items():
         occupants[host].append(run)
-    # Kept as long as classes have the same numbers, and throughputs are the same.
+    # Kept while classes have the same numbers, and throughputs are the same.
     key = problem.classes, problem.throughput
-    told = problem.cache.remembered("hostings", key, partial(_Told, *key), limit=1)
+    memo = problem.cache.remembered("hostings", key, partial(_Told, *key), limit=1)
     return tuple(
-        told.hosting(problem, configuration, host, sorted(occupants[host]))
+        memo.hosting(problem, configuration, host, sorted(occupants[host]))
         for host in sorted(occupants, key=lambda host: (isinstance(host, int), host))
     )
 
 
 class _Told:
-    """What was told of instances last; most of them are as they were.
+    """Hostings of instances in the last round, reused for unchanged instances.
 
     Args:
-        classes: In this numbering.
-        throughput: How fast they run together.
+        classes: The classes, by number.
+        throughput: Speeds of the classes together.
     """
 
     def __init__(self, classes: Sequence[TaskClass], throughput: ThroughputModel) -> None:
@@ -71,7 +71,7 @@ class _Told:
         worths = self._known.get(kind)
         if worths is None:
             worths = self._known[kind] = dict(self._worths(task_set, family))
-        found = Hosting(
+        fresh = Hosting(
             host,
             offering.type.name,
             offering.price,
@@ -80,8 +80,8 @@ class _Told:
         )
         if len(self._last) > _HOSTINGS_REMEMBERED:
             self._last.clear()
-        self._last[host] = runs, numbers, offering, found
-        return found
+        self._last[host] = runs, numbers, offering, fresh
+        return fresh
 
     def _worths(
         self, task_set: TaskSet, family: Family

@@ -54,7 +54,7 @@ def reconfiguration_cost(
 def idle_cost(
     problem: Problem, present: Configuration, configuration: Configuration, run: RunView
 ) -> int:
-    """What a disturbed task run holds idle meanwhile, see `reconfiguration_cost`."""
+    """Cost of the room idle for a disturbed task run, see `reconfiguration_cost`."""
     source = run.instance
     target = configuration.places.get(run.id, source)
     elsewhere = _share(problem, configuration, run, target) if target != source else 0

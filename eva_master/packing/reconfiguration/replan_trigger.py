@@ -1,4 +1,4 @@
-"""What has happened since the last round, and so what may be reconsidered."""
+"""Events since the last round, and the extent of the plan that they allow."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ and a search may miss what the next one finds; but everything comes to rest."""
 class ReplanTrigger:
     """Compares a snapshot with the last one that was answered.
 
-    An event after which all is as the last answer was to make it asks the same question again. It
-    is answered until the answer is to leave all as it is, and a few times at most.
+    An event that leads back to the aim of the last answer asks the same question again. The
+    question is answered until the answer is to change nothing, and a few times at most.
 
     Args:
-        memory: Of the last round.
+        memory: Memory of the last round.
         snapshot: The cluster now.
-        cache: Tells whether something was learned.
-        options: Of the policy; others may answer the same question differently.
-        markets: Whether a spot offering that comes on sale, or whose price has changed, counts like
+        cache: Source of the digest of learned values.
+        options: Options of the policy, since others may answer the same question differently.
+        markets: Whether a spot offering that comes on sale, or whose price has changed, counts as
             an event.
 
     Attributes:
-        events: Jobs that arrived or ended since then.
-        total: The same since the cluster began.
+        events: Jobs that arrived or ended since the last answer.
+        total: Jobs that arrived or ended since the cluster began.
         full: Whether everything may be reconsidered: there were events, task runs that could not be
             moved at the last one now can, or a market has something new to offer.
-        partial: Whether something may be: that, or something was learned.
+        partial: Whether a part may be reconsidered: `full`, or something was learned.
         waiting: Whether a task run is without a place.
     """
 
@@ -73,7 +73,7 @@ class ReplanTrigger:
         self.partial = self.full or self._learned != memory.learned
 
     def remember(self, memory: RoundMemory) -> RoundMemory:
-        """What the next round must know of this one."""
+        """Memory of this round for the next one."""
         pinned = self._pinned if self._asked else memory.pinned_instances
         return replace(
             memory,
@@ -86,10 +86,10 @@ class ReplanTrigger:
     def answered(
         self, memory: RoundMemory, snapshot: Snapshot, configuration: Configuration
     ) -> RoundMemory:
-        """What the next round must know of the answer.
+        """Memory of the answer for the next round.
 
         Args:
-            memory: What `remember` returned.
+            memory: The result of `remember`.
             snapshot: The cluster.
             configuration: The one that was chosen.
         """
@@ -105,8 +105,10 @@ def _on_sale(snapshot: Snapshot) -> tuple[tuple[OfferingId, int], ...]:
     now = snapshot.now_ms
     return tuple(
         sorted(
-            (it.id, int(it.price))
-            for it in snapshot.catalog
-            if it.purchase is Purchase.SPOT and it.limit != 0 and it.available(now)
+            (offering.id, int(offering.price))
+            for offering in snapshot.catalog
+            if offering.purchase is Purchase.SPOT
+            and offering.limit != 0
+            and offering.available(now)
         )
     )

@@ -15,13 +15,13 @@ from eva_master.packing.precedence import precedence
 def state_digest(snapshot: Snapshot, known: str, configuration: Configuration | None = None) -> str:
     """Digest all that decides whether a reconfiguration pays, but for the time.
 
-    Which instance is which does not matter, only what each was bought as and what is on it; empty
-    ones do not count. The work that is left is a matter of time and left out.
+    Instances are anonymous: only their offering and their tasks matter; empty ones do not count.
+    The remaining work is a matter of time and left out.
 
     Args:
         snapshot: The cluster.
-        known: What else decides: what was learned, and the policy's options.
-        configuration: Where everything will be; `None` for where it is.
+        known: Other inputs of the decision: learned values, and the policy's options.
+        configuration: The planned places; `None` for the present ones.
     """
     digest = hashlib.sha256(known.encode())
     parts: list[Iterable[object]] = [
@@ -40,8 +40,8 @@ def state_digest(snapshot: Snapshot, known: str, configuration: Configuration | 
 
 def _market(snapshot: Snapshot) -> Iterator[object]:
     now = snapshot.now_ms
-    for one in sorted(snapshot.catalog, key=lambda offering: offering.id):
-        yield one.id, one.price, one.limit, one.available(now), one.interruptions_ppm
+    for sold in sorted(snapshot.catalog, key=lambda offering: offering.id):
+        yield sold.id, sold.price, sold.limit, sold.available(now), sold.interruptions_ppm
 
 
 def _jobs(snapshot: Snapshot) -> Iterator[object]:
