@@ -7,6 +7,7 @@ import contextlib
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import grpc
 import pytest
@@ -25,7 +26,7 @@ from eva_master.adapters.rpc.server.admission.pacing import Share
 from eva_master.control.state.store import State
 from eva_master.model.errors import Busy, NotAuthenticated
 from eva_master.model.ids import InstanceId, JobId, Millis, RunId
-from eva_master.model.states import RunState
+from eva_master.model.states import JobState, RunState
 from eva_master.model.users import Role
 from eva_master.model.values import replace
 from tests.fakes.rpc.server import (
@@ -343,6 +344,37 @@ async def test_watchers_share_one_copy_of_each_message(
             second = [await watch.read() for watch in watches]
     assert {it.tasks[0].waiting_for for it in second} == {"a miracle"}
     assert made == [JOB, JOB]
+
+
+async def test_whoever_begins_to_watch_shares_messages_of_jobs_that_have_not_begun(
+    master: RpcMaster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[str] = []
+
+    def job(*seen: object) -> pb.Job:
+        message: pb.Job = of(*seen)
+        made.append(message.id)
+        return message
+
+    of, now_s = views.job, [1_000.0]
+    monkeypatch.setattr(job_messages.views, "job", job)
+    monkeypatch.setattr(job_messages, "time", SimpleNamespace(monotonic=lambda: now_s[0]))
+
+    def jobs(state: State) -> None:
+        add_job(state, spec("waits"))
+        running = add_job(state, spec("runs"))
+        state.put_job(state.jobs[running].to(JobState.RUNNING, Millis(2_000)))
+
+    await master.loop.change(jobs)
+    for after_s, count in ((0, 2), (1, 2), (10, 3), (15, 4), (30, 6)):
+        now_s[0] = 1_000.0 + after_s
+        watch = master.jobs.Watch(pb.WatchRequest())
+        async with asyncio.timeout(DEADLINE_S):
+            first = await watch.read()
+        assert {it.name for it in (first, *first.also)} == {"waits", "runs"}
+        assert len(made) == count
+        watch.cancel()
+    assert made.count("waits-1") == 2
 
 
 @pytest.mark.parametrize("named", [0, 21])

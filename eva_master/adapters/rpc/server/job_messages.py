@@ -15,7 +15,7 @@ from eva_master.adapters.rpc.errors import TooSlow
 from eva_master.adapters.rpc.server import pages, views
 from eva_master.model.changes import Changes
 from eva_master.model.ids import JobId, Millis
-from eva_master.model.states import TERMINAL_JOB
+from eva_master.model.states import TERMINAL_JOB, JobState
 from eva_master.ports import Clock
 from eva_master.ports.reading import SMALL_JOB, Archive, Pause, ReadModel
 
@@ -24,6 +24,9 @@ _TASKS_AT_ONCE = 1_000
 """Jobs that are turned into messages together have so many tasks at most, or are one."""
 _KEPT_S = 2.0
 """Maximum age of times in a message, such as a job's expected end."""
+_KEPT_PENDING_S = 20.0
+"""Messages of jobs that have not begun, whose costs do not grow, may be so old: where there are
+20,000, each reader who begins would else take two seconds of the processor's time."""
 _KEPT_BYTES = 32 * 1024 * 1024
 SMALL_BYTES = 64 * 1024
 """Messages up to this size are sent without waiting for those of others."""
@@ -40,11 +43,13 @@ class JobMessage:
 
     Attributes:
         over: Whether it has ended.
+        pending: Whether it has not begun.
     """
 
     job: JobId
     data: bytes
     over: bool
+    pending: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +57,13 @@ class _Kept:
     made_s: float
     pause: Pause | None
     message: asyncio.Future[JobMessage | None] = field(default_factory=asyncio.Future)
+
+    def holds(self, now_s: float) -> bool:
+        """Whether the message is young enough, or is being made."""
+        done = self.message.done() and self.message.exception() is None
+        message = self.message.result() if done else None
+        pending = message is not None and message.pending
+        return now_s - self.made_s <= (_KEPT_PENDING_S if pending else _KEPT_S)
 
 
 class JobMessages:
@@ -87,14 +99,14 @@ class JobMessages:
 
     async def _some(self, names: Sequence[JobId]) -> list[JobMessage]:
         """The messages of a few jobs: those that are kept, and the rest made together."""
-        oldest_s, pause = time.monotonic() - _KEPT_S, self._gateway.pause
+        now_s, pause = time.monotonic(), self._gateway.pause
         wanted: dict[JobId, _Kept] = {}
         new: dict[JobId, _Kept] = {}
         with self._lock:
             for name in names:
                 kept = self._kept.get(name)
-                if kept is None or kept.made_s < oldest_s or kept.pause != pause:
-                    kept = self._kept[name] = new[name] = _Kept(time.monotonic(), pause)
+                if kept is None or kept.pause != pause or not kept.holds(now_s):
+                    kept = self._kept[name] = new[name] = _Kept(now_s, pause)
                 wanted[name] = kept
         if new:
             # A task of its own: others may wait for it too when this caller goes away.
@@ -137,6 +149,7 @@ class JobMessages:
                 name,
                 views.job(model, record, now, pause).SerializeToString(),
                 record.job.state in TERMINAL_JOB,
+                record.job.state is JobState.PENDING,
             )
             for name, record in found.items()
         }
