@@ -8,10 +8,14 @@ Searches have parts of their own, and what one of them leaves is not for the oth
 
 from __future__ import annotations
 
+from dataclasses import replace
 from enum import IntEnum
 
-from eva_master.model.planning.snapshot import ROUND_WORK
+from eva_master.model.planning.plan import Plan
+from eva_master.model.planning.snapshot import ROUND_WORK, Snapshot
 
+WORK_DONE = "work_us"
+"""Name of the figure of a plan that counts its work, in microseconds of weight."""
 _NS_PER_US = 1_000
 _UNLIMITED = 1 << 62
 
@@ -73,6 +77,17 @@ def round_budgets(work: int = ROUND_WORK) -> tuple[WorkBudget, WorkBudget]:
     """
     hundredth = work * _NS_PER_US // 100
     return WorkBudget(hundredth * _SEARCHING_PART), WorkBudget(hundredth * _PRICING_PART)
+
+
+def after(plan: Plan, snapshot: Snapshot) -> Snapshot:
+    """The snapshot for the next plan of the same round: its work is what this plan has left.
+
+    Args:
+        plan: A plan for the snapshot, or for a part of it.
+        snapshot: The cluster.
+    """
+    done = int(plan.figures.get(WORK_DONE, 0))
+    return replace(snapshot, work=max(1, snapshot.work - done)) if done else snapshot
 
 
 def tasks_shown(work: int) -> int:

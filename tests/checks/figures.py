@@ -98,7 +98,7 @@ def _classes(root: Path) -> Iterator[Figure]:
     Fields are annotated names of the class; attributes and hung-on methods are those that
     ``__init__`` sets on ``self``, hung-on ones to an attribute of another object.
     """
-    view = _class(root, f"{_VALUES}/snapshot.py", "JobView")
+    view = _class(root, f"{_VALUES}/job_view.py", "JobView")
     yield Figure("fields of JobView", "30", _fields(view), "12")
     yield Figure("fields of Plan", "13", _fields(_class(root, f"{_VALUES}/plan.py", "Plan")), "10")
     context = _class(root, "eva_master/control/context.py", "Context")

@@ -6,6 +6,7 @@ from typing import Protocol
 
 from eva_master.model.planning.plan import Plan, PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
+from eva_master.packing import round_work
 from eva_master.packing.claims.views import Refused, View
 from eva_master.packing.claims.walk import Way
 
@@ -35,7 +36,7 @@ def ask(
 
     All claims for which there is room are planned at once, together with later task runs that find
     room besides. If the policy does not place a claim, it is asked again without the later ones,
-    and then as for a claim without room.
+    and then as for a claim without room. All of its plans share the work of one round.
 
     Args:
         policy: A policy, which knows nothing of claims.
@@ -48,7 +49,8 @@ def ask(
     alone = -1
     for asked in range(1, _MOST_ASKED + 1):
         view = View.of(snapshot, refused, alone)
-        plan, after = policy.plan(view.shown, memory)
+        plan, memory_after = policy.plan(view.shown, memory)
+        snapshot = round_work.after(plan, snapshot)
         step = view.missed(plan)
         if step is None:
             break
@@ -59,7 +61,7 @@ def ask(
         if asked == _MOST_ASKED - 1:
             every = range(len(snapshot.claims))
             refused, alone = frozenset((number, way) for number in every for way in Way), -1
-    return view.completed(plan), after
+    return view.completed(plan), memory_after
 
 
 class KeepsClaims:

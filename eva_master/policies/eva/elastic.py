@@ -18,6 +18,7 @@ from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.plan import Plan, PolicyMemory, Resize
 from eva_master.model.planning.sizes import resizable, with_sizes
 from eva_master.model.planning.snapshot import Snapshot
+from eva_master.packing import round_work
 from eva_master.packing.elastic.room import most_ever, most_now
 from eva_master.packing.elastic.trial import Question, Trial
 from eva_master.packing.elastic.worth import cheapest
@@ -62,6 +63,8 @@ class _Round:
         self._inner = inner
         self._snapshot = snapshot
         self._memory = memory
+        self._work = snapshot.work
+        """The work that the plans so far have left for the next one, in microseconds."""
         self._open = {job.id: job for job in resizable(snapshot)}
         self._resized = _recalled(memory, snapshot)
         best_sizes = {
@@ -96,7 +99,9 @@ class _Round:
     def _trial(self, sizes: Mapping[JobId, int]) -> Trial:
         now = {job.id: len(job.runs) for job in self._snapshot.jobs}
         changed = {job: size for job, size in sizes.items() if size != now[job]}
-        plan, memory = self._inner.plan(with_sizes(self._snapshot, changed), self._memory)
+        asked = replace(self._snapshot, work=self._work)
+        plan, memory = self._inner.plan(with_sizes(asked, changed), self._memory)
+        self._work = round_work.after(plan, asked).work
         return Trial(self._question, changed, plan, memory)
 
     def _starting(self) -> Iterator[tuple[JobId, int]]:
@@ -170,13 +175,14 @@ class _Round:
             memory = replace(
                 memory, data={**memory.data, _KEY: {job: int(at) for job, at in resized.items()}}
             )
+        done = {round_work.WORK_DONE: self._snapshot.work - self._work}
         if not best.sizes:
-            return best.plan, memory
+            return replace(best.plan, figures={**best.plan.figures, **done}), memory
         sizes = tuple(
             Resize(job, size, self._reasons.get(job, _CHEAPER))
             for job, size in sorted(best.sizes.items())
         )
-        figures = {**best.plan.figures, "resizes": len(sizes)}
+        figures = {**best.plan.figures, **done, "resizes": len(sizes)}
         return replace(best.plan, sizes=sizes, figures=figures), memory
 
 

@@ -37,7 +37,7 @@ from eva_master.packing.reconfiguration.options import (
 )
 from eva_master.packing.reconfiguration.reasons import exchanges, hostings
 from eva_master.packing.reconfiguration.replan_trigger import ReplanTrigger
-from eva_master.packing.round_work import WorkBudget, round_budgets
+from eva_master.packing.round_work import WORK_DONE, WorkBudget, round_budgets
 from eva_master.packing.valuation.ending import ending
 from eva_master.packing.valuation.scarcity import raised
 from eva_master.packing.valuation.time_left import by_now
@@ -145,7 +145,7 @@ class Eva:
         reasons = Reasons()
         if config.explained:
             rounds, reasons = self._explained(round_, chosen, rounds, figures)
-        figures["work_us"] = (searching.spent + pricing.spent) // _NS_PER_US
+        figures[WORK_DONE] = (searching.spent + pricing.spent) // _NS_PER_US
         return plan_of(problem, chosen, figures, reasons), Memory(rounds, moved).dump()
 
     def _steered(self, problem: Problem) -> Configuration | None:
