@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 
 from eva_master.model.catalog import Offering
 from eva_master.model.ids import MILLION, Family, RunId
@@ -17,6 +18,7 @@ from eva_master.packing.configuration.build import Configuration, Host
 from eva_master.packing.local_search.cost_model import Terms
 from eva_master.packing.problem import Problem
 from eva_master.packing.valuation.migration_cost import expected_migration_cost
+from eva_master.packing.valuation.reservation_price import relative_speed
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,16 +103,22 @@ class CostsToTheEnd:
 
     def _takes(self, run: RunView, work_ms: int, family: Family) -> int:
         """Time for which a task run with so much work left goes on, on a family."""
-        task_class = self.problem.classes[self.problem.class_of[run.id]]
-        worth = task_class.price_on(family)
-        return work_ms * task_class.price // worth if worth > 0 else work_ms
+        speed = self._speed(run, family)
+        return work_ms * speed.denominator // speed.numerator if speed > 0 else work_ms
+
+    def _speed(self, run: RunView, family: Family) -> Fraction:
+        """Speed of a task run on a family, against the family of its reservation price."""
+        number = self.problem.class_of[run.id]
+        task_class = self.problem.classes[number]
+        speed = relative_speed(family, self.problem.reservation(number), task_class.speeds)
+        return min(speed, Fraction(1)) if task_class.others and not task_class.split else speed
 
     def _elsewhere(self, stay: Stay, since_ms: int, before: Family, after: Family) -> Stay:
         """Stay of which the rest is on another family."""
-        task_class = self.problem.classes[self.problem.class_of[stay.run.id]]
-        rest_ms, worth = stay.until_ms - since_ms, task_class.price_on(after)
-        if before != after and worth > 0:
-            rest_ms = rest_ms * task_class.price_on(before) // worth
+        rest_ms, speed = stay.until_ms - since_ms, self._speed(stay.run, after)
+        if before != after and speed > 0:
+            faster = self._speed(stay.run, before) / speed
+            rest_ms = rest_ms * faster.numerator // faster.denominator
         return Stay(stay.run, since_ms + rest_ms)
 
     def moves(self, configuration: Configuration, runs: Iterable[RunId]) -> int:
@@ -162,7 +170,7 @@ class CostsToTheEnd:
         for number, stay in enumerate(stays):
             end = min(stay.until_ms, until_ms)
             if end > begin:
-                lost = self._lost(stays[number:], offering.type.family)
+                lost = self._lost(stays[number:], offering)
                 total += (offering.price + lost) * (end - begin)
                 begin = end
         return total
@@ -190,13 +198,14 @@ class CostsToTheEnd:
             options.append(boot + moves + held)
         return min(options, default=None)
 
-    def _lost(self, stays: Sequence[Stay], family: Family) -> int:
+    def _lost(self, stays: Sequence[Stay], offering: Offering) -> int:
         """Loss of tasks beside each other, in micro-dollars per hour.
 
-        A slow family loses nothing more: there tasks take longer.
+        A slow family is no loss where the longer stay is paid for. On an own node, which costs
+        nothing, the longer stay is worth what the tasks lose to the family.
         """
-        problem = self.problem
+        problem, family = self.problem, offering.type.family
         tasks = Counter(problem.class_of[stay.run.id] for stay in stays)
         slow = sum(many * problem.slowness(number, family) for number, many in tasks.items())
         beside = problem.lost(tasks, family) // MILLION - slow
-        return beside * self._terms.lost_ppm // MILLION
+        return (0 if offering.price else slow) + beside * self._terms.lost_ppm // MILLION

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from eva_master.model.ids import MILLION, Family, Millis, RunId
+from eva_master.model.catalog import Purchase
+from eva_master.model.ids import MILLION, Family, InstanceId, Millis, RunId
 from eva_master.model.planning.plan import Assign, NewInstance
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.packing.configuration.build import Configuration
@@ -77,6 +78,43 @@ def test_tasks_end_sooner_on_a_fast_family(kind: str, seconds: int) -> None:
     alone = Configuration({name: 0}, {0: tasks}, (NewInstance(0, sold),), {})
     costs = CostsToTheEnd(problem, policy.terms)
     assert costs.since(alone, costs.stays(alone, [name]), 0) == sold.price * seconds * 1_000
+
+
+@pytest.mark.parametrize(("rate", "seconds"), [(MILLION, 600), (MILLION // 10, 6_000)])
+def test_a_gang_goes_on_for_as_long_as_its_family_is_slow(rate: int, seconds: int) -> None:
+    """A member on a slow family may be worth less than nothing, which is no speed."""
+    fast = offer("fast.4", (0, 4, 8), 0.2, family="fast")
+    slow = offer("slow.4", (0, 4, 8), 0.3, family="slow")
+    need = (0, 2, 4)
+    spec = replace(
+        task("w", fast=need, slow=need),
+        throughput=((Family("fast"), MILLION), (Family("slow"), rate)),
+    )
+    cluster = Cluster(fast, slow).instance("i", "slow.4")
+    problem = (policy := Eva(Config())).problem(
+        cluster.job("g", spec, spec, on=["i", "i"], left_s=600).snapshot()
+    )
+    names = [RunId("g/0"), RunId("g/1")]
+    there = Configuration(dict.fromkeys(names, InstanceId("i")), {}, (), {})
+    stays = CostsToTheEnd(problem, policy.terms).stays(there, names)
+    assert [stay.until_ms for stay in stays[InstanceId("i")]] == [seconds * 1_000] * 2
+
+
+@pytest.mark.parametrize("speed", [1.0, 0.5])
+def test_the_longer_stay_on_a_node_that_costs_nothing_is_a_loss(speed: float) -> None:
+    sold = offer("box.4", (0, 4, 8), 0.2, family="box")
+    free = replace(offer("rack.4", (0, 4, 8), 0.0, family="rack"), purchase=Purchase.OWNED, limit=1)
+    rates = ((Family("box"), MILLION), (Family("rack"), round(speed * MILLION)))
+    spec = replace(task("w", box=(0, 4, 4), rack=(0, 4, 4)), throughput=rates)
+    cluster = Cluster(sold, free).instance("i", "rack.4")
+    policy = Eva(Config())
+    problem = policy.problem(cluster.job("a", spec, on=["i"], left_s=600).snapshot())
+    name = RunId("a/0")
+    there = Configuration({name: InstanceId("i")}, {}, (), {})
+    costs = CostsToTheEnd(problem, policy.terms)
+    longer_s = 600 / speed - 600
+    expected = problem.classes[problem.class_of[name]].most * longer_s * 1_000
+    assert costs.since(there, costs.stays(there, [name]), 0) == pytest.approx(expected)
 
 
 def test_a_part_that_pays_is_made_without_another_that_does_not() -> None:
