@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from eva_master.control.rounds import cycle, pipeline
+from eva_master.control.rounds import pipeline
 from tests.worlds.drawing import FLAVOURS, draw
 from tests.worlds.oracles import findings
 from tests.worlds.oracles.beside import equal
@@ -77,11 +77,15 @@ def test_oracles_see_that_a_shared_limit_has_no_queue(monkeypatch: pytest.Monkey
     assert "turn" in _objecting(run(world))
 
 
-def test_oracles_see_a_node_that_is_empty_beside_a_task(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = draw(1030, "nodes")
-    assert "idle" not in _objecting(run(world))
-    monkeypatch.setattr(cycle, "fill_own_nodes", lambda *_: None)
-    assert "idle" in _objecting(run(world))
+def test_oracles_see_a_node_that_is_empty_beside_a_task() -> None:
+    story = run(draw(1030, "nodes"))
+    assert "idle" not in _objecting(story)
+    # The node empties as this task comes to it: now the task comes half a minute later.
+    (attempt,) = story.of("j1")
+    ended = [before.to_ms for before in story.attempts if before.instance == attempt.instance]
+    assert any(to_ms is not None and 0 <= attempt.from_ms - to_ms < 1_000 for to_ms in ended)
+    attempt.from_ms += 30_000
+    assert "idle" in _objecting(story)
 
 
 def test_a_gang_that_takes_an_emptied_instance_excuses_the_one_in_its_place() -> None:
