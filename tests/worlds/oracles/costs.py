@@ -53,7 +53,7 @@ def _alone(story: Story, waits: Waits, task: Task) -> float:
         return _never_started(story, task)
     first = min(attempts, key=lambda it: it.from_ms)
     had = story.launches[first.instance]
-    # What was there before it, and was not bought for it, it chose when it began.
+    # A task chose what was there before it, and was not bought for it, when it began.
     chosen_ms = had.asked_ms if had.asked_ms >= waits.ready_ms(task) else first.from_ms
     options = [
         (kind, price)
@@ -63,11 +63,11 @@ def _alone(story: Story, waits: Waits, task: Task) -> float:
     if not options:
         return 0.0
     job, minimum = task.job, story.world.minimum_s
-    ended = all(it.to_ms is not None for it in attempts)
+    ended = all(attempt.to_ms is not None for attempt in attempts)
 
     def cost(kind: Kind, price: float) -> float:
         seconds = job.work_s(task.index) / job.speeds.get(kind.family, 1.0)
-        if not any(_well(it) for it in attempts):
+        if not any(map(_well, attempts)):
             # A task that was cancelled, or has not ended, counts for as long as it was there.
             seconds = sum((it.to_ms or story.end_ms) - it.from_ms for it in attempts) / 1000
             seconds /= max(1, task.members)
@@ -91,12 +91,14 @@ def _alone(story: Story, waits: Waits, task: Task) -> float:
         total += held.price / 1e6 * (START_MS + STOP_MS + ENDING_MS) / HOUR_MS
         total += price * _lost_ms(attempt, attempts) / HOUR_MS if ended else 0.0
         if not held.spot and _is_sold_out(story, held.asked_ms):
-            # What had a place on the spot market goes on on demand.
+            # A task that had a place on the spot market goes on on demand.
             on_demand = kind.price / 1e6 - price
             ran_ms = (attempt.to_ms or story.end_ms) - attempt.from_ms
             total += on_demand * (ran_ms + kind.boot_s * 1000) / HOUR_MS
-    extra = [it for it in story.of(job.name) if it.extra]
-    return total + sum(price * ((it.to_ms or 0) - it.from_ms) / HOUR_MS for it in extra)
+    extra = [attempt for attempt in story.of(job.name) if attempt.extra]
+    return total + sum(
+        price * ((attempt.to_ms or 0) - attempt.from_ms) / HOUR_MS for attempt in extra
+    )
 
 
 def _is_sold_out(story: Story, at_ms: int) -> bool:
