@@ -92,11 +92,11 @@ class Demo:
             time.sleep(_POLL_S)
 
     def _explain(self, picture: Picture) -> None:
-        """Show why a reader was moved away from the other one, once it runs alone elsewhere."""
+        """Show why a reader was moved away from the other one, once it runs elsewhere."""
         for job in picture.jobs:
             task = job.tasks[0]
-            parted = task.moves and task.state == "running" and picture.alone(job, task)
-            if job.name in READERS and parted and not self._explained:
+            moved = task.moves and task.state == "running"
+            if job.name in READERS and moved and not (self._explained or picture.together(READERS)):
                 why = self._cluster.client.explain(job.id)
                 self._screen.answer(f"eva explain {job.name}", told(why))
                 self._explained = True

@@ -66,9 +66,9 @@ class Picture:
         others = self._others(job, task)
         return f"beside {', '.join(others)}" if others else "alone"
 
-    def alone(self, job: Job, task: Task) -> bool:
-        """Whether a task is the only one on its instance."""
-        return not self._others(job, task)
+    def together(self, names: Sequence[str]) -> bool:
+        """Whether the first tasks of some jobs are all on one instance."""
+        return len({self.task(name).instance for name in names}) == 1
 
     def _others(self, job: Job, task: Task) -> list[str]:
         return [
