@@ -16,15 +16,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from benchmarks.harness import Figures, options, publish, surroundings
+from eva_lab.runs import Chosen, named_policy, prepared
+from eva_lab.simulator.run import Setup, simulate
 from eva_master.adapters.catalog import load_catalog
 from eva_master.adapters.loop.collector import spare_lasting_values
 from eva_master.app.nodes.simulated import nodes_of
-from eva_master.app.simulate import Chosen, named_policy, prepared
 from eva_master.model.ids import Workload
 from eva_master.model.job import JobKind
 from eva_master.model.resources import Resources
 from eva_master.model.trace import Trace, TraceJob, TraceTask
-from eva_master.simulation.run import Setup, simulate
 
 TASKS = 100_000
 NODES = 50

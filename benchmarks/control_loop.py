@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from benchmarks.harness import Figures, options, publish, surroundings
+from eva_lab.simulator.simulated_cluster import SimulatedCluster
 from eva_master.adapters.catalog import load_catalog
 from eva_master.app.sections.building import build_policy
 from eva_master.control.settings import Settings
@@ -28,7 +29,6 @@ from eva_master.model.planning.plan import Plan, PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.resources import Resources
 from eva_master.ports import Policy
-from eva_master.simulation.simulated_cluster import SimulatedCluster
 
 POLICIES = ("no_packing", "eva")
 _ARRIVAL_MS = 40_000

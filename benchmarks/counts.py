@@ -30,19 +30,19 @@ from unittest.mock import patch
 
 from benchmarks.harness import ROOT, Rows
 from benchmarks.spot import due
+from eva_lab.experiments.fleet import ServersSection, awaited, nodes_of
+from eva_lab.runs import named_policy
+from eva_lab.simulator.run import Setup, Simulation
+from eva_lab.traces import measured_interference, read_trace
+from eva_lab.traces.fleets.recipes import GpusRecipe
+from eva_lab.traces.spot.files import read_market
 from eva_master.adapters.catalog import load_catalog
-from eva_master.adapters.traces import measured_interference, read_trace
-from eva_master.adapters.traces.fleets.recipes import GpusRecipe
-from eva_master.adapters.traces.spot.files import read_market
-from eva_master.app.experiment.fleet import ServersSection, awaited, nodes_of
-from eva_master.app.simulate import named_policy
 from eva_master.control.planning import snapshot_builder
 from eva_master.model.ids import Millis
 from eva_master.model.planning.plan import Plan, PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.trace import SpotUse
 from eva_master.ports import Policy
-from eva_master.simulation.run import Setup, Simulation
 
 FOLDER = Path(__file__).parent / "counted"
 FILE = FOLDER / "counts.json"

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from benchmarks.harness import Figures, publish, surroundings
-from eva_master.app.simulate import named_policy
+from eva_lab.runs import named_policy
 from eva_master.model.ids import Millis
 from eva_master.model.planning.plan import PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot

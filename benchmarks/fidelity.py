@@ -26,16 +26,16 @@ from pathlib import Path
 import yaml
 
 from benchmarks.harness import ROOT, START_S, Figures, options, publish, surroundings, wait_until
+from eva_lab.history import History, read_history
+from eva_lab.runs import named_policy
+from eva_lab.simulator.cluster.delays import Accounting
+from eva_lab.simulator.results.metrics import Outcome
+from eva_lab.simulator.run import Setup, simulate
 from eva_master.adapters.catalog import load_catalog
 from eva_master.adapters.rpc.client.master import Client
-from eva_master.app.history import History, read_history
-from eva_master.app.simulate import named_policy
 from eva_master.control.settings import Settings
 from eva_master.model.errors import Unreachable
 from eva_master.model.trace import Trace
-from eva_master.simulation.cluster.delays import Accounting
-from eva_master.simulation.results.metrics import Outcome
-from eva_master.simulation.run import Setup, simulate
 
 _STEP_S = 0.05
 _WITHIN_S = 180.0

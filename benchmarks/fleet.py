@@ -25,16 +25,16 @@ from typing import Any
 
 from benchmarks.harness import Rows
 from benchmarks.slots import Slot
+from eva_lab.experiments.fleet import ServersSection, awaited, fleet_figures, nodes_of
+from eva_lab.simulator.run import Setup, Simulation
+from eva_lab.traces.fleets.gpu_jobs import read_gpu_jobs
+from eva_lab.traces.fleets.recipes import GpusRecipe
 from eva_master.adapters.loop.collector import spare_lasting_values
-from eva_master.adapters.traces.fleets.gpu_jobs import read_gpu_jobs
-from eva_master.adapters.traces.fleets.recipes import GpusRecipe
-from eva_master.app.experiment.fleet import ServersSection, awaited, fleet_figures, nodes_of
 from eva_master.app.sections.base import OnePolicySection
 from eva_master.app.sections.policies import forking_by
 from eva_master.model.errors import EvaError
 from eva_master.model.fleet.partitions import Partitions
 from eva_master.model.trace import Trace
-from eva_master.simulation.run import Setup, Simulation
 
 POLICIES = ("hadar", "eva", "fifo")
 """Policies that are compared unless others are named."""

@@ -25,6 +25,11 @@ from statistics import fmean
 
 from benchmarks.harness import Rows
 from benchmarks.slots import Slot
+from eva_lab.simulator.cluster.attempt_log import RunMetrics
+from eva_lab.simulator.cluster.delays import Delays
+from eva_lab.simulator.cluster.work import Work
+from eva_lab.simulator.scenario.fleet import Servers, fleet_nodes
+from eva_lab.simulator.simulated_cluster import SimulatedCluster
 from eva_master.app.sections.base import OnePolicySection
 from eva_master.app.sections.policies import forking_by
 from eva_master.control.settings import Settings
@@ -35,11 +40,6 @@ from eva_master.model.ids import Family, RunId, Workload
 from eva_master.model.job import JobKind, JobSpec, Program, TaskSpec
 from eva_master.model.resources import Resources
 from eva_master.model.trace import GPU_SLOT
-from eva_master.simulation.cluster.attempt_log import RunMetrics
-from eva_master.simulation.cluster.delays import Delays
-from eva_master.simulation.cluster.work import Work
-from eva_master.simulation.scenario.fleet import Servers, fleet_nodes
-from eva_master.simulation.simulated_cluster import SimulatedCluster
 
 _STEPS_PER_S = 10
 """On the type that suits a model best."""

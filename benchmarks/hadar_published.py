@@ -28,12 +28,13 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from eva_lab.experiments.fleet import ServersSection, awaited, fleet_figures, nodes_of
+from eva_lab.runs import named_policy
+from eva_lab.simulator.run import Setup, Simulation
+from eva_lab.traces.fleets.gpu_jobs import GpuJob, read_gpu_jobs
+from eva_lab.traces.fleets.recipes import GpusRecipe
 from eva_master.adapters.loop.collector import spare_lasting_values
 from eva_master.adapters.text.yamlfile import scalar
-from eva_master.adapters.traces.fleets.gpu_jobs import GpuJob, read_gpu_jobs
-from eva_master.adapters.traces.fleets.recipes import GpusRecipe
-from eva_master.app.experiment.fleet import ServersSection, awaited, fleet_figures, nodes_of
-from eva_master.app.simulate import named_policy
 from eva_master.model.catalog import Purchase
 from eva_master.model.ids import MILLIS_PER_HOUR, Family
 from eva_master.model.planning.snapshot import Snapshot
@@ -43,7 +44,6 @@ from eva_master.policies.hadar_published.branches import Refused, allocate
 from eva_master.policies.hadar_published.find_alloc import Allocator, Candidate
 from eva_master.policies.hadar_published.prices import extremes, price_ranges
 from eva_master.policies.hadar_published.servers import Kind, Server, free_of, kinds
-from eva_master.simulation.run import Setup, Simulation
 from eva_master.testing.snapshots import Cluster, carried_out, offer, task
 from tests.fakes.fleets.exact_round import Gang, most_utility
 

@@ -38,12 +38,15 @@ from benchmarks.harness import (
     surroundings,
     wait_until,
 )
+from eva_lab.experiments.fixed import ClusterSection
+from eva_lab.simulator.run import Setup, Simulation
+from eva_lab.simulator.scenario.earlier import taught
+from eva_lab.simulator.scenario.submission import OWNER
+from eva_lab.traces.recipes import TasksRecipe
 from eva_master.adapters.loop.clock import SystemClock
 from eva_master.adapters.rpc.client.master import Client
 from eva_master.adapters.store.journal import SqlJournal
-from eva_master.adapters.traces.recipes import TasksRecipe
 from eva_master.app.config import policy_config
-from eva_master.app.experiment.fixed import ClusterSection
 from eva_master.app.policy_registry import policies
 from eva_master.app.sections.base import OnePolicySection
 from eva_master.app.sections.policies import estimates_of
@@ -52,9 +55,6 @@ from eva_master.model.changes import Changes
 from eva_master.model.resources import Resources
 from eva_master.model.trace import Trace, TraceJob
 from eva_master.packing.elastic.fixed import built
-from eva_master.simulation.run import Setup, Simulation
-from eva_master.simulation.scenario.earlier import taught
-from eva_master.simulation.scenario.submission import OWNER
 
 POLICIES = ("slearn", "slearn:published", "slearn:las", "slearn:fifo")
 _TYPE, _MIB = "bench.node", 64

@@ -26,8 +26,8 @@ from typing import Any
 
 import numpy as np
 
-from eva_master.adapters.traces.fleets.worlds import World
-from eva_master.adapters.traces.lines import read_lines
+from eva_lab.traces.fleets.worlds import World
+from eva_lab.traces.lines import read_lines
 from eva_master.model.errors import EvaError
 
 _SIZES, _MACHINES = (2, 8), (321, 231)

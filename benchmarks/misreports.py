@@ -26,13 +26,13 @@ from statistics import fmean
 from typing import Any
 
 from benchmarks.harness import Rows
-from eva_master.adapters.traces.fleets.recipes import WorldRecipe
-from eva_master.app.experiment.worlds import money_of, world_setup
+from eva_lab.experiments.worlds import money_of, world_setup
+from eva_lab.simulator.run import Simulation
+from eva_lab.traces.fleets.recipes import WorldRecipe
 from eva_master.model.accounting.worth import Worth
 from eva_master.model.errors import EvaError
 from eva_master.model.ids import MILLION
 from eva_master.model.trace import Trace
-from eva_master.simulation.run import Simulation
 
 RESULTS = Path("build/misreports.jsonl")
 _ROUND_S = 3600

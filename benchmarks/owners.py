@@ -19,13 +19,13 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from benchmarks.harness import Figures, publish, surroundings
+from eva_lab.runs import Chosen, measured_interference, named_policy, prepared
+from eva_lab.simulator.run import Setup, Simulation
+from eva_lab.traces.recipes import ProductionRecipe
 from eva_master.adapters.catalog import load_catalog
-from eva_master.adapters.traces.recipes import ProductionRecipe
-from eva_master.app.simulate import Chosen, measured_interference, named_policy, prepared
 from eva_master.control.rounds import cycle
 from eva_master.model.ids import Workload
 from eva_master.model.trace import Trace
-from eva_master.simulation.run import Setup, Simulation
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -7,8 +7,8 @@ from typing import Annotated, TypeVar
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
 
+from eva_lab.traces.rows import read_json, refusal
 from eva_master.adapters.text.yamlfile import dotted, wording
-from eva_master.adapters.traces.rows import read_json, refusal
 from eva_master.model.errors import Problem
 
 _Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]

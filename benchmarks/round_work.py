@@ -17,7 +17,7 @@ from dataclasses import replace
 
 from benchmarks.distinct import arrived
 from benchmarks.harness import Figures, options, publish, surroundings
-from eva_master.app.simulate import named_policy
+from eva_lab.runs import named_policy
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.packing.configuration.build import configure, waiting
 from eva_master.packing.local_search.cost_model import Terms

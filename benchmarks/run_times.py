@@ -36,11 +36,15 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from eva_lab.experiments.fixed import ClusterSection
+from eva_lab.simulator.results.dags import WatchedDags, accuracy_of_dags, completion_ms
+from eva_lab.simulator.results.metrics import Outcome, quantile
+from eva_lab.simulator.results.run_times import WatchedEstimates, accuracy
+from eva_lab.simulator.run import Setup, Simulation
+from eva_lab.traces.recipes import FileRecipe, TasksRecipe
+from eva_lab.traces.tasks import SUFFIXES
 from eva_master.adapters.loop.collector import spare_lasting_values
-from eva_master.adapters.traces.recipes import FileRecipe, TasksRecipe
-from eva_master.adapters.traces.tasks import SUFFIXES
 from eva_master.app.config import policy_config
-from eva_master.app.experiment.fixed import ClusterSection
 from eva_master.app.policy_registry import policies
 from eva_master.app.sections.base import OnePolicySection
 from eva_master.app.sections.building import presets_of
@@ -49,10 +53,6 @@ from eva_master.model.errors import EvaError
 from eva_master.model.planning.estimate import Estimates
 from eva_master.model.trace import Trace
 from eva_master.packing.elastic.fixed import built
-from eva_master.simulation.results.dags import WatchedDags, accuracy_of_dags, completion_ms
-from eva_master.simulation.results.metrics import Outcome, quantile
-from eva_master.simulation.results.run_times import WatchedEstimates, accuracy
-from eva_master.simulation.run import Setup, Simulation
 
 _ORACLE = "oracle"
 _PER_CENT = 100

@@ -29,21 +29,15 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from eva_lab.experiments.fixed import ClusterSection, Pair, figures_of, saved_share, short_problem
+from eva_lab.simulator.cluster.supply.fault_injector import Faults
+from eva_lab.simulator.run import Setup, Simulation
+from eva_lab.traces.recipes import Bootstrap, HawkRecipe
 from eva_master.adapters.loop.collector import spare_lasting_values
-from eva_master.adapters.traces.recipes import Bootstrap, HawkRecipe
-from eva_master.app.experiment.fixed import (
-    ClusterSection,
-    Pair,
-    figures_of,
-    saved_share,
-    short_problem,
-)
 from eva_master.app.sections.base import ShortSection
 from eva_master.model.ids import MILLION
 from eva_master.model.planning.estimate import Estimates
 from eva_master.model.trace import SLOT, Trace
-from eva_master.simulation.cluster.supply.fault_injector import Faults
-from eva_master.simulation.run import Setup, Simulation
 
 CUTOFF_S = 90.5811
 """Jobs whose tasks take less on average are short; that of the Yahoo trace in Hawk's paper."""

@@ -25,15 +25,15 @@ from typing import Any
 import psutil
 
 from benchmarks.harness import Figures, publish, surroundings
+from eva_lab.runs import Chosen, named_policy, prepared
+from eva_lab.simulator.cluster.delays import Accounting
+from eva_lab.simulator.results.lower_bound import reference_bound
+from eva_lab.simulator.results.metrics import usd
+from eva_lab.simulator.run import Setup, Simulation, simulate
+from eva_lab.traces import measured_interference, read_interference, read_trace
+from eva_lab.traces.recipes import ProductionRecipe
 from eva_master.adapters.catalog import load_catalog
 from eva_master.adapters.loop.collector import spare_lasting_values
-from eva_master.adapters.traces import measured_interference, read_interference, read_trace
-from eva_master.adapters.traces.recipes import ProductionRecipe
-from eva_master.app.simulate import Chosen, named_policy, prepared
-from eva_master.simulation.cluster.delays import Accounting
-from eva_master.simulation.results.lower_bound import reference_bound
-from eva_master.simulation.results.metrics import usd
-from eva_master.simulation.run import Setup, Simulation, simulate
 
 _GOALS_S = {"no_packing": 0.5, "eva_published": 3.0, "eva": 15.0}
 """For 200 jobs."""

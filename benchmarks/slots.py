@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 
+from eva_lab.runs import named_policy
 from eva_master.app.policy_registry import current_name, policies
-from eva_master.app.simulate import named_policy
 from eva_master.ports import Policy
 
 _MINUTE_S = 60

@@ -38,13 +38,17 @@ import yaml
 
 from benchmarks import spot_jobs
 from benchmarks.harness import Rows
+from eva_lab.runs import named_policy
+from eva_lab.simulator.cluster.truth import UNDISTURBED, Truth
+from eva_lab.simulator.results.market_bound import market_bound
+from eva_lab.simulator.results.metrics import DeadlineFigures, Outcome, usd
+from eva_lab.simulator.run import Setup, Simulation
+from eva_lab.traces import read_interference, read_trace
+from eva_lab.traces.spot.files import read_market
 from eva_master.adapters.catalog import load_catalog
 from eva_master.adapters.text.quantities import parse_duration
-from eva_master.adapters.traces import read_interference, read_trace
-from eva_master.adapters.traces.spot.files import read_market
 from eva_master.app.sections.base import OnePolicySection
 from eva_master.app.sections.policies import spot_choice_by
-from eva_master.app.simulate import named_policy
 from eva_master.learning.market.pools import Pool
 from eva_master.model.catalog import Catalog, Purchase
 from eva_master.model.errors import EvaError
@@ -52,10 +56,6 @@ from eva_master.model.fleet.market import ANY_TYPE, Market, Span
 from eva_master.model.ids import MILLION, MILLIS_PER_HOUR, JobId, own_run, run_id
 from eva_master.model.planning.spot_choice import SpotChoice
 from eva_master.model.trace import SpotUse, Trace, TraceTask
-from eva_master.simulation.cluster.truth import UNDISTURBED, Truth
-from eva_master.simulation.results.market_bound import market_bound
-from eva_master.simulation.results.metrics import DeadlineFigures, Outcome, usd
-from eva_master.simulation.run import Setup, Simulation
 
 _AMPLE = 100_000
 """A pool that is up has room for so many instances."""

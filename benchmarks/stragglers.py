@@ -19,6 +19,8 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 
 from benchmarks.harness import Figures, publish, surroundings
+from eva_lab.simulator.cluster.work import Work
+from eva_lab.simulator.simulated_cluster import SimulatedCluster
 from eva_master.app.sections.building import build_policy
 from eva_master.control.measure import ledger
 from eva_master.control.settings import Settings
@@ -28,8 +30,6 @@ from eva_master.model.ids import Family, InstanceId, JobId, Millis, Price, RunId
 from eva_master.model.job import JobKind, JobSpec, Program, Stragglers, TaskSpec
 from eva_master.model.records import Job
 from eva_master.model.resources import Resources
-from eva_master.simulation.cluster.work import Work
-from eva_master.simulation.simulated_cluster import SimulatedCluster
 
 TASKS, SHARE, FACTOR, SEEDS = 100, 0.04, 6.0, 2
 WHERE = ("own machines", "eva", "no_packing", "stratus")

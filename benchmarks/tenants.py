@@ -26,14 +26,14 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.harness import Rows
+from eva_lab.experiments.worlds import world_figures, world_setup
+from eva_lab.runs import options_of
+from eva_lab.simulator.run import Simulation
+from eva_lab.traces.fleets.recipes import WorldRecipe
 from eva_master.adapters.loop.collector import spare_lasting_values
-from eva_master.adapters.traces.fleets.recipes import WorldRecipe
-from eva_master.app.experiment.worlds import world_figures, world_setup
-from eva_master.app.simulate import options_of
 from eva_master.model.errors import EvaError
 from eva_master.model.ids import MILLION
 from eva_master.model.trace import Trace
-from eva_master.simulation.run import Simulation
 
 POLICIES = ("astraea", "gandiva_fair", "hived")
 """Policies that are compared unless others are named."""

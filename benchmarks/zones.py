@@ -19,8 +19,8 @@ from statistics import median
 
 from benchmarks.harness import Figures, publish, surroundings
 from benchmarks.packing import PAIRS, snapshot, table_7, table_of
+from eva_lab.runs import named_policy
 from eva_master.adapters.catalog.market import as_spot
-from eva_master.app.simulate import named_policy
 from eva_master.model.catalog import Catalog, Offering, Purchase, spot_family
 from eva_master.model.ids import MILLION, Millis, Price
 from eva_master.model.job import TaskSpec

@@ -77,7 +77,7 @@ def source_digest() -> str:
 def _sources() -> Iterator[Path]:
     for name in ("pyproject.toml", "constraints.txt", "iterator_sdk/pyproject.toml"):
         yield REPOSITORY / name
-    for folder in ("eva_master", "eva_worker", "iterator_sdk", "deploy/systemd"):
+    for folder in ("eva_lab", "eva_master", "eva_worker", "iterator_sdk", "deploy/systemd"):
         for path in (REPOSITORY / folder).rglob("*"):
             if path.is_file() and "__pycache__" not in path.parts and path.suffix != ".pyc":
                 yield path

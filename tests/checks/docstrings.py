@@ -19,7 +19,15 @@ from pathlib import Path
 
 from tests.checks.sources import python_files
 
-FOLDERS = ("eva_master", "eva_worker", "iterator_sdk", "benchmarks", "examples", "deploy")
+FOLDERS = (
+    "eva_lab",
+    "eva_master",
+    "eva_worker",
+    "iterator_sdk",
+    "benchmarks",
+    "examples",
+    "deploy",
+)
 SHORTEST = 5
 """Words that a public docstring has at least."""
 

@@ -9,8 +9,17 @@ from pathlib import Path
 
 from tests.checks.sources import python_files
 
-FOLDERS = ("eva_master", "eva_worker", "iterator_sdk", "benchmarks", "examples", "deploy", "tests")
-COMMAND_FOLDERS = ("eva_master/app/cli", "benchmarks")
+FOLDERS = (
+    "eva_lab",
+    "eva_master",
+    "eva_worker",
+    "iterator_sdk",
+    "benchmarks",
+    "examples",
+    "deploy",
+    "tests",
+)
+COMMAND_FOLDERS = ("eva_lab/cli", "eva_master/app/cli", "benchmarks")
 """Folders of commands, one a file: these may hold any number."""
 
 FILES_PER_FOLDER = 15

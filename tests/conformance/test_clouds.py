@@ -18,6 +18,8 @@ from typing import Any, Protocol, TypeVar
 import psutil
 import pytest
 
+from eva_lab.simulator.cluster.clock import Timeline, VirtualInbox
+from eva_lab.simulator.cluster.cloud import Hosts, SimulatedCloud
 from eva_master.adapters.bootstrap import Bootstrap
 from eva_master.adapters.ec2 import Ec2Cloud, Ec2Settings
 from eva_master.adapters.local import processes
@@ -27,8 +29,6 @@ from eva_master.model.catalog import InstanceType, Offering, Purchase, spot_fami
 from eva_master.model.events import CloudListed, InstanceGone, InstanceUp
 from eva_master.model.ids import Family, InstanceId, Millis, Price
 from eva_master.model.resources import Resources
-from eva_master.simulation.cluster.clock import Timeline, VirtualInbox
-from eva_master.simulation.cluster.cloud import Hosts, SimulatedCloud
 from tests.fakes.aws.service import IMAGE, REGION, shared
 from tests.fakes.hosts import image
 from tests.fakes.hosts.machine import machine_command

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from eva_lab.simulator.cluster.journal import MemoryJournal
 from eva_master.adapters.store import SqlJournal
 from eva_master.model.catalog import InstanceType, Offering, Purchase
 from eva_master.model.changes import Changes, InstanceAccount, JobAccount, Round
@@ -17,7 +18,6 @@ from eva_master.model.records import Instance, Job, Progress, StopReason, TaskRu
 from eva_master.model.resources import Resources
 from eva_master.model.states import InstanceState, JobState, RunState
 from eva_master.ports import Journal
-from eva_master.simulation.cluster.journal import MemoryJournal
 
 TASK = TaskSpec(
     workload="resnet",

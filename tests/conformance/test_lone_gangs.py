@@ -8,6 +8,9 @@ from dataclasses import dataclass
 
 import pytest
 
+from eva_lab.simulator.cluster.delays import Delays
+from eva_lab.simulator.cluster.work import Work
+from eva_lab.simulator.simulated_cluster import SimulatedCluster
 from eva_master.app.policy_registry import policies
 from eva_master.control.settings import Settings
 from eva_master.model.catalog import Catalog, InstanceType, Offering, Purchase
@@ -19,9 +22,6 @@ from eva_master.model.job import JobKind, JobSpec, Program, TaskSpec
 from eva_master.model.resources import Resources
 from eva_master.model.states import RunState
 from eva_master.packing.elastic.fixed import built
-from eva_master.simulation.cluster.delays import Delays
-from eva_master.simulation.cluster.work import Work
-from eva_master.simulation.simulated_cluster import SimulatedCluster
 from tests.drawing import NEW
 from tests.fakes.policies.whole import WHOLE
 

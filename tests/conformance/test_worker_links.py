@@ -15,6 +15,12 @@ from typing import Protocol, TypeVar
 
 import pytest
 
+from eva_lab.simulator.cluster.attempt_log import History
+from eva_lab.simulator.cluster.clock import Timeline
+from eva_lab.simulator.cluster.cloud import Machine
+from eva_lab.simulator.cluster.delays import Delays
+from eva_lab.simulator.cluster.work import Work
+from eva_lab.simulator.cluster.workers import SimulatedWorkers
 from eva_master.model.actions import (
     FetchFiles,
     ForgetTask,
@@ -37,12 +43,6 @@ from eva_master.model.ids import InstanceId, JobId, Millis, RunId
 from eva_master.model.job import Program
 from eva_master.model.resources import Resources
 from eva_master.ports import WorkerLink
-from eva_master.simulation.cluster.attempt_log import History
-from eva_master.simulation.cluster.clock import Timeline
-from eva_master.simulation.cluster.cloud import Machine
-from eva_master.simulation.cluster.delays import Delays
-from eva_master.simulation.cluster.work import Work
-from eva_master.simulation.cluster.workers import SimulatedWorkers
 from tests.fakes.patience import DEADLINE_S
 from tests.fakes.rpc.authority import authority
 from tests.fakes.rpc.relay import Relay

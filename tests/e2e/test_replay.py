@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from eva_lab.history import History, read_history
+from eva_lab.runs import named_policy
+from eva_lab.simulator.results.metrics import charge
+from eva_lab.simulator.run import Simulation
 from eva_master.adapters.catalog import load_catalog
-from eva_master.app.history import History, read_history
-from eva_master.app.simulate import named_policy
 from eva_master.control.settings import Settings
 from eva_master.model.ids import InstanceId, RunId
-from eva_master.simulation.results.metrics import charge
-from eva_master.simulation.run import Simulation
 from tests.e2e.cluster import Cluster, until
 from tests.e2e.conftest import Clusters
 

@@ -6,6 +6,8 @@ import random
 from collections.abc import Callable
 from typing import Any
 
+from eva_lab.simulator.cluster.clock import VirtualInbox
+from eva_lab.simulator.simulated_cluster import SimulatedCluster
 from eva_master.control.loop import Loop
 from eva_master.control.machine import Machine
 from eva_master.model.actions import TellMerge, WorkerAction
@@ -26,8 +28,6 @@ from eva_master.model.job import JobKind
 from eva_master.model.planning.plan import Assign, Hold, NewInstance, Plan, PolicyMemory, Suspend
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.resources import NOTHING
-from eva_master.simulation.cluster.clock import VirtualInbox
-from eva_master.simulation.simulated_cluster import SimulatedCluster
 
 LOSABLE = (
     InstanceUp,

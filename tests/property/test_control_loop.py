@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from hypothesis import given
 from hypothesis import strategies as st
 
+from eva_lab.simulator.cluster.work import Work
 from eva_master.control.measure import ledger
 from eva_master.control.settings import Settings
 from eva_master.model.actions import TaskOrder
@@ -26,7 +27,6 @@ from eva_master.model.planning.suspension import Preemption
 from eva_master.model.resources import NOTHING, Resources
 from eva_master.model.states import JobState, RunState
 from eva_master.ports import Policy
-from eva_master.simulation.cluster.work import Work
 from tests.drawing import drawn
 from tests.fakes.archive import LoadedArchive
 from tests.fakes.chaos import CapriciousPolicy, ChaoticWorld

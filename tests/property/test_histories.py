@@ -7,13 +7,13 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eva_master.app.simulate import named_policy
+from eva_lab.runs import named_policy
+from eva_lab.simulator.cluster.delays import Accounting
+from eva_lab.simulator.results.metrics import charge
+from eva_lab.simulator.run import Simulation
+from eva_lab.simulator.scenario.journal_replay import latest, past
 from eva_master.control.measure import ledger
 from eva_master.model.trace import Interference, TraceJob
-from eva_master.simulation.cluster.delays import Accounting
-from eva_master.simulation.results.metrics import charge
-from eva_master.simulation.run import Simulation
-from eva_master.simulation.scenario.journal_replay import latest, past
 from tests.property.test_simulations import traces, truths
 from tests.simulation.test_accounting import setup
 

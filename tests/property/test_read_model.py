@@ -10,6 +10,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from eva_lab.simulator.simulated_cluster import Answers
 from eva_master.control.measure import ledger
 from eva_master.control.measure.throughput import normalised
 from eva_master.control.planning.snapshot_builder import snapshot
@@ -24,7 +25,6 @@ from eva_master.model.records import Job, untouched
 from eva_master.model.states import TERMINAL_JOB
 from eva_master.packing.valuation.job_valuation import Reservation
 from eva_master.ports.reading import ReadModel
-from eva_master.simulation.simulated_cluster import Answers
 from eva_master.testing.job_views import changed
 from tests.drawing import drawn
 from tests.fakes.chaos import ChaoticWorld

@@ -8,17 +8,17 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eva_master.app.simulate import Chosen, prepared
+from eva_lab.runs import Chosen, prepared
+from eva_lab.simulator.cluster.delays import Accounting
+from eva_lab.simulator.cluster.supply.fault_injector import Faults
+from eva_lab.simulator.results.lower_bound import reference_bound
+from eva_lab.simulator.results.metrics import charge
+from eva_lab.simulator.results.rows import tables
+from eva_lab.simulator.run import Setup, Simulation
 from eva_master.control.measure import ledger
 from eva_master.model.ids import MILLION, Workload
 from eva_master.model.trace import Interference, TraceJob
 from eva_master.policies.no_packing import POLICY as NO_PACKING
-from eva_master.simulation.cluster.delays import Accounting
-from eva_master.simulation.cluster.supply.fault_injector import Faults
-from eva_master.simulation.results.lower_bound import reference_bound
-from eva_master.simulation.results.metrics import charge
-from eva_master.simulation.results.rows import tables
-from eva_master.simulation.run import Setup, Simulation
 from tests.drawing import drawn
 from tests.simulation.test_accounting import CATALOG, job, setup
 

@@ -6,6 +6,11 @@ from dataclasses import replace
 
 import pytest
 
+from eva_lab.simulator.cluster.delays import Accounting
+from eva_lab.simulator.cluster.supply.fault_injector import Faults
+from eva_lab.simulator.results.lower_bound import reference_bound
+from eva_lab.simulator.results.metrics import Outcome, quantile
+from eva_lab.simulator.run import Setup, Simulation, simulate
 from eva_master.model.actions import Reply
 from eva_master.model.catalog import InstanceType, Offering
 from eva_master.model.errors import InvalidJob, InvalidTrace, SimulationStalled
@@ -18,11 +23,6 @@ from eva_master.model.resources import Resources
 from eva_master.model.trace import Interference, Trace, TraceJob, TraceTask
 from eva_master.policies.no_packing import POLICY as NO_PACKING
 from eva_master.ports import Policy
-from eva_master.simulation.cluster.delays import Accounting
-from eva_master.simulation.cluster.supply.fault_injector import Faults
-from eva_master.simulation.results.lower_bound import reference_bound
-from eva_master.simulation.results.metrics import Outcome, quantile
-from eva_master.simulation.run import Setup, Simulation, simulate
 from tests.fakes.jobs import Script
 
 HOUR_MS = 3_600_000

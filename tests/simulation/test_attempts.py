@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from eva_master.app.simulate import named_policy
+from eva_lab.runs import named_policy
+from eva_lab.simulator.cluster.work import Work
+from eva_lab.simulator.simulated_cluster import SimulatedCluster
 from eva_master.model.ids import RunId
-from eva_master.simulation.cluster.work import Work
-from eva_master.simulation.simulated_cluster import SimulatedCluster
 from tests.fakes.jobs import CATALOG, job
 
 

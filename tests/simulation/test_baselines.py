@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
+from eva_lab.runs import Chosen, prepared
+from eva_lab.simulator.cluster.delays import Accounting
+from eva_lab.simulator.results.metrics import Outcome, usd
+from eva_lab.simulator.run import Setup, Simulation
+from eva_lab.traces import measured_interference, read_interference, read_trace
+from eva_lab.traces.recipes import ProductionRecipe, WorkloadsRecipe
 from eva_master.adapters.catalog import load_catalog
-from eva_master.adapters.traces import measured_interference, read_interference, read_trace
-from eva_master.adapters.traces.recipes import ProductionRecipe, WorkloadsRecipe
-from eva_master.app.simulate import Chosen, prepared
 from eva_master.control.measure import ledger
 from eva_master.model.trace import Trace
 from eva_master.policies.no_packing import POLICY as NO_PACKING
-from eva_master.simulation.cluster.delays import Accounting
-from eva_master.simulation.results.metrics import Outcome, usd
-from eva_master.simulation.run import Setup, Simulation
 from tests.fakes.traces import published
 
 BASELINES = ("stratus", "synergy", "owl")

@@ -6,16 +6,16 @@ from dataclasses import replace
 
 import pytest
 
-from eva_master.adapters.traces.recipes import ProductionRecipe
-from eva_master.app.simulate import named_policy
+from eva_lab.runs import named_policy
+from eva_lab.simulator.results.lower_bound import reference_bound
+from eva_lab.simulator.run import Setup, Simulation, simulate
+from eva_lab.simulator.scenario.journal_replay import latest, past
+from eva_lab.traces.recipes import ProductionRecipe
 from eva_master.control.measure import ledger
 from eva_master.model.catalog import InstanceType, Offering
 from eva_master.model.ids import MILLION, Family, Price, Workload
 from eva_master.model.resources import Resources
 from eva_master.model.trace import Trace, TraceJob, TraceTask
-from eva_master.simulation.results.lower_bound import reference_bound
-from eva_master.simulation.run import Setup, Simulation, simulate
-from eva_master.simulation.scenario.journal_replay import latest, past
 from tests.simulation.test_accounting import setup
 
 HOUR_MS = 3_600_000

@@ -6,6 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from eva_lab.simulator.cluster.delays import Delays
+from eva_lab.simulator.cluster.work import Work
+from eva_lab.simulator.simulated_cluster import SimulatedCluster
 from eva_master.control.measure import ledger
 from eva_master.control.settings import Settings
 from eva_master.model.actions import LaunchInstance
@@ -13,9 +16,6 @@ from eva_master.model.events import CancelRequested, Phase, RunReport, WorkerRep
 from eva_master.model.ids import InstanceId, JobId, RunId
 from eva_master.model.records import TaskRun
 from eva_master.policies.no_packing import POLICY as NO_PACKING
-from eva_master.simulation.cluster.delays import Delays
-from eva_master.simulation.cluster.work import Work
-from eva_master.simulation.simulated_cluster import SimulatedCluster
 from tests.fakes.jobs import CATALOG, LARGE, MEDIUM, SMALL, Script, job
 from tests.fakes.learned.lessons import lessons_of
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from eva_lab.simulator.cluster.delays import Delays
+from eva_lab.simulator.cluster.work import Work
+from eva_lab.simulator.simulated_cluster import SimulatedCluster
 from eva_master.app.policy_registry import policies
 from eva_master.control.settings import Settings
 from eva_master.model.catalog import InstanceType, Offering
@@ -12,9 +15,6 @@ from eva_master.model.ids import Family, JobId, Price, RunId, Workload
 from eva_master.model.job import JobKind, JobSpec, Program, TaskSpec
 from eva_master.model.resources import Resources
 from eva_master.model.states import JobState, RunState
-from eva_master.simulation.cluster.delays import Delays
-from eva_master.simulation.cluster.work import Work
-from eva_master.simulation.simulated_cluster import SimulatedCluster
 from eva_master.testing.turns import shares_time
 from tests.fakes.policies.whole import TRIED
 

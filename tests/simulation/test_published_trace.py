@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import pytest
 
+from eva_lab.runs import named_policy
+from eva_lab.simulator.results.lower_bound import reference_bound
+from eva_lab.simulator.results.metrics import usd
+from eva_lab.simulator.run import Setup, simulate
+from eva_lab.traces import read_interference, read_trace
 from eva_master.adapters.catalog import load_catalog
-from eva_master.adapters.traces import read_interference, read_trace
-from eva_master.app.simulate import named_policy
-from eva_master.simulation.results.lower_bound import reference_bound
-from eva_master.simulation.results.metrics import usd
-from eva_master.simulation.run import Setup, simulate
 from tests.fakes.traces import published
 
 pytestmark = pytest.mark.published

@@ -6,14 +6,14 @@ import random
 from dataclasses import replace
 from typing import Any
 
+from eva_lab.simulator.results.metrics import Outcome
+from eva_lab.simulator.run import Setup, simulate
 from eva_master.control.settings import Settings
 from eva_master.model.catalog import InstanceType, Offering
 from eva_master.model.ids import Family, Price, Workload
 from eva_master.model.resources import Resources
 from eva_master.model.trace import Interference, Trace, TraceJob, TraceTask
 from eva_master.policies.eva import POLICY
-from eva_master.simulation.results.metrics import Outcome
-from eva_master.simulation.run import Setup, simulate
 
 SIZES = ((2, 89_250), (4, 178_500), (8, 357_000), (16, 714_000))
 CATALOG = tuple(

@@ -7,6 +7,8 @@ from dataclasses import replace
 
 import pytest
 
+from eva_lab.simulator.cluster.delays import Delays
+from eva_lab.simulator.simulated_cluster import SimulatedCluster
 from eva_master.app.policy_registry import policies
 from eva_master.control.measure import ledger
 from eva_master.control.measure.remaining import outlooks
@@ -20,8 +22,6 @@ from eva_master.model.planning.suspension import Preemption, Suspender
 from eva_master.model.records import StopReason, TaskRun
 from eva_master.model.states import HOLDING, JobState, RunState
 from eva_master.ports import Policy
-from eva_master.simulation.cluster.delays import Delays
-from eva_master.simulation.simulated_cluster import SimulatedCluster
 from tests.drawing import NEW
 from tests.fakes.jobs import LARGE, MEDIUM, SMALL, job
 from tests.fakes.policies.turns import Config, Turns

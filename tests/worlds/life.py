@@ -8,6 +8,10 @@ from typing import Any
 
 import yaml
 
+from eva_lab.simulator.cluster import work as simulated
+from eva_lab.simulator.cluster.delays import Delays
+from eva_lab.simulator.cluster.work import Checkpoint, Work
+from eva_lab.simulator.simulated_cluster import SimulatedCluster
 from eva_master.adapters.jobfile.parse import parse_job
 from eva_master.adapters.jobfile.partition import Placement
 from eva_master.app.config import MasterConfig
@@ -35,10 +39,6 @@ from eva_master.model.job import ASKS_FOR_RETRY, JobSpec
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.states import TERMINAL_JOB
 from eva_master.ports import Policy
-from eva_master.simulation.cluster import work as simulated
-from eva_master.simulation.cluster.delays import Delays
-from eva_master.simulation.cluster.work import Checkpoint, Work
-from eva_master.simulation.simulated_cluster import SimulatedCluster
 from tests.worlds.listening import Asked, Heard, Watched
 from tests.worlds.records import Attempt, Fate, Headed, Launch, Ordered, Preview, Story, Told
 from tests.worlds.world import Job, Order, World

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from eva_lab.simulator.cluster.cloud import SimulatedCloud
 from eva_master.model.actions import CloudAction, RequestPlan
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.ports import Planner
-from eva_master.simulation.cluster.cloud import SimulatedCloud
 
 
 class Asked:

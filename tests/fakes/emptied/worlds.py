@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from eva_lab.simulator.cluster.delays import Delays
+from eva_lab.simulator.simulated_cluster import SimulatedCluster
 from eva_master.app.policy_registry import policies
 from eva_master.control.settings import Settings
 from eva_master.model.catalog import Offering
@@ -12,8 +14,6 @@ from eva_master.model.job import JobSpec
 from eva_master.model.planning.plan import Hold, Plan, PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.states import InstanceState, JobState
-from eva_master.simulation.cluster.delays import Delays
-from eva_master.simulation.simulated_cluster import SimulatedCluster
 from tests.fakes.jobs import CATALOG, Script
 
 MINUTE_MS = 60_000

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from eva_lab.simulator.cluster.delays import Delays
+from eva_lab.simulator.cluster.work import Work
+from eva_lab.simulator.simulated_cluster import SimulatedCluster
 from eva_master.control.settings import Settings
 from eva_master.model.catalog import InstanceType, Offering
 from eva_master.model.ids import Family, Price, RunId, Workload
@@ -11,9 +14,6 @@ from eva_master.model.job import JobSpec, Program, TaskSpec
 from eva_master.model.resources import Resources
 from eva_master.model.states import RunState
 from eva_master.ports import Policy
-from eva_master.simulation.cluster.delays import Delays
-from eva_master.simulation.cluster.work import Work
-from eva_master.simulation.simulated_cluster import SimulatedCluster
 
 CPU = Family("c")
 SECOND_MS, MINUTE_MS = 1_000, 60_000

@@ -17,6 +17,7 @@ import pytest
 from sqlalchemy import Engine, create_engine
 from sqlalchemy.pool import StaticPool
 
+from eva_lab.simulator.cluster.journal import MemoryJournal
 from eva_master.adapters.jobfile.inputs import InputRoots
 from eva_master.adapters.loop.clock import SystemClock
 from eva_master.adapters.loop.gateway import Command, LoopGateway
@@ -73,7 +74,6 @@ from eva_master.model.states import InstanceState, JobState, RunState
 from eva_master.model.users import Role
 from eva_master.ports import Clock, ObjectStore, Policy, RoundHistory
 from eva_master.ports.reading import Archive, ReadModel
-from eva_master.simulation.cluster.journal import MemoryJournal
 from eva_worker.link.channel import dial
 from tests.fakes.archive import LoadedArchive
 from tests.fakes.patience import DEADLINE_S

@@ -18,6 +18,7 @@ from urllib.parse import parse_qs, urlparse
 import numpy as np
 import pytest
 
+from eva_lab.simulator.simulated_cluster import SimulatedCluster
 from eva_master.adapters.catalog import load_catalog
 from eva_master.adapters.jobfile import parse_job
 from eva_master.app.nodes.settings import owned_nodes
@@ -26,7 +27,6 @@ from eva_master.app.settings import load_master_config
 from eva_master.control.settings import Settings
 from eva_master.model.fleet.nodes import offerings
 from eva_master.model.states import JobState
-from eva_master.simulation.simulated_cluster import SimulatedCluster
 from tests.fakes.examples import EXAMPLES, JOB_FILES, SMALL, Agent, Attempt, Task, numbers
 
 TORCH = pytest.param("digits_torch", marks=[pytest.mark.torch, pytest.mark.explore])

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from eva_lab.simulator.simulated_cluster import SimulatedCluster
 from eva_master.adapters.catalog import load_catalog
 from eva_master.adapters.jobfile import parse_job
 from eva_master.app.nodes.settings import owned_nodes
@@ -17,7 +18,6 @@ from eva_master.control.settings import Settings
 from eva_master.model.fleet.nodes import offerings
 from eva_master.model.job import JobSpec
 from eva_master.model.states import JobState
-from eva_master.simulation.simulated_cluster import SimulatedCluster
 from tests.fakes.examples import EXAMPLES, Agent, Task
 
 FLEET = EXAMPLES / "fleet"

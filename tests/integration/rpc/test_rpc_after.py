@@ -11,6 +11,7 @@ from pathlib import Path
 import grpc
 import pytest
 
+from eva_lab.simulator.cluster.journal import MemoryJournal
 from eva_master.adapters.rpc._proto import api_pb2 as pb
 from eva_master.adapters.rpc._proto import worker_pb2 as wpb
 from eva_master.adapters.rpc._proto.api_pb2_grpc import JobsStub
@@ -21,7 +22,6 @@ from eva_master.model.job import JobKind, JobOutputs
 from eva_master.model.records import Ended, Outcome
 from eva_master.model.states import JobState
 from eva_master.model.users import Role
-from eva_master.simulation.cluster.journal import MemoryJournal
 from tests.fakes.patience import DEADLINE_S
 from tests.fakes.rpc.server import JOB_YAML, RpcMaster, add_job, refusal, rpc_master, spec
 from tests.integration.rpc.test_rpc_loop import (

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import grpc
 
+from eva_lab.simulator.cluster.journal import MemoryJournal
 from eva_master.adapters.loop.clock import SystemClock
 from eva_master.adapters.loop.gateway import LoopGateway
 from eva_master.adapters.loop.inbox import LiveInbox
@@ -26,7 +27,6 @@ from eva_master.model.actions import CloudAction, LaunchInstance, SyncCloud, Ter
 from eva_master.model.events import CloudListed, InstanceGone, InstanceUp, Tick
 from eva_master.model.ids import InstanceId, Millis
 from eva_master.ports import Inbox
-from eva_master.simulation.cluster.journal import MemoryJournal
 from tests.fakes.archive import LoadedArchive
 from tests.fakes.planner import InlinePlanner
 from tests.fakes.rpc.server import (

@@ -9,6 +9,7 @@ from unittest.mock import patch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from eva_lab.simulator.cluster.work import Work
 from eva_master.control.readside import shown_tasks
 from eva_master.control.readside.model import ClusterModel
 from eva_master.control.state.store import State
@@ -19,7 +20,6 @@ from eva_master.model.records import Job, TaskRun
 from eva_master.model.resources import NOTHING, Resources
 from eva_master.model.states import TERMINAL_RUN, JobState, RunState
 from eva_master.ports.reading import TaskPage
-from eva_master.simulation.cluster.work import Work
 from tests.drawing import drawn
 from tests.fakes.chaos import CapriciousPolicy, ChaoticWorld
 from tests.property.test_control_loop import CATALOG, QUICK, _check_now, _pick, _stuck

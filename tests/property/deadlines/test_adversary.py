@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eva_master.app.simulate import named_policy
+from eva_lab.runs import named_policy
+from eva_lab.simulator.cluster.cloud import Machine
+from eva_lab.simulator.cluster.supply.spot_market import NOTICE_MS
+from eva_lab.simulator.run import Setup, Simulation
 from eva_master.model.catalog import Purchase
 from eva_master.model.fleet.market import Market, Span
 from eva_master.model.ids import Millis, OfferingId
-from eva_master.simulation.cluster.cloud import Machine
-from eva_master.simulation.cluster.supply.spot_market import NOTICE_MS
-from eva_master.simulation.run import Setup, Simulation
 from tests.drawing import drawn
 from tests.property.deadlines.test_any_market import MINUTE, check_in_time, drawn_jobs, works
 from tests.simulation.spot.test_spot_markets import GPU

@@ -7,7 +7,8 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eva_master.app.simulate import named_policy
+from eva_lab.runs import named_policy
+from eva_lab.simulator.run import Setup, Simulation
 from eva_master.control.state.store import State
 from eva_master.model.catalog import InstanceType, Offering
 from eva_master.model.fleet.market import Market, Span
@@ -15,7 +16,6 @@ from eva_master.model.ids import Family, Price
 from eva_master.model.planning.spot_choice import SpotChoice
 from eva_master.model.resources import Resources
 from eva_master.model.trace import Trace, TraceTask
-from eva_master.simulation.run import Setup, Simulation
 from tests.drawing import drawn
 from tests.simulation.spot.test_spot_markets import HOUR, jobs, simulated
 

@@ -8,6 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from eva_lab.simulator.cluster.delays import Delays
+from eva_lab.simulator.simulated_cluster import SimulatedCluster
 from eva_master.app.policy_registry import policies
 from eva_master.control.deadlines.refusing import refusal
 from eva_master.control.settings import Limits, Settings
@@ -15,8 +17,6 @@ from eva_master.model.catalog import Catalog
 from eva_master.model.ids import JobId
 from eva_master.model.job import Deadline, JobSpec
 from eva_master.model.states import TERMINAL_JOB, JobState
-from eva_master.simulation.cluster.delays import Delays
-from eva_master.simulation.simulated_cluster import SimulatedCluster
 from tests.drawing import drawn
 from tests.fakes.jobs import job, offering
 

@@ -14,6 +14,9 @@ from itertools import product
 from hypothesis import given
 from hypothesis import strategies as st
 
+from eva_lab.simulator.cluster.delays import Delays
+from eva_lab.simulator.cluster.work import Work
+from eva_lab.simulator.simulated_cluster import SimulatedCluster
 from eva_master.app.policy_registry import policies
 from eva_master.control.settings import NO_LIMIT, Limits, Settings
 from eva_master.model.catalog import Catalog, InstanceType, Offering, Purchase
@@ -26,9 +29,6 @@ from eva_master.model.planning.quotas import Tenancy, quota_of
 from eva_master.model.resources import Resources
 from eva_master.model.states import RunState
 from eva_master.packing.elastic.fixed import built
-from eva_master.simulation.cluster.delays import Delays
-from eva_master.simulation.cluster.work import Work
-from eva_master.simulation.simulated_cluster import SimulatedCluster
 from tests.drawing import drawn
 
 FAMILY = Family("c")

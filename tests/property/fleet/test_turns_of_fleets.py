@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eva_master.app.experiment.fleet import ServersSection, awaited, nodes_of
-from eva_master.app.simulate import named_policy
+from eva_lab.experiments.fleet import ServersSection, awaited, nodes_of
+from eva_lab.runs import named_policy
+from eva_lab.simulator.results.fleet_bound import fleet_bound
+from eva_lab.simulator.run import Setup, Simulation
 from eva_master.model.ids import MILLION, Family, Workload
 from eva_master.model.trace import GPU_SLOT, Trace, TraceJob, TraceTask
-from eva_master.simulation.results.fleet_bound import fleet_bound
-from eva_master.simulation.run import Setup, Simulation
 from tests.drawing import drawn
 
 ROUND_MS = 60_000

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from hypothesis import given
 from hypothesis import strategies as st
 
+from eva_lab.simulator.cluster.delays import Delays
+from eva_lab.simulator.cluster.work import Work
 from eva_master.app.policy_registry import policies
 from eva_master.control.measure import ledger
 from eva_master.control.settings import Settings
@@ -18,8 +20,6 @@ from eva_master.model.ids import Family, InstanceId, JobId, Price, RunId, Worklo
 from eva_master.model.job import JobKind, JobSpec, Program, TaskSpec
 from eva_master.model.resources import Resources
 from eva_master.model.states import JobState, RunState
-from eva_master.simulation.cluster.delays import Delays
-from eva_master.simulation.cluster.work import Work
 from tests.drawing import drawn
 from tests.fakes.chaos import CapriciousPolicy, ChaoticWorld
 

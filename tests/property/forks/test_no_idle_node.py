@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from hypothesis import given
 from hypothesis import strategies as st
 
+from eva_lab.simulator.cluster.delays import Delays
+from eva_lab.simulator.cluster.work import Work
+from eva_lab.simulator.simulated_cluster import SimulatedCluster
 from eva_master.app.sections.base import OnePolicySection
 from eva_master.app.sections.building import build_policy
 from eva_master.app.sections.policies import forking_by
@@ -20,9 +23,6 @@ from eva_master.model.ids import Family, InstanceId, Price, RunId, Workload
 from eva_master.model.job import JobKind, JobSpec, Program, TaskSpec
 from eva_master.model.resources import Resources
 from eva_master.model.states import TERMINAL_RUN, JobState
-from eva_master.simulation.cluster.delays import Delays
-from eva_master.simulation.cluster.work import Work
-from eva_master.simulation.simulated_cluster import SimulatedCluster
 from tests.drawing import drawn
 
 ROUND_MS = 60_000

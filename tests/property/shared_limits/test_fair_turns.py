@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from eva_master.app.simulate import named_policy
+from eva_lab.runs import named_policy
+from eva_lab.simulator.cluster.work import Work
+from eva_lab.simulator.simulated_cluster import SimulatedCluster
 from eva_master.control.settings import Limits, Settings
 from eva_master.model.fleet.partitions import Partition, Partitions
 from eva_master.model.ids import Millis
 from eva_master.model.records import Job, TaskRun
-from eva_master.simulation.cluster.work import Work
-from eva_master.simulation.simulated_cluster import SimulatedCluster
 from tests.drawing import drawn
 from tests.fakes.jobs import LARGE, job
 

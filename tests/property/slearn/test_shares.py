@@ -8,6 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from eva_lab.simulator.cluster.work import Work
+from eva_lab.simulator.simulated_cluster import SimulatedCluster
 from eva_master.control.settings import Settings
 from eva_master.model.catalog import InstanceType, Offering, Purchase
 from eva_master.model.fleet.nodes import NODE_ZONE, OwnedNode
@@ -18,8 +20,6 @@ from eva_master.model.states import RunState
 from eva_master.policies.eva import POLICY as EVA
 from eva_master.policies.slearn import POLICY
 from eva_master.policies.slearn.config import Config
-from eva_master.simulation.cluster.work import Work
-from eva_master.simulation.simulated_cluster import SimulatedCluster
 from tests.drawing import drawn
 
 FAMILY, SLOT = Family("c"), Resources(0, 1_000, 1_024)

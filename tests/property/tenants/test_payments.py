@@ -8,6 +8,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
+from eva_lab.simulator.cluster.work import Work
 from eva_master.control.settings import Settings
 from eva_master.control.state.store import State
 from eva_master.model.catalog import InstanceType, Offering
@@ -19,7 +20,6 @@ from eva_master.model.planning.quotas import Tenancy
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.planning.tenancy import Terms, Transfer
 from eva_master.model.resources import Resources
-from eva_master.simulation.cluster.work import Work
 from tests.drawing import drawn
 from tests.fakes.chaos import CapriciousPolicy, ChaoticWorld
 

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eva_master.app.simulate import named_policy
+from eva_lab.runs import named_policy
+from eva_lab.simulator.simulated_cluster import SimulatedCluster
 from eva_master.control.settings import Settings
 from eva_master.model.catalog import InstanceType, Offering
 from eva_master.model.ids import Family, Price, Workload
@@ -18,7 +19,6 @@ from eva_master.model.job import JobKind, JobSpec, Program, TaskSpec
 from eva_master.model.planning.quotas import Tenancy, quota_of
 from eva_master.model.resources import Resources
 from eva_master.model.states import TERMINAL_JOB, JobState
-from eva_master.simulation.simulated_cluster import SimulatedCluster
 from tests.drawing import drawn
 
 FAMILIES = (Family("v100"), Family("k80"))

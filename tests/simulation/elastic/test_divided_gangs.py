@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from eva_lab.simulator.cluster.delays import Delays
+from eva_lab.simulator.cluster.work import Work
+from eva_lab.simulator.simulated_cluster import SimulatedCluster
 from eva_master.control.planning.snapshot_builder import snapshot
 from eva_master.control.settings import Settings
 from eva_master.model.catalog import InstanceType, Offering
@@ -11,9 +14,6 @@ from eva_master.model.events import Tick
 from eva_master.model.ids import MILLION, Family, Price, RunId, Workload
 from eva_master.model.job import JobSpec, Program, TaskSpec
 from eva_master.model.resources import Resources
-from eva_master.simulation.cluster.delays import Delays
-from eva_master.simulation.cluster.work import Work
-from eva_master.simulation.simulated_cluster import SimulatedCluster
 from tests.fakes.jobs import Script
 
 FAST, SLOW = Family("fast"), Family("slow")

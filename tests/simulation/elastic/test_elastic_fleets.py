@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from eva_master.app.simulate import named_policy
+from eva_lab.runs import named_policy
+from eva_lab.simulator.cluster.delays import Delays
+from eva_lab.simulator.cluster.work import Work
+from eva_lab.simulator.scenario.fleet import Servers, fleet_nodes
+from eva_lab.simulator.simulated_cluster import SimulatedCluster
 from eva_master.control.settings import Settings
 from eva_master.model.ids import Family, Workload
 from eva_master.model.job import JobKind, JobSpec, Program, TaskSpec
 from eva_master.model.resources import Resources
 from eva_master.model.states import JobState
-from eva_master.simulation.cluster.delays import Delays
-from eva_master.simulation.cluster.work import Work
-from eva_master.simulation.scenario.fleet import Servers, fleet_nodes
-from eva_master.simulation.simulated_cluster import SimulatedCluster
 
 POLICIES = ("hadar", "hadar:published", "gavel", "gavel:makespan", "tiresias", "yarn_cs")
 FAST, SLOW = Family("fast"), Family("slow")

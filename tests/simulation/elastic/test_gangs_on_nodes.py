@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from eva_lab.simulator.simulated_cluster import SimulatedCluster
 from eva_master.app.policy_registry import policies
 from eva_master.control.settings import Settings
 from eva_master.model.catalog import InstanceType, Offering, Purchase
@@ -17,7 +18,6 @@ from eva_master.model.job import JobSpec
 from eva_master.model.resources import Resources
 from eva_master.model.states import JobState, RunState
 from eva_master.packing.elastic.fixed import built
-from eva_master.simulation.simulated_cluster import SimulatedCluster
 from tests.fakes.jobs import job
 
 MINUTE_MS = 60_000

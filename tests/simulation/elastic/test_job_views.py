@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+from eva_lab.simulator.cluster.delays import Delays
+from eva_lab.simulator.cluster.work import Work
+from eva_lab.simulator.simulated_cluster import SimulatedCluster
 from eva_master.control.planning.snapshot_builder import snapshot
 from eva_master.control.settings import Settings
 from eva_master.model.catalog import InstanceType, Offering
@@ -12,9 +15,6 @@ from eva_master.model.job import JobKind, JobSpec, Program, TaskSpec
 from eva_master.model.planning.job_view import JobView
 from eva_master.model.resources import Resources
 from eva_master.model.states import RunState
-from eva_master.simulation.cluster.delays import Delays
-from eva_master.simulation.cluster.work import Work
-from eva_master.simulation.simulated_cluster import SimulatedCluster
 from tests.fakes.jobs import Script
 
 GPU = Family("g")

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from eva_lab.simulator.cluster.delays import Delays
+from eva_lab.simulator.cluster.work import Work
+from eva_lab.simulator.simulated_cluster import SimulatedCluster
 from eva_master.control.state.records import placed
 from eva_master.model.ids import InstanceId, JobId, Millis, RunId
 from eva_master.model.job import JobSpec
 from eva_master.model.records import Job, TaskRun
 from eva_master.model.states import JobState, RunState
-from eva_master.simulation.cluster.delays import Delays
-from eva_master.simulation.cluster.work import Work
-from eva_master.simulation.simulated_cluster import SimulatedCluster
 from tests.fakes.jobs import CATALOG, SMALL, job
 from tests.fakes.policies.sizes import Sized
 

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from eva_master.adapters.traces.fleets.recipes import WorldRecipe
-from eva_master.app.experiment.worlds import world_setup
+from eva_lab.experiments.worlds import world_setup
+from eva_lab.simulator.run import Simulation
+from eva_lab.traces.fleets.recipes import WorldRecipe
 from eva_master.model.planning.plan import Plan, PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.trace import Trace
 from eva_master.ports import Policy
-from eva_master.simulation.run import Simulation
 from tests.unit.worlds.small import world, written
 
 HOUR_MS = 3_600_000

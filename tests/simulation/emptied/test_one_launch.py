@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import pytest
 
+from eva_lab.simulator.cluster.work import Work
 from eva_master.control.settings import Limits, Settings
 from eva_master.model.catalog import Offering
 from eva_master.model.events import (
@@ -23,7 +24,6 @@ from eva_master.model.planning.quotas import Tenancy, quota_of
 from eva_master.model.planning.suspension import Preemption
 from eva_master.model.resources import Resources
 from eva_master.model.states import JobState
-from eva_master.simulation.cluster.work import Work
 from tests.fakes.emptied.worlds import MINUTE_MS, SETTINGS, World, after
 from tests.fakes.jobs import CPU, LARGE, MEDIUM, SMALL, job
 from tests.fakes.policies.whole import TRIED

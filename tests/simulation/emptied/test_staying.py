@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from eva_lab.simulator.cluster.delays import Delays
 from eva_master.control.settings import Limits
 from eva_master.model.catalog import Purchase
 from eva_master.model.events import (
@@ -18,7 +19,6 @@ from eva_master.model.events import (
 )
 from eva_master.model.ids import InstanceId, JobId, Millis, RunId
 from eva_master.model.states import LIVE, InstanceState, RunState
-from eva_master.simulation.cluster.delays import Delays
 from tests.fakes.emptied.worlds import (
     BOOT_MS,
     DELAYS,

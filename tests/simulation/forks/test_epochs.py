@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from eva_lab.simulator.cluster.delays import Delays
+from eva_lab.simulator.cluster.work import Work
+from eva_lab.simulator.simulated_cluster import SimulatedCluster
 from eva_master.adapters.rpc.server import views
 from eva_master.app.policy_registry import policies
 from eva_master.control.forks import tracker
@@ -26,9 +29,6 @@ from eva_master.model.job import JobKind, JobSpec, Program, TaskSpec
 from eva_master.model.records import Job, StopReason
 from eva_master.model.resources import Resources
 from eva_master.model.states import JobState, RunState
-from eva_master.simulation.cluster.delays import Delays
-from eva_master.simulation.cluster.work import Work
-from eva_master.simulation.simulated_cluster import SimulatedCluster
 from tests.fakes.models import model_of
 
 MINUTE_MS = 60_000

@@ -8,10 +8,16 @@ from dataclasses import replace
 import pytest
 
 from benchmarks.run_times import simulated
+from eva_lab.experiments.fixed import ClusterSection
+from eva_lab.simulator.cluster.work import Work
+from eva_lab.simulator.run import Setup, Simulation
+from eva_lab.simulator.scenario.earlier import taught
+from eva_lab.simulator.scenario.fixed_cluster import FixedCluster
+from eva_lab.simulator.scenario.submission import spec_of
+from eva_lab.simulator.simulated_cluster import SimulatedCluster
+from eva_lab.traces.dags import recurring_dags
+from eva_lab.traces.recurrent import FLAVOURS
 from eva_master.adapters.rpc.server.explain import Subject, find
-from eva_master.adapters.traces.dags import recurring_dags
-from eva_master.adapters.traces.recurrent import FLAVOURS
-from eva_master.app.experiment.fixed import ClusterSection
 from eva_master.app.policy_registry import policies
 from eva_master.control.planning.snapshot_builder import snapshot
 from eva_master.control.readside.publisher import Publisher
@@ -29,12 +35,6 @@ from eva_master.model.planning.job_view import DagView, JobView
 from eva_master.model.planning.plan import Plan, PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.trace import SLOT, EarlierJob, Trace, TraceJob, TraceTask
-from eva_master.simulation.cluster.work import Work
-from eva_master.simulation.run import Setup, Simulation
-from eva_master.simulation.scenario.earlier import taught
-from eva_master.simulation.scenario.fixed_cluster import FixedCluster
-from eva_master.simulation.scenario.submission import spec_of
-from eva_master.simulation.simulated_cluster import SimulatedCluster
 from tests.fakes.jobs import CATALOG, CPU
 
 SECOND = 1_000

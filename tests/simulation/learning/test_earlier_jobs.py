@@ -6,6 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+from eva_lab.simulator.run import Setup, Simulation
+from eva_lab.simulator.scenario.fixed_cluster import FixedCluster
 from eva_master.app.policy_registry import policies
 from eva_master.model.ids import Workload
 from eva_master.model.job import JobKind
@@ -13,8 +15,6 @@ from eva_master.model.planning.estimate import Estimate, Estimates, Source
 from eva_master.model.planning.plan import Plan, PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.trace import SLOT, EarlierJob, Trace, TraceJob, TraceTask
-from eva_master.simulation.run import Setup, Simulation
-from eva_master.simulation.scenario.fixed_cluster import FixedCluster
 
 SECOND = 1_000
 MINUTE = 60 * SECOND

@@ -7,14 +7,14 @@ from dataclasses import replace
 
 import pytest
 
+from eva_lab.simulator.cluster.delays import Delays
+from eva_lab.simulator.cluster.work import Work
+from eva_lab.simulator.simulated_cluster import SimulatedCluster
 from eva_master.app.policy_registry import policies
 from eva_master.control.readside.publisher import Publisher
 from eva_master.control.settings import Settings
 from eva_master.model.ids import JobId, Workload
 from eva_master.model.states import TERMINAL_JOB, RunState
-from eva_master.simulation.cluster.delays import Delays
-from eva_master.simulation.cluster.work import Work
-from eva_master.simulation.simulated_cluster import SimulatedCluster
 from tests.fakes.jobs import job, offering
 
 CATALOG = (offering(4, 200_000), offering(8, 390_000))

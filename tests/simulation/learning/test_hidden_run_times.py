@@ -7,6 +7,9 @@ from dataclasses import replace
 
 import pytest
 
+from eva_lab.simulator.results.metrics import Outcome
+from eva_lab.simulator.run import Setup, Simulation
+from eva_lab.simulator.scenario.fixed_cluster import FixedCluster
 from eva_master.model.ids import Millis, Workload
 from eva_master.model.job import JobKind
 from eva_master.model.planning.estimate import Estimates
@@ -15,9 +18,6 @@ from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.trace import SLOT, EarlierJob, Trace, TraceJob, TraceTask
 from eva_master.policies.eva import POLICY as EVA
 from eva_master.policies.slearn import POLICY
-from eva_master.simulation.results.metrics import Outcome
-from eva_master.simulation.run import Setup, Simulation
-from eva_master.simulation.scenario.fixed_cluster import FixedCluster
 
 SECOND, LATER = 1_000, 3_600_000
 NAMES = ("etl", "report", "scan")

@@ -8,6 +8,9 @@ from functools import partial
 
 import pytest
 
+from eva_lab.simulator.cluster.delays import Delays
+from eva_lab.simulator.cluster.work import Work
+from eva_lab.simulator.simulated_cluster import SimulatedCluster
 from eva_master.control.planning.snapshot_builder import snapshot
 from eva_master.control.settings import Settings
 from eva_master.control.state.store import State
@@ -17,9 +20,6 @@ from eva_master.model.ids import InstanceId, JobId, Millis, RunId, Workload
 from eva_master.model.planning.plan import Assign, Plan
 from eva_master.model.records import Instance, Job, TaskRun
 from eva_master.policies.eva_published import POLICY
-from eva_master.simulation.cluster.delays import Delays
-from eva_master.simulation.cluster.work import Work
-from eva_master.simulation.simulated_cluster import SimulatedCluster
 from tests.fakes.jobs import CPU, LARGE, MEDIUM, SMALL, job
 from tests.fakes.learned.lessons import lessons_of, owner_of, teach
 

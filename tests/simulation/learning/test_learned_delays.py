@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from eva_lab.simulator.cluster.delays import Delays
+from eva_lab.simulator.simulated_cluster import SimulatedCluster
 from eva_master.control.measure import learn
 from eva_master.control.planning.snapshot_builder import snapshot
 from eva_master.control.settings import Settings
@@ -13,8 +15,6 @@ from eva_master.model.ids import JobId, Millis, RunId
 from eva_master.model.job import JobKind
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.records import Job, TaskRun
-from eva_master.simulation.cluster.delays import Delays
-from eva_master.simulation.simulated_cluster import SimulatedCluster
 from tests.fakes.jobs import CATALOG, LARGE, MEDIUM, Script, job
 from tests.fakes.learned.lessons import lessons_of
 

@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from eva_master.adapters.traces.fleets.recipes import GpusRecipe
-from eva_master.app.experiment.fleet import ServersSection, awaited, fleet_figures, nodes_of
-from eva_master.app.simulate import named_policy
+from eva_lab.experiments.fleet import ServersSection, awaited, fleet_figures, nodes_of
+from eva_lab.runs import named_policy
+from eva_lab.simulator.run import Setup, Simulation
+from eva_lab.traces.fleets.recipes import GpusRecipe
 from eva_master.model.ids import MILLION, Family, Workload
 from eva_master.model.planning.plan import Plan, PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.trace import Trace
 from eva_master.ports import Policy
-from eva_master.simulation.run import Setup, Simulation
 
 # "near" hardly gains by a V100, "far" much. Two jobs of two GPUs of each, so servers are full.
 LINES = [

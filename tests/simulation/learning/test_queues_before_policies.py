@@ -8,6 +8,8 @@ from statistics import mean
 
 import pytest
 
+from eva_lab.simulator.cluster.work import Work
+from eva_lab.simulator.simulated_cluster import SimulatedCluster
 from eva_master.app.policy_registry import policies
 from eva_master.control.settings import Limits, Settings
 from eva_master.model.catalog import InstanceType, Offering
@@ -22,8 +24,6 @@ from eva_master.model.states import RunState
 from eva_master.policies.slearn import POLICY
 from eva_master.policies.slearn.sampling import chosen
 from eva_master.ports import Policy
-from eva_master.simulation.cluster.work import Work
-from eva_master.simulation.simulated_cluster import SimulatedCluster
 
 CPU = Family("c")
 FOUR = Offering(InstanceType("c.4", CPU, Resources(0, 4_000, 4_096)), Price(400_000))

@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from eva_lab.history import read_history
+from eva_lab.runs import Chosen, named_policy, prepared
+from eva_lab.simulator.run import Simulation
+from eva_lab.simulator.simulated_cluster import SimulatedCluster
 from eva_master.adapters.store import SqlJournal
-from eva_master.app.history import read_history
-from eva_master.app.simulate import Chosen, named_policy, prepared
 from eva_master.model.ids import JobId, Millis, RunId
 from eva_master.model.job import JobSpec, Latency
 from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.plan import Plan, PolicyMemory
 from eva_master.model.planning.snapshot import RunView, Snapshot
-from eva_master.simulation.run import Simulation
-from eva_master.simulation.simulated_cluster import SimulatedCluster
 from eva_master.testing.job_views import changed
 from tests.fakes.jobs import CATALOG, CPU, job
 

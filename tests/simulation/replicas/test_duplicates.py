@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from eva_lab.simulator.cluster.delays import Delays
+from eva_lab.simulator.cluster.work import Work
+from eva_lab.simulator.simulated_cluster import SimulatedCluster
 from eva_master.adapters.store import SqlJournal
 from eva_master.app.policy_registry import policies
 from eva_master.control.measure import ledger
@@ -16,9 +19,6 @@ from eva_master.model.ids import JobId, Millis, RunId
 from eva_master.model.job import ASKS_FOR_RETRY, Stragglers
 from eva_master.model.records import TaskRun
 from eva_master.model.states import JobState, RunState
-from eva_master.simulation.cluster.delays import Delays
-from eva_master.simulation.cluster.work import Work
-from eva_master.simulation.simulated_cluster import SimulatedCluster
 from tests.fakes.jobs import MEDIUM, job
 
 MINUTE_MS = 60_000

@@ -6,6 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+from eva_lab.simulator.cluster.delays import Delays
+from eva_lab.simulator.simulated_cluster import SimulatedCluster
 from eva_master.app.policy_registry import policies
 from eva_master.control.settings import Settings
 from eva_master.model.catalog import Catalog
@@ -15,8 +17,6 @@ from eva_master.model.ids import JobId, Millis
 from eva_master.model.job import Deadline, JobSpec
 from eva_master.model.planning.suspension import Preemption
 from eva_master.model.states import TERMINAL_JOB, JobState
-from eva_master.simulation.cluster.delays import Delays
-from eva_master.simulation.simulated_cluster import SimulatedCluster
 from tests.fakes.jobs import job, offering
 
 MINUTE = 60_000

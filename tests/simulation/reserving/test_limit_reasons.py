@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from eva_lab.simulator.cluster.work import Work
+from eva_lab.simulator.simulated_cluster import SimulatedCluster
 from eva_master.app.sections.building import build_backed, build_policy, build_splitter
 from eva_master.control.settings import Limits, Settings
 from eva_master.model.catalog import InstanceType, Offering
@@ -25,8 +27,6 @@ from eva_master.model.planning.tenancy import ANY_FAMILY
 from eva_master.model.resources import Resources
 from eva_master.model.states import RunState
 from eva_master.ports import Policy
-from eva_master.simulation.cluster.work import Work
-from eva_master.simulation.simulated_cluster import SimulatedCluster
 from tests.fakes.jobs import job
 
 MINUTE_MS = 60_000

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from eva_lab.simulator.simulated_cluster import SimulatedCluster
 from eva_master.app.sections.building import build_policy
 from eva_master.control.settings import Limits, Settings
 from eva_master.model.catalog import Purchase
@@ -13,7 +14,6 @@ from eva_master.model.job import JobKind, JobSpec, Program, TaskSpec
 from eva_master.model.planning.quotas import Tenancy, quota_of
 from eva_master.model.resources import Resources
 from eva_master.model.states import RunState
-from eva_master.simulation.simulated_cluster import SimulatedCluster
 from tests.fakes.snapshots import offer
 
 MINUTE_MS = 60_000

@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import pytest
 
+from eva_lab.simulator.cluster.work import Work
+from eva_lab.simulator.simulated_cluster import SimulatedCluster
 from eva_master.app.policy_registry import policies
 from eva_master.control.settings import Limits, Settings
 from eva_master.model.fleet.partitions import Budget, Partition, PartitionLimits, Partitions
 from eva_master.model.ids import JobId
 from eva_master.model.planning.suspension import Preemption
 from eva_master.model.states import JobState
-from eva_master.simulation.cluster.work import Work
-from eva_master.simulation.simulated_cluster import SimulatedCluster
 from tests.fakes.jobs import LARGE, job
 
 MINUTE_MS = 60_000

@@ -6,6 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+from eva_lab.simulator.cluster.work import Work
+from eva_lab.simulator.simulated_cluster import SimulatedCluster
 from eva_master.app.policy_registry import policies
 from eva_master.control.settings import Preemption, Settings
 from eva_master.model.catalog import InstanceType, Offering
@@ -14,8 +16,6 @@ from eva_master.model.ids import Family, JobId, Price
 from eva_master.model.planning.suspension import Suspender
 from eva_master.model.resources import Resources
 from eva_master.model.states import JobState, RunState
-from eva_master.simulation.cluster.work import Work
-from eva_master.simulation.simulated_cluster import SimulatedCluster
 from tests.fakes.jobs import job
 
 MINUTE_MS = 60_000

@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from eva_master.app.simulate import named_policy
+from eva_lab.runs import named_policy
+from eva_lab.simulator.simulated_cluster import SimulatedCluster
 from eva_master.control.settings import Settings
 from eva_master.model.job import JobKind, JobSpec
 from eva_master.model.planning.plan import Plan, PolicyMemory
@@ -14,7 +15,6 @@ from eva_master.model.planning.snapshot import Snapshot
 from eva_master.packing.round_work import tasks_shown
 from eva_master.packing.waiting_turns import Turns
 from eva_master.ports import Policy
-from eva_master.simulation.simulated_cluster import SimulatedCluster
 from eva_master.testing.snapshots import offer, task
 
 TASK, OTHER = task(any=(0, 1, 1)), task(other=(0, 1, 1))

@@ -9,14 +9,14 @@ from functools import partial
 
 import pytest
 
-from eva_master.app.simulate import named_policy
+from eva_lab.runs import named_policy
+from eva_lab.simulator.simulated_cluster import SimulatedCluster
 from eva_master.control.measure.throughput import company
 from eva_master.control.readside.gang_parts import parts_of
 from eva_master.control.settings import Settings
 from eva_master.control.state.records import placed
 from eva_master.model.ids import Millis
 from eva_master.model.job import JobKind, JobSpec
-from eva_master.simulation.simulated_cluster import SimulatedCluster
 from eva_master.testing.snapshots import offer, task
 
 CATALOG = (

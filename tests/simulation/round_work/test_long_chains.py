@@ -8,7 +8,8 @@ from types import FrameType
 
 import pytest
 
-from eva_master.app.simulate import named_policy
+from eva_lab.runs import named_policy
+from eva_lab.simulator.simulated_cluster import SimulatedCluster
 from eva_master.control.rounds import cycle
 from eva_master.control.settings import Settings
 from eva_master.model.ids import JobId
@@ -16,7 +17,6 @@ from eva_master.model.job import JobSpec
 from eva_master.model.planning.plan import Plan, PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.states import JobState
-from eva_master.simulation.simulated_cluster import SimulatedCluster
 from eva_master.testing.snapshots import offer, task
 
 SETTINGS = Settings(round_gap_ms=1_000)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from eva_lab.simulator.simulated_cluster import SimulatedCluster
 from eva_master.model.fleet.partitions import Partition
 from eva_master.model.ids import JobId
-from eva_master.simulation.simulated_cluster import SimulatedCluster
 from tests.fakes.jobs import job
 from tests.simulation.shared_limits.turns import (
     BOOT_MS,

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from eva_lab.simulator.simulated_cluster import SimulatedCluster
 from eva_master.app.policy_registry import policies
 from eva_master.control.settings import Limits
 from eva_master.model.fleet.partitions import Partition, ShortJobs
@@ -13,7 +14,6 @@ from eva_master.model.job import JobSpec, Latency
 from eva_master.packing.parts.splitter import Splitter
 from eva_master.policies.cloudcoaster.config import Config
 from eva_master.ports import Policy
-from eva_master.simulation.simulated_cluster import SimulatedCluster
 from tests.simulation.shared_limits.turns import (
     MINUTE_MS,
     ONE,

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from eva_lab.simulator.simulated_cluster import SimulatedCluster
 from eva_master.control.settings import Limits
 from eva_master.model.catalog import Catalog, InstanceType, Offering, Purchase
 from eva_master.model.events import CancelRequested, MoveRequested, SuspendRequested
@@ -18,7 +19,6 @@ from eva_master.model.planning.plan import Plan, PolicyMemory
 from eva_master.model.planning.quotas import Tenancy, quota_of
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.resources import Resources
-from eva_master.simulation.simulated_cluster import SimulatedCluster
 from tests.fakes.jobs import LARGE, MEDIUM, job
 from tests.simulation.shared_limits.turns import (
     BOOT_MS,

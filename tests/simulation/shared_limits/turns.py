@@ -6,15 +6,15 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from eva_master.app.simulate import named_policy
+from eva_lab.runs import named_policy
+from eva_lab.simulator.cluster.work import Work
+from eva_lab.simulator.simulated_cluster import SimulatedCluster
 from eva_master.control.settings import Settings
 from eva_master.model.catalog import Catalog
 from eva_master.model.events import Tick
 from eva_master.model.fleet.partitions import Partition, Partitions
 from eva_master.model.job import JobSpec
 from eva_master.ports import Policy
-from eva_master.simulation.cluster.work import Work
-from eva_master.simulation.simulated_cluster import SimulatedCluster
 from tests.fakes.jobs import LARGE, job
 
 MINUTE_MS = 60_000

@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
+from eva_lab.simulator.results.metrics import DeadlineFigures
+from eva_lab.simulator.run import Simulation
 from eva_master.model.catalog import Purchase
 from eva_master.model.errors import InvalidTrace
 from eva_master.model.fleet.market import Market, Span
 from eva_master.model.planning.spot_choice import SpotChoice
 from eva_master.model.trace import Trace
-from eva_master.simulation.results.metrics import DeadlineFigures
-from eva_master.simulation.run import Simulation
 from tests.simulation.spot.test_spot_markets import HOUR, jobs, made, market, simulated
 
 PRICE = 918_000

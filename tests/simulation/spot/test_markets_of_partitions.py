@@ -6,6 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+from eva_lab.simulator.cluster.work import Work
+from eva_lab.simulator.simulated_cluster import SimulatedCluster
 from eva_master.adapters.rpc.server.shown.buying import notes_on
 from eva_master.app.policy_registry import policies
 from eva_master.control.settings import Settings
@@ -16,8 +18,6 @@ from eva_master.model.ids import Family, JobId, Price
 from eva_master.model.job import Deadline, JobSpec
 from eva_master.model.records import Buys
 from eva_master.model.resources import Resources
-from eva_master.simulation.cluster.work import Work
-from eva_master.simulation.simulated_cluster import SimulatedCluster
 from tests.fakes.jobs import job
 
 MINUTE_MS = 60_000

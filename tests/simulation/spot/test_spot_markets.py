@@ -6,16 +6,16 @@ from dataclasses import replace
 
 import pytest
 
-from eva_master.app.simulate import named_policy
+from eva_lab.runs import named_policy
+from eva_lab.simulator.results.lower_bound import reference_bound
+from eva_lab.simulator.results.market_bound import market_bound
+from eva_lab.simulator.results.metrics import usd
+from eva_lab.simulator.run import Setup, Simulation
 from eva_master.model.catalog import InstanceType, Offering, Purchase
 from eva_master.model.fleet.market import Market, Span
 from eva_master.model.ids import MILLION, MILLIS_PER_HOUR, Family, Price, Workload
 from eva_master.model.resources import Resources
 from eva_master.model.trace import SpotUse, Trace, TraceJob, TraceTask
-from eva_master.simulation.results.lower_bound import reference_bound
-from eva_master.simulation.results.market_bound import market_bound
-from eva_master.simulation.results.metrics import usd
-from eva_master.simulation.run import Setup, Simulation
 
 HOUR = MILLIS_PER_HOUR
 SIZE = Resources(1, 4_000, 16_000)

@@ -13,12 +13,12 @@ from statistics import fmean
 import pytest
 
 from benchmarks import short_jobs
+from eva_lab.simulator.cluster.attempt_log import Occupancy
+from eva_lab.simulator.results.metrics import InstanceFigures, JobFigures, Record
+from eva_lab.simulator.results.short_tasks import Waits, peak_up, short_tasks
+from eva_lab.simulator.scenario.fixed_cluster import FixedCluster
 from eva_master.model.catalog import Purchase
 from eva_master.model.ids import InstanceId
-from eva_master.simulation.cluster.attempt_log import Occupancy
-from eva_master.simulation.results.metrics import InstanceFigures, JobFigures, Record
-from eva_master.simulation.results.short_tasks import Waits, peak_up, short_tasks
-from eva_master.simulation.scenario.fixed_cluster import FixedCluster
 
 CUTOFF_S = 90.0
 

@@ -7,6 +7,8 @@ from dataclasses import replace
 
 import pytest
 
+from eva_lab.simulator.cluster.work import Work
+from eva_lab.simulator.simulated_cluster import SimulatedCluster
 from eva_master.app.policy_registry import policies
 from eva_master.control.settings import Limits, Settings
 from eva_master.model.catalog import Offering, Purchase, spot_family
@@ -26,8 +28,6 @@ from eva_master.model.states import JobState
 from eva_master.packing.parts.splitter import Splitter
 from eva_master.policies.cloudcoaster.config import Config
 from eva_master.ports import Policy
-from eva_master.simulation.cluster.work import Work
-from eva_master.simulation.simulated_cluster import SimulatedCluster
 from tests.fakes.jobs import LARGE, MEDIUM, SMALL, job
 
 MINUTE_MS = 60_000

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from eva_lab.simulator.simulated_cluster import SimulatedCluster
 from eva_master.control.settings import Settings
 from eva_master.model.events import CancelRequested, DrainRequested
 from eva_master.model.ids import InstanceId, JobId
@@ -13,7 +14,6 @@ from eva_master.model.planning.plan import Assign, Hold, NewInstance, Plan, Poli
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.planning.standing import Line, Pool
 from eva_master.model.states import JobState
-from eva_master.simulation.simulated_cluster import SimulatedCluster
 from tests.fakes.jobs import MEDIUM, job
 
 MINUTE_MS = 60_000

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from eva_lab.simulator.cluster.work import Work
+from eva_lab.simulator.simulated_cluster import SimulatedCluster
 from eva_master.control.settings import Settings
 from eva_master.model.catalog import InstanceType, Offering
 from eva_master.model.ids import Family, Price, Workload
@@ -12,8 +14,6 @@ from eva_master.packing.parts.splitter import Splitter, below
 from eva_master.policies.cloudcoaster import POLICY as CLOUDCOASTER
 from eva_master.policies.cloudcoaster.config import Config
 from eva_master.policies.no_packing import POLICY as NO_PACKING
-from eva_master.simulation.cluster.work import Work
-from eva_master.simulation.simulated_cluster import SimulatedCluster
 
 CPU = Family("c")
 BOX = Offering(InstanceType("box", CPU, Resources(0, 4_000, 8_192), 1_000, 1_000), Price(1_000_000))

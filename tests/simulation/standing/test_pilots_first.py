@@ -6,6 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+from eva_lab.simulator.cluster.work import Work
+from eva_lab.simulator.simulated_cluster import SimulatedCluster
 from eva_master.control.planning.snapshot_builder import snapshot
 from eva_master.control.settings import Settings
 from eva_master.model.catalog import InstanceType, Offering, Purchase
@@ -25,8 +27,6 @@ from eva_master.policies.slearn import POLICY
 from eva_master.policies.slearn.sampling import chosen
 from eva_master.policies.slearn.sizes import work_of
 from eva_master.ports import Policy
-from eva_master.simulation.cluster.work import Work
-from eva_master.simulation.simulated_cluster import SimulatedCluster
 
 CPU, SLOT = Family("own"), Resources(0, 1_000, 1_024)
 BOX = Offering(InstanceType("own.1", CPU, SLOT), Price(0), NODE_ZONE, Purchase.OWNED)

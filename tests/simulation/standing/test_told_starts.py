@@ -7,6 +7,7 @@ from random import Random
 
 import pytest
 
+from eva_lab.simulator.simulated_cluster import SimulatedCluster
 from eva_master.control.pools.admission import Bar
 from eva_master.control.settings import Settings
 from eva_master.model.catalog import InstanceType, Offering
@@ -17,7 +18,6 @@ from eva_master.model.planning.quotas import Tenancy, quota_of
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.resources import Resources
 from eva_master.model.states import RunState
-from eva_master.simulation.simulated_cluster import SimulatedCluster
 from tests.fakes.models import model_of
 from tests.fakes.pools.policy import Config, PoolPolicy
 from tests.unit.standing.test_pools import BOX, QUICK, _array

@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from eva_lab.runs import named_policy
+from eva_lab.simulator.simulated_cluster import SimulatedCluster
 from eva_master.adapters.rpc.server import views
-from eva_master.app.simulate import named_policy
 from eva_master.control.settings import Settings
 from eva_master.model.accounting.tenants import TenantRules
 from eva_master.model.actions import Reply
@@ -18,7 +19,6 @@ from eva_master.model.job import JobKind, JobSpec, Program, TaskSpec
 from eva_master.model.planning.quotas import Tenancy, quota_of
 from eva_master.model.resources import Resources
 from eva_master.model.states import JobState, RunState
-from eva_master.simulation.simulated_cluster import SimulatedCluster
 from tests.fakes.models import model_of
 from tests.fakes.snapshots import offer
 

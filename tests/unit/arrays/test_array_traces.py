@@ -9,9 +9,13 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from eva_lab.simulator.cluster.attempt_log import Span
+from eva_lab.simulator.results.lower_bound import reference_bound
+from eva_lab.simulator.results.metrics import Outcome
+from eva_lab.simulator.run import Setup, simulate
+from eva_lab.traces import read_trace, write_trace
+from eva_lab.traces.describe import describe
 from eva_master.adapters.catalog import load_catalog
-from eva_master.adapters.traces import read_trace, write_trace
-from eva_master.adapters.traces.describe import describe
 from eva_master.app.cli import main
 from eva_master.model.errors import InvalidTrace
 from eva_master.model.ids import Family, Workload
@@ -19,10 +23,6 @@ from eva_master.model.job import JobKind
 from eva_master.model.resources import Resources
 from eva_master.model.trace import Trace, TraceJob, TraceTask
 from eva_master.policies.no_packing import POLICY
-from eva_master.simulation.cluster.attempt_log import Span
-from eva_master.simulation.results.lower_bound import reference_bound
-from eva_master.simulation.results.metrics import Outcome
-from eva_master.simulation.run import Setup, simulate
 from tests.fakes.jobs import offering
 from tests.fakes.traces import job, task, write_jobs
 

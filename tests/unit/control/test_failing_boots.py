@@ -10,6 +10,10 @@ from dataclasses import replace
 
 import pytest
 
+from eva_lab.simulator.cluster.attempt_log import History
+from eva_lab.simulator.cluster.cloud import Life
+from eva_lab.simulator.cluster.work import Attempt
+from eva_lab.simulator.simulated_cluster import SimulatedCluster
 from eva_master.app.policy_registry import policies
 from eva_master.control.settings import Settings
 from eva_master.model.catalog import Catalog, InstanceType, Offering
@@ -17,10 +21,6 @@ from eva_master.model.events import CancelRequested, Phase, RunReport, WorkerRep
 from eva_master.model.ids import Family, InstanceId, JobId, Millis, Price, RunId, Workload
 from eva_master.model.job import JobKind, JobSpec, Program, TaskSpec
 from eva_master.model.resources import Resources
-from eva_master.simulation.cluster.attempt_log import History
-from eva_master.simulation.cluster.cloud import Life
-from eva_master.simulation.cluster.work import Attempt
-from eva_master.simulation.simulated_cluster import SimulatedCluster
 from tests.drawing import NEW
 from tests.fakes.policies.whole import WHOLE
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from eva_lab.simulator.cluster.journal import MemoryJournal
 from eva_master.control.loop import Loop
 from eva_master.control.machine import Machine
 from eva_master.control.readside.persistent_map import PersistentMap
@@ -20,7 +21,6 @@ from eva_master.model.events import CancelRequested, CloudListed, JobSubmitted
 from eva_master.model.ids import JobId, Millis, run_id
 from eva_master.model.job import JobSpec
 from eva_master.model.records import Progress
-from eva_master.simulation.cluster.journal import MemoryJournal
 from tests.fakes.rpc.server import CATALOG, add_instance, add_job, spec
 
 

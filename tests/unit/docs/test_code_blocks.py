@@ -21,12 +21,12 @@ import click
 import pytest
 import yaml
 
+from eva_lab.experiments.schema import load_experiment
+from eva_lab.traces import read_interference, read_trace
+from eva_lab.traces.spot.files import read_market
 from eva_master.adapters.catalog import load_catalog
 from eva_master.adapters.jobfile import check_job
-from eva_master.adapters.traces import read_interference, read_trace
-from eva_master.adapters.traces.spot.files import read_market
 from eva_master.app.cli import main
-from eva_master.app.experiment.schema import load_experiment
 from eva_master.app.policy_registry import policies
 from eva_master.app.settings import load_master_config
 from eva_master.model.errors import EvaError

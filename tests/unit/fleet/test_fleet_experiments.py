@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from benchmarks import fleet as benchmark
-from eva_master.app.experiment.execution import execute
-from eva_master.app.experiment.runs import Results, cells
-from eva_master.app.experiment.schema import load_experiment
-from eva_master.app.experiment.summary import summarise
+from eva_lab.experiments.execution import execute
+from eva_lab.experiments.runs import Results, cells
+from eva_lab.experiments.schema import load_experiment
+from eva_lab.experiments.summary import summarise
 from eva_master.model.errors import InvalidConfig
 
 # Two jobs of two GPUs each, and 3,600 s on the faster type; it is twice as fast.

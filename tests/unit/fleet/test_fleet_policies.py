@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from benchmarks import fleet as benchmark
-from eva_master.app.simulate import named_policy
+from eva_lab.runs import named_policy
 from eva_master.model.ids import Family
 from eva_master.model.resources import Resources
 from eva_master.packing.lp.least_time import Need, least_time

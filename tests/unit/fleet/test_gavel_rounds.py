@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from eva_master.app.simulate import named_policy
+from eva_lab.runs import named_policy
 from eva_master.model.ids import Family, Millis
 from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.plan import Assign, Hold, PolicyMemory, Suspend

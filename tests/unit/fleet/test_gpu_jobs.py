@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from eva_master.adapters.traces.fleets.recipes import GpusRecipe
+from eva_lab.traces.fleets.recipes import GpusRecipe
 from eva_master.model.errors import InvalidTrace
 from eva_master.model.trace import Trace
 

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from eva_master.adapters.traces.fleets.recipes import GpusRecipe
-from eva_master.app.experiment.fleet import ServersSection, awaited, fleet_figures, nodes_of
-from eva_master.app.simulate import named_policy
+from eva_lab.experiments.fleet import ServersSection, awaited, fleet_figures, nodes_of
+from eva_lab.runs import named_policy
+from eva_lab.simulator.run import Setup, Simulation
+from eva_lab.traces.fleets.recipes import GpusRecipe
 from eva_master.model.catalog import Purchase
 from eva_master.model.ids import Family, Millis
 from eva_master.model.job import JobKind, TaskSpec
@@ -17,7 +18,6 @@ from eva_master.model.planning.plan import Assign, Hold, Plan, Suspend
 from eva_master.model.planning.snapshot import RemainingWork, Snapshot
 from eva_master.policies.hadar.config import Config
 from eva_master.policies.hadar.policy import Hadar
-from eva_master.simulation.run import Setup, Simulation
 from eva_master.testing.job_views import changed
 from eva_master.testing.snapshots import START, Cluster, carried_out, offer, task
 

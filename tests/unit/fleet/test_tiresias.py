@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from eva_master.app.simulate import named_policy
+from eva_lab.runs import named_policy
 from eva_master.model.planning.job_view import GpuTime
 from eva_master.model.planning.plan import Assign, Suspend
 from eva_master.ports import Policy

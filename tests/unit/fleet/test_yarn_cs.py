@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from eva_master.app.simulate import named_policy
+from eva_lab.runs import named_policy
 from eva_master.model.planning.plan import Hold
 from eva_master.testing.snapshots import Cluster, offer, task
 from tests.fakes.policies.rounds import Trained, in_rounds

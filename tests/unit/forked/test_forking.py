@@ -7,12 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from eva_lab.runs import Chosen, named_policy, prepared
+from eva_lab.simulator.run import Setup, simulate
+from eva_lab.simulator.scenario.fleet import Servers, fleet_nodes
 from eva_master.app.master import control_settings
 from eva_master.app.policy_registry import current_name, policies
 from eva_master.app.sections.base import OnePolicySection
 from eva_master.app.sections.policies import forking_by
 from eva_master.app.settings import load_master_config
-from eva_master.app.simulate import Chosen, named_policy, prepared
 from eva_master.control.forks.tracker import Runner, opened, soonest
 from eva_master.model.fleet.forking import Forking, forkable, why_unforked
 from eva_master.model.forks.merging import MergeRule, Merging
@@ -20,8 +22,6 @@ from eva_master.model.ids import Family, Millis, Workload
 from eva_master.model.job import JobKind, JobSpec, Program, TaskSpec
 from eva_master.model.resources import Resources
 from eva_master.model.trace import Trace, TraceJob, TraceTask
-from eva_master.simulation.run import Setup, simulate
-from eva_master.simulation.scenario.fleet import Servers, fleet_nodes
 
 RULE = Forking(360_000)
 TASK = TaskSpec(Workload("w"), Program("true"), ((Family("a"), Resources(1, 1_000, 1_024)),))

@@ -10,12 +10,12 @@ from typing import Any, ClassVar
 
 import pytest
 
+from eva_lab.runs import chosen_policies, named_policy
 from eva_master.app.config import MasterConfig, policy_config
 from eva_master.app.master import control_settings
 from eva_master.app.policy_registry import policies
 from eva_master.app.sections.common import user_state_dir
 from eva_master.app.settings import load_master_config
-from eva_master.app.simulate import chosen_policies, named_policy
 from eva_master.model.errors import InvalidConfig, Problem
 
 

@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from eva_master.adapters.traces import read_interference, read_trace
-from eva_master.app.experiment.execution import execute, over_time
-from eva_master.app.experiment.runs import Result, Results, Run, cells
-from eva_master.app.experiment.schema import Plan, load_experiment
-from eva_master.app.experiment.summary import Estimate, Summary, summarise
-from eva_master.app.experiment.sweep import Crew, missing, sweep
+from eva_lab.experiments.execution import execute, over_time
+from eva_lab.experiments.runs import Result, Results, Run, cells
+from eva_lab.experiments.schema import Plan, load_experiment
+from eva_lab.experiments.summary import Estimate, Summary, summarise
+from eva_lab.experiments.sweep import Crew, missing, sweep
+from eva_lab.simulator.results.metrics import InstanceFigures
+from eva_lab.traces import read_interference, read_trace
 from eva_master.model.errors import InvalidConfig, InvalidTrace
 from eva_master.model.ids import Family, InstanceId, Workload
-from eva_master.simulation.results.metrics import InstanceFigures
 from tests.fakes.traces import job, pod, write_jobs, write_pods
 
 SHIPPED = sorted((Path(__file__).parents[3] / "experiments").glob("*.yaml"))

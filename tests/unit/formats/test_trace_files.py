@@ -10,16 +10,16 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from eva_master.adapters.catalog import load_catalog
-from eva_master.adapters.traces import (
+from eva_lab.traces import (
     measured_interference,
     read_interference,
     read_trace,
     uniform_interference,
     write_trace,
 )
-from eva_master.adapters.traces.pods import read_pods
-from eva_master.adapters.traces.recipes import ProductionRecipe, WorkloadsRecipe
+from eva_lab.traces.pods import read_pods
+from eva_lab.traces.recipes import ProductionRecipe, WorkloadsRecipe
+from eva_master.adapters.catalog import load_catalog
 from eva_master.app.cli import main
 from eva_master.model.errors import InvalidTrace
 from eva_master.model.ids import Family, Workload

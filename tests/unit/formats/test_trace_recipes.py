@@ -15,16 +15,11 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+from eva_lab.traces import read_trace
+from eva_lab.traces.describe import describe
+from eva_lab.traces.recipes import AlibabaRecipe, FileRecipe, ProductionRecipe, WorkloadsRecipe
+from eva_lab.traces.shapes import gavel_durations, short_durations
 from eva_master.adapters.catalog import load_catalog
-from eva_master.adapters.traces import read_trace
-from eva_master.adapters.traces.describe import describe
-from eva_master.adapters.traces.recipes import (
-    AlibabaRecipe,
-    FileRecipe,
-    ProductionRecipe,
-    WorkloadsRecipe,
-)
-from eva_master.adapters.traces.shapes import gavel_durations, short_durations
 from eva_master.app.cli import main
 from eva_master.model.errors import InvalidTrace
 from eva_master.model.ids import base_of

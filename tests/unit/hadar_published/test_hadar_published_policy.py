@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from eva_lab.runs import named_policy
 from eva_master.app.policy_registry import policies
-from eva_master.app.simulate import named_policy
 from eva_master.model.catalog import Gpu, Purchase
 from eva_master.model.errors import InvalidConfig
 from eva_master.model.ids import MILLION, Family, Millis

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from eva_lab.experiments.schema import load_experiment
 from eva_master.app.cli import main
 from eva_master.app.config import MasterConfig
-from eva_master.app.experiment.schema import load_experiment
 from eva_master.app.master import control_settings
 from eva_master.app.policy_registry import policies
 from eva_master.app.sections.policies import estimate_doubts, estimates_in

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from eva_lab.simulator.results.run_times import WatchedEstimates, accuracy, pilots_of, queue_of
 from eva_master.model.ids import JobId, Millis, Workload
 from eva_master.model.job import JobKind
 from eva_master.model.planning.estimate import Estimate, Source
@@ -11,12 +12,6 @@ from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.plan import Plan, PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.trace import SLOT, TraceJob, TraceTask
-from eva_master.simulation.results.run_times import (
-    WatchedEstimates,
-    accuracy,
-    pilots_of,
-    queue_of,
-)
 from eva_master.testing.job_views import job_view
 
 

@@ -8,11 +8,11 @@ from random import Random
 
 import pytest
 
-from eva_master.app.experiment.execution import execute
-from eva_master.app.experiment.runs import Cell, Results, cells
-from eva_master.app.experiment.schema import Plan, load_experiment
-from eva_master.app.experiment.summary import Summary, summarise
-from eva_master.app.report.page import write_report
+from eva_lab.experiments.execution import execute
+from eva_lab.experiments.runs import Cell, Results, cells
+from eva_lab.experiments.schema import Plan, load_experiment
+from eva_lab.experiments.summary import Summary, summarise
+from eva_lab.reports.page import write_report
 from eva_master.model.errors import InvalidConfig
 
 EXPERIMENTS = Path(__file__).parents[3] / "experiments"

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from eva_master.app.simulate import named_policy
+from eva_lab.runs import named_policy
 from eva_master.model.planning.plan import Plan
 from eva_master.packing.greedy.algorithm1 import pack
 from eva_master.packing.interference.throughput import (

@@ -9,6 +9,7 @@ from typing import Any, SupportsIndex
 
 import pytest
 
+from eva_lab.simulator.cluster.journal import MemoryJournal
 from eva_master.control.machine import Machine
 from eva_master.control.planning import partitioning
 from eva_master.control.settings import Limits, Settings
@@ -46,7 +47,6 @@ from eva_master.model.planning.plan import Assign, NewInstance, Plan, PolicyMemo
 from eva_master.model.planning.snapshot import Leeway
 from eva_master.model.resources import Resources
 from eva_master.model.states import JobState, RunState
-from eva_master.simulation.cluster.journal import MemoryJournal
 
 HOUR = 3_600_000
 ROOM = Resources(0, 1000, 1024)

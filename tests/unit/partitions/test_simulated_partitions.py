@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from eva_lab.partitions import division, read_partitions
+from eva_lab.runs import Chosen, named_policy, prepared
+from eva_lab.simulator.run import Setup
 from eva_master.adapters.catalog import load_catalog
 from eva_master.app.master import partitions_of
 from eva_master.app.policy_registry import policies
-from eva_master.app.sections.simulated import division, read_partitions
 from eva_master.app.settings import load_master_config
-from eva_master.app.simulate import Chosen, named_policy, prepared
 from eva_master.model.trace import Trace
-from eva_master.simulation.run import Setup
 
 SETTINGS = """\
 partitions:

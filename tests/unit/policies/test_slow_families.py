@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from eva_master.app.simulate import named_policy
+from eva_lab.runs import named_policy
 from eva_master.model.ids import MILLION, Family
 from eva_master.model.job import TaskSpec
 from tests.fakes.snapshots import Cluster, offer, task

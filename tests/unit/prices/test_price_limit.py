@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from eva_lab.simulator.cluster.supply.fault_injector import Faults
+from eva_lab.simulator.run import Setup, simulate
 from eva_master.app.master import control_settings
 from eva_master.app.policy_registry import policies
 from eva_master.app.settings import load_master_config
@@ -28,8 +30,6 @@ from eva_master.model.resources import Resources
 from eva_master.model.trace import Trace, TraceJob, TraceTask
 from eva_master.policies.eva import POLICY as EVA
 from eva_master.ports import Policy
-from eva_master.simulation.cluster.supply.fault_injector import Faults
-from eva_master.simulation.run import Setup, simulate
 from tests.fakes.jobs import LARGE, MEDIUM, SMALL, job, offering, task
 
 HUGE = offering(192, 9_600_000)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import sys
 
+from eva_lab.runs import named_policy
+from eva_lab.simulator.simulated_cluster import SimulatedCluster
 from eva_master.adapters.rpc.server import views
-from eva_master.app.simulate import named_policy
 from eva_master.control.settings import Settings
 from eva_master.model.job import JobSpec
-from eva_master.simulation.simulated_cluster import SimulatedCluster
 from eva_master.testing.snapshots import offer, task
 from tests.fakes.models import model_of
 

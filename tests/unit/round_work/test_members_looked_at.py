@@ -11,7 +11,7 @@ from typing import SupportsIndex
 import pytest
 
 import eva_master.policies
-from eva_master.app.simulate import named_policy
+from eva_lab.runs import named_policy
 from eva_master.model.ids import RunId
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.packing.configuration.build import Configuration

@@ -8,7 +8,7 @@ import sys
 import numpy as np
 import pytest
 
-from eva_master.app.simulate import named_policy
+from eva_lab.runs import named_policy
 from eva_master.model.ids import MILLION, RunId
 from eva_master.packing.bins.task_set_value import Tnrp
 from eva_master.packing.interference.throughput import ExactThroughput

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from eva_master.app.cli.experiment import OF_SHORT, table
-from eva_master.app.experiment.execution import execute
-from eva_master.app.experiment.runs import Results, cells
-from eva_master.app.experiment.schema import load_experiment
-from eva_master.app.experiment.summary import summarise
-from eva_master.app.report.page import write_report
+from eva_lab.cli.experiment import OF_SHORT, table
+from eva_lab.experiments.execution import execute
+from eva_lab.experiments.runs import Results, cells
+from eva_lab.experiments.schema import load_experiment
+from eva_lab.experiments.summary import summarise
+from eva_lab.reports.page import write_report
 from eva_master.model.errors import InvalidConfig
 
 TRACE = "".join(

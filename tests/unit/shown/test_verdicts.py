@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from eva_master.app.experiment.runs import Results, cells
-from eva_master.app.experiment.schema import load_experiment
-from eva_master.app.experiment.summary import Summary, summarise
-from eva_master.app.experiment.verdict import verdict
-from eva_master.app.report import page as pages
-from eva_master.app.report.figures import MEASURES, measured
+from eva_lab.experiments.runs import Results, cells
+from eva_lab.experiments.schema import load_experiment
+from eva_lab.experiments.summary import Summary, summarise
+from eva_lab.experiments.verdict import verdict
+from eva_lab.reports import page as pages
+from eva_lab.reports.figures import MEASURES, measured
 
 EXPERIMENT = """
 name: small

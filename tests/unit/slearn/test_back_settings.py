@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from eva_lab.experiments.execution import execute
+from eva_lab.experiments.runs import cells
+from eva_lab.experiments.schema import Plan, load_experiment
 from eva_master.app.config import MasterConfig
-from eva_master.app.experiment.execution import execute
-from eva_master.app.experiment.runs import cells
-from eva_master.app.experiment.schema import Plan, load_experiment
 from eva_master.app.policy_registry import policies
 from eva_master.app.sections.policies import (
     built,

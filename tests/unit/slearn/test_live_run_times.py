@@ -11,7 +11,7 @@ from benchmarks import live_run_times
 from benchmarks.clockwork_agents import Machine
 from benchmarks.harness import Figures
 from benchmarks.live_run_times import hastened, main, section
-from eva_master.adapters.traces.recipes import TasksRecipe
+from eva_lab.traces.recipes import TasksRecipe
 from eva_master.app.sections.base import OnePolicySection
 from eva_master.model.trace import Trace
 

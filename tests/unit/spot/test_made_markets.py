@@ -11,8 +11,8 @@ from statistics import fmean
 import pytest
 from click.testing import CliRunner
 
-from eva_master.adapters.traces.spot.files import read_market, write_market
-from eva_master.adapters.traces.spot.made import Climate, made_market, shares
+from eva_lab.traces.spot.files import read_market, write_market
+from eva_lab.traces.spot.made import Climate, made_market, shares
 from eva_master.app.cli import main
 from eva_master.model.fleet.market import Market, Span
 from eva_master.model.ids import MILLIS_PER_HOUR

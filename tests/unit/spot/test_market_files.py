@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from eva_master.adapters.traces.spot.files import read_market
+from eva_lab.traces.spot.files import read_market
 from eva_master.model.catalog import InstanceType, Offering, Purchase
 from eva_master.model.errors import InvalidTrace
 from eva_master.model.ids import MILLION, Family, Price

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
+from eva_lab.simulator.simulated_cluster import SimulatedCluster
 from eva_master.adapters.rpc._proto import api_pb2 as pb
 from eva_master.adapters.rpc.server import views
 from eva_master.app.cli.views import bills, shapes
@@ -19,7 +20,6 @@ from eva_master.model.accounting.pool_costs import PoolCost, read, written
 from eva_master.model.catalog import Offering, Purchase, on_demand_price, spot_family
 from eva_master.model.ids import Exact, Family, InstanceId, JobId, Millis, Price, RunId
 from eva_master.model.records import Drain, Instance, Job, TaskRun
-from eva_master.simulation.simulated_cluster import SimulatedCluster
 from tests.fakes.jobs import CATALOG, LARGE, job, task
 from tests.fakes.models import model_of
 from tests.fakes.pools.policy import Config, PoolPolicy

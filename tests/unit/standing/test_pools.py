@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from eva_lab.simulator.simulated_cluster import SimulatedCluster
 from eva_master.control.context import Context
 from eva_master.control.measure import ledger
 from eva_master.control.planning.validate_plan import reconcile
@@ -34,7 +35,6 @@ from eva_master.model.records import Instance, TaskRun
 from eva_master.model.resources import Resources
 from eva_master.model.states import InstanceState, JobState, RunState
 from eva_master.policies.no_packing import POLICY as NO_PACKING
-from eva_master.simulation.simulated_cluster import SimulatedCluster
 from tests.drawing import drawn
 from tests.fakes.pools.policy import Config, PoolPolicy
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from eva_master.adapters.traces import read_trace, write_trace
+from eva_lab.traces import read_trace, write_trace
 from eva_master.app.cli import main
 from eva_master.model.errors import InvalidTrace
 

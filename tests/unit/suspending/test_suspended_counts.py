@@ -6,6 +6,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
+from eva_lab.simulator.cluster.journal import MemoryJournal
 from eva_master.adapters.http.metrics import MasterMetrics
 from eva_master.adapters.rpc.server import views
 from eva_master.control.state.store import State
@@ -15,7 +16,6 @@ from eva_master.model.job import JobKind
 from eva_master.model.planning.suspension import Suspender, Suspension
 from eva_master.model.states import JobState, RunState
 from eva_master.ports.reading import ReadModel
-from eva_master.simulation.cluster.journal import MemoryJournal
 from tests.fakes.models import model_of
 from tests.fakes.rpc.server import CATALOG, add_job, spec
 

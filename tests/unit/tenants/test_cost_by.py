@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from eva_lab.simulator.cluster.journal import MemoryJournal
 from eva_master.adapters.rpc._proto import api_pb2 as pb
 from eva_master.adapters.rpc.errors import BadRequest
 from eva_master.adapters.rpc.server import views
@@ -21,7 +22,6 @@ from eva_master.model.accounting.totals import CostTotals
 from eva_master.model.changes import InstanceAccount, JobAccount
 from eva_master.model.ids import Exact, InstanceId, JobId, Millis
 from eva_master.model.states import RunState
-from eva_master.simulation.cluster.journal import MemoryJournal
 from tests.fakes.models import model_of
 from tests.fakes.rpc.api import FakeApi
 from tests.fakes.rpc.server import CATALOG, LARGE, SMALL, add_instance, add_job, spec

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from eva_lab.simulator.cluster.journal import MemoryJournal
 from eva_master.adapters.rpc._proto import api_pb2 as pb
 from eva_master.adapters.rpc.server import explain, views
 from eva_master.adapters.rpc.tenant_payments import worth_of
@@ -23,7 +24,6 @@ from eva_master.model.planning.plan import Assign, NewInstance, Plan
 from eva_master.model.planning.quotas import Tenancy
 from eva_master.model.planning.tenancy import Terms, Transfer
 from eva_master.model.resources import Resources
-from eva_master.simulation.cluster.journal import MemoryJournal
 from tests.fakes.archive import LoadedArchive
 from tests.fakes.hand_driven import Cluster
 from tests.fakes.models import model_of

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from eva_lab.simulator.cluster.journal import MemoryJournal
 from eva_master.adapters.rpc.server import views
 from eva_master.control.measure import ledger
 from eva_master.control.planning.snapshot_builder import snapshot
@@ -15,7 +16,6 @@ from eva_master.model.accounting.totals import Totals
 from eva_master.model.changes import InstanceAccount, JobAccount
 from eva_master.model.ids import Exact, InstanceId, JobId, Millis
 from eva_master.model.states import JobState, RunState
-from eva_master.simulation.cluster.journal import MemoryJournal
 from tests.fakes.models import model_of
 from tests.fakes.rpc.server import CATALOG, add_instance, add_job, spec
 

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+from eva_lab.traces import read_trace, write_trace
+from eva_lab.traces.recipes import RecurrentRecipe
 from eva_master.adapters.catalog import load_catalog
-from eva_master.adapters.traces import read_trace, write_trace
-from eva_master.adapters.traces.recipes import RecurrentRecipe
 from eva_master.app.cli import main
 from eva_master.model.errors import InvalidTrace
 from eva_master.model.trace import Trace

@@ -8,15 +8,15 @@ from pathlib import Path
 from statistics import pstdev
 from typing import Any
 
+from eva_lab.simulator.scenario.earlier import taught
+from eva_lab.traces import read_trace, write_trace
+from eva_lab.traces.recipes import RepeatedRecipe
 from eva_master.adapters.catalog import load_catalog
-from eva_master.adapters.traces import read_trace, write_trace
-from eva_master.adapters.traces.recipes import RepeatedRecipe
 from eva_master.learning.knowledge import Knowledge
 from eva_master.learning.runtimes import Traits
 from eva_master.model.ids import Millis
 from eva_master.model.planning.estimate import Estimates
 from eva_master.model.trace import Trace
-from eva_master.simulation.scenario.earlier import taught
 
 CATALOG = load_catalog()
 

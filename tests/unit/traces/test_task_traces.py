@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from eva_lab.experiments.runs import cells
+from eva_lab.experiments.schema import load_experiment
+from eva_lab.traces.recipes import TasksRecipe
 from eva_master.adapters.catalog import load_catalog
-from eva_master.adapters.traces.recipes import TasksRecipe
-from eva_master.app.experiment.runs import cells
-from eva_master.app.experiment.schema import load_experiment
 from eva_master.learning.runtimes import Feature, Traits
 from eva_master.model.errors import InvalidTrace
 from eva_master.model.ids import Millis

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from eva_master.app.simulate import named_policy
+from eva_lab.runs import named_policy
 from eva_master.control.measure import ledger
 from eva_master.control.state.store import State
 from eva_master.model.catalog import Offering
@@ -94,7 +94,7 @@ def test_the_prices_of_a_quote_are_those_of_the_next_booking(double: Double) -> 
 
 
 def test_simulations_follow(double: Double) -> None:
-    from eva_master.simulation.run import Simulation
+    from eva_lab.simulator.run import Simulation
 
     def alone() -> int:
         simulation = Simulation(setup(trace_job("a", 0, 3_600)))

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from benchmarks.misreports import lied, main
-from eva_master.adapters.traces.fleets.recipes import WorldRecipe
-from eva_master.app.experiment.worlds import world_setup
+from eva_lab.experiments.worlds import world_setup
+from eva_lab.simulator.run import Simulation
+from eva_lab.traces.fleets.recipes import WorldRecipe
 from eva_master.model.ids import MILLION
-from eva_master.simulation.run import Simulation
 from tests.unit.worlds.small import world, written
 
 JOBS = ({"g": 40.0}, {"tenant": 1}, {"tenant": 1, "k": -9.0})

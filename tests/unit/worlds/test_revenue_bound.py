@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from eva_master.adapters.traces.fleets.recipes import WorldRecipe
-from eva_master.simulation.results.revenue_bound import revenue_bound
+from eva_lab.simulator.results.revenue_bound import revenue_bound
+from eva_lab.traces.fleets.recipes import WorldRecipe
 from tests.unit.worlds.small import JOB, world, written
 
 

@@ -10,12 +10,12 @@ import pytest
 from benchmarks.make_world import made
 from benchmarks.make_world import main as make
 from benchmarks.tenants import main
-from eva_master.adapters.traces.fleets.recipes import WorldRecipe
-from eva_master.adapters.traces.fleets.worlds import World
-from eva_master.app.experiment.worlds import alphas_of, money_of, world_setup
+from eva_lab.experiments.worlds import alphas_of, money_of, world_setup
+from eva_lab.simulator.run import Simulation
+from eva_lab.traces.fleets.recipes import WorldRecipe
+from eva_lab.traces.fleets.worlds import World
 from eva_master.model.ids import MILLION, MILLIS_PER_HOUR, Exact
 from eva_master.model.planning.tenancy import Standing
-from eva_master.simulation.run import Simulation
 from tests.unit.worlds.small import world, written
 
 _CLUSTERS = 15

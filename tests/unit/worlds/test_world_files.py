@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from eva_master.adapters.traces.fleets.recipes import WorldRecipe
-from eva_master.adapters.traces.fleets.worlds import read_world
+from eva_lab.traces.fleets.recipes import WorldRecipe
+from eva_lab.traces.fleets.worlds import read_world
 from eva_master.model.errors import InvalidTrace
 from eva_master.model.ids import MILLION
 from eva_master.model.trace import Trace

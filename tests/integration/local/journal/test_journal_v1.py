@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter
 
+from eva_lab.simulator.cluster.clock import Timeline
 from eva_master.adapters.store import SqlArchive, SqlJournal, UserTokens
 from eva_master.adapters.store.launches import LaunchTable
 from eva_master.control.machine import Machine
@@ -24,7 +25,6 @@ from eva_master.model.catalog import Catalog
 from eva_master.model.changes import Changes
 from eva_master.model.ids import InstanceId, JobId, Millis
 from eva_master.model.records import Instance, Job
-from eva_master.simulation.cluster.clock import Timeline
 
 DATA = Path(__file__).parents[3] / "data"
 EXPECTED = json.loads((DATA / "journal_v1_expected.json").read_text())

@@ -1,0 +1,1 @@
+"""The lab: traces of jobs, the simulator, experiments and their reports, for researchers."""

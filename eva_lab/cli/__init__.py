@@ -1,0 +1,1 @@
+"""Commands of the lab: ``eva simulate``, ``eva trace`` and ``eva experiment``."""

@@ -1,0 +1,116 @@
+"""Experiments with jobs that recur: how well run times were estimated, and what that came to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from statistics import fmean
+from typing import Any
+
+from eva_lab.simulator.results.dags import WatchedDags, accuracy_of_dags, completion_ms
+from eva_lab.simulator.results.metrics import Record, quantile
+from eva_lab.simulator.results.run_times import WatchedEstimates, accuracy, sort_of, wide
+from eva_lab.simulator.scenario.submission import work_ms
+from eva_master.model.ids import MILLIS_PER_HOUR, RunId, job_of
+from eva_master.model.planning.estimate import Estimates
+from eva_master.model.trace import Trace, TraceJob
+
+
+def figures_of(
+    watched: WatchedEstimates, record: Record, trace: Trace, mode: Estimates, *, stated: bool
+) -> dict[str, float]:
+    """The figures of estimates, and of completion times that the outcome of a run has not.
+
+    Args:
+        watched: Has the estimates that the policy was given.
+        record: Of the run.
+        trace: Trace of the run.
+        mode: Source of estimates.
+        stated: Whether jobs told how long they take.
+
+    Returns:
+        By name; what is about estimates is left out if there were none.
+    """
+    found = accuracy(watched.decisive(mode, stated=stated), trace.jobs)
+    known = {
+        "estimate_error_p50": found.p50,
+        "estimate_error_p90": found.p90,
+        "right_queue": found.right_queue,
+    }
+    return {
+        "jct_p90_h": quantile([job.jct_ms / MILLIS_PER_HOUR for job in record.jobs], 0.9),
+        **_by_sort(record, trace),
+        "wait_share": _waited_ms(record) / sum(map(_whole_ms, trace.jobs)),
+        "wide_jobs": float(found.jobs),
+        "estimated_jobs": float(found.estimated),
+        **(known if found.estimated else {}),
+    }
+
+
+def figures_of_dags(
+    watched: WatchedDags, record: Record, trace: Trace, mode: Estimates, *, stated: bool
+) -> dict[str, float]:
+    """The figures of whole DAGs; none if the trace has no DAGs of several stages.
+
+    Args:
+        watched: Has the estimates that the policy was given.
+        record: Of the run.
+        trace: Trace of the run.
+        mode: Source of estimates.
+        stated: Whether jobs told how long they take.
+    """
+    found = accuracy_of_dags(watched.decisive(mode, stated=stated), trace.jobs)
+    if not found.dags:
+        return {}
+    took = completion_ms(record.jobs, trace.jobs)
+    known = {"dag_error_p50": found.p50, "dag_error_p90": found.p90}
+    return {
+        "dag_jct_mean_h": fmean(took) / MILLIS_PER_HOUR,
+        **(known if found.estimated else {}),
+    }
+
+
+def curves_of(watched: WatchedEstimates, trace: Trace) -> dict[str, Any]:
+    """Pairs of a true and an estimated run time in seconds, a pair per wide job; and pilots.
+
+    Of each job that had pilots: when it was given them, in hours, how many, and how many tasks it
+    has.
+    """
+    return {
+        "pilots": [
+            (round(at / MILLIS_PER_HOUR, 4), pilots, tasks)
+            for at, pilots, tasks in watched.pilots.values()
+        ],
+        "estimated_at_first_s": _pairs(watched.at_first, trace.jobs),
+        "estimated_after_pilots_s": _pairs(watched.after_pilots, trace.jobs),
+    }
+
+
+def _by_sort(record: Record, trace: Trace) -> dict[str, float]:
+    """Mean completion times of thin and wide, small and large jobs."""
+    sorts = {job.id: sort_of(job) for job in trace.jobs}
+    times: dict[str, list[float]] = {}
+    for job in record.jobs:
+        times.setdefault(sorts[job.name], []).append(job.jct_ms / MILLIS_PER_HOUR)
+    return {f"jct_{sort}_h": fmean(those) for sort, those in sorted(times.items())}
+
+
+def _pairs(estimates: Mapping[str, int], jobs: Iterable[TraceJob]) -> list[tuple[float, float]]:
+    known = wide(jobs)
+    return [
+        (round(_whole_ms(known[name]) / len(known[name].tasks)) / 1_000, mean_ms / 1_000)
+        for name, mean_ms in estimates.items()
+    ]
+
+
+def _whole_ms(job: TraceJob) -> float:
+    """The work of all tasks of a job."""
+    return sum(work_ms(job, index) for index in range(len(job.tasks)))
+
+
+def _waited_ms(record: Record) -> int:
+    """For how long all tasks together waited, from the arrival of a job to their first start."""
+    arrivals = {job.id: job.submitted_ms for job in record.jobs}
+    starts: dict[RunId, int] = {}
+    for occupancy in record.occupancies:
+        starts[occupancy.run] = min(occupancy.from_ms, starts.get(occupancy.run, occupancy.from_ms))
+    return sum(at - arrivals[job_of(run)] for run, at in starts.items())
