@@ -163,6 +163,7 @@ class Cycle:
         self._withheld.forget(since)
         self._yielded_to &= self._state.jobs.keys()
         context.declined = {job: at for job, at in context.declined.items() if at > since}
+        self._state.dependencies.settle_priorities()
         whole = snapshot(self._state, context.now, context.settings)
         self._asked = self._pipeline().ask(whole)
         self._note_parts(self._asked)

@@ -66,6 +66,15 @@ class Dependencies:
         taken, self._priorities_changed = self._priorities_changed, False
         return taken
 
+    def settle_priorities(self) -> None:
+        """Have all jobs know of priorities that were handed on since this was called last.
+
+        A change is noted when it is made, so no more is to be asked for on account of this.
+        """
+        changed = self._priorities_changed
+        self._priorities.settle()
+        self._priorities_changed = changed
+
     def _priority_changed(self, job: JobId) -> None:
         self._priorities_changed = True
         self._told_of_change(job)

@@ -13,6 +13,7 @@ from eva_master.adapters.rpc.server.explain import Subject, find
 from eva_master.app.cli.views import shapes, tables
 from eva_master.control.readside.publisher import Publisher
 from eva_master.control.settings import Limits, Settings
+from eva_master.control.state.derived import priorities as derived_priorities
 from eva_master.control.state.derived.priorities import Priorities
 from eva_master.control.state.store import State
 from eva_master.model.changes import Changes
@@ -190,6 +191,55 @@ def test_many_that_wait_for_one_cost_no_more_than_each_by_itself() -> None:
     for name in left:
         priorities.stop(name)
     assert not priorities.handed
+
+
+@pytest.mark.parametrize("at_once", [0, 1, 3])
+@pytest.mark.parametrize("seed", range(8))
+def test_what_is_handed_on_later_is_the_same(
+    seed: int, at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(derived_priorities, "_AT_ONCE", at_once)
+    for step, cluster in enumerate(drawn(random.Random(seed))):
+        if step % 5 == 4:
+            state = cluster.state
+            state.dependencies.settle_priorities()
+            assert {name: handed.priority for name, handed in state.handed.items()} == expected(
+                state
+            )
+    for name in list(cluster.state.active):
+        cluster.cancel(name)
+    cluster.state.dependencies.settle_priorities()
+    assert len(cluster.state.dependencies._priorities) == 0
+
+
+def test_a_chain_of_rising_priorities_touches_each_job_a_limited_number_of_times() -> None:
+    """A submission touches a hundred jobs, and a plan each job once, however many came before."""
+    jobs, touched = 1_000, list[JobId]()
+    names = [JobId(f"c{number}-{number}") for number in range(jobs)]
+    before = {name: (names[number],) for number, name in enumerate(names[1:])}
+    priorities = Priorities(lambda name: before.get(name, ()), touched.append)
+    cluster = Cluster()
+    cluster.add("first", 0)
+    record = cluster.state.jobs[JobId("first-1")]
+    for number, name in enumerate(names):
+        spec = replace(record.spec, priority=1 + number)
+        priorities.follow(replace(record, id=name, spec=spec), waits=number > 0)
+    assert len(touched) <= 101 * jobs
+    touched.clear()
+    priorities.settle()
+    assert len(touched) == len(set(touched)) <= jobs
+    assert priorities.handed == dict.fromkeys(names[:-1], Handed(jobs, names[-1]))
+
+
+def test_policies_see_priorities_that_came_a_long_way() -> None:
+    cluster = Cluster()
+    chain = [cluster.add("c0", 0)]
+    for number in range(1, 300):
+        chain.append(cluster.add(f"c{number}", 0, chain[-1]))
+    spec = replace(job("urgent", 1), depends_on=(chain[-1],), priority=7)
+    actions = cluster.handle(JobSubmitted("urgent", spec))
+    request = next(act for act in actions if isinstance(act, test_dependencies.RequestPlan))
+    assert {view.id: view.priority for view in request.snapshot.jobs} == {chain[0]: 7}
 
 
 def test_users_are_told_the_priority_and_where_it_comes_from() -> None:

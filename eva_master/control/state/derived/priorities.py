@@ -17,6 +17,9 @@ from eva_master.model.planning.reasons import Handed
 from eva_master.model.records import Job
 from eva_master.model.states import JobState
 
+_AT_ONCE = 100
+"""A change is handed on to so many jobs at once, and to the rest with the next plan."""
+
 
 class _Offers:
     """The priorities that several jobs hand to one, the best of them at hand."""
@@ -45,7 +48,8 @@ class _Offers:
 class Priorities:
     """Follows which jobs have a higher priority than their own since others wait for them.
 
-    A change costs as much as there are jobs that it concerns.
+    A change costs as much as there are jobs that it concerns, but no more than a hundred: `settle`
+    has the rest know of all changes since it was called last, each job once.
 
     Args:
         left: The jobs that a job waits for.
@@ -65,13 +69,16 @@ class Priorities:
         self._given: dict[JobId, Handed] = {}
         """By job, the priority that it hands on at present."""
         self._left, self._changed = left, changed
+        self._due: set[JobId] = set()
+        """Jobs whose new priority is not yet known to those that they wait for."""
+        self._due_order: list[tuple[int, str]] = []
         self._waiting: set[JobId] = set()
         """Jobs that wait for others and hand on what they have."""
 
     def __len__(self) -> int:
         """How much is held of any kind."""
         held = len(self.handed) + len(self._own) + len(self._offers)
-        return held + len(self._given) + len(self._waiting)
+        return held + len(self._given) + len(self._waiting) + len(self._due)
 
     def follow(self, job: Job, *, waits: bool) -> None:
         """Take in the record of a job that has not ended; `waits`: for what `left` says."""
@@ -95,24 +102,50 @@ class Priorities:
 
     def _hand_on(self, job: JobId) -> None:
         """Have those that a job waits for know what it hands on now, and so on."""
-        stack = [job]
-        while stack:
-            name = stack.pop()
-            before, now = self._given.get(name), self._present(name)
-            if now == before:
-                continue
-            if now is None:
-                del self._given[name]
-            else:
-                self._given[name] = now
-            for other in self._left(name):
-                offers = self._offers.setdefault(other, _Offers())
-                if before is not None:
-                    offers.remove(before)
-                if now is not None:
-                    offers.add(now)
-                if self._settle(other):
-                    stack.append(other)
+        self._tell(job)
+        self._pass(_AT_ONCE)
+
+    def settle(self) -> None:
+        """Hand on all that was left for later."""
+        self._pass(None)
+
+    def _put(self, job: JobId) -> None:
+        if job not in self._due:
+            self._due.add(job)
+            number, name = job_order(job)
+            heappush(self._due_order, (-number, name))
+
+    def _pass(self, most: int | None) -> None:
+        """Have so many jobs hand on what they have, first those that were submitted last.
+
+        Jobs wait for earlier ones, so each does it once.
+
+        Args:
+            most: `None` for all of them.
+        """
+        while self._due_order and most != 0:
+            most = None if most is None else most - 1
+            name = JobId(heappop(self._due_order)[1])
+            self._due.discard(name)
+            self._tell(name)
+
+    def _tell(self, job: JobId) -> None:
+        """Have those that a job waits for know what it hands on now."""
+        before, now = self._given.get(job), self._present(job)
+        if now == before:
+            return
+        if now is None:
+            del self._given[job]
+        else:
+            self._given[job] = now
+        for other in self._left(job):
+            offers = self._offers.setdefault(other, _Offers())
+            if before is not None:
+                offers.remove(before)
+            if now is not None:
+                offers.add(now)
+            if self._settle(other):
+                self._put(other)
 
     def _present(self, job: JobId) -> Handed | None:
         if job not in self._waiting:
