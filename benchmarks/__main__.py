@@ -28,6 +28,7 @@ SMOKE: dict[str, list[str]] = {
     "transfers": ["--mebibytes", "32"],
     "amplification": ["--tasks", "100", "--kilobytes", "4"],
     "distinct": ["--tasks", "20"],
+    "beside": ["--crowd", "distinct", "--scale", "100", "--limit", "60"],
     "load": ["--jobs", "40", "--watchers", "10"],
     "watching": ["--streams", "10", "--samples", "20"],
     "stragglers": ["--tasks", "20", "--seeds", "1"],

@@ -4,7 +4,9 @@ Run as `python -m benchmarks.clockwork_agents REQUEST`, a JSON file with the `to
 their `type`, `milli_cpus` and `memory_mib`, and `task_ms`, after which each task exits with 0; or
 `tasks_ms`, which has that of each task by the name of its job. Each agent joins with its token,
 keeps its lease and speaks the whole protocol over a TLS connection of its own. They do so until
-SIGTERM.
+SIGTERM. With `launches` there are those of a cloud's instances as well: each line of standard input
+is a JSON object with the `instance` that was launched, and with `enrol`, `workers`, `authorities`
+and `token` of its worker, or with an `instance` alone that is gone.
 """
 
 from __future__ import annotations
@@ -62,17 +64,36 @@ class Machine:
         return pb.Resources(milli_cpus=self.milli_cpus, memory_mib=self.memory_mib)
 
 
+@dataclass(frozen=True)
+class Place:
+    """An agent's instance or node, and what it needs to connect for it.
+
+    Attributes:
+        name: The instance's id.
+        workers: ``HOST:PORT`` of the master's port for workers.
+        authorities: In PEM, as are the key and the certificate.
+        capacity: `None` if the cloud's catalog has it.
+    """
+
+    name: str
+    workers: str
+    authorities: bytes
+    key: bytes
+    certificate: bytes
+    capacity: pb.Resources | None = None
+
+
 class ClockworkAgent:
     """One agent.
 
     Args:
         machine: Machine that it runs on.
-        token: Of its node.
+        token: Of its node, if it is on one.
     """
 
-    def __init__(self, machine: Machine, token: str) -> None:
+    def __init__(self, machine: Machine, token: str = "") -> None:
         self._machine = machine
-        self._invitation = Invitation.read(token)
+        self._token = token
         self._reports: dict[Key, pb.TaskReport] = {}
         self._outgoing: asyncio.Queue[pb.WorkerMessage] = asyncio.Queue()
         self._loop = asyncio.get_running_loop()
@@ -83,32 +104,19 @@ class ClockworkAgent:
         Raises:
             grpc.aio.AioRpcError: The master refused it, or the stream broke.
         """
-        invitation = self._invitation
-        with tempfile.TemporaryDirectory(prefix="eva-bench-node-") as home:
-            identity = Identity(Path(home), invitation.node)
-            request = pb.JoinNodeRequest(
-                token=invitation.secret,
-                type=self._machine.type,
-                measured=self._machine.resources(),
-                signing_request=identity.signing_request(),
-            )
-            authorities = invitation.authorities.encode()
-            async with dial(invitation.enrol, authorities=authorities) as channel:
-                joining: Any = EnrolmentStub(channel)
-                answer = await joining.JoinNode(request)
-            key = identity.key_file.read_bytes()
+        place = await self.enrolled()
         async with AsyncExitStack() as stack:
             channel = await stack.enter_async_context(
                 dial(
-                    answer.workers,
-                    authorities=authorities,
-                    key=key,
-                    certificate=answer.identity.certificate,
+                    place.workers,
+                    authorities=place.authorities,
+                    key=place.key,
+                    certificate=place.certificate,
                 )
             )
             workers: Any = WorkersStub(channel)
             register = pb.Register(
-                instance_id=answer.name, capacity=answer.capacity, agent_version="bench"
+                instance_id=place.name, capacity=place.capacity, agent_version="bench"
             )
             self._outgoing.put_nowait(pb.WorkerMessage(register=register))
             call = workers.Session(self._each())
@@ -117,6 +125,25 @@ class ClockworkAgent:
                 stack.callback(asyncio.create_task(regular).cancel)
             while isinstance(message := await call.read(), pb.MasterMessage):
                 self._obey(message)
+
+    async def enrolled(self) -> Place:
+        """Join the cluster as a node."""
+        invitation = Invitation.read(self._token)
+        authorities = invitation.authorities.encode()
+        with tempfile.TemporaryDirectory(prefix="eva-bench-node-") as home:
+            identity = Identity(Path(home), invitation.node)
+            request = pb.JoinNodeRequest(
+                token=invitation.secret,
+                type=self._machine.type,
+                measured=self._machine.resources(),
+                signing_request=identity.signing_request(),
+            )
+            async with dial(invitation.enrol, authorities=authorities) as channel:
+                joining: Any = EnrolmentStub(channel)
+                node = await joining.JoinNode(request)
+            key = identity.key_file.read_bytes()
+        certificate = node.identity.certificate
+        return Place(node.name, node.workers, authorities, key, certificate, node.capacity)
 
     def _obey(self, message: pb.MasterMessage) -> None:
         match message.WhichOneof("body"):
@@ -181,17 +208,58 @@ class ClockworkAgent:
             await asyncio.sleep(fence_ms / 1_000 / _LEASES)
 
 
+class LaunchedAgent(ClockworkAgent):
+    """The agent of a cloud's instance.
+
+    Args:
+        machine: Machine that it runs on.
+        launch: A line of standard input.
+    """
+
+    def __init__(self, machine: Machine, launch: Mapping[str, str]) -> None:
+        super().__init__(machine)
+        self._launch = launch
+
+    async def enrolled(self) -> Place:
+        """Get the certificate of the instance."""
+        name, authorities = self._launch["instance"], self._launch["authorities"].encode()
+        with tempfile.TemporaryDirectory(prefix="eva-bench-instance-") as home:
+            identity = Identity(Path(home), name)
+            request = pb.JoinRequest(
+                instance_id=name,
+                token=self._launch["token"],
+                signing_request=identity.signing_request(),
+            )
+            async with dial(self._launch["enrol"], authorities=authorities) as channel:
+                joining: Any = EnrolmentStub(channel)
+                joined = await joining.Join(request)
+            key = identity.key_file.read_bytes()
+        return Place(name, self._launch["workers"], authorities, key, joined.certificate)
+
+
+async def _follow(machine: Machine, agents: dict[str, asyncio.Task[None]]) -> None:
+    """Begin the agents of instances that are launched, and end those of instances that are gone."""
+    while line := await asyncio.to_thread(sys.stdin.readline):
+        launch = json.loads(line)
+        if "token" in launch:
+            agent = LaunchedAgent(machine, launch).run()
+            agents[launch["instance"]] = asyncio.create_task(agent)
+        elif launch["instance"] in agents:
+            agents[launch["instance"]].cancel()
+
+
 async def _run(path: str) -> None:
     request = json.loads(Path(path).read_text())
-    tokens = request.pop("tokens")
+    tokens, launches = request.pop("tokens", ()), request.pop("launches", False)
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     machine = Machine(**request)
-    agents = [asyncio.create_task(ClockworkAgent(machine, token).run()) for token in tokens]
+    agents = {token: asyncio.create_task(ClockworkAgent(machine, token).run()) for token in tokens}
+    following = asyncio.create_task(_follow(machine, agents)) if launches else None
     await stop.wait()
-    for agent in agents:
-        agent.cancel()
-    ends = await asyncio.gather(*agents, return_exceptions=True)
+    for task in [*agents.values(), *([] if following is None else [following])]:
+        task.cancel()
+    ends = await asyncio.gather(*agents.values(), return_exceptions=True)
     for end in {repr(end) for end in ends if isinstance(end, Exception)}:
         print(end, file=sys.stderr)
 

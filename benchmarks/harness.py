@@ -72,7 +72,11 @@ def state_directory() -> Iterator[Path]:
 
 @contextmanager
 def running_master(
-    state_dir: Path, settings: Mapping[str, Any], instances: Sequence[str] = ()
+    state_dir: Path,
+    settings: Mapping[str, Any],
+    instances: Sequence[str] = (),
+    *,
+    task_ms: int = 0,
 ) -> Iterator[RunningMaster]:
     """Run `benchmarks.standing_master` until the block ends; its log goes into `state_dir`.
 
@@ -80,6 +84,7 @@ def running_master(
         state_dir: Its state, with a journal or without.
         settings: The master's settings, as in its settings file; durations with units.
         instances: The instances that its cloud lists.
+        task_ms: How long each task takes, if instances are launched; else none are.
 
     Raises:
         RuntimeError: The master did not start.
@@ -94,6 +99,10 @@ def running_master(
         },
         "instances": list(instances),
     }
+    if task_ms:
+        machine = {"type": "", "milli_cpus": 0, "memory_mib": 0, "task_ms": task_ms}
+        (state_dir / "agents.json").write_text(json.dumps({**machine, "launches": True}))
+        request["grows"] = str(state_dir / "agents.json")
     (state_dir / "request.json").write_text(json.dumps(request))
     with (state_dir / "master.log").open("w") as log:
         process = subprocess.Popen(

@@ -30,10 +30,12 @@ from benchmarks.harness import (
     spread,
     surroundings,
     unlimited,
+    wait_until,
 )
 from benchmarks.submission import JobFiles
 from benchmarks.watchers import watchers
 from eva_master.adapters.rpc.client.master import Client
+from eva_master.model.errors import Unreachable
 
 GOAL_MS = 2_000.0
 """Goal for the 99th percentile of submissions."""
@@ -93,6 +95,7 @@ def measure(jobs: int, per_second: int, watched: int) -> Figures:
 def users(master: RunningMaster, count: int) -> Iterator[list[Client]]:
     """Connections of so many users who submit."""
     with master.client() as operator:
+        wait_until(lambda: _answers(operator), "the first answer")
         secrets = [operator.create_token(f"user-{n}", "user").secret for n in range(count)]
     told = yaml.safe_load((master.state_dir / "client.yaml").read_text())
     authorities = Path(told["ca_file"]).read_bytes()
@@ -105,6 +108,14 @@ def users(master: RunningMaster, count: int) -> Iterator[list[Client]]:
     finally:
         for client in clients:
             client.close()
+
+
+def _answers(client: Client) -> bool:
+    try:
+        client.describe()
+    except Unreachable:
+        return False
+    return True
 
 
 def offer(clients: Sequence[Client], jobs: Sequence[str], per_second: float) -> list[float]:

@@ -4,13 +4,15 @@ Run as `python -m benchmarks.standing_master REQUEST`, a JSON file with the mast
 the ids of the `instances` that its cloud lists. Everything but the cloud is what `eva master` runs:
 control loop, journal, planner process, gRPC server. The cloud ignores launches and terminations, so
 that thousands of instances need no host processes and a full cluster stays full. Prints its ports
-on standard output; ends at SIGTERM.
+on standard output; ends at SIGTERM. With `grows` instances come and go: a launch is carried out
+at once, and the agent of each is one of `benchmarks.clockwork_agents`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import subprocess
 import sys
 import threading
 from collections.abc import Sequence
@@ -22,8 +24,8 @@ from eva_master.app import logs
 from eva_master.app.config import MasterConfig
 from eva_master.app.master import serve
 from eva_master.app.settings import master_model
-from eva_master.model.actions import CloudAction, SyncCloud
-from eva_master.model.events import CloudListed
+from eva_master.model.actions import CloudAction, LaunchInstance, SyncCloud, TerminateInstance
+from eva_master.model.events import CloudListed, InstanceGone, InstanceUp
 from eva_master.model.ids import InstanceId, Millis
 from eva_master.ports import Clock, Inbox
 
@@ -59,6 +61,59 @@ class StandingCloud:
         """Do nothing, since nothing is watched."""
 
 
+class GrowingCloud(StandingCloud):
+    """Launches at once whatever is asked for; agents of its instances are in another process.
+
+    Args:
+        inbox: Where answers are posted.
+        clock: Dates the instances.
+        bootstrap: How agents find and trust the master.
+        request: File with the request of `benchmarks.clockwork_agents`.
+    """
+
+    def __init__(self, inbox: Inbox, clock: Clock, bootstrap: Bootstrap, request: Path) -> None:
+        super().__init__(inbox, (), clock.now())
+        self._clock, self._bootstrap = clock, bootstrap
+        self._up: dict[InstanceId, Millis] = {}
+        self._agents = subprocess.Popen(
+            [sys.executable, "-m", "benchmarks.clockwork_agents", str(request)],
+            stdin=subprocess.PIPE,
+            text=True,
+        )
+
+    def execute(self, action: CloudAction) -> None:
+        """See `eva_master.ports.Cloud.execute`."""
+        match action:
+            case LaunchInstance(instance):
+                if instance not in self._up:
+                    self._up[instance] = self._clock.now()
+                    self._tell(
+                        instance=instance,
+                        enrol=self._bootstrap.join,
+                        workers=self._bootstrap.workers,
+                        authorities=self._bootstrap.authorities,
+                        token=self._bootstrap.token(instance, action.attempt),
+                    )
+                self._inbox.post(InstanceUp(instance, self._up[instance]))
+            case TerminateInstance(instance):
+                up_ms = self._up.pop(instance, None)
+                self._tell(instance=instance)
+                self._inbox.post(InstanceGone(instance, up_ms, self._clock.now()))
+            case SyncCloud():
+                self._inbox.post(CloudListed(tuple(sorted(self._up.items()))))
+
+    def close(self) -> None:
+        """End the process of the agents."""
+        assert self._agents.stdin is not None
+        self._agents.stdin.close()
+        self._agents.terminate()
+        self._agents.wait()
+
+    def _tell(self, **launch: str) -> None:
+        assert self._agents.stdin is not None
+        print(json.dumps(launch), file=self._agents.stdin, flush=True)
+
+
 def main(path: str) -> int:
     """Run until SIGTERM; returns 1 if the control loop failed."""
     request = json.loads(Path(path).read_text())
@@ -66,8 +121,10 @@ def main(path: str) -> int:
     logs.configure(config.cluster)
 
     def open_cloud(
-        _config: MasterConfig, inbox: Inbox, clock: Clock, _bootstrap: Bootstrap
+        _config: MasterConfig, inbox: Inbox, clock: Clock, bootstrap: Bootstrap
     ) -> StandingCloud:
+        if "grows" in request:
+            return GrowingCloud(inbox, clock, bootstrap, Path(request["grows"]))
         return StandingCloud(inbox, request["instances"], clock.now())
 
     def tell(ports: Ports) -> None:
