@@ -47,7 +47,6 @@ from eva_master.adapters.loop.collector import spare_lasting_values
 from eva_master.app.config import policy_config
 from eva_master.app.policy_registry import policies
 from eva_master.app.sections.base import OnePolicySection
-from eva_master.app.sections.building import presets_of
 from eva_master.app.sections.policies import estimates_of
 from eva_master.model.errors import EvaError
 from eva_master.model.planning.estimate import Estimates
@@ -149,7 +148,7 @@ def _why_not(name: str) -> str:
     asked = OnePolicySection(name=name)
     if asked.name not in policies():
         return f"there is no policy {asked.name!r}"
-    presets = presets_of(policies()[asked.name])
+    presets = policies()[asked.name].presets
     if asked.preset is None or asked.preset in presets:
         return ""
     return f"the policy {asked.name!r} has no preset {asked.preset!r}"

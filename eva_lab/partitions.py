@@ -17,7 +17,7 @@ from eva_master.adapters.text.unreadable import why_unreadable
 from eva_master.adapters.text.yamlfile import Document
 from eva_master.app.policy_registry import policies
 from eva_master.app.sections.base import OnePolicySection, PolicySection
-from eva_master.app.sections.building import all_lend, backed, config_of, shares
+from eva_master.app.sections.building import all_lend, backed, config_of
 from eva_master.app.sections.partitions import (
     MOST_PARTITIONS,
     PartitionName,
@@ -212,8 +212,8 @@ def policy_of(section: PolicySection, setup: Setup) -> tuple[Policy, int | None]
     if section.short is None:
         return back, gap
     front, other = _one(section.short, setup)
-    sharing = shares(policies()[section.short.name])
-    splitter = Splitter.of_short(front, back, section.short.below, shares=sharing)
+    shares = policies()[section.short.name].shares
+    splitter = Splitter.of_short(front, back, section.short.below, shares=shares)
     return splitter, gcd(gap, other) if gap and other else None
 
 

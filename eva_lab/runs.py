@@ -26,12 +26,10 @@ from eva_master.adapters.text.yamlfile import scalar, wording
 from eva_master.app.config import policy_config
 from eva_master.app.policy_registry import current_name, policies
 from eva_master.app.sections.base import OnePolicySection, PolicySection
-from eva_master.app.sections.building import current_options, lends, packs, presets_of
 from eva_master.app.sections.policies import (
     asked_by,
     forking_by,
     leaves_order,
-    refusals,
     spot_choice_by,
 )
 from eva_master.control.settings import PATIENCE_MS
@@ -120,7 +118,7 @@ def named_policy(text: str, options: Mapping[str, Any] | None = None) -> tuple[P
         InvalidConfig: There is no such policy, preset or option.
     """
     kind, preset = _kind(text)
-    chosen = {**preset, **current_options(kind, options or {})}
+    chosen = {**preset, **(options or {})}
     known = {field.name for field in fields(kind.config)}
     if unknown := sorted(chosen.keys() - known):
         raise InvalidConfig(
@@ -159,7 +157,7 @@ def require_possible(name: str, options: Mapping[str, Any]) -> None:
     """
     section = OnePolicySection(name=name, options=dict(options))
     kind = policies()[section.name]
-    for _, message, hint in refusals(kind, policy_config(section, kind)):
+    for _, message, hint in kind.refusals(policy_config(section, kind)):
         raise InvalidConfig(f"policy {name}: {message}", hint=hint)
 
 
@@ -175,7 +173,7 @@ def _kind(text: str) -> tuple[PolicyKind, Mapping[str, Any]]:
     if name not in known:
         raise InvalidConfig(f"there is no policy {name!r}", hint=f"one of: {', '.join(known)}")
     kind = known[name]
-    presets = presets_of(kind)
+    presets = kind.presets
     if preset is not None and preset not in presets:
         hint = ", ".join(presets) or "it has none"
         raise InvalidConfig(f"the policy {name} has no preset {preset!r}", hint=f"presets: {hint}")
@@ -197,7 +195,6 @@ def chosen_policies(names: Iterable[str], settings: Iterable[str]) -> list[Chose
     for name in dict.fromkeys(names):
         kind, _ = _kind(name)
         known = {field.name for field in fields(kind.config)}
-        known.update(key for _, key, _ in pairs if known & current_options(kind, {key: 0}).keys())
         # An earlier name of a preset, such as `eva:published`, has options of `eva` in common.
         earlier = name.partition(":")[0]
         own = {
@@ -255,8 +252,8 @@ def prepared(chosen: Chosen, setup: Setup) -> Setup:
     forking = forking_by(section)
     ordered = not leaves_order(section)
     patience = {} if ordered else {"": PATIENCE_MS}
-    partitions = replace(setup.partitions, forking=forking, packs=packs(kind), own_order=ordered)
-    tenancy = replace(setup.tenancy, lending=frozenset({""}) if lends(kind) else frozenset())
+    partitions = replace(setup.partitions, forking=forking, packs=kind.packs, own_order=ordered)
+    tenancy = replace(setup.tenancy, lending=frozenset({""}) if kind.lends else frozenset())
     return replace(
         setup,
         policy=policy,

@@ -16,7 +16,6 @@ from eva_master.adapters.text.quantities import Duration
 from eva_master.app.config import policy_config
 from eva_master.app.policy_registry import policies
 from eva_master.app.sections.base import OnePolicySection, ShortSection
-from eva_master.app.sections.building import shares
 from eva_master.model.errors import EvaError
 from eva_master.model.ids import MILLION, MILLIS_PER_HOUR, Price, RunId, job_of
 from eva_master.model.trace import Trace
@@ -85,9 +84,9 @@ class Pair:
         Raises:
             EvaError: There is no such policy, preset or option.
         """
-        sharing = shares(policies()[OnePolicySection(name=self.front).name])
+        shares = policies()[OnePolicySection(name=self.front).name].shares
         parts = _one(self.front, self.front_options), _one(self.back, self.back_options)
-        return Splitter.of_short(*parts, self.below_ms, shares=sharing)
+        return Splitter.of_short(*parts, self.below_ms, shares=shares)
 
 
 def _one(name: str, options: Mapping[str, Any]) -> Policy:

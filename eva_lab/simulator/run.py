@@ -49,7 +49,7 @@ from eva_master.model.fleet.nodes import OwnedNode, offerings
 from eva_master.model.fleet.partitions import WHOLE, Partitions
 from eva_master.model.ids import MILLION, Family, InstanceId, JobId, Millis, RunId
 from eva_master.model.planning.estimate import Estimates
-from eva_master.model.planning.plan import Plan, PolicyMemory
+from eva_master.model.planning.plan import PolicyMemory
 from eva_master.model.planning.quotas import NO_TENANCY, Tenancy
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.planning.spot_choice import SpotChoice
@@ -57,7 +57,7 @@ from eva_master.model.planning.suspension import Preemption
 from eva_master.model.planning.tenancy import Standing
 from eva_master.model.records import Job
 from eva_master.model.trace import Trace, TraceJob, misplaced
-from eva_master.ports import Policy
+from eva_master.ports import Planned, Policy
 
 _PATIENCE = 20
 """A simulation is stuck when no job or task has ended for so many times the longest of them."""
@@ -160,9 +160,7 @@ class TimedPolicy:
         self.name = policy.name
         self._seconds = seconds
 
-    def plan(
-        self, snapshot: Snapshot, memory: PolicyMemory | None
-    ) -> tuple[Plan, PolicyMemory | None]:
+    def plan(self, snapshot: Snapshot, memory: PolicyMemory | None) -> Planned:
         """See `eva_master.ports.Policy.plan`."""
         start = self._stopwatch()
         decided = self._policy.plan(snapshot, memory)

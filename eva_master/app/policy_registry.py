@@ -83,7 +83,7 @@ class Policies(Mapping[str, PolicyKind]):
         if others:
             raise _ambiguous(name, [source, *others])
         try:
-            kind = source.load()
+            kind: PolicyKind = source.load()
         except (Exception, SystemExit) as error:
             raise UnusablePolicy(
                 f"the policy {name!r} of {source.distribution} cannot be imported from "
@@ -95,8 +95,7 @@ class Policies(Mapping[str, PolicyKind]):
                 f"{source.target} of {source.distribution} is not a policy: {fault}",
                 hint=_remedy(source),
             )
-        loaded: PolicyKind = kind
-        return loaded
+        return kind
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._sources)
@@ -203,20 +202,20 @@ def _code_of(package: str) -> str:
     return found.hexdigest()[:16]
 
 
-def _fault(name: str, kind: Any) -> str:
-    """The fault that keeps an object from being a `ports.PolicyKind`; empty if there is none."""
-    if getattr(kind, "name", None) != name:
-        return f"its name is {getattr(kind, 'name', None)!r}, that of its entry point {name!r}"
-    if not callable(getattr(kind, "build", None)):
-        return "it has no method build(config)"
-    config = getattr(kind, "config", None)
+def _fault(name: str, kind: object) -> str:
+    """The fault that keeps an object from being the kind of this policy; empty if none."""
+    if not isinstance(kind, PolicyKind):
+        return f"it is a {type(kind).__name__}, not a PolicyKind of eva_master.ports"
+    if kind.name != name:
+        return f"its name is {kind.name!r}, that of its entry point {name!r}"
+    config: object = kind.config
     if not (isinstance(config, type) and is_dataclass(config) and _is_frozen(config)):
         return "its config is not a frozen dataclass"
     options = fields(config)
     for option in options:
         if option.init and option.default is MISSING and option.default_factory is MISSING:
             return f"its option {option.name!r} has no default"
-    return _preset_fault(getattr(kind, "presets", {}), {option.name for option in options})
+    return _preset_fault(kind.presets, {option.name for option in options})
 
 
 def _is_frozen(config: Any) -> bool:

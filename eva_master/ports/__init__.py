@@ -5,7 +5,8 @@ No method blocks except `Inbox.wait`. Whatever takes time is answered by an even
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from eva_master.model.actions import (
@@ -16,11 +17,15 @@ from eva_master.model.actions import (
     RequestPlan,
     WorkerAction,
 )
+from eva_master.model.catalog import Catalog
 from eva_master.model.changes import Changes, Round
 from eva_master.model.events import Event
+from eva_master.model.fleet.forking import Forking
 from eva_master.model.ids import Millis
+from eva_master.model.planning.estimate import Estimates
 from eva_master.model.planning.plan import Plan, PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
+from eva_master.model.planning.spot_choice import SpotChoice
 from eva_master.ports.reading import ReadModel
 
 
@@ -188,6 +193,22 @@ class ObjectStore(Protocol):
         ...
 
 
+def _no_preference(_config: Any) -> None:
+    return None
+
+
+def _no_doubts(_config: Any, _catalog: Catalog) -> tuple[str, ...]:
+    return ()
+
+
+def _no_refusals(_config: Any) -> tuple[tuple[str, str, str], ...]:
+    return ()
+
+
+Planned = tuple[Plan, PolicyMemory | None]
+"""A plan, and the memory with which the policy decides on the next one."""
+
+
 class Policy(Protocol):
     """A scheduler: a pure function from a snapshot of the cluster to a plan."""
 
@@ -196,9 +217,7 @@ class Policy(Protocol):
         """The policy's name in the settings."""
         ...
 
-    def plan(
-        self, snapshot: Snapshot, memory: PolicyMemory | None
-    ) -> tuple[Plan, PolicyMemory | None]:
+    def plan(self, snapshot: Snapshot, memory: PolicyMemory | None) -> Planned:
         """Decide which task run runs where.
 
         Planning must be deterministic, must not exceed any capacity or offering limit, must keep
@@ -208,44 +227,58 @@ class Policy(Protocol):
         ...
 
 
-class PolicyKind(Protocol):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyKind:
     """The object that a policy package exports as ``POLICY``, for its entry point.
 
-    The kind may also have ``presets``, a mapping from names to choices of options;
-    ``renamed_options``, a mapping from earlier names of options to those of today; ``time_shares``,
-    true if it suspends tasks so that others have their turn; ``orders``, true if it gives no turns,
-    and seats jobs in an order of its own all the same; ``elastic``, true if it chooses the sizes of
-    elastic gangs, which are gangs of a fixed size to all others; ``lends``, true if it sees to the
-    quotas of tenants itself, and may give one what others leave; ``packs``, false if it never puts
-    two tasks on one instance; ``shares``, true if its tasks may use room on instances of the policy
-    that it stands in front of; ``doubts``, a method that is given a config and the catalog and
-    yields what an operator may not have meant; ``estimates``, a method that is given a config and
-    returns what run times are to be estimated from where nobody states it, or `None` if it does not
-    mind; ``spot_choice``, a method that is given a config and returns how jobs with deadlines
-    choose, or `None` likewise; ``forking``, a method that is given a config and returns how it has
-    jobs forked, or `None` to leave that to job files; ``reads``, a method that is given a config
-    and returns the keys of job files that it reads, of those that not every policy reads
-    (`model.fleet.job_keys.DECLARED`), so that users of others are told; ``refusals``, a method that
-    is given a config and yields what keeps it from deciding where nobody says how long jobs take,
-    as in a live master: the option, why, and what to do; ``backed``, a method that is given a
-    config and another policy and makes one that has this one buy and pack instances for it;
-    ``gives_lines``, true if lines give away its room, so that it cannot be that other one; and its
-    config a field ``round_gap_s``: the seconds at whose multiples it likes to plan, `None` for
-    whenever something happens. The config of one that time-shares has a field ``lease_s``: for so
-    many seconds a task that was given a place keeps it; or ``slot_s`` if it gives out whole slots,
-    for which tasks may wait though there is room.
+    Each function is given a config of the class `config`. A config may have a field
+    ``round_gap_s``: the policy is asked for plans at multiples of so many seconds; with `None`,
+    whenever something happens. The config of a policy that time-shares has a field ``lease_s``: a
+    task that was given a place keeps it for so many seconds; or ``slot_s`` if the policy gives out
+    whole slots, for which tasks may wait though there is room.
+
+    Attributes:
+        name: The policy's name in the settings.
+        config: The class of its options: a frozen dataclass whose fields all have defaults.
+        build: Makes the policy.
+        presets: Named choices of options.
+        time_shares: Whether it suspends tasks so that others have their turn.
+        orders: Whether it seats jobs in an order of its own without giving turns.
+        elastic: Whether it chooses the sizes of elastic gangs, which other policies see as gangs of
+            a fixed size.
+        lends: Whether it answers for the quotas of tenants itself, and may lend what others leave.
+        packs: Whether it may put several tasks on one instance.
+        shares: Whether its tasks may use room on instances of the policy behind it.
+        gives_lines: Whether lines give away its room, so that it cannot be behind another policy.
+        reads: Returns the keys of job files that it reads, of those that not every policy reads
+            (`model.fleet.job_keys.DECLARED`); `None` if it does not say. Users are told of the
+            others.
+        backed: Makes the policy with another one that buys and packs instances for it; `None` if
+            it does that itself.
+        estimates: Returns the source of estimates for jobs without stated run times; `None` for no
+            preference.
+        spot_choice: Returns how jobs with deadlines choose; `None` for no preference.
+        forking: Returns how jobs are forked; `None` leaves that to job files.
+        doubts: Yields doubts about settings that an operator may not have meant, given the catalog.
+        refusals: Yields reasons why the policy cannot decide without stated run times, as in a live
+            master: the option, why, and what to do.
     """
 
-    @property
-    def name(self) -> str:
-        """The policy's name in the settings."""
-        ...
-
-    @property
-    def config(self) -> type[Any]:
-        """The class of its options: a frozen dataclass whose fields all have defaults."""
-        ...
-
-    def build(self, config: Any) -> Policy:
-        """Create the policy with the given options."""
-        ...
+    name: str
+    config: type[Any]
+    build: Callable[[Any], Policy]
+    presets: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    time_shares: bool = False
+    orders: bool = False
+    elastic: bool = False
+    lends: bool = False
+    packs: bool = True
+    shares: bool = False
+    gives_lines: bool = False
+    reads: Callable[[Any], Iterable[str] | None] = _no_preference
+    backed: Callable[[Any, Policy], Policy] | None = None
+    estimates: Callable[[Any], Estimates | None] = _no_preference
+    spot_choice: Callable[[Any], SpotChoice | None] = _no_preference
+    forking: Callable[[Any], Forking | None] = _no_preference
+    doubts: Callable[[Any, Catalog], Iterable[str]] = _no_doubts
+    refusals: Callable[[Any], Iterable[tuple[str, str, str]]] = _no_refusals

@@ -22,13 +22,13 @@ from eva_master.model.planning.snapshot import Snapshot
 from eva_master.packing.claims.asking import ask
 from eva_master.packing.claims.making import Rules, with_claims
 from eva_master.packing.elastic.fixed import built
-from eva_master.ports import Policy, PolicyKind
+from eva_master.ports import Planned, Policy, PolicyKind
 from eva_master.testing.claim_checks import check_claims
 from eva_master.testing.clusters import clusters
 from eva_master.testing.found import FOUND
 from eva_master.testing.plan_checks import check, quiet
 from eva_master.testing.snapshots import Amounts, Cluster, carried_out, ended, offer, table, task
-from eva_master.testing.turns import check_turns, lease_ms, shares_time
+from eva_master.testing.turns import check_turns, lease_ms
 
 FEW = 5
 """Rounds in which a cluster has to come to rest."""
@@ -51,7 +51,7 @@ class Variant:
 
     def takes_turns(self, snapshot: Snapshot, *, event: bool) -> bool:
         """Check the law of policies that time-share, if this is one; see `turns.check_turns`."""
-        if not shares_time(self.kind):
+        if not self.kind.time_shares:
             return False
         lease = lease_ms(self.kind.config(**self.options))
         check_turns(self.make(), settled(snapshot), lease, event=event)
@@ -64,8 +64,8 @@ class Variant:
 
 def variants_of(kind: PolicyKind) -> dict[str, Variant]:
     """A policy with its defaults, and with each of its presets."""
-    presets: Mapping[str, Mapping[str, Any]] = getattr(kind, "presets", {})
-    named = {f"{kind.name}:{preset}": Variant(kind, options) for preset, options in presets.items()}
+    presets = kind.presets.items()
+    named = {f"{kind.name}:{preset}": Variant(kind, options) for preset, options in presets}
     return {kind.name: Variant(kind), **named}
 
 
@@ -122,9 +122,7 @@ def limited(snapshot: Snapshot) -> Snapshot:
     return replace(snapshot, catalog=tuple(catalog))
 
 
-def planned(
-    policy: Policy, snapshot: Snapshot, memory: PolicyMemory | None
-) -> tuple[Plan, PolicyMemory | None]:
+def planned(policy: Policy, snapshot: Snapshot, memory: PolicyMemory | None) -> Planned:
     """The plan for a snapshot with claims, and what is left of it by the stage that checks them."""
     plan, memory = ask(policy, snapshot, memory)
     return kept_off(plan, snapshot, snapshot.claims), memory
@@ -279,7 +277,7 @@ class PolicySuite:
         self, variant: Variant, snapshot: Snapshot, *, patient: bool
     ) -> None:
         """Room that is kept has no policy plan for ever, be there events or none."""
-        if shares_time(variant.kind):
+        if variant.kind.time_shares:
             return
         policy, still = variant.make(), settled(snapshot)
         rules = Rules(patience_ms=0 if patient else None)

@@ -11,7 +11,7 @@ from eva_master.model.job import JobKind
 from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.plan import Assign, Hold, Plan, PolicyMemory, Suspend
 from eva_master.model.planning.snapshot import Snapshot
-from eva_master.ports import Policy, PolicyKind
+from eva_master.ports import Policy
 from eva_master.testing.plan_checks import check, quiet
 from eva_master.testing.snapshots import carried_out
 
@@ -19,11 +19,6 @@ _TURNS = 4
 _ROUNDS_PER_LEASE = 3
 _FEW = 5
 """Rounds in which a cluster has to come to rest in which everybody has a place."""
-
-
-def shares_time(kind: PolicyKind) -> bool:
-    """Whether a policy says that it does."""
-    return bool(getattr(kind, "time_shares", False))
 
 
 def lease_ms(config: Any) -> int:

@@ -23,12 +23,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     group.add_argument("--write", action="store_true", help=f"lower the counts of {ceilings.FILE}")
     group.add_argument("--words", nargs="+", metavar="FILE", help="show the bad words in files")
     group.add_argument("--figures", action="store_true", help="print the figures of the house")
+    group.add_argument("--alike", action="store_true", help="list the places with equal lines")
     chosen = parser.parse_args(arguments)
     if chosen.write:
         ceilings.lower(ROOT)
         return 0
     if chosen.figures:
         print(figures.table(ROOT))
+        return 0
+    if chosen.alike:
+        print(figures.alike_table(ROOT))
         return 0
     if chosen.words:
         for line in ceilings.places(ROOT, chosen.words):

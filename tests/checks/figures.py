@@ -55,6 +55,21 @@ class Line:
     text: str
 
 
+@dataclass(frozen=True, slots=True)
+class Alike:
+    """Two places with the same lines of code.
+
+    Attributes:
+        length: How many lines.
+        first: File and line where they begin.
+        second: File and line where they begin once more.
+    """
+
+    length: int
+    first: str
+    second: str
+
+
 def figures(root: Path) -> Iterator[Figure]:
     """The figures of a repository, in the order in which they are printed."""
     product = list(python_files(root, PRODUCT))
@@ -78,7 +93,7 @@ def figures(root: Path) -> Iterator[Figure]:
     begins = counts["product, texts that begin badly"]
     yield Figure("docstrings and comments that begin badly", "1,300", begins, "20")
     yield Figure("local names that are no nouns", "2,433", counts["product, local names"], "40")
-    alike = alike_places(list(code.values()))
+    alike = [pair.length for pair in alike_places(list(code.values()))]
     yield Figure(f"pairs of places with {ALIKE_LINES} equal lines", "", len(alike), "10")
     yield Figure("  lines of the longest", "", max(alike, default=0), "10")
     pages = (page for page in markdown_files(root / "docs") if _is_read(page, root))
@@ -137,8 +152,15 @@ def code_lines(path: Path, root: Path) -> Iterator[Line]:
             yield Line(shown, number, bare)
 
 
-def alike_places(files: list[list[Line]]) -> list[int]:
-    """For each pair of places with at least `ALIKE_LINES` equal lines of code: how many lines.
+def alike_table(root: Path) -> str:
+    """The pairs of places with equal lines as text, longest first."""
+    code = [list(code_lines(path, root)) for path in python_files(root, PRODUCT)]
+    pairs = sorted(alike_places(code), key=lambda pair: -pair.length)
+    return "\n".join(f"{pair.length:3} {pair.first} {pair.second}" for pair in pairs)
+
+
+def alike_places(files: list[list[Line]]) -> list[Alike]:
+    """The pairs of places with at least `ALIKE_LINES` equal lines of code.
 
     Imports are left out, and indentation is. A run of lines counts once, at its full length.
     """
@@ -155,7 +177,7 @@ def alike_places(files: list[list[Line]]) -> list[int]:
         for other in places[index + 1 :]
         if one[0] != other[0] or other[1] - one[1] >= ALIKE_LINES
     }
-    lengths = []
+    runs = []
     for (file, start), (other, place) in sorted(pairs):
         if ((file, start - 1), (other, place - 1)) in pairs:
             continue  # within a longer run
@@ -165,8 +187,9 @@ def alike_places(files: list[list[Line]]) -> list[int]:
             (other, place + length - ALIKE_LINES + 1),
         ) in pairs:
             length += 1
-        lengths.append(length)
-    return lengths
+        first, second = sources[file][start], sources[other][place]
+        runs.append(Alike(length, f"{first.path}:{first.number}", f"{second.path}:{second.number}"))
+    return runs
 
 
 def _imports(text: str) -> bool:

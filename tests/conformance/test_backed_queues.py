@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from eva_master.app.policy_registry import policies
 from eva_master.policies.slearn import POLICY
-from eva_master.ports import Policy
+from eva_master.ports import Policy, PolicyKind
 from eva_master.testing.policy_suite import PolicySuite, Variant, variants_of
 from tests.drawing import NEW
 
@@ -28,32 +28,32 @@ class Config:
     explained: bool = True
 
 
-class Kind:
-    """SLearn with another policy behind it, as the suite wants it."""
+PRESETS: Mapping[str, Mapping[str, Any]] = {
+    "las+no_packing": {"estimator": "las", "back": "no_packing"},
+    **(
+        {
+            "pilots+stratus": {"estimator": "pilots", "back": "stratus"},
+            "fifo+synergy": {"estimator": "fifo", "back": "synergy"},
+            "posterior+eva_published": {"back": "eva_published"},
+        }
+        if NEW
+        else {}
+    ),
+}
 
-    name = "slearn"
-    config = Config
-    presets: Mapping[str, Mapping[str, Any]] = {
-        "las+no_packing": {"estimator": "las", "back": "no_packing"},
-        **(
-            {
-                "pilots+stratus": {"estimator": "pilots", "back": "stratus"},
-                "fifo+synergy": {"estimator": "fifo", "back": "synergy"},
-                "posterior+eva_published": {"back": "eva_published"},
-            }
-            if NEW
-            else {}
-        ),
-    }
 
-    def build(self, config: Config) -> Policy:
-        """Make the two policies."""
-        kind = policies()[config.back]
-        known = {option.name for option in fields(kind.config)}
-        told = {"explained": config.explained} if "explained" in known else {}
-        own = POLICY.config(estimator=config.estimator, explained=config.explained)
-        return POLICY.backed(own, kind.build(kind.config(**told)))
+def _build(config: Config) -> Policy:
+    """Make the two policies."""
+    kind = policies()[config.back]
+    known = {option.name for option in fields(kind.config)}
+    options = {"explained": config.explained} if "explained" in known else {}
+    own = POLICY.config(estimator=config.estimator, explained=config.explained)
+    return POLICY.backed(own, kind.build(kind.config(**options)))
+
+
+KIND = PolicyKind(name="slearn", config=Config, build=_build, presets=PRESETS)
+"""SLearn with another policy behind it, as the suite wants it."""
 
 
 class TestBackedQueues(PolicySuite):
-    variants: ClassVar[Mapping[str, Variant]] = variants_of(Kind())
+    variants: ClassVar[Mapping[str, Variant]] = variants_of(KIND)

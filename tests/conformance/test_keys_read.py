@@ -144,6 +144,6 @@ def read(variant: Variant) -> set[str]:
 
 @pytest.mark.parametrize("variant", VARIANTS.values(), ids=VARIANTS)
 def test_what_is_declared_is_what_is_read(variant: Variant) -> None:
-    declared = variant.kind.reads(variant.kind.config(**variant.options))  # type: ignore[attr-defined]
+    declared = variant.kind.reads(variant.kind.config(**variant.options))
     assert set(declared) <= DECLARED
     assert read(variant) == set(declared)

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from eva_master.app.policy_registry import policies
 from eva_master.model.planning.job_view import JobView
 from eva_master.packing.parts.splitter import Splitter
-from eva_master.ports import Policy
+from eva_master.ports import Policy, PolicyKind
 from eva_master.testing.policy_suite import PolicySuite, Variant, variants_of
 from tests.conformance.bounded import BOUNDED
 from tests.drawing import NEW
@@ -50,26 +50,25 @@ class _Named(Splitter):
     name = "split"
 
 
-class Kind:
-    """A splitter, as the suite wants it."""
+PRESETS: Mapping[str, Mapping[str, Any]] = {
+    "plain": {"front": "no_packing", "back": "synergy"},
+    "packed-first": {"front": "eva", "back": "no_packing"},
+    "published": {"front": "no_packing", "back": "eva_published"},
+    "that-shares": {"front": "cloudcoaster", "back": "eva"},
+}
 
-    name = "split"
-    config = Config
-    presets: Mapping[str, Mapping[str, Any]] = {
-        "plain": {"front": "no_packing", "back": "synergy"},
-        "packed-first": {"front": "eva", "back": "no_packing"},
-        "published": {"front": "no_packing", "back": "eva_published"},
-        "that-shares": {"front": "cloudcoaster", "back": "eva"},
-    }
 
-    def build(self, config: Config) -> Policy:
-        """Make the two policies."""
-        front, back = (_made(it, explained=config.explained) for it in (config.front, config.back))
-        sharing = bool(getattr(policies()[config.front], "shares", False))
-        return _Named(front, back, _every_other, shares=sharing)
+def _build(config: Config) -> Policy:
+    """Make the two policies."""
+    front, back = (_made(name, explained=config.explained) for name in (config.front, config.back))
+    return _Named(front, back, _every_other, shares=policies()[config.front].shares)
+
+
+KIND = PolicyKind(name="split", config=Config, build=_build, presets=PRESETS)
+"""A splitter, as the suite wants it."""
 
 
 class TestSplitter(PolicySuite):
     variants: ClassVar[Mapping[str, Variant]] = {
-        name: it for name, it in variants_of(Kind()).items() if NEW or name in FEW
+        name: it for name, it in variants_of(KIND).items() if NEW or name in FEW
     }

@@ -15,14 +15,13 @@ from eva_master.model.ids import Family, JobId, Price, RunId, Workload
 from eva_master.model.job import JobKind, JobSpec, Program, TaskSpec
 from eva_master.model.resources import Resources
 from eva_master.model.states import JobState, RunState
-from eva_master.testing.turns import shares_time
 from tests.fakes.policies.whole import TRIED
 
 POLICIES = TRIED
 QUICK = ("eva", "hadar", "no_packing")
 LONG = [it if it in QUICK else pytest.param(it, marks=pytest.mark.long) for it in POLICIES]
 """The others take long to say the same."""
-IN_TURNS = {name for name, kind in policies().items() if shares_time(kind)}
+IN_TURNS = {name for name, kind in policies().items() if kind.time_shares}
 MINUTE_MS = 60_000
 BOOT_MS = 70_000
 NEVER_MS = 10**15

@@ -11,10 +11,10 @@ from eva_lab.simulator.scenario.submission import work_ms
 from eva_master.model.ids import JobId
 from eva_master.model.planning.estimate import Estimates
 from eva_master.model.planning.job_view import JobView
-from eva_master.model.planning.plan import Plan, PolicyMemory
+from eva_master.model.planning.plan import PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.trace import TraceJob
-from eva_master.ports import Policy
+from eva_master.ports import Planned, Policy
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +60,7 @@ class WatchedDags:
         self.at_first: dict[str, int] = {}
         self.before_second: dict[str, int] = {}
 
-    def plan(
-        self, snapshot: Snapshot, memory: PolicyMemory | None
-    ) -> tuple[Plan, PolicyMemory | None]:
+    def plan(self, snapshot: Snapshot, memory: PolicyMemory | None) -> Planned:
         """See `eva_master.ports.Policy.plan`."""
         for job in snapshot.jobs:
             if job.progress.dag is not None and job.progress.dag.first not in self._noted:

@@ -13,7 +13,7 @@ from eva_master.model.planning.job_view import JobView
 from eva_master.model.planning.plan import Plan, PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.trace import TraceJob
-from eva_master.ports import Policy
+from eva_master.ports import Planned, Policy
 
 WIDE = 3
 """Jobs with fewer tasks are thin: nobody waits for pilots of theirs."""
@@ -88,9 +88,7 @@ class WatchedEstimates:
         self.after_pilots: dict[str, int] = {}
         self.pilots: dict[str, tuple[int, int, int]] = {}
 
-    def plan(
-        self, snapshot: Snapshot, memory: PolicyMemory | None
-    ) -> tuple[Plan, PolicyMemory | None]:
+    def plan(self, snapshot: Snapshot, memory: PolicyMemory | None) -> Planned:
         """See `eva_master.ports.Policy.plan`."""
         for job in snapshot.jobs:
             if job.id not in self._noted:

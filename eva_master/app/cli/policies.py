@@ -41,14 +41,13 @@ def policies(*, as_json: bool) -> None:
 
 def _listed() -> list[_Listed]:
     from eva_master.app.policy_registry import policies as installed
-    from eva_master.app.sections.building import presets_of
     from eva_master.model.errors import UnusablePolicy
 
     found = []
     for name in (known := installed()):
         sources = ", ".join(source.distribution for source in known.sources(name))
         try:
-            found.append(_Listed(name, sorted(presets_of(known[name])), sources, ""))
+            found.append(_Listed(name, sorted(known[name].presets), sources, ""))
         except UnusablePolicy as error:
             found.append(_Listed(name, [], sources, f"{error.message}; {error.hint}"))
     return found

@@ -23,44 +23,18 @@ def config_of(kind: PolicyKind, preset: str | None, options: Mapping[str, Any]) 
     Args:
         kind: The policy.
         preset: Its options are under those given; `None` or empty for none.
-        options: By their names of today or of earlier.
+        options: Over those of the preset.
 
     Raises:
         pydantic.ValidationError: An option has a wrong type or value.
     """
-    chosen = presets_of(kind).get(preset or "", {})
-    return TypeAdapter(kind.config).validate_python({**chosen, **current_options(kind, options)})
-
-
-def presets_of(kind: PolicyKind) -> Mapping[str, Mapping[str, Any]]:
-    """A policy's named choices of options; it need not have any."""
-    return getattr(kind, "presets", {})
-
-
-def current_options(kind: PolicyKind, options: Mapping[str, Any]) -> dict[str, Any]:
-    """A policy's options by their names of today; settings may use an earlier name of one."""
-    renamed: Mapping[str, str] = getattr(kind, "renamed_options", {})
-    return {renamed.get(name, name): value for name, value in options.items()}
-
-
-def shares(kind: PolicyKind) -> bool:
-    """Whether a policy says that its tasks may use instances of the one that it stands before."""
-    return bool(getattr(kind, "shares", False))
-
-
-def lends(kind: PolicyKind) -> bool:
-    """Whether a policy lends to tenants what others leave, and sees to quotas itself."""
-    return bool(getattr(kind, "lends", False))
-
-
-def packs(kind: PolicyKind) -> bool:
-    """Whether a policy may put several tasks on one instance."""
-    return bool(getattr(kind, "packs", True))
+    chosen = kind.presets.get(preset or "", {})
+    return TypeAdapter(kind.config).validate_python({**chosen, **options})
 
 
 def all_pack(section: PolicySection) -> bool:
-    """Whether all policies of a section do."""
-    return all(packs(policies()[it.name]) for _, it in section.parts)
+    """Whether all policies of a section may put several tasks on one instance."""
+    return all(policies()[part.name].packs for _, part in section.parts)
 
 
 def may_be_greedy(section: PolicySection) -> bool:
@@ -70,13 +44,12 @@ def may_be_greedy(section: PolicySection) -> bool:
     lines: what a plan does not state again is given up.
     """
     alone = section.short is None and section.back is None and all_pack(section)
-    kinds = (policies()[it.name] for _, it in section.parts)
-    return alone and not any(getattr(kind, "gives_lines", False) for kind in kinds)
+    return alone and not any(policies()[part.name].gives_lines for _, part in section.parts)
 
 
 def all_lend(section: PolicySection) -> bool:
-    """Whether all policies of a section do."""
-    return all(lends(policies()[it.name]) for _, it in section.parts)
+    """Whether all policies of a section answer for quotas of tenants themselves."""
+    return all(policies()[part.name].lends for _, part in section.parts)
 
 
 def build_policy(name: str, options: Mapping[str, Any]) -> Policy:
@@ -109,22 +82,12 @@ def backed(kind: PolicyKind, config: Any, back: Policy) -> Policy:
     """A policy that has another one buy and pack instances for it; sizes of gangs are fixed.
 
     Args:
-        kind: The policy.
+        kind: The policy; it can have another one behind it.
         config: Its options.
         back: The other one.
     """
-    made: Policy = kind.backed(config, back)  # type: ignore[attr-defined]
-    return KeepsClaims(fixed.FixedSizes(made))
-
-
-def takes_back(kind: PolicyKind) -> bool:
-    """Whether a policy can have another one buy and pack instances for it."""
-    return hasattr(kind, "backed")
-
-
-def can_be_back(kind: PolicyKind) -> bool:
-    """Whether a policy can buy and pack instances for another one."""
-    return not getattr(kind, "gives_lines", False)
+    assert kind.backed is not None
+    return KeepsClaims(fixed.FixedSizes(kind.backed(config, back)))
 
 
 def build_splitter(name: str, options: Mapping[str, Any]) -> Policy:  # noqa: ARG001
@@ -141,5 +104,5 @@ def build_splitter(name: str, options: Mapping[str, Any]) -> Policy:  # noqa: AR
     else:
         back = build_policy(*options["back"])
     of_front, _, _ = options["front"][0].partition(":")
-    sharing = shares(policies()[of_front])
-    return Splitter.of_short(front, back, options["below_ms"], shares=sharing)
+    shares = policies()[of_front].shares
+    return Splitter.of_short(front, back, options["below_ms"], shares=shares)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields, replace
 from math import gcd
 from typing import Any
@@ -20,10 +20,6 @@ from eva_master.app.sections.building import (
     build_backed,
     build_policy,
     build_splitter,
-    can_be_back,
-    current_options,
-    presets_of,
-    takes_back,
 )
 from eva_master.model.catalog import Catalog
 from eva_master.model.errors import Problem
@@ -46,42 +42,42 @@ def estimates_of(
         config: Its options.
         default: For one that does not mind.
     """
-    asked: Estimates | None = getattr(kind, "estimates", lambda _: None)(config)
-    return default if asked is None else asked
+    return kind.estimates(config) or default
 
 
 def asked_by(section: OnePolicySection) -> Estimates | None:
     """The source of run times that a section's policy wants; `None` without a preference."""
-    estimates: Estimates | None = _asked(section, "estimates")
-    return estimates
+    kind, config = _configured(section)
+    return kind.estimates(config)
 
 
 def spot_choice_by(section: OnePolicySection) -> SpotChoice | None:
     """How the policy of a section has jobs with deadlines choose; `None` if it does not mind."""
-    spot_choice: SpotChoice | None = _asked(section, "spot_choice")
-    return spot_choice
+    kind, config = _configured(section)
+    return kind.spot_choice(config)
 
 
 def forking_by(section: OnePolicySection) -> Forking | None:
     """How the policy of a section has jobs forked; `None` if that is left to their users."""
-    found: Forking | None = _asked(section, "forking")
-    return found
+    kind, config = _configured(section)
+    return kind.forking(config)
 
 
 def keys_read(section: PolicySection) -> KeysRead | None:
     """Keys of a job file that policies of a section read; `None` if one of them does not say."""
-    found = set[str]()
-    for _, one in section.parts:
-        declared = _asked(one, "reads")
+    keys = set[str]()
+    for _, part in section.parts:
+        kind, config = _configured(part)
+        declared = kind.reads(config)
         if declared is None:
             return None
-        found.update(declared)
+        keys.update(declared)
     if section.short is not None:
-        found.add(LATENCY)
+        keys.add(LATENCY)
     resizing = [section.short] if section.back is not None else [section.short, section]
-    if any(getattr(policies()[it.name], "elastic", False) for it in resizing if it is not None):
-        found.add(SIZES)
-    return KeysRead(shown(section), frozenset(found))
+    if any(policies()[part.name].elastic for part in resizing if part is not None):
+        keys.add(SIZES)
+    return KeysRead(shown(section), frozenset(keys))
 
 
 def led_by(partition: Partition, section: PolicySection) -> Partition:
@@ -96,10 +92,10 @@ def led_by(partition: Partition, section: PolicySection) -> Partition:
     )
 
 
-def _asked(section: OnePolicySection, what: str) -> Any:
-    """The answer of a section's policy by its optional method of this name; else `None`."""
+def _configured(section: OnePolicySection) -> tuple[PolicyKind, Any]:
+    """The policy of a section, and its config."""
     kind = policies()[section.name]
-    return getattr(kind, what, lambda _: None)(policy_config(section, kind))
+    return kind, policy_config(section, kind)
 
 
 def estimates_in(config: MasterConfig) -> Estimates:
@@ -147,20 +143,6 @@ def estimate_doubts(section: PolicySection, used: Estimates) -> Iterator[str]:
             )
 
 
-def refusals(kind: PolicyKind, config: Any) -> Iterator[tuple[str, str, str]]:
-    """Faults of a policy that cannot decide without stated run times.
-
-    Args:
-        kind: The policy.
-        config: Its options.
-
-    Returns:
-        The option, why, and what to do.
-    """
-    found: Iterable[tuple[str, str, str]] = getattr(kind, "refusals", lambda _: ())(config)
-    yield from found
-
-
 def doubts(section: PolicySection, catalog: Catalog) -> Iterator[str]:
     """Doubts of the policies themselves, for the operator.
 
@@ -168,9 +150,9 @@ def doubts(section: PolicySection, catalog: Catalog) -> Iterator[str]:
         section: The policies.
         catalog: Offerings: those of the cloud, and owned nodes.
     """
-    for _, one in section.parts:
-        if (found := getattr(policies()[one.name], "doubts", None)) is not None:
-            yield from found(policy_config(one, policies()[one.name]), catalog)
+    for _, part in section.parts:
+        kind, config = _configured(part)
+        yield from kind.doubts(config, catalog)
 
 
 def source(section: PolicySection) -> tuple[dict[str, Any], str]:
@@ -208,7 +190,7 @@ def built(section: PolicySection) -> Policy:
 def leaves_order(section: OnePolicySection) -> bool:
     """Whether a policy leaves it to others who goes first: it gives no turns, lines or rounds."""
     kind = policies()[section.name]
-    orders = any(getattr(kind, it, False) for it in ("orders", "time_shares", "gives_lines"))
+    orders = kind.orders or kind.time_shares or kind.gives_lines
     return not orders and not _grid_ms(section)
 
 
@@ -265,14 +247,14 @@ def back_problem(section: OnePolicySection, back: OnePolicySection) -> tuple[str
         back: The one behind.
     """
     known = policies()
-    if not takes_back(known[section.name]):
-        able = [name for name in known if takes_back(known[name])]
+    if known[section.name].backed is None:
+        able = [name for name in known if known[name].backed is not None]
         return (
             f"policy {section.name!r} buys and packs instances itself",
             f"leave 'back' out, or have one of: {', '.join(able)}",
         )
-    if not can_be_back(known[back.name]):
-        able = [name for name in known if can_be_back(known[name])]
+    if known[back.name].gives_lines:
+        able = [name for name in known if not known[name].gives_lines]
         return (
             f"policy {back.name!r} has lines that give its room away, whoever is to come first",
             f"have one of: {', '.join(able)}",
@@ -299,7 +281,7 @@ def live_problems(
     found = []
     for keys, one in section.parts:
         kind = known[one.name]
-        for option, message, hint in refusals(kind, policy_config(one, kind)):
+        for option, message, hint in kind.refusals(policy_config(one, kind)):
             place = _said_at((*path, *keys), option, one, document)
             found.append(document.problem(place, f"policy {one.name!r}: {message}", hint))
     return found
@@ -324,7 +306,7 @@ def _problems(
         known = sorted(kinds)
         hint = yamlfile.suggestion(section.name, known) or f"known: {', '.join(known)}"
         return [document.problem((*path, "name"), f"no policy {section.name!r}", hint)]
-    presets = sorted(presets_of(kind))
+    presets = sorted(kind.presets)
     if section.preset is not None and section.preset not in presets:
         hint = yamlfile.suggestion(section.preset, presets)
         hint = hint or f"known: {', '.join(presets) or 'none'}"
@@ -338,28 +320,20 @@ def _problems(
             yamlfile.suggestion(name, known) or f"known: {', '.join(known) or 'none'}",
         )
         for name in section.options
-        if current_options(kind, {name: None}).keys().isdisjoint(known)
+        if name not in known
     ]
     try:
         policy_config(section, kind)
     except ValidationError as failure:
-        written = {
-            next(iter(current_options(kind, {name: None}))): name for name in section.options
-        }
         for details in failure.errors(include_url=False):
-            option, *rest = details["loc"] or (_at_fault(details, written),)
-            where = (
-                *path,
-                "options",
-                *([written.get(str(option), option)] if option else []),
-                *rest,
-            )
+            option, *rest = details["loc"] or (_at_fault(details, section.options),)
+            where = (*path, "options", *([option] if option else []), *rest)
             problems.append(document.problem(where, yamlfile.wording(details)))
     return problems
 
 
-def _at_fault(details: ErrorDetails, written: Mapping[str, str]) -> str:
+def _at_fault(details: ErrorDetails, stated: Mapping[str, Any]) -> str:
     """Which of the options that do not go together is to be another one, if it was stated."""
     failure = details.get("ctx", {}).get("error")
     option = failure.option if isinstance(failure, Contradiction) else ""
-    return option if option in written else ""
+    return option if option in stated else ""

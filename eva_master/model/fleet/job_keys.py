@@ -34,7 +34,7 @@ DECLARED = frozenset(OPTIONAL) - {LATENCY, SIZES}
 """Optional keys of which a policy declares by ``reads`` whether it reads them."""
 
 
-def reads_none(_kind: object, _config: object) -> tuple[str, ...]:
+def reads_none(_config: object) -> tuple[str, ...]:
     """The declaration of a policy that reads none of the optional keys."""
     return ()
 

@@ -2,36 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Protocol
-
-from eva_master.model.planning.plan import Plan, PolicyMemory
+from eva_master.model.planning.plan import PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.packing import round_work
 from eva_master.packing.claims.views import Refused, View
 from eva_master.packing.claims.walk import Way
+from eva_master.packing.policy_wrapper import PolicyWrapper
+from eva_master.ports import Planned, Policy
 
 _MOST_ASKED = 4
 """So often a policy is asked in a round at most; mostly once."""
 
 
-class Planner(Protocol):
-    """Maker of plans; see `eva_master.ports.Policy`."""
-
-    @property
-    def name(self) -> str:
-        """Its name in the settings."""
-        ...
-
-    def plan(
-        self, snapshot: Snapshot, memory: PolicyMemory | None
-    ) -> tuple[Plan, PolicyMemory | None]:
-        """Decide on one round's plan."""
-        ...
-
-
-def ask(
-    policy: Planner, snapshot: Snapshot, memory: PolicyMemory | None
-) -> tuple[Plan, PolicyMemory | None]:
+def ask(policy: Policy, snapshot: Snapshot, memory: PolicyMemory | None) -> Planned:
     """Decide on one round's plan, for a snapshot with claims or without.
 
     All claims for which there is room are planned at once, together with later task runs that find
@@ -64,23 +47,9 @@ def ask(
     return view.completed(plan), memory_after
 
 
-class KeepsClaims:
-    """Makes a policy that knows nothing of claims keep to them.
+class KeepsClaims(PolicyWrapper[Policy]):
+    """Makes a policy that knows nothing of claims keep to them."""
 
-    Args:
-        inner: The policy.
-    """
-
-    def __init__(self, inner: Planner) -> None:
-        self._inner = inner
-
-    @property
-    def name(self) -> str:
-        """The policy's name in the settings."""
-        return self._inner.name
-
-    def plan(
-        self, snapshot: Snapshot, memory: PolicyMemory | None
-    ) -> tuple[Plan, PolicyMemory | None]:
+    def plan(self, snapshot: Snapshot, memory: PolicyMemory | None) -> Planned:
         """See `eva_master.ports.Policy.plan`."""
         return ask(self._inner, snapshot, memory)

@@ -5,38 +5,26 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from eva_master.model.planning.plan import Plan, PolicyMemory, Resize
+from eva_master.model.planning.plan import PolicyMemory, Resize
 from eva_master.model.planning.sizes import resizable, with_sizes
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.packing.claims.asking import KeepsClaims
 from eva_master.packing.elastic.room import member_of, most_useful
+from eva_master.packing.policy_wrapper import PolicyWrapper
 from eva_master.packing.valuation.job_valuation import JobValuation
-from eva_master.ports import Policy, PolicyKind
+from eva_master.ports import Planned, Policy, PolicyKind
 
 _REASON = "so many do most in this cluster, and the policy keeps gangs as they are"
 
 
-class FixedSizes:
+class FixedSizes(PolicyWrapper[Policy]):
     """Shows a policy elastic gangs as gangs of a fixed size.
 
     The size, chosen while no member has a place, is the one with the most throughput in an empty
     cluster.
-
-    Args:
-        inner: The policy.
     """
 
-    def __init__(self, inner: Policy) -> None:
-        self._inner = inner
-
-    @property
-    def name(self) -> str:
-        """The policy's name in the settings."""
-        return self._inner.name
-
-    def plan(
-        self, snapshot: Snapshot, memory: PolicyMemory | None
-    ) -> tuple[Plan, PolicyMemory | None]:
+    def plan(self, snapshot: Snapshot, memory: PolicyMemory | None) -> Planned:
         """See `eva_master.ports.Policy.plan`."""
         sizes = fixed_sizes(snapshot)
         seen = with_sizes(snapshot, {entry.job: entry.members for entry in sizes})
@@ -63,4 +51,4 @@ def fixed_sizes(snapshot: Snapshot) -> tuple[Resize, ...]:
 def built(kind: PolicyKind, config: Any) -> Policy:
     """A policy with its options that keeps to claims, and to sizes unless it chooses these."""
     policy = kind.build(config)
-    return KeepsClaims(policy if getattr(kind, "elastic", False) else FixedSizes(policy))
+    return KeepsClaims(policy if kind.elastic else FixedSizes(policy))

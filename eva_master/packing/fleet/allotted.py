@@ -90,7 +90,7 @@ class Allotted:
             why: Reason for the contenders that get nothing.
             explained: Whether to give reasons that decide nothing.
         """
-        small = _smallest(snapshot)
+        small = smallest(snapshot)
         fleet, contenders = self._contenders.of(small, 1000 * self._lease_s)
         open_jobs = {job.id for job in resizable(snapshot)}
         claims = [_claim(contender, fleet, open_jobs) for contender in contenders]
@@ -206,7 +206,7 @@ def _claim(one: Contender, fleet: Fleet, open_jobs: set[JobId]) -> Claim:
     return Claim(one, elastic.least, most, gpus, elastic=True, keeps=keeps)
 
 
-def _smallest(snapshot: Snapshot) -> Snapshot:
+def smallest(snapshot: Snapshot) -> Snapshot:
     """The cluster with elastic gangs that have no place at their least sizes."""
     placed = {run.job for run in snapshot.runs if run.instance is not None}
     least = {

@@ -21,7 +21,7 @@ from eva_master.model.values import replace
 from eva_master.packing.claims.asking import ask
 from eva_master.packing.parts.partition import divide, merge, without_launched
 from eva_master.packing.parts.spare_nodes import spare_nodes, taken, without_members
-from eva_master.ports import Policy
+from eva_master.ports import Planned, Policy
 
 _VERSION = 1
 _AMOUNTS_KEPT = 4_096
@@ -96,9 +96,7 @@ class Splitter:
         """The names of both policies."""
         return f"{self._front.name}+{self._back.name}"
 
-    def plan(
-        self, snapshot: Snapshot, memory: PolicyMemory | None
-    ) -> tuple[Plan, PolicyMemory | None]:
+    def plan(self, snapshot: Snapshot, memory: PolicyMemory | None) -> Planned:
         """See `eva_master.ports.Policy.plan`."""
         if snapshot.claims and not snapshot.unclaimed:
             return ask(self, snapshot, memory)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from eva_master.model.planning.plan import Plan, PolicyMemory
+from eva_master.model.planning.plan import PolicyMemory
 from eva_master.model.planning.reasons import Reasons
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.packing.configuration.build import configure, waiting
@@ -12,6 +12,7 @@ from eva_master.packing.planner_cache import PlannerCache
 from eva_master.packing.problem import Problem, Valuation
 from eva_master.packing.reconfiguration.options import plan_of
 from eva_master.packing.reconfiguration.reasons import hostings
+from eva_master.ports import Planned
 
 _GREEDY = "greedy"
 
@@ -24,9 +25,7 @@ class GreedyPass:
 
     name = _GREEDY
 
-    def plan(
-        self, snapshot: Snapshot, memory: PolicyMemory | None
-    ) -> tuple[Plan, PolicyMemory | None]:
+    def plan(self, snapshot: Snapshot, memory: PolicyMemory | None) -> Planned:
         """Decide on one round's plan."""
         problem = Problem(snapshot, Valuation(), PlannerCache())
         chosen = configure(problem, waiting(problem))

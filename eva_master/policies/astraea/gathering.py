@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from eva_master.model.ids import Family, InstanceId, JobId
 from eva_master.model.planning.elastic import Elastic, Scaling
 from eva_master.model.planning.job_view import JobView
-from eva_master.model.planning.sizes import resizable, with_sizes
+from eva_master.model.planning.sizes import resizable
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.resources import NOTHING, Resources
 from eva_master.model.values import replace
@@ -36,17 +36,6 @@ class Asked:
     taken: Mapping[Family, Resources]
 
 
-def smallest(snapshot: Snapshot) -> Snapshot:
-    """The cluster with elastic gangs that have no place at their least sizes."""
-    placed = {run.job for run in snapshot.runs if run.instance is not None}
-    least = {
-        job.id: job.sharing.elastic.least
-        for job in resizable(snapshot)
-        if job.sharing.elastic is not None and job.id not in placed
-    }
-    return with_sizes(snapshot, least)
-
-
 def gather(
     snapshot: Snapshot,
     fleet: Fleet,
@@ -57,7 +46,7 @@ def gather(
     """Make the asks of a round.
 
     Args:
-        snapshot: The cluster, see `smallest`.
+        snapshot: The cluster, see `fleet.allotted.smallest`.
         fleet: The fleet.
         contenders: The contenders for it, without leases.
         instances: Instances of the snapshot, with all tasks where they are.

@@ -3,31 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from eva_master.model.ids import MILLION, Family, Millis
-from eva_master.model.planning.plan import Plan, PolicyMemory, Resize
+from eva_master.model.planning.plan import PolicyMemory, Resize
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.resources import NOTHING, Resources
 from eva_master.model.values import replace
+from eva_master.packing.fleet.allotted import smallest
 from eva_master.packing.fleet.capacity import Fleet
-from eva_master.packing.fleet.contenders import Contenders
+from eva_master.packing.fleet.policy import FleetPolicy
 from eva_master.packing.fleet.turns import turn_plan
-from eva_master.packing.toolkit import PlannerCache, open_instances
+from eva_master.packing.toolkit import open_instances
 from eva_master.policies.astraea.allotting import Rules
 from eva_master.policies.astraea.config import NAME, Config
-from eva_master.policies.astraea.gathering import Asked, gather, smallest
+from eva_master.policies.astraea.gathering import Asked, gather
 from eva_master.policies.astraea.guarantee import Guarantee
 from eva_master.policies.astraea.prices import Priced, clearing, free, posted, terms_of
 from eva_master.policies.astraea.seating import Seating
 from eva_master.policies.astraea.telling import figures, named, waiting
+from eva_master.ports import Planned, PolicyKind
 
 _TRIES = 4
 """So often room is counted out anew where machines cannot hold what was."""
 
 
-class Astraea:
+class Astraea(FleetPolicy[Config]):
     """Shares the machines that tenants have brought together.
 
     A tenant has its own machines at once. Others borrow its idle ones: jobs with the highest cost
@@ -38,14 +39,7 @@ class Astraea:
 
     name = NAME
 
-    def __init__(self, config: Config) -> None:
-        self._config = config
-        self._cache = PlannerCache()
-        self._contenders = Contenders()
-
-    def plan(
-        self, snapshot: Snapshot, memory: PolicyMemory | None
-    ) -> tuple[Plan, PolicyMemory | None]:
+    def plan(self, snapshot: Snapshot, memory: PolicyMemory | None) -> Planned:
         """Allot the fleet's room anew, except for leased places."""
         small = smallest(snapshot)
         fleet, contenders = self._contenders.of(small, 0)
@@ -155,22 +149,17 @@ def _resizes(snapshot: Snapshot, seating: Seating) -> tuple[Resize, ...]:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _PolicySpec:
-    name: str = NAME
-    config: type[Any] = Config
-    time_shares: bool = True
-    elastic: bool = True
-    lends: bool = True
-
-    def reads(self, config: Any) -> tuple[str, ...]:  # noqa: ARG002
-        """The optional keys of job files that it reads."""
-        return ("value",)
-
-    def build(self, config: Any) -> Astraea:
-        """Make the policy of a `Config`."""
-        assert isinstance(config, Config)
-        return Astraea(config)
+def _reads(_config: Config) -> tuple[str, ...]:
+    """The optional keys of job files that it reads."""
+    return ("value",)
 
 
-POLICY = _PolicySpec()
+POLICY = PolicyKind(
+    name=NAME,
+    config=Config,
+    build=Astraea,
+    time_shares=True,
+    elastic=True,
+    lends=True,
+    reads=_reads,
+)

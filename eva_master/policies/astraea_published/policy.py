@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import replace
 
 from eva_master.model.ids import JobId, Millis, RunId, job_of
-from eva_master.model.planning.plan import Assign, Hold, Plan, PlanEntry, PolicyMemory
+from eva_master.model.planning.plan import Assign, Hold, PlanEntry, PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.planning.tenancy import Terms
 from eva_master.packing.fleet.allotted import Allotted, Claim
@@ -15,6 +14,7 @@ from eva_master.packing.fleet.capacity import Fleet
 from eva_master.policies.astraea_published.batches import Batches, at_once
 from eva_master.policies.astraea_published.config import NAME, PRESETS, Config
 from eva_master.policies.astraea_published.memory import Memory
+from eva_master.ports import Planned, PolicyKind
 
 _NEVER_OVER_S = 100 * 365 * 86_400
 """Lease of a place: it lasts until its job is done."""
@@ -37,9 +37,7 @@ class AstraeaPublished:
         self._allotted = Allotted(_NEVER_OVER_S)
         self._known: dict[Hashable, int] = {}
 
-    def plan(
-        self, snapshot: Snapshot, memory: PolicyMemory | None
-    ) -> tuple[Plan, PolicyMemory | None]:
+    def plan(self, snapshot: Snapshot, memory: PolicyMemory | None) -> Planned:
         """Schedule the rounds that are due, and start the jobs whose time has come."""
         states: list[tuple[Batches, Memory]] = []
 
@@ -118,25 +116,19 @@ def _together(first: Terms, second: Terms) -> Terms:
     return Terms(first.job, first.gpus + second.gpus, lenders, tuple(lent[name] for name in names))
 
 
-@dataclass(frozen=True, slots=True)
-class _PolicySpec:
-    name: str = NAME
-    config: type[Any] = Config
-    presets: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: PRESETS)
-    time_shares: bool = True
-    elastic: bool = True
-    lends: bool = True
-
-    def reads(self, config: Any) -> tuple[str, ...]:
-        """The optional keys of job files that it reads."""
-        assert isinstance(config, Config)
-        return ("ps", "value") if config.ps_per_server else ("value",)
-
-    def build(self, config: Any) -> AstraeaPublished:
-        """Make the policy of a `Config`."""
-        assert isinstance(config, Config)
-        return AstraeaPublished(config)
+def _reads(config: Config) -> tuple[str, ...]:
+    """The optional keys of job files that it reads."""
+    return ("ps", "value") if config.ps_per_server else ("value",)
 
 
-POLICY = _PolicySpec()
+POLICY = PolicyKind(
+    name=NAME,
+    config=Config,
+    build=AstraeaPublished,
+    presets=PRESETS,
+    time_shares=True,
+    elastic=True,
+    lends=True,
+    reads=_reads,
+)
 """Policy `astraea_published`: batches that double, rounds, and posted prices."""

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, field, replace
-from typing import Any
+from collections.abc import Iterator, Sequence, Set
+from dataclasses import replace
 
 from eva_master.model.catalog import Catalog, Offering, Purchase
 from eva_master.model.fleet.job_keys import reads_none
@@ -35,6 +34,7 @@ from eva_master.policies.cloudcoaster.order import first_served, task_ms
 from eva_master.policies.cloudcoaster.probes import Where
 from eva_master.policies.cloudcoaster.resizing import resized, staying, within_budget
 from eva_master.policies.cloudcoaster.sizing import needed
+from eva_master.ports import Planned, PolicyKind
 
 _NO_SPOT = "no spot instances are on sale"
 
@@ -53,9 +53,7 @@ class CloudCoaster:
         self._config = config
         self._cache = PlannerCache()
 
-    def plan(
-        self, snapshot: Snapshot, memory: PolicyMemory | None
-    ) -> tuple[Plan, PolicyMemory | None]:
+    def plan(self, snapshot: Snapshot, memory: PolicyMemory | None) -> Planned:
         """Fill the existing room, add members as needed, and put the rest in line."""
         config, snapshot = self._config, by_now(snapshot)
         instances = open_instances(snapshot, self._cache)
@@ -254,44 +252,38 @@ def _cost(members: Sequence[tuple[Where, Offering]]) -> str:
     return f"{len(members)} instance{'s' if len(members) > 1 else ''} for ${price:.4f} per hour"
 
 
-@dataclass(frozen=True, slots=True)
-class _PolicySpec:
-    name: str = NAME
-    config: type[Any] = Config
-    presets: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: PRESETS)
-    shares: bool = True
-    gives_lines: bool = True
-    reads = reads_none
-
-    def build(self, config: Any) -> CloudCoaster:
-        """Make the policy of a `Config`."""
-        assert isinstance(config, Config)
-        return CloudCoaster(config)
-
-    def doubts(self, config: Any, catalog: Catalog) -> Iterator[str]:
-        """Remarks on settings that an operator may not have meant, given the catalog."""
-        assert isinstance(config, Config)
-        if config.transient_share_ppm and not any(map(is_spot, catalog)):
-            yield (
-                f"{_NO_SPOT}: short jobs have {config.slots} slots on demand at most; have "
-                "transient_share_ppm: 0, or spot instances"
-            )
-        budget, prices = (
-            config.budget,
-            [offering.price for offering in catalog if is_spot(offering)],
+def _doubts(config: Config, catalog: Catalog) -> Iterator[str]:
+    """Remarks on settings that an operator may not have meant, given the catalog."""
+    if config.transient_share_ppm and not any(map(is_spot, catalog)):
+        yield (
+            f"{_NO_SPOT}: short jobs have {config.slots} slots on demand at most; have "
+            "transient_share_ppm: 0, or spot instances"
         )
-        if budget is not None and prices and budget < min(prices):
-            yield (
-                f"budget_usd_per_hour: {config.budget_usd_per_hour:g} buys no spot instance: the "
-                f"cheapest costs {min(prices) / MILLION:g} dollars per hour"
-            )
-        stays = any(offering.purchase is Purchase.OWNED for offering in catalog)
-        if config.resize == "published" and not stays:
-            yield (
-                "resize: published goes by the share of slots that long tasks hold, which is near "
-                "1 all the time where empty instances go: there are as many spot instances as the "
-                "money buys; have resize: need"
-            )
+    budget, prices = (
+        config.budget,
+        [offering.price for offering in catalog if is_spot(offering)],
+    )
+    if budget is not None and prices and budget < min(prices):
+        yield (
+            f"budget_usd_per_hour: {config.budget_usd_per_hour:g} buys no spot instance: the "
+            f"cheapest costs {min(prices) / MILLION:g} dollars per hour"
+        )
+    stays = any(offering.purchase is Purchase.OWNED for offering in catalog)
+    if config.resize == "published" and not stays:
+        yield (
+            "resize: published goes by the share of slots that long tasks hold, which is near "
+            "1 all the time where empty instances go: there are as many spot instances as the "
+            "money buys; have resize: need"
+        )
 
 
-POLICY = _PolicySpec()
+POLICY = PolicyKind(
+    name=NAME,
+    config=Config,
+    build=CloudCoaster,
+    presets=PRESETS,
+    shares=True,
+    gives_lines=True,
+    reads=reads_none,
+    doubts=_doubts,
+)

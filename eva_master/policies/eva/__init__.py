@@ -6,39 +6,32 @@ options alone.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
-
 from eva_master.model.fleet.job_keys import reads_none
 from eva_master.model.planning.spot_choice import SpotChoice
-from eva_master.policies.eva.config import NAME, PRESETS, RENAMED, Config
-from eva_master.ports import Policy
+from eva_master.policies.eva.config import NAME, PRESETS, Config
+from eva_master.ports import Policy, PolicyKind
 
 __all__ = ["POLICY"]
 
 
-@dataclass(frozen=True, slots=True)
-class _PolicySpec:
-    name: str = NAME
-    config: type[Any] = Config
-    presets: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: PRESETS)
-    renamed_options: Mapping[str, str] = field(default_factory=lambda: RENAMED)
-    elastic: bool = True
-    reads = reads_none
+def _build(config: Config) -> Policy:
+    from eva_master.policies.eva.elastic import ElasticEva
+    from eva_master.policies.eva.policy import Eva
 
-    def build(self, config: Any) -> Policy:
-        """Make the policy of a `Config`."""
-        from eva_master.policies.eva.elastic import ElasticEva
-        from eva_master.policies.eva.policy import Eva
-
-        assert isinstance(config, Config)
-        return ElasticEva(Eva(config))
-
-    def spot_choice(self, config: Any) -> SpotChoice | None:
-        """How jobs with deadlines choose; `None` to leave that to the master's settings."""
-        assert isinstance(config, Config)
-        return config.spot_choice
+    return ElasticEva(Eva(config))
 
 
-POLICY = _PolicySpec()
+def _spot_choice(config: Config) -> SpotChoice | None:
+    """How jobs with deadlines choose; `None` to leave that to the master's settings."""
+    return config.spot_choice
+
+
+POLICY = PolicyKind(
+    name=NAME,
+    config=Config,
+    build=_build,
+    presets=PRESETS,
+    elastic=True,
+    reads=reads_none,
+    spot_choice=_spot_choice,
+)

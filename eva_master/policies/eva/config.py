@@ -73,9 +73,6 @@ class Config:
     spot_choice: SpotChoice | None = None
 
 
-RENAMED: Mapping[str, str] = {"attempts": "iterations"}
-"""Options that settings may still call by an earlier name."""
-
 PRESETS: Mapping[str, Mapping[str, Any]] = {
     "spot_until_safety_net": {"spot_choice": SpotChoice.UNTIL_SAFETY_NET},
     "uniform_progress": {"spot_choice": SpotChoice.UNIFORM_PROGRESS},

@@ -15,15 +15,17 @@ from dataclasses import replace
 
 from eva_master.model.ids import JobId, Millis, RunId
 from eva_master.model.planning.job_view import JobView
-from eva_master.model.planning.plan import Plan, PolicyMemory, Resize
+from eva_master.model.planning.plan import PolicyMemory, Resize
 from eva_master.model.planning.sizes import resizable, with_sizes
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.packing import round_work
 from eva_master.packing.elastic.room import most_ever, most_now
 from eva_master.packing.elastic.trial import Question, Trial
 from eva_master.packing.elastic.worth import cheapest
+from eva_master.packing.policy_wrapper import PolicyWrapper
 from eva_master.policies.eva.memory import load
 from eva_master.policies.eva.policy import Eva
+from eva_master.ports import Planned
 
 _TRIED = 4
 """So many gangs are tried with other sizes in a round, first who was resized longest ago."""
@@ -36,20 +38,10 @@ _OTHERS = "others wait for room"
 _CHEAPER = "that costs less"
 
 
-class ElasticEva:
+class ElasticEva(PolicyWrapper[Eva]):
     """See the module; without elastic gangs it is `Eva`."""
 
-    def __init__(self, inner: Eva) -> None:
-        self._inner = inner
-
-    @property
-    def name(self) -> str:
-        """The policy's name in the settings."""
-        return self._inner.name
-
-    def plan(
-        self, snapshot: Snapshot, memory: PolicyMemory | None
-    ) -> tuple[Plan, PolicyMemory | None]:
+    def plan(self, snapshot: Snapshot, memory: PolicyMemory | None) -> Planned:
         """Decide on one round's plan, sizes included."""
         if all(job.sharing.elastic is None for job in snapshot.jobs):
             return self._inner.plan(snapshot, memory)
@@ -82,7 +74,7 @@ class _Round:
         )
         self._reasons: dict[JobId, str] = {}
 
-    def plan(self) -> tuple[Plan, PolicyMemory | None]:
+    def plan(self) -> Planned:
         """Try sizes, one gang after the other."""
         sizes = dict(self._starting())
         best = self._grown(self._trial(sizes))
@@ -166,7 +158,7 @@ class _Round:
                 latest.update(dict.fromkeys(job.runs, self._resized[job.id]))
         return latest
 
-    def _answer(self, best: Trial) -> tuple[Plan, PolicyMemory | None]:
+    def _answer(self, best: Trial) -> Planned:
         running = {run.job for run in self._snapshot.runs if run.running}
         resized = dict(self._resized)
         resized.update((job, self._snapshot.now_ms) for job in best.sizes if job in running)

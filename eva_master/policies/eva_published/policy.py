@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import replace
 
 from eva_master.learning.rates import EventRates, horizon_ms
 from eva_master.model.fleet.job_keys import reads_none
@@ -34,6 +32,7 @@ from eva_master.packing.reconfiguration.replan_trigger import ReplanTrigger
 from eva_master.packing.round_work import round_budgets
 from eva_master.policies.eva_published.config import PRESETS, Config
 from eva_master.policies.eva_published.memory import NAME, Memory, load
+from eva_master.ports import PolicyKind
 
 
 class Published:
@@ -190,17 +189,10 @@ def _acceptable(other: Option, keep: Option) -> bool:
     return other.configuration.unplaced.keys() <= keep.configuration.unplaced.keys()
 
 
-@dataclass(frozen=True, slots=True)
-class _PolicySpec:
-    name: str = NAME
-    config: type[Any] = Config
-    presets: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: PRESETS)
-    reads = reads_none
-
-    def build(self, config: Any) -> Published:
-        """Make the policy of a `Config`."""
-        assert isinstance(config, Config)
-        return Published(config)
-
-
-POLICY = _PolicySpec()
+POLICY = PolicyKind(
+    name=NAME,
+    config=Config,
+    build=Published,
+    presets=PRESETS,
+    reads=reads_none,
+)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from eva_master.model.fleet.job_keys import reads_none
 from eva_master.model.ids import JobId, Millis
@@ -23,6 +22,7 @@ from eva_master.packing.toolkit import (
     waiting,
     without_interference,
 )
+from eva_master.ports import Planned, PolicyKind
 
 NAME = "fifo"
 
@@ -53,9 +53,7 @@ class Fifo:
         self._config = config
         self._cache = PlannerCache()
 
-    def plan(
-        self, snapshot: Snapshot, memory: PolicyMemory | None
-    ) -> tuple[Plan, PolicyMemory | None]:
+    def plan(self, snapshot: Snapshot, memory: PolicyMemory | None) -> Planned:
         """State the line; place who does not stand in it."""
         home = OwnNodes(snapshot)
         queued: list[PlacementGroup] = []
@@ -109,17 +107,10 @@ def _jobs(groups: Iterable[PlacementGroup]) -> tuple[JobId, ...]:
     return tuple(dict.fromkeys(group.job.id for group in groups))
 
 
-@dataclass(frozen=True, slots=True)
-class _PolicySpec:
-    name: str = NAME
-    config: type[Any] = Config
-    gives_lines: bool = True
-    reads = reads_none
-
-    def build(self, config: Any) -> Fifo:
-        """Make the policy of a `Config`."""
-        assert isinstance(config, Config)
-        return Fifo(config)
-
-
-POLICY = _PolicySpec()
+POLICY = PolicyKind(
+    name=NAME,
+    config=Config,
+    build=Fifo,
+    gives_lines=True,
+    reads=reads_none,
+)

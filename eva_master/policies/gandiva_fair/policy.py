@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 from eva_master.model.fleet.job_keys import reads_none
 from eva_master.model.ids import RunId
-from eva_master.model.planning.plan import Plan, PolicyMemory
+from eva_master.model.planning.plan import PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.packing.fleet.allotted import Allotted, Claim
 from eva_master.packing.fleet.capacity import Fleet
 from eva_master.policies.gandiva_fair.config import NAME, Config
 from eva_master.policies.gandiva_fair.shares import divided, within
+from eva_master.ports import Planned, PolicyKind
 
 _WHY = "others have had less GPU time"
 
@@ -32,9 +31,7 @@ class GandivaFair:
         self._config = config
         self._allotted = Allotted(config.lease_s)
 
-    def plan(
-        self, snapshot: Snapshot, memory: PolicyMemory | None
-    ) -> tuple[Plan, PolicyMemory | None]:
+    def plan(self, snapshot: Snapshot, memory: PolicyMemory | None) -> Planned:
         """Divide the fleet anew, except for leased places."""
         allot = partial(_members, snapshot)
         plan = self._allotted.plan(snapshot, allot, _WHY, explained=self._config.explained)
@@ -75,19 +72,12 @@ def _gpus(members: Mapping[RunId, int], claims: Sequence[Claim]) -> int:
     return sum(members.get(claim.id, 0) * claim.gpus for claim in claims)
 
 
-@dataclass(frozen=True, slots=True)
-class _PolicySpec:
-    name: str = NAME
-    config: type[Any] = Config
-    time_shares: bool = True
-    elastic: bool = True
-    lends: bool = True
-    reads = reads_none
-
-    def build(self, config: Any) -> GandivaFair:
-        """Make the policy of a `Config`."""
-        assert isinstance(config, Config)
-        return GandivaFair(config)
-
-
-POLICY = _PolicySpec()
+POLICY = PolicyKind(
+    name=NAME,
+    config=Config,
+    build=GandivaFair,
+    time_shares=True,
+    elastic=True,
+    lends=True,
+    reads=reads_none,
+)

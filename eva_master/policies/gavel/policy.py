@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import replace
 
 from eva_master.model.fleet.job_keys import reads_none
 from eva_master.model.ids import Family, RunId
-from eva_master.model.planning.plan import Plan, PolicyMemory
+from eva_master.model.planning.plan import PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.resources import Resources
-from eva_master.packing.fleet.contenders import Contender, Contenders
+from eva_master.packing.fleet.contenders import Contender
 from eva_master.packing.fleet.outlook import Outlook, expected_turn, outlook
+from eva_master.packing.fleet.policy import FleetPolicy
 from eva_master.packing.fleet.seating import Seats
 from eva_master.packing.fleet.turns import turn_plan, unplaced
-from eva_master.packing.toolkit import PlannerCache, open_instances
+from eva_master.packing.toolkit import open_instances
 from eva_master.policies.gavel.allocation import Divide, makespan, max_min, max_sum
 from eva_master.policies.gavel.config import NAME, PRESETS, Config
 from eva_master.policies.gavel.granting import hasten, take_turns
 from eva_master.policies.gavel.memory import Division, Memory
 from eva_master.policies.gavel.rounds import Claim, claims, divided, received
+from eva_master.ports import Planned, PolicyKind
 
 _ANYWAY_MS = 3_600_000
 """Time after which the fleet is divided anew though jobs and fleet are the same, since rates may be
@@ -29,7 +30,7 @@ better known. Time received so far still counts.
 _DIVIDE: Mapping[str, Divide] = {"max-min": max_min, "max-sum": max_sum, "makespan": makespan}
 
 
-class Gavel:
+class Gavel(FleetPolicy[Config]):
     """Divides a fleet between jobs by an LP, and has them take turns so that each gets its part.
 
     All tasks of a job are on one type. While everybody has a place nobody gives up any; whoever is
@@ -38,14 +39,7 @@ class Gavel:
 
     name = NAME
 
-    def __init__(self, config: Config) -> None:
-        self._config = config
-        self._cache = PlannerCache()
-        self._contenders = Contenders()
-
-    def plan(
-        self, snapshot: Snapshot, memory: PolicyMemory | None
-    ) -> tuple[Plan, PolicyMemory | None]:
+    def plan(self, snapshot: Snapshot, memory: PolicyMemory | None) -> Planned:
         """Allot the fleet's room anew, except for leased places."""
         lease_ms = 1000 * self._config.lease_s
         fleet, contenders = self._contenders.of(snapshot, lease_ms)
@@ -125,18 +119,11 @@ def _reasons(
     return whys
 
 
-@dataclass(frozen=True, slots=True)
-class _PolicySpec:
-    name: str = NAME
-    config: type[Any] = Config
-    presets: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: PRESETS)
-    time_shares: bool = True
-    reads = reads_none
-
-    def build(self, config: Any) -> Gavel:
-        """Make the policy of a `Config`."""
-        assert isinstance(config, Config)
-        return Gavel(config)
-
-
-POLICY = _PolicySpec()
+POLICY = PolicyKind(
+    name=NAME,
+    config=Config,
+    build=Gavel,
+    presets=PRESETS,
+    time_shares=True,
+    reads=reads_none,
+)

@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
 
 from eva_master.model.fleet.job_keys import reads_none
 from eva_master.model.ids import Family
-from eva_master.model.planning.plan import Plan, PolicyMemory
+from eva_master.model.planning.plan import PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.values import replace
-from eva_master.packing.fleet.contenders import Contender, Contenders
+from eva_master.packing.fleet.contenders import Contender
+from eva_master.packing.fleet.policy import FleetPolicy
 from eva_master.packing.fleet.seating import Seats
 from eva_master.packing.fleet.settling import settle
 from eva_master.packing.fleet.turns import turn_plan
-from eva_master.packing.toolkit import PlannerCache, open_instances
+from eva_master.packing.toolkit import open_instances
 from eva_master.policies.hadar.config import NAME, Config
 from eva_master.policies.hadar.order import Order, Turn, ordered
 from eva_master.policies.hadar.telling import expectation, figures, reasons
+from eva_master.ports import Planned, PolicyKind
 
 
-class Hadar:
+class Hadar(FleetPolicy[Config]):
     """Shares a fleet so that all jobs end soon, and most of them much sooner.
 
     In each round an LP gives the earliest end of all remaining work, and the worth of each type's
@@ -32,14 +32,7 @@ class Hadar:
 
     name = NAME
 
-    def __init__(self, config: Config) -> None:
-        self._config = config
-        self._cache = PlannerCache()
-        self._contenders = Contenders()
-
-    def plan(
-        self, snapshot: Snapshot, memory: PolicyMemory | None
-    ) -> tuple[Plan, PolicyMemory | None]:
+    def plan(self, snapshot: Snapshot, memory: PolicyMemory | None) -> Planned:
         """Allot the fleet's room anew, except for leased places."""
         fleet, contenders = self._contenders.of(snapshot, 1000 * self._config.lease_s)
         instances = open_instances(snapshot, self._cache)
@@ -113,17 +106,10 @@ def _fill(turns: Sequence[Turn], seats: Seats, types: Sequence[Family]) -> list[
     return seated
 
 
-@dataclass(frozen=True, slots=True)
-class _PolicySpec:
-    name: str = NAME
-    config: type[Any] = Config
-    time_shares: bool = True
-    reads = reads_none
-
-    def build(self, config: Any) -> Hadar:
-        """Make the policy of a `Config`."""
-        assert isinstance(config, Config)
-        return Hadar(config)
-
-
-POLICY = _PolicySpec()
+POLICY = PolicyKind(
+    name=NAME,
+    config=Config,
+    build=Hadar,
+    time_shares=True,
+    reads=reads_none,
+)

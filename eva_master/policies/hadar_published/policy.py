@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
 
 from eva_master.model.catalog import Gpu
 from eva_master.model.fleet.forking import Forking
 from eva_master.model.ids import Family, Millis, RunId
-from eva_master.model.planning.plan import Plan, PolicyMemory
+from eva_master.model.planning.plan import PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.values import replace
 from eva_master.packing.bins.open_instances import OpenInstances
 from eva_master.packing.fleet.capacity import Fleet
-from eva_master.packing.fleet.contenders import Contender, Contenders
+from eva_master.packing.fleet.contenders import Contender
+from eva_master.packing.fleet.policy import FleetPolicy
 from eva_master.packing.fleet.seating import Seats
 from eva_master.packing.fleet.turns import turn_plan
-from eva_master.packing.toolkit import PlannerCache, open_instances
+from eva_master.packing.toolkit import open_instances
 from eva_master.policies.hadar_published.asks import Ask, Utility
 from eva_master.policies.hadar_published.branches import Given, Refused, allocate
 from eva_master.policies.hadar_published.config import NAME, PRESETS, Config
@@ -27,13 +26,14 @@ from eva_master.policies.hadar_published.prices import Extremes, extremes, price
 from eva_master.policies.hadar_published.queue import ask_of, in_order
 from eva_master.policies.hadar_published.rooms import Rooms
 from eva_master.policies.hadar_published.servers import Free, free_of, kinds, seats, taken
+from eva_master.ports import Planned, PolicyKind
 
 _NO_ROOM = "the GPUs that it needs are not free"
 _TOO_DEAR = "the GPUs that are free cost more than it is worth now"
 _BEHIND = "others earn more"
 
 
-class HadarPublished:
+class HadarPublished(FleetPolicy[Config]):
     """Prices GPUs by how many of a server are in use, and admits whoever earns more than it pays.
 
     In each round a dynamic programme goes through the queue and chooses who is admitted, so that
@@ -42,14 +42,7 @@ class HadarPublished:
 
     name = NAME
 
-    def __init__(self, config: Config) -> None:
-        self._config = config
-        self._cache = PlannerCache()
-        self._contenders = Contenders()
-
-    def plan(
-        self, snapshot: Snapshot, memory: PolicyMemory | None
-    ) -> tuple[Plan, PolicyMemory | None]:
+    def plan(self, snapshot: Snapshot, memory: PolicyMemory | None) -> Planned:
         """Allot the fleet's room anew, or only free room; see `Config.replan`."""
         config, memory_before = self._config, Memory.read(memory, self._config)
         fleet, contenders = self._contenders.of(snapshot, 1000 * config.lease_s)
@@ -218,30 +211,25 @@ def _digest(snapshot: Snapshot, contenders: Sequence[Contender]) -> str:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _PolicySpec:
-    name: str = NAME
-    config: type[Any] = Config
-    presets: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: PRESETS)
-    time_shares: bool = True
-
-    def forking(self, config: Any) -> Forking | None:
-        """How jobs are forked; see `Config.forks`."""
-        assert isinstance(config, Config)
-        if not config.forks:
-            return None
-        return Forking(1000 * (config.round_gap_s or config.lease_s))
-
-    def reads(self, config: Any) -> tuple[str, ...]:
-        """The optional keys of job files that it reads."""
-        assert isinstance(config, Config)
-        return ("batch_size", "dataset_size", "model_size") if config.first_rates else ()
-
-    def build(self, config: Any) -> HadarPublished:
-        """Make the policy of a `Config`."""
-        assert isinstance(config, Config)
-        return HadarPublished(config)
+def _forking(config: Config) -> Forking | None:
+    """How jobs are forked; see `Config.forks`."""
+    if not config.forks:
+        return None
+    return Forking(1000 * (config.round_gap_s or config.lease_s))
 
 
-POLICY = _PolicySpec()
+def _reads(config: Config) -> tuple[str, ...]:
+    """The optional keys of job files that it reads."""
+    return ("batch_size", "dataset_size", "model_size") if config.first_rates else ()
+
+
+POLICY = PolicyKind(
+    name=NAME,
+    config=Config,
+    build=HadarPublished,
+    presets=PRESETS,
+    time_shares=True,
+    forking=_forking,
+    reads=_reads,
+)
 """Policy `hadar_published`: prices by what is in use, and a dynamic programme over the queue."""

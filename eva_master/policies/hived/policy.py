@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 from eva_master.model.fleet.job_keys import reads_none
 from eva_master.model.ids import RunId
-from eva_master.model.planning.plan import Plan, PolicyMemory
+from eva_master.model.planning.plan import PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.packing.fleet.allotted import Allotted, Claim
 from eva_master.packing.fleet.capacity import Fleet
 from eva_master.policies.hived.config import NAME, Config
+from eva_master.ports import Planned, PolicyKind
 
 _WHY = "its tenant's quota is in use, and so is what others leave"
 
@@ -31,9 +30,7 @@ class HiveD:
         self._config = config
         self._allotted = Allotted(config.lease_s)
 
-    def plan(
-        self, snapshot: Snapshot, memory: PolicyMemory | None
-    ) -> tuple[Plan, PolicyMemory | None]:
+    def plan(self, snapshot: Snapshot, memory: PolicyMemory | None) -> Planned:
         """Seat guaranteed jobs, then the others."""
         allot = partial(_members, snapshot, self._config)
         plan = self._allotted.plan(snapshot, allot, _WHY, explained=self._config.explained)
@@ -86,19 +83,12 @@ def _fitting(claim: Claim, gpus: int) -> int:
     return count if count >= claim.least else 0
 
 
-@dataclass(frozen=True, slots=True)
-class _PolicySpec:
-    name: str = NAME
-    config: type[Any] = Config
-    time_shares: bool = True
-    elastic: bool = True
-    lends: bool = True
-    reads = reads_none
-
-    def build(self, config: Any) -> HiveD:
-        """Make the policy of a `Config`."""
-        assert isinstance(config, Config)
-        return HiveD(config)
-
-
-POLICY = _PolicySpec()
+POLICY = PolicyKind(
+    name=NAME,
+    config=Config,
+    build=HiveD,
+    time_shares=True,
+    elastic=True,
+    lends=True,
+    reads=reads_none,
+)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
-from typing import Any
 
 from eva_master.model.catalog import Offering
 from eva_master.model.fleet.job_keys import reads_none
@@ -30,6 +29,7 @@ from eva_master.packing.valuation.reservation_price import (
     reservation,
     reservation_price,
 )
+from eva_master.ports import Planned, PolicyKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +59,7 @@ class NoPacking:
         self._offerings: tuple[Offering, ...] = ()
         """The offerings on sale behind `_reserved`, which is valid while these do not change."""
 
-    def plan(
-        self, snapshot: Snapshot, memory: PolicyMemory | None
-    ) -> tuple[Plan, PolicyMemory | None]:
+    def plan(self, snapshot: Snapshot, memory: PolicyMemory | None) -> Planned:
         """Give every waiting task an instance of its own; gangs only as a whole."""
         live = {instance.id for instance in snapshot.instances}
         idle = not any(_waits(run, live) for run in snapshot.runs)
@@ -240,17 +238,10 @@ def _hostings(
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _PolicySpec:
-    name: str = NoPacking.name
-    config: type[Any] = Config
-    reads = reads_none
-    packs: bool = False
-
-    def build(self, config: Any) -> NoPacking:
-        """Make the policy of a `Config`."""
-        assert isinstance(config, Config)
-        return NoPacking(config)
-
-
-POLICY = _PolicySpec()
+POLICY = PolicyKind(
+    name=NoPacking.name,
+    config=Config,
+    build=NoPacking,
+    packs=False,
+    reads=reads_none,
+)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
-from typing import Any
 
 from eva_master.model.fleet.job_keys import reads_none
 from eva_master.model.ids import MILLION, RunId
@@ -21,6 +19,7 @@ from eva_master.packing.valuation.task_classes import ShapePrices
 from eva_master.policies.owl.config import Config
 from eva_master.policies.owl.matchmaker import Matchmaker
 from eva_master.policies.owl.pairs import Beside, Pairs, Profile, seen
+from eva_master.ports import Planned, PolicyKind
 
 NAME = "owl"
 _CLASSES_PAIRED = 2_048
@@ -43,9 +42,7 @@ class Owl:
         self._basis: tuple[ShapePrices | None, ThroughputTable | None] = None, None
         self._pairs: Pairs | None = None
 
-    def plan(
-        self, snapshot: Snapshot, memory: PolicyMemory | None
-    ) -> tuple[Plan, PolicyMemory | None]:
+    def plan(self, snapshot: Snapshot, memory: PolicyMemory | None) -> Planned:
         """Pair waiting task runs and those that are alone."""
         due, after = replan_due(NAME, snapshot, memory)
         groups = waiting(snapshot)
@@ -108,16 +105,9 @@ def _joint_moves(snapshot: Snapshot, instances: OpenInstances, value: Tnrp) -> l
     return moves
 
 
-@dataclass(frozen=True, slots=True)
-class _PolicySpec:
-    name: str = NAME
-    config: type[Any] = Config
-    reads = reads_none
-
-    def build(self, config: Any) -> Owl:
-        """Make the policy of a `Config`."""
-        assert isinstance(config, Config)
-        return Owl(config)
-
-
-POLICY = _PolicySpec()
+POLICY = PolicyKind(
+    name=NAME,
+    config=Config,
+    build=Owl,
+    reads=reads_none,
+)

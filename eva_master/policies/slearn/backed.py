@@ -21,9 +21,9 @@ from eva_master.policies.slearn.config import Config
 from eva_master.policies.slearn.dealing import Rooms, affordable, dealt, fitting, given
 from eva_master.policies.slearn.memory import Asked
 from eva_master.policies.slearn.queues import Queued
-from eva_master.ports import Policy
+from eva_master.ports import Planned, Policy
 
-_Decided = tuple[Plan, PolicyMemory | None]
+_Decided = Planned
 
 
 class Backed:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
-from typing import Any
 
 from eva_master.model.ids import MILLION, JobId, Millis
 from eva_master.model.planning.estimate import Estimates
@@ -33,7 +32,7 @@ from eva_master.policies.slearn.sampling import chosen_of
 from eva_master.policies.slearn.shares import weighed
 from eva_master.policies.slearn.sizes import Work, is_thin, outgrows_ms, queue_of, work_of
 from eva_master.policies.slearn.telling import behind_others, explained
-from eva_master.ports import Policy
+from eva_master.ports import Planned, Policy, PolicyKind
 
 _LOOKED_AT_PART = 10
 """A job's place is looked at again once one in so many of its tasks that were left has ended."""
@@ -63,9 +62,7 @@ class SLearn:
         self._cache = PlannerCache()
         self._behind = None if back is None else Backed(config, back)
 
-    def plan(
-        self, snapshot: Snapshot, memory: PolicyMemory | None
-    ) -> tuple[Plan, PolicyMemory | None]:
+    def plan(self, snapshot: Snapshot, memory: PolicyMemory | None) -> Planned:
         """State the queues; place tasks that do not stand in them."""
         config, now = self._config, snapshot.now_ms
         runs: dict[JobId, list[RunView]] = {}
@@ -274,44 +271,41 @@ def _demoted_ms(config: Config, queued: Queued, now: Millis) -> int | None:
     return now + -(-(edge - queued.work.had_ms) // running)
 
 
-@dataclass(frozen=True, slots=True)
-class _PolicySpec:
-    name: str = NAME
-    config: type[Any] = Config
-    presets: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: PRESETS)
-    gives_lines: bool = True
-
-    def reads(self, config: Any) -> tuple[str, ...]:
-        """The optional keys of job files that it reads."""
-        assert isinstance(config, Config)
-        dag, sampled = ("dag",) if config.whole_dags else (), config.samples or config.thin_first
-        return (*dag, "pilots") if sampled else dag
-
-    def build(self, config: Any) -> SLearn:
-        """Make the policy of a `Config`."""
-        assert isinstance(config, Config)
-        return SLearn(config)
-
-    def backed(self, config: Any, back: Policy) -> SLearn:
-        """Make the policy of a `Config`, with another one that buys and packs instances for it."""
-        assert isinstance(config, Config)
-        return SLearn(config, back)
-
-    def estimates(self, config: Any) -> Estimates:
-        """Source of run-time estimates, by the settings."""
-        assert isinstance(config, Config)
-        return config.mode
-
-    def refusals(self, config: Any) -> Iterator[tuple[str, str, str]]:
-        """Why it cannot decide where nobody says how long jobs take."""
-        assert isinstance(config, Config)
-        if config.estimator == "oracle":
-            yield (
-                "estimator",
-                "oracle knows how long every task takes, and nobody says that here",
-                "have estimator: posterior, which learns it; oracle is for simulations in which "
-                "durations are stated",
-            )
+def _reads(config: Config) -> tuple[str, ...]:
+    """The optional keys of job files that it reads."""
+    dag, sampled = ("dag",) if config.whole_dags else (), config.samples or config.thin_first
+    return (*dag, "pilots") if sampled else dag
 
 
-POLICY = _PolicySpec()
+def _backed(config: Config, back: Policy) -> SLearn:
+    """Make the policy of a `Config`, with another one that buys and packs instances for it."""
+    return SLearn(config, back)
+
+
+def _estimates(config: Config) -> Estimates:
+    """Source of run-time estimates, by the settings."""
+    return config.mode
+
+
+def _refusals(config: Config) -> Iterator[tuple[str, str, str]]:
+    """Why it cannot decide where nobody says how long jobs take."""
+    if config.estimator == "oracle":
+        yield (
+            "estimator",
+            "oracle knows how long every task takes, and nobody says that here",
+            "have estimator: posterior, which learns it; oracle is for simulations in which "
+            "durations are stated",
+        )
+
+
+POLICY = PolicyKind(
+    name=NAME,
+    config=Config,
+    build=SLearn,
+    presets=PRESETS,
+    gives_lines=True,
+    reads=_reads,
+    backed=_backed,
+    estimates=_estimates,
+    refusals=_refusals,
+)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
 
 from eva_master.model.fleet.job_keys import reads_none
 from eva_master.model.ids import MILLION, RunId
@@ -20,6 +18,7 @@ from eva_master.policies.stratus.bins import Bins
 from eva_master.policies.stratus.clearing import clear
 from eva_master.policies.stratus.config import Config
 from eva_master.policies.stratus.packer import pack
+from eva_master.ports import Planned, PolicyKind
 
 NAME = "stratus"
 
@@ -37,9 +36,7 @@ class Stratus:
         self._config = config
         self._cache = PlannerCache()
 
-    def plan(
-        self, snapshot: Snapshot, memory: PolicyMemory | None
-    ) -> tuple[Plan, PolicyMemory | None]:
+    def plan(self, snapshot: Snapshot, memory: PolicyMemory | None) -> Planned:
         """Pack waiting tasks, scale out, scale in."""
         due, after = replan_due(NAME, snapshot, memory)
         groups = waiting(snapshot)
@@ -83,16 +80,9 @@ class Stratus:
         return min(longer, MILLION - longer) < config.unlikely_ppm
 
 
-@dataclass(frozen=True, slots=True)
-class _PolicySpec:
-    name: str = NAME
-    config: type[Any] = Config
-    reads = reads_none
-
-    def build(self, config: Any) -> Stratus:
-        """Make the policy of a `Config`."""
-        assert isinstance(config, Config)
-        return Stratus(config)
-
-
-POLICY = _PolicySpec()
+POLICY = PolicyKind(
+    name=NAME,
+    config=Config,
+    build=Stratus,
+    reads=reads_none,
+)

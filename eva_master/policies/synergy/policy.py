@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
 
 from eva_master.model.fleet.job_keys import reads_none
 from eva_master.model.ids import RunId
@@ -18,6 +16,7 @@ from eva_master.packing.profiling import unprofiled
 from eva_master.policies.synergy.best_fit import BestFit
 from eva_master.policies.synergy.config import Config
 from eva_master.policies.synergy.valued_instances import ValuedInstances
+from eva_master.ports import Planned, PolicyKind
 
 NAME = "synergy"
 
@@ -35,9 +34,7 @@ class Synergy:
         self._config = config
         self._cache = PlannerCache()
 
-    def plan(
-        self, snapshot: Snapshot, memory: PolicyMemory | None
-    ) -> tuple[Plan, PolicyMemory | None]:
+    def plan(self, snapshot: Snapshot, memory: PolicyMemory | None) -> Planned:
         """Give every waiting task a place."""
         groups = waiting(snapshot)
         if not (groups or self._config.explained):
@@ -71,16 +68,9 @@ def _put(instances: ValuedInstances, best_fit: BestFit, run: RunId, *, alone: bo
     instances.put(run, row)
 
 
-@dataclass(frozen=True, slots=True)
-class _PolicySpec:
-    name: str = NAME
-    config: type[Any] = Config
-    reads = reads_none
-
-    def build(self, config: Any) -> Synergy:
-        """Make the policy of a `Config`."""
-        assert isinstance(config, Config)
-        return Synergy(config)
-
-
-POLICY = _PolicySpec()
+POLICY = PolicyKind(
+    name=NAME,
+    config=Config,
+    build=Synergy,
+    reads=reads_none,
+)

@@ -4,24 +4,24 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
 
 from eva_master.model.fleet.job_keys import reads_none
 from eva_master.model.ids import Family
-from eva_master.model.planning.plan import Plan, PolicyMemory
+from eva_master.model.planning.plan import PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
 from eva_master.model.resources import NOTHING
 from eva_master.packing.bins.open_instances import OpenInstances
-from eva_master.packing.fleet.contenders import Contender, Contenders
+from eva_master.packing.fleet.contenders import Contender
+from eva_master.packing.fleet.policy import FleetPolicy
 from eva_master.packing.fleet.seating import Seats
 from eva_master.packing.fleet.turns import turn_plan, unplaced
-from eva_master.packing.toolkit import PlannerCache, open_instances
+from eva_master.packing.toolkit import open_instances
 from eva_master.policies.tiresias.config import NAME, Config
 from eva_master.policies.tiresias.queues import in_order
+from eva_master.ports import Planned, PolicyKind
 
 
-class Tiresias:
+class Tiresias(FleetPolicy[Config]):
     """Gives a fleet to those who have had least of it, and tells no type from another.
 
     A job stays where it is until somebody who comes before it needs the room. Then it goes to where
@@ -30,14 +30,7 @@ class Tiresias:
 
     name = NAME
 
-    def __init__(self, config: Config) -> None:
-        self._config = config
-        self._cache = PlannerCache()
-        self._contenders = Contenders()
-
-    def plan(
-        self, snapshot: Snapshot, memory: PolicyMemory | None
-    ) -> tuple[Plan, PolicyMemory | None]:
+    def plan(self, snapshot: Snapshot, memory: PolicyMemory | None) -> Planned:
         """Seat waiting contenders, if need be in the room of those who come after."""
         config = self._config
         fleet, contenders = self._contenders.of(snapshot, 1000 * config.lease_s)
@@ -154,17 +147,10 @@ class _Rooms:
             self._instances.take(run.id)
 
 
-@dataclass(frozen=True, slots=True)
-class _PolicySpec:
-    name: str = NAME
-    config: type[Any] = Config
-    time_shares: bool = True
-    reads = reads_none
-
-    def build(self, config: Any) -> Tiresias:
-        """Make the policy of a `Config`."""
-        assert isinstance(config, Config)
-        return Tiresias(config)
-
-
-POLICY = _PolicySpec()
+POLICY = PolicyKind(
+    name=NAME,
+    config=Config,
+    build=Tiresias,
+    time_shares=True,
+    reads=reads_none,
+)

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from eva_master.model.fleet.job_keys import reads_none
 from eva_master.model.ids import Family, RunId
-from eva_master.model.planning.plan import Plan, PolicyMemory
+from eva_master.model.planning.plan import PolicyMemory
 from eva_master.model.planning.snapshot import Snapshot
-from eva_master.packing.fleet.contenders import Contender, Contenders
+from eva_master.packing.fleet.contenders import Contender
+from eva_master.packing.fleet.policy import FleetPolicy
 from eva_master.packing.fleet.seating import Seats
 from eva_master.packing.fleet.turns import turn_plan
-from eva_master.packing.toolkit import PlannerCache, open_instances
+from eva_master.packing.toolkit import open_instances
+from eva_master.ports import Planned, PolicyKind
 
 NAME = "yarn_cs"
 
@@ -29,7 +30,7 @@ class Config:
     explained: bool = True
 
 
-class YarnCs:
+class YarnCs(FleetPolicy[Config]):
     """Jobs by priority and arrival, wherever there is room.
 
     A job stays where it begins until it ends. One that finds no room holds up all that come after
@@ -38,14 +39,7 @@ class YarnCs:
 
     name = NAME
 
-    def __init__(self, config: Config) -> None:
-        self._config = config
-        self._cache = PlannerCache()
-        self._contenders = Contenders()
-
-    def plan(
-        self, snapshot: Snapshot, memory: PolicyMemory | None
-    ) -> tuple[Plan, PolicyMemory | None]:
+    def plan(self, snapshot: Snapshot, memory: PolicyMemory | None) -> Planned:
         """Seat who waits, in order, up to the first that finds no room."""
         fleet, contenders = self._contenders.of(snapshot, 0)
         instances = open_instances(snapshot, self._cache)
@@ -72,17 +66,10 @@ def _seated_in_order(
     return why
 
 
-@dataclass(frozen=True, slots=True)
-class _PolicySpec:
-    name: str = NAME
-    config: type[Any] = Config
-    reads = reads_none
-    orders: bool = True
-
-    def build(self, config: Any) -> YarnCs:
-        """Make the policy of a `Config`."""
-        assert isinstance(config, Config)
-        return YarnCs(config)
-
-
-POLICY = _PolicySpec()
+POLICY = PolicyKind(
+    name=NAME,
+    config=Config,
+    build=YarnCs,
+    orders=True,
+    reads=reads_none,
+)

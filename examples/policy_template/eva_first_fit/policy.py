@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -23,6 +22,7 @@ from eva_master.packing.toolkit import (
     waiting,
     without_interference,
 )
+from eva_master.ports import Planned, PolicyKind
 
 NAME = "first_fit"
 
@@ -53,9 +53,7 @@ class FirstFit:
         self._config = config
         self._cache = PlannerCache()
 
-    def plan(
-        self, snapshot: Snapshot, memory: PolicyMemory | None
-    ) -> tuple[Plan, PolicyMemory | None]:
+    def plan(self, snapshot: Snapshot, memory: PolicyMemory | None) -> Planned:
         """Give every waiting task a place."""
         groups = waiting(snapshot)
         if not (groups or self._config.explained):
@@ -92,19 +90,10 @@ class FirstFit:
         return None
 
 
-@dataclass(frozen=True, slots=True)
-class _Kind:
-    """The object of the entry point; presets may be left out."""
-
-    name: str = NAME
-    config: type[Any] = Config
-    presets: Mapping[str, Mapping[str, Any]] = field(
-        default_factory=lambda: {"pairs": {"most_tasks": 2}}
-    )
-
-    def build(self, config: Any) -> FirstFit:
-        """Make the policy of a `Config`."""
-        return FirstFit(config)
-
-
-POLICY = _Kind()
+POLICY = PolicyKind(
+    name=NAME,
+    config=Config,
+    build=FirstFit,
+    presets={"pairs": {"most_tasks": 2}},
+)
+"""The object of the entry point."""

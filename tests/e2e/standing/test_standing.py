@@ -25,7 +25,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_short_tasks_stand_in_line_for_a_pool_that_stays(
     make_cluster: Clusters, site: Path
 ) -> None:
-    source = Path(policy.__file__).read_text() + "\n\nPOLICY = Kind()\n"
+    source = Path(policy.__file__).read_text() + "\n\nPOLICY = KIND\n"
     plugins.distribution(site, "pool-policy", {"pools": "pool_policy:POLICY"}, pool_policy=source)
     cluster = make_cluster(
         command="master",

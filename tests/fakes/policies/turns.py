@@ -12,6 +12,7 @@ from eva_master.model.planning.plan import Assign, Hold, NewInstance, Plan, Poli
 from eva_master.model.planning.reasons import Hosting, Occupant, Reasons
 from eva_master.model.planning.snapshot import RunView, Snapshot
 from eva_master.model.resources import NOTHING, Resources
+from eva_master.ports import PolicyKind
 
 Group = list[RunView]
 Where = InstanceId | int
@@ -205,15 +206,4 @@ class _Draft:
         return dict(sorted(kept.items()))
 
 
-@dataclass(frozen=True, slots=True)
-class _Kind:
-    name: str = "turns"
-    config: type[Any] = Config
-    time_shares: bool = True
-
-    def build(self, config: Config) -> Turns:
-        """Make the policy of a config."""
-        return Turns(config)
-
-
-TURNS = _Kind()
+TURNS = PolicyKind(name="turns", config=Config, build=Turns, time_shares=True)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from eva_master.model.catalog import Offering
+from eva_master.model.fleet.job_keys import reads_none
 from eva_master.model.ids import MILLION, InstanceId, JobId, RunId
 from eva_master.model.job import JobKind
 from eva_master.model.planning.job_view import JobView
@@ -15,6 +15,7 @@ from eva_master.model.planning.plan import Assign, Hold, NewInstance, Plan, Plan
 from eva_master.model.planning.reasons import Hosting, Occupant, Reasons
 from eva_master.model.planning.snapshot import InstanceView, RunView, Snapshot
 from eva_master.model.planning.standing import Line, Pool
+from eva_master.ports import PolicyKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,16 +173,10 @@ def _fits(run: RunView, offering: Offering) -> bool:
     return need is not None and need.fits(offering.type.capacity)
 
 
-class Kind:
-    """The policy, as the conformance suite wants it."""
-
-    name = "pools"
-    config = Config
-    presets: Mapping[str, Mapping[str, Any]] = {"one": {"size": 1}}
-
-    def build(self, config: Config) -> PoolPolicy:
-        """Make the policy."""
-        return PoolPolicy(config)
+KIND = PolicyKind(
+    name="pools", config=Config, build=PoolPolicy, presets={"one": {"size": 1}}, reads=reads_none
+)
+"""The policy, as the conformance suite wants it."""
 
 
 class CapriciousLines:

@@ -6,17 +6,17 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 
-from eva_lab.runs import chosen_policies, named_policy
 from eva_master.app.config import MasterConfig, policy_config
 from eva_master.app.master import control_settings
 from eva_master.app.policy_registry import policies
 from eva_master.app.sections.common import user_state_dir
 from eva_master.app.settings import load_master_config
 from eva_master.model.errors import InvalidConfig, Problem
+from eva_master.ports import Policy, PolicyKind
 
 
 @dataclass(frozen=True)
@@ -25,14 +25,11 @@ class Options:
     greedy: bool = False
 
 
-class Kind:
-    name = "eva"
-    config = Options
-    presets: ClassVar[dict[str, dict[str, Any]]] = {"narrow": {"columns": 3}}
-    renamed_options: ClassVar[dict[str, str]] = {"width": "columns"}
+def build(config: Options) -> Policy:
+    raise NotImplementedError
 
-    def build(self, config: Any) -> Any:
-        raise NotImplementedError
+
+KIND = PolicyKind(name="eva", config=Options, build=build, presets={"narrow": {"columns": 3}})
 
 
 @pytest.fixture(autouse=True)
@@ -51,7 +48,7 @@ def file(tmp_path: Path) -> Path:
 def load(file: Path | None = None, text: str = "", **options: Any) -> MasterConfig:
     if file is not None:
         file.write_text(text)
-    return load_master_config(policies={"eva": Kind()}, file=file, **options)
+    return load_master_config(policies={"eva": KIND}, file=file, **options)
 
 
 def problems_of(file: Path | None = None, text: str = "", **options: Any) -> tuple[Problem, ...]:
@@ -106,7 +103,7 @@ def test_sections_are_merged_key_by_key(file: Path, monkeypatch: pytest.MonkeyPa
         file,
         "policy: {name: eva, options: {columns: 20}}\ncatalog: {file: more.yaml, only: [p3]}\n",
     )
-    assert policy_config(config.policy, Kind()) == Options(columns=20, greedy=True)
+    assert policy_config(config.policy, KIND) == Options(columns=20, greedy=True)
     assert config.catalog.file == Path("more.yaml")
     assert config.catalog.only == ["c7i"]
 
@@ -207,7 +204,7 @@ def test_variable_that_is_no_json(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_file_that_cannot_be_read(tmp_path: Path) -> None:
     with pytest.raises(InvalidConfig, match="cannot be read"):
-        load_master_config(policies={"eva": Kind()}, file=tmp_path / "none.yaml")
+        load_master_config(policies={"eva": KIND}, file=tmp_path / "none.yaml")
 
 
 def test_shown_settings_have_units_and_no_password() -> None:
@@ -256,24 +253,9 @@ def test_profiling_is_the_control_loop_s_to_do_unless_it_is_turned_off(
 
 def test_a_preset_is_a_choice_of_options_that_others_go_over(file: Path) -> None:
     config = load(file, "policy: {name: eva, preset: narrow, options: {greedy: true}}\n")
-    assert policy_config(config.policy, Kind()) == Options(columns=3, greedy=True)
+    assert policy_config(config.policy, KIND) == Options(columns=3, greedy=True)
     config = load(file, "policy: {preset: narrow, options: {columns: 4}}\n")
-    assert policy_config(config.policy, Kind()) == Options(columns=4)
-
-
-def test_an_option_may_go_by_its_earlier_name(file: Path) -> None:
-    config = load(file, "policy: {preset: narrow, options: {width: 5}}\n")
-    assert policy_config(config.policy, Kind()) == Options(columns=5)
-    assert problems_of(file, "policy: {options: {height: 5}}\n")
-
-
-def test_evas_attempts_are_iterations(file: Path) -> None:
-    file.write_text("policy: {options: {attempts: 7}}\n")
-    config = load_master_config(policies=policies(), file=file)
-    assert policy_config(config.policy, policies()["eva"]).iterations == 7
-    (chosen,) = chosen_policies(["eva"], ["attempts=7"])
-    policy, _ = named_policy("eva", chosen.options)
-    assert policy._inner._inner._config.iterations == 7  # type: ignore[attr-defined]
+    assert policy_config(config.policy, KIND) == Options(columns=4)
 
 
 @pytest.mark.parametrize(

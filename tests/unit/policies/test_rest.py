@@ -20,6 +20,7 @@ from eva_master.packing.reconfiguration.memory import RoundMemory
 from eva_master.packing.reconfiguration.replan_trigger import ReplanTrigger
 from eva_master.packing.reconfiguration.state_digest import state_digest
 from eva_master.policies.eva import POLICY
+from eva_master.ports import PolicyKind
 from eva_master.testing.clusters import CATALOG, TASKS
 from eva_master.testing.found import FOUND
 from eva_master.testing.job_views import changed
@@ -205,10 +206,9 @@ class _Restless:
     """Buys an instance in every round while there is a gang."""
 
     name = "restless"
-    config = POLICY.config
 
-    def build(self, config):
-        return self
+    def __init__(self, config):
+        pass
 
     def plan(self, snapshot, memory):
         gang = any(len(job.runs) > 1 for job in snapshot.jobs)
@@ -226,7 +226,9 @@ def test_the_long_run_finds_what_fails_makes_it_small_and_goes_on_where_it_was(
     ]
 
     def told(*more):
-        variants = {"restless": Variant(_Restless())}
+        variants = {
+            "restless": Variant(PolicyKind(name="restless", config=POLICY.config, build=_Restless))
+        }
         code = conformance.main([*asked, *more], variants)
         return code, json.loads(capsys.readouterr().out)
 
