@@ -55,6 +55,25 @@ class Prepared:
     told: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class CloudSite:
+    """Parts of a master that its cloud needs.
+
+    Attributes:
+        inbox: Gets the events of the cloud.
+        clock: Tells the time.
+        bootstrap: Data that instances need to find the master.
+        catalog: Offerings that the master may buy.
+        engine: The journal's database, for records of the cloud's own.
+    """
+
+    inbox: Inbox
+    clock: Clock
+    bootstrap: Bootstrap
+    catalog: Catalog
+    engine: Engine
+
+
 class CloudProvider(ABC):
     """One cloud; a package of `eva_master.app.clouds` exports one as ``PROVIDER``.
 
@@ -132,23 +151,10 @@ class CloudProvider(ABC):
         """Whether jobs may name container images."""
 
     @abstractmethod
-    def open(
-        self,
-        config: MasterConfig,
-        inbox: Inbox,
-        clock: Clock,
-        bootstrap: Bootstrap,
-        *,
-        catalog: Catalog,
-        engine: Engine,
-    ) -> ManagedCloud:
+    def open(self, config: MasterConfig, site: CloudSite) -> ManagedCloud:
         """Begin to watch the cloud.
 
         Args:
             config: Prepared, see `prepare`.
-            inbox: Gets what happens.
-            clock: Tells the time.
-            bootstrap: Data that instances need to find the master.
-            catalog: Offerings that the master may buy.
-            engine: The journal's database, for records of the cloud's own.
+            site: Parts of the master that it needs.
         """

@@ -50,7 +50,7 @@ from eva_master.adapters.store import SqlArchive, SqlJournal, UserTokens
 from eva_master.adapters.store.join_tokens import JoinTokenTable
 from eva_master.adapters.store.patience import PatientJournal
 from eva_master.app import logs
-from eva_master.app.cloud_provider import ManagedCloud
+from eva_master.app.cloud_provider import CloudSite, ManagedCloud
 from eva_master.app.clouds import cloud_of
 from eva_master.app.config import LimitsSection, MasterConfig
 from eva_master.app.nodes.settings import owned_nodes
@@ -294,9 +294,8 @@ class Master:
     def _chosen_cloud(
         self, config: MasterConfig, inbox: Inbox, clock: Clock, bootstrap: Bootstrap
     ) -> ManagedCloud:
-        return self._provider.open(
-            config, inbox, clock, bootstrap, catalog=self._catalog, engine=self._journal.engine
-        )
+        site = CloudSite(inbox, clock, bootstrap, self._catalog, self._journal.engine)
+        return self._provider.open(config, site)
 
     async def start(self) -> Ports:
         """Open for business; returns the ports.

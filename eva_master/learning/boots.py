@@ -102,8 +102,9 @@ class Boots:
         now: Millis,
         pause_ms: int,
         why: str,
+        lost: bool = False,
     ) -> Boots:
-        """Count a failed boot.
+        """Count a failed boot, or an instance that ended as soon as a task ran on it.
 
         Args:
             offering: The offering that was bought.
@@ -113,24 +114,15 @@ class Boots:
             now: When it failed.
             pause_ms: The first pause; each further one is twice as long.
             why: Reason of the failure, in words for the user.
+            lost: Whether a task ran there: that counts against the jobs alone.
         """
+        counted: dict[Scope, str]
+        if lost:
+            counted = {lost_scope(job): offering.id for job in jobs}
+            return self._counted(counted, requested_ms, now, pause_ms, why)
         narrow, family, image = scopes(offering)
         counted = {narrow: offering.id, family: offering.id, image: family}
         counted.update((job_scope(job), offering.id) for job in jobs)
-        return self._counted(counted, requested_ms, now, pause_ms, why)
-
-    def lost(
-        self,
-        offering: Offering,
-        jobs: Collection[JobId],
-        *,
-        requested_ms: Millis,
-        now: Millis,
-        pause_ms: int,
-        why: str,
-    ) -> Boots:
-        """Count an instance that ended as soon as a task ran on it; the arguments of `failed`."""
-        counted = {lost_scope(job): offering.id for job in jobs}
         return self._counted(counted, requested_ms, now, pause_ms, why)
 
     def _counted(

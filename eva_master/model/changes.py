@@ -124,12 +124,6 @@ class Changes:
         return {name: entry() if callable(entry) else entry for name, entry in self.values.items()}
 
     def __bool__(self) -> bool:
-        return bool(
-            self.jobs
-            or self.runs
-            or self.instances
-            or self.job_accounts
-            or self.instance_accounts
-            or self.rounds
-            or self.values
-        )
+        records = self.jobs or self.runs or self.instances
+        accounts = self.job_accounts or self.instance_accounts
+        return bool(records or accounts or self.rounds or self.values)

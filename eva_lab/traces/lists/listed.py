@@ -81,6 +81,13 @@ class Listing:
     unread: tuple[str, ...] = ()
     problems: list[Problem] = field(default_factory=list)
 
+    def add(self, job: ListedJob | str) -> None:
+        """Append a job, or count one that is left out for this reason."""
+        if isinstance(job, str):
+            self.left_out[job] += 1
+        else:
+            self.jobs.append(job)
+
 
 def told_of(left_out: Counter[str], total: int, what: str) -> str:
     """Note for users on what was left out of a list: how many of how many, and why."""

@@ -58,10 +58,7 @@ def read_swf(path: Path) -> Listing:
         except ValueError as error:
             listing.problems.append(Problem(str(error), line=number, column=1))
             continue
-        if isinstance(job, str):
-            listing.left_out[job] += 1
-        else:
-            listing.jobs.append(job)
+        listing.add(job)
     return listing
 
 
@@ -113,10 +110,7 @@ def read_philly(path: Path) -> Listing:
             told = str(error) if isinstance(error, ValueError) else "it has not the fields of a job"
             listing.problems.append(Problem(told, f"job {number}"))
             continue
-        if isinstance(job, str):
-            listing.left_out[job] += 1
-        else:
-            listing.jobs.append(job)
+        listing.add(job)
     return listing
 
 

@@ -88,10 +88,7 @@ def _take(
     except ValueError as error:
         found.problems.append(Problem(str(error), line=line, column=1))
         return
-    if isinstance(job, str):
-        found.left_out[job] += 1
-    else:
-        found.jobs.append(job)
+    found.add(job)
 
 
 def _number(row: Row, name: str) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import uuid
+from abc import abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
@@ -28,12 +29,8 @@ Context = grpc.aio.ServicerContext[Any, Any]
 Handler = Callable[[Any, Any], Any]
 
 
-class ErrorInterceptor(grpc.aio.ServerInterceptor):
-    """Turns what Eva's handlers raise into a status with an `ErrorDetail`.
-
-    An error that is no `EvaError` is a bug: it is logged with its traceback, and the caller gets
-    an id to quote.
-    """
+class HandlerInterceptor(grpc.aio.ServerInterceptor):
+    """Wraps the handlers of all services."""
 
     async def intercept_service(
         self,
@@ -42,11 +39,33 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):
         ],
         handler_call_details: grpc.HandlerCallDetails,
     ) -> grpc.RpcMethodHandler[Any, Any] | None:
-        """Wrap the handlers of all services."""
+        """Wrap the handler of a call, if there is one."""
         handler = await continuation(handler_call_details)
-        method = handler_call_details.method
-        if handler is None:
-            return handler
+        return None if handler is None else self.wrap(handler, handler_call_details.method)
+
+    @abstractmethod
+    def wrap(
+        self, handler: grpc.RpcMethodHandler[Any, Any], method: str
+    ) -> grpc.RpcMethodHandler[Any, Any]:
+        """Wrap a handler.
+
+        Args:
+            handler: The handler.
+            method: Full name of the method, such as ``/eva.v1.Jobs/Submit``.
+        """
+
+
+class ErrorInterceptor(HandlerInterceptor):
+    """Turns what Eva's handlers raise into a status with an `ErrorDetail`.
+
+    An error that is no `EvaError` is a bug: it is logged with its traceback, and the caller gets
+    an id to quote.
+    """
+
+    def wrap(
+        self, handler: grpc.RpcMethodHandler[Any, Any], method: str
+    ) -> grpc.RpcMethodHandler[Any, Any]:
+        """See `HandlerInterceptor`."""
         return wrapped(handler, lambda behaviour: _guarded(behaviour, method))
 
 

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import Connection, Engine, Table, delete, select, update
 from sqlalchemy.dialects import postgresql, sqlite
-from sqlalchemy.exc import SQLAlchemyError
 
 from eva_master.adapters.store import rows
 from eva_master.adapters.store.tables import JOIN_TOKENS
-from eva_master.model.errors import StorageError
 from eva_master.model.ids import InstanceId, Millis
 
 _INSERTS: dict[str, Callable[[Table], Any]] = {
@@ -92,10 +90,5 @@ class JoinTokenTable:
                     connection.execute(sealing.values(checksum=whole["checksum"]))
         return None if row is None else TokenRecord(Millis(row.expires_ms), row.public_key)
 
-    @contextmanager
-    def _transaction(self) -> Iterator[Connection]:
-        try:
-            with self._engine.begin() as connection:
-                yield connection
-        except SQLAlchemyError as error:
-            raise StorageError(f"the table of join tokens: {error}") from error
+    def _transaction(self) -> AbstractContextManager[Connection]:
+        return rows.transaction(self._engine, "join tokens")

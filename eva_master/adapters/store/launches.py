@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
 from typing import Any
 
 from sqlalchemy import Connection, Engine, Table, delete, select
 from sqlalchemy.dialects import postgresql, sqlite
-from sqlalchemy.exc import SQLAlchemyError
 
 from eva_master.adapters.store import rows
 from eva_master.adapters.store.tables import LAUNCHES
-from eva_master.model.errors import StorageError
 from eva_master.model.ids import InstanceId
 
 _INSERTS: dict[str, Callable[[Table], Any]] = {
@@ -54,13 +52,8 @@ class LaunchTable:
         with self._transaction() as connection:
             connection.execute(delete(LAUNCHES).where(LAUNCHES.c.instance_id.in_(list(instances))))
 
-    @contextmanager
-    def _transaction(self) -> Iterator[Connection]:
-        try:
-            with self._engine.begin() as connection:
-                yield connection
-        except SQLAlchemyError as error:
-            raise StorageError(f"the table of launches: {error}") from error
+    def _transaction(self) -> AbstractContextManager[Connection]:
+        return rows.transaction(self._engine, "launches")
 
 
 def _read(connection: Connection, instance: InstanceId, attempt: int) -> dict[str, Any] | None:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from operator import itemgetter
 from typing import Any, TypeVar
 from zlib import crc32
 
-from sqlalchemy import Row, Table
+from sqlalchemy import Connection, Engine, Row, Table
+from sqlalchemy.exc import SQLAlchemyError
 
 from eva_master.adapters.store import codec, tables, task_specs
 from eva_master.model.accounting.pool_costs import read, written
@@ -31,6 +33,24 @@ _VALUES = {
     for table in tables.METADATA.sorted_tables
 }
 """All values of a row but its checksum, in the order of the table's columns."""
+
+
+@contextmanager
+def transaction(engine: Engine, name: str) -> Iterator[Connection]:
+    """One transaction on a table of its own.
+
+    Args:
+        engine: The database.
+        name: Of the table, for users.
+
+    Raises:
+        StorageError: The database fails.
+    """
+    try:
+        with engine.begin() as connection:
+            yield connection
+    except SQLAlchemyError as error:
+        raise StorageError(f"the table of {name}: {error}") from error
 
 
 def sealed(table: Table, values: Sequence[Values]) -> Sequence[Values]:

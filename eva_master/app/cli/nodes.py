@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import click
@@ -28,6 +29,13 @@ def _lifetime(_: click.Context, __: click.Parameter, value: str) -> int:
     if lifetime_ms < 1:
         raise click.BadParameter("a token that has expired is of no use")
     return lifetime_ms
+
+
+def _confirmed(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command its usual parameters: a node's name, and whether to ask."""
+    name = click.argument("name")
+    yes = click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+    return name(yes(json_option(address_option(pass_session(command)))))
 
 
 @click.group()
@@ -128,11 +136,7 @@ def resume(session: Session, name: str, as_json: bool) -> None:
 
 
 @node.command()
-@click.argument("name")
-@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
-@json_option
-@address_option
-@pass_session
+@_confirmed
 def gone(session: Session, name: str, yes: bool, as_json: bool) -> None:
     """Say that nothing runs on the node any more, so that its tasks start elsewhere now.
 
@@ -145,11 +149,7 @@ def gone(session: Session, name: str, yes: bool, as_json: bool) -> None:
 
 
 @node.command()
-@click.argument("name")
-@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
-@json_option
-@address_option
-@pass_session
+@_confirmed
 def remove(session: Session, name: str, yes: bool, as_json: bool) -> None:
     """Take an empty node out of the cluster; a machine joins as it with a new token only."""
     if not yes:

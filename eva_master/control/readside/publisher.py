@@ -79,17 +79,9 @@ class Publisher:
             parts["totals"] = state.totals
         self._model = replace(
             before,
+            **_shared(state),
             at_ms=now,
             agreements=state.lending.in_force(),
-            counters=state.counters,
-            catalog=state.catalog,
-            learned=state.learned,
-            resolved=state.resolved,
-            market=state.market,
-            trouble=state.trouble,
-            wall=state.wall,
-            memory=state.memory,
-            memories=dict(state.memories),
             prices=self._prices(),
             pool_reasons=state.membership.reasons,
             queued=state.membership.queued,
@@ -188,6 +180,21 @@ def _updated(
     return old.updated(put, drop)
 
 
+def _shared(state: State) -> dict[str, Any]:
+    """Values of the state that a read model has as they are."""
+    return {
+        "counters": state.counters,
+        "catalog": state.catalog,
+        "learned": state.learned,
+        "resolved": state.resolved,
+        "market": state.market,
+        "trouble": state.trouble,
+        "wall": state.wall,
+        "memory": state.memory,
+        "memories": dict(state.memories),
+    }
+
+
 def _empty(state: State, settings: Settings) -> ClusterModel:
     return ClusterModel(
         at_ms=Millis(0),
@@ -206,16 +213,8 @@ def _empty(state: State, settings: Settings) -> ClusterModel:
         residents=PersistentMap(instance_order),
         sessions=PersistentMap(instance_order),
         totals=state.totals,
+        **_shared(state),
         agreements={},
-        counters=state.counters,
-        catalog=state.catalog,
-        learned=state.learned,
-        resolved=state.resolved,
-        market=state.market,
-        trouble=state.trouble,
-        wall=state.wall,
-        memory=state.memory,
-        memories=dict(state.memories),
         prices=ReadersValuation(state.catalog, state.learned.voices),
         pool_reasons={},
         queued={},

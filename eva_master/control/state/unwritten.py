@@ -23,16 +23,9 @@ class Unwritten:
     explained: dict[JobId, None] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
-        return bool(
-            self.jobs
-            or self.runs
-            or self.instances
-            or self.job_accounts
-            or self.instance_accounts
-            or self.rounds
-            or self.values
-            or self.explained
-        )
+        records = self.jobs or self.runs or self.instances
+        accounts = self.job_accounts or self.instance_accounts
+        return bool(records or accounts or self.rounds or self.values or self.explained)
 
 
 @dataclass(slots=True)

@@ -189,13 +189,14 @@ def _untried(context: Context, name: InstanceId) -> bool:
 
 def _lost(context: Context, instance: Instance, jobs: Collection[JobId], why: str) -> None:
     state = context.state
-    boots = state.boots.of_jobs(state.active).lost(
+    boots = state.boots.of_jobs(state.active).failed(
         instance.offering,
         jobs,
         requested_ms=instance.requested_ms,
         now=context.now,
         pause_ms=context.settings.boot_backoff_ms,
         why=why,
+        lost=True,
     )
     state.set_boots(boots)
     _tell(context, instance, jobs, why)

@@ -61,7 +61,7 @@ class Toy(CloudProvider):
     def runs_containers(self, config):
         return False
 
-    def open(self, config, inbox, clock, bootstrap, *, catalog, engine):
+    def open(self, config, site):
         raise NotImplementedError
 
 

@@ -8,14 +8,14 @@ refused.
 from __future__ import annotations
 
 import inspect
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextvars import ContextVar
 from typing import Any
 
 import grpc
 import structlog
 
-from eva_master.adapters.rpc.handlers import Context, Handler, wrapped
+from eva_master.adapters.rpc.handlers import Context, Handler, HandlerInterceptor, wrapped
 from eva_master.adapters.rpc.log_pace import LogPace
 from eva_master.adapters.rpc.methods import METHODS
 from eva_master.adapters.rpc.server.admission.connections import Callers
@@ -59,7 +59,7 @@ def require_owner(owner: str, what: str) -> None:
     )
 
 
-class AccessInterceptor(grpc.aio.ServerInterceptor):
+class AccessInterceptor(HandlerInterceptor):
     """Lets a call through if its token is in force and of a sufficient role, and not too many.
 
     An `ErrorInterceptor` before it tells the caller why a call was refused. Requests of calls that
@@ -82,18 +82,10 @@ class AccessInterceptor(grpc.aio.ServerInterceptor):
         self.callers = Callers()
         self._refusals = LogPace()
 
-    async def intercept_service(
-        self,
-        continuation: Callable[
-            [grpc.HandlerCallDetails], Awaitable[grpc.RpcMethodHandler[Any, Any] | None]
-        ],
-        handler_call_details: grpc.HandlerCallDetails,
-    ) -> grpc.RpcMethodHandler[Any, Any] | None:
-        """Wrap all handlers; health, reflection and joining are for callers without a token."""
-        handler = await continuation(handler_call_details)
-        method = handler_call_details.method
-        if handler is None:
-            return handler
+    def wrap(
+        self, handler: grpc.RpcMethodHandler[Any, Any], method: str
+    ) -> grpc.RpcMethodHandler[Any, Any]:
+        """Wrap a handler; health, reflection and joining are for callers without a token."""
         row = METHODS.get(method)
         if not method.startswith("/eva.") or (row is not None and row.role is None):
             return self.strangers.wrapped(handler)

@@ -6,16 +6,18 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from eva_master.app.cloud_provider import CloudProvider, Complaint, ManagedCloud, Prepared
+from eva_master.app.cloud_provider import (
+    CloudProvider,
+    CloudSite,
+    Complaint,
+    ManagedCloud,
+    Prepared,
+)
 
 if TYPE_CHECKING:
-    from sqlalchemy import Engine
-
-    from eva_master.adapters.bootstrap import Bootstrap
     from eva_master.app.config import MasterConfig
     from eva_master.control.settings import Settings
     from eva_master.model.catalog import Catalog
-    from eva_master.ports import Clock, Inbox
 
 _COMMANDS = "eva_master.app.clouds.ec2.commands"
 
@@ -86,21 +88,10 @@ class _Ec2(CloudProvider):
         # The workers choose their tasks' runtime.
         return True
 
-    def open(
-        self,
-        config: MasterConfig,
-        inbox: Inbox,
-        clock: Clock,
-        bootstrap: Bootstrap,
-        *,
-        catalog: Catalog,
-        engine: Engine,
-    ) -> ManagedCloud:
-        from eva_master.adapters.store.launches import LaunchTable
+    def open(self, config: MasterConfig, site: CloudSite) -> ManagedCloud:
         from eva_master.app.clouds.ec2.wiring import ec2_cloud
 
-        launches = LaunchTable(engine)
-        return ec2_cloud(config, inbox, clock, bootstrap, catalog=catalog, launches=launches)
+        return ec2_cloud(config, site)
 
 
 PROVIDER = _Ec2()

@@ -8,22 +8,21 @@ from pathlib import Path
 
 import structlog
 
-from eva_master.adapters.bootstrap import Bootstrap
 from eva_master.adapters.catalog import current_types, load_catalog, named_in
 from eva_master.adapters.catalog.market import Choice, Terms, on_sale
 from eva_master.adapters.catalog.snapshot import Snapshot, read_snapshot
 from eva_master.adapters.ec2 import Ec2Cloud, Ec2Settings
 from eva_master.adapters.ec2.launching.images import drives, image_name
-from eva_master.adapters.ec2.launching.launch_records import LaunchRecords
 from eva_master.adapters.ec2.launching.userdata import METADATA_URL, Boot, user_data
 from eva_master.adapters.ec2.memory import for_tasks
 from eva_master.adapters.ec2.offerings import is_burstable, take_snapshot
 from eva_master.adapters.ec2.settings import IMAGES
+from eva_master.adapters.store.launches import LaunchTable
+from eva_master.app.cloud_provider import CloudSite
 from eva_master.app.clouds.ec2.section import Ec2Section, boot_logs, s3_endpoint
 from eva_master.app.config import MasterConfig
 from eva_master.model.catalog import Catalog, Offering
 from eva_master.model.errors import InvalidConfig
-from eva_master.ports import Clock, Inbox
 
 BUILT_IN_REGION = "us-east-1"
 """Region whose prices come with the project."""
@@ -165,24 +164,16 @@ def _sellable(
         )
 
 
-def ec2_cloud(
-    config: MasterConfig,
-    inbox: Inbox,
-    clock: Clock,
-    bootstrap: Bootstrap,
-    *,
-    catalog: Catalog,
-    launches: LaunchRecords,
-) -> Ec2Cloud:
+def ec2_cloud(config: MasterConfig, site: CloudSite) -> Ec2Cloud:
     """The cloud of an account's instances."""
     boot = boot_of(config)
     return Ec2Cloud(
-        inbox,
-        clock,
+        site.inbox,
+        site.clock,
         ec2_settings(config),
-        user_data=lambda launch: user_data(boot, bootstrap, launch),
-        launch_records=launches,
-        catalog=catalog,
+        user_data=lambda launch: user_data(boot, site.bootstrap, launch),
+        launch_records=LaunchTable(site.engine),
+        catalog=site.catalog,
     )
 
 

@@ -9,16 +9,18 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import click
 
-from eva_master.app.cloud_provider import CloudProvider, Complaint, ManagedCloud, Prepared
+from eva_master.app.cloud_provider import (
+    CloudProvider,
+    CloudSite,
+    Complaint,
+    ManagedCloud,
+    Prepared,
+)
 
 if TYPE_CHECKING:
-    from sqlalchemy import Engine
-
-    from eva_master.adapters.bootstrap import Bootstrap
     from eva_master.app.config import MasterConfig
     from eva_master.control.settings import Settings
     from eva_master.model.catalog import Catalog
-    from eva_master.ports import Clock, Inbox
 
 
 class _Local(CloudProvider):
@@ -80,19 +82,10 @@ class _Local(CloudProvider):
 
         return section_of(config).runtime == "docker"
 
-    def open(
-        self,
-        config: MasterConfig,
-        inbox: Inbox,
-        clock: Clock,
-        bootstrap: Bootstrap,
-        *,
-        catalog: Catalog,  # noqa: ARG002
-        engine: Engine,  # noqa: ARG002
-    ) -> ManagedCloud:
+    def open(self, config: MasterConfig, site: CloudSite) -> ManagedCloud:
         from eva_master.app.clouds.local.wiring import local_cloud
 
-        return local_cloud(config, inbox, clock, bootstrap)
+        return local_cloud(config, site.inbox, site.clock, site.bootstrap)
 
 
 PROVIDER = _Local()

@@ -15,14 +15,14 @@ import stat
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote
 
 import grpc
 
-from eva_master.adapters.rpc.handlers import Context, Handler, wrapped
+from eva_master.adapters.rpc.handlers import Context, Handler, HandlerInterceptor, wrapped
 from eva_master.adapters.rpc.server.admission.places import address_of
 
 _LOOK_EVERY_S = 0.2
@@ -52,22 +52,19 @@ class Callers:
         self.holders[unquote(peer)] = holder
 
 
-class CertifiedInterceptor(grpc.aio.ServerInterceptor):
+class CertifiedInterceptor(HandlerInterceptor):
     """Notes callers of a port where nobody gets through the handshake without a certificate."""
 
     def __init__(self, callers: Callers) -> None:
         self._callers = callers
 
-    async def intercept_service(
+    def wrap(
         self,
-        continuation: Callable[
-            [grpc.HandlerCallDetails], Awaitable[grpc.RpcMethodHandler[Any, Any] | None]
-        ],
-        handler_call_details: grpc.HandlerCallDetails,
-    ) -> grpc.RpcMethodHandler[Any, Any] | None:
-        """Wrap the handlers of all services."""
-        handler = await continuation(handler_call_details)
-        return handler if handler is None else wrapped(handler, self._noted)
+        handler: grpc.RpcMethodHandler[Any, Any],
+        method: str,  # noqa: ARG002
+    ) -> grpc.RpcMethodHandler[Any, Any]:
+        """See `HandlerInterceptor`."""
+        return wrapped(handler, self._noted)
 
     def _noted(self, behaviour: Handler) -> Handler:
         async def coroutine(request: Any, context: Context) -> Any:
