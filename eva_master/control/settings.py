@@ -9,6 +9,7 @@ from eva_master.model.fleet.nodes import OwnedNode
 from eva_master.model.fleet.partitions import WHOLE, Partitions
 from eva_master.model.ids import MILLION, InstanceId
 from eva_master.model.planning.estimate import Estimates
+from eva_master.model.planning.job_view import Delays
 from eva_master.model.planning.quotas import NO_TENANCY, Tenancy
 from eva_master.model.planning.snapshot import ROUND_WORK
 from eva_master.model.planning.spot_choice import SpotChoice
@@ -149,3 +150,8 @@ class Settings:
     pool_share_ppm: int = MILLION
     price_limit_ppm: int | None = 4 * MILLION
     round_work: int = ROUND_WORK
+
+    @property
+    def assumed_delays(self) -> Delays:
+        """Delays of a job for which there is neither a hint nor a measurement."""
+        return Delays(self.checkpoint_ms, self.launch_ms)

@@ -73,7 +73,7 @@ def _is_late(run: RunView, time: RunTime, expected: Estimate, job: JobView, now:
         return False
     if run.remaining is None or run.remaining.estimated:
         return True
-    rest_ms = run.remaining.left_ms(now.now_ms)
+    rest_ms = run.remaining.standalone_ms(now.now_ms)
     done = expected.mean_ms - rest_ms
     if rest_ms == 0 or done <= 0:  # past a stated duration, or hardly begun
         return True

@@ -148,7 +148,7 @@ class Cluster:
         """The remaining time that a policy would see now."""
         view = self.view(run)
         assert view is not None
-        return view.left_ms(Millis(self.now))
+        return view.standalone_ms(Millis(self.now))
 
     def outlook(self, run: str = "job-1/0") -> Outlook:
         """The outlook that a user would see now."""

@@ -35,9 +35,9 @@ def test_time_that_a_job_has_run_is_taken_off_though_nothing_has_happened_since(
     world.submit(job("a", 2, minutes=60))
     assert world.run(lambda: bool(world.state.jobs) and _view(world, "a-1").since_ms is not None)
     start = _started(world, "a-1")
-    assert _view(world, "a-1").left_ms(start) == HOUR
-    assert _view(world, "a-1").left_ms(Millis(start + HOUR // 2)) == HOUR // 2
-    assert _view(world, "a-1").left_ms(Millis(start + 2 * HOUR)) == 0
+    assert _view(world, "a-1").standalone_ms(start) == HOUR
+    assert _view(world, "a-1").standalone_ms(Millis(start + HOUR // 2)) == HOUR // 2
+    assert _view(world, "a-1").standalone_ms(Millis(start + 2 * HOUR)) == 0
 
 
 def test_time_before_the_last_booking_is_not_taken_off_twice() -> None:
@@ -49,10 +49,10 @@ def test_time_before_the_last_booking_is_not_taken_off_twice() -> None:
     assert world.run(lambda: world.timeline.now() >= later)
     (instance,) = world.state.live
     ledger.book(world.state, instance, later)
-    assert _view(world, "a-1").left_ms(later) == HOUR - HOUR // 4
+    assert _view(world, "a-1").standalone_ms(later) == HOUR - HOUR // 4
     world.state.view_cache.job_changed(JobId("a-1"))
-    assert _view(world, "a-1").left_ms(later) == HOUR - HOUR // 4
-    assert _view(world, "a-1").left_ms(Millis(start + HOUR // 2)) == HOUR // 2
+    assert _view(world, "a-1").standalone_ms(later) == HOUR - HOUR // 4
+    assert _view(world, "a-1").standalone_ms(Millis(start + HOUR // 2)) == HOUR // 2
 
 
 def test_a_job_that_waits_has_all_of_its_time_left() -> None:
@@ -61,4 +61,4 @@ def test_a_job_that_waits_has_all_of_its_time_left() -> None:
     assert world.run(lambda: bool(world.state.jobs))
     view = _view(world, "a-1")
     assert view.since_ms is None
-    assert view.left_ms(Millis(world.timeline.now() + HOUR)) == HOUR
+    assert view.standalone_ms(Millis(world.timeline.now() + HOUR)) == HOUR

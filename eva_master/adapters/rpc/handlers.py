@@ -65,7 +65,7 @@ class ErrorInterceptor(HandlerInterceptor):
     def wrap(
         self, handler: grpc.RpcMethodHandler[Any, Any], method: str
     ) -> grpc.RpcMethodHandler[Any, Any]:
-        """See `HandlerInterceptor`."""
+        """Turn errors of a handler into a status."""
         return wrapped(handler, lambda behaviour: _guarded(behaviour, method))
 
 

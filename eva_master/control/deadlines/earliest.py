@@ -14,10 +14,8 @@ from fractions import Fraction
 from eva_master.control.deadlines.room import Room
 from eva_master.control.deadlines.slack import in_work
 from eva_master.control.measure import remaining, sizes
-from eva_master.control.planning.snapshot_builder import launch_ms
 from eva_master.control.settings import Settings
 from eva_master.control.state.records import PlanningRecords
-from eva_master.learning.delays import Delay
 from eva_master.model.catalog import Offering
 from eva_master.model.ids import MILLION, JobId, Millis
 from eva_master.model.job import JobKind, JobSpec, TaskSpec
@@ -27,6 +25,7 @@ from eva_master.model.planning.snapshot import RemainingWork
 from eva_master.model.records import Job
 from eva_master.model.states import TERMINAL_JOB, JobState
 from eva_master.model.values import replace
+from eva_master.packing.valuation import delays
 
 _MOST_PREDECESSORS = 1_000
 """So many jobs before a job are looked at; the others count as ended."""
@@ -261,15 +260,15 @@ class _Bound:
         return min(map(self._boots_ms, room.offerings((task,))), default=0)
 
     def _boots_ms(self, offering: Offering) -> int:
-        lookup, kind = self._state.learned.delays.lookup, offering.type
-        acquisition = lookup(Delay.ACQUISITION, kind.name, hint=None, default=kind.acquisition_ms)
-        return acquisition + lookup(Delay.SETUP, kind.name, hint=None, default=kind.setup_ms)
+        return delays.booting(self._state.learned.delays, offering.type).boot_ms
 
     def launch_ms(self, spec: JobSpec, kinds: Sequence[TaskSpec]) -> int:
         """Duration of a start, as stated or measured, or else at least."""
         least = min(self._settings.launch_ms, _LEAST_START_MS)
-        shorter = replace(self._settings, launch_ms=least)
-        each = [launch_ms(self._state, spec, (kind,), shorter) for kind in kinds]
+        shorter = replace(self._settings.assumed_delays, launch_ms=least)
+        each = [
+            delays.of_job(self._state.learned, spec, (kind,), shorter).launch_ms for kind in kinds
+        ]
         return max(each) if spec.kind is JobKind.GANG else min(each)
 
     def together_ms(self, spec: JobSpec, own: _Work) -> int:
@@ -313,7 +312,7 @@ def _least_ms(work: RemainingWork | None, estimate: Estimate | None, now: Millis
     """Standalone time that is left at least; 0 if nothing is known."""
     if work is None:
         return 0
-    left_ms = work.left_ms(now)
+    left_ms = work.standalone_ms(now)
     if not work.estimated:
         return left_ms
     doubt_ms = 0 if estimate is None else estimate.mean_ms - estimate.least_ms

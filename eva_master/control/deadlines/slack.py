@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from eva_master.control.measure import remaining
-from eva_master.control.planning.snapshot_builder import checkpoint_ms, launch_ms
 from eva_master.control.settings import Settings
 from eva_master.control.state.records import PlanningRecords, crew
-from eva_master.learning.delays import Delay
 from eva_master.model.catalog import Purchase, is_spot
 from eva_master.model.fleet.partitions import Offers
 from eva_master.model.ids import Family, Millis
-from eva_master.model.job import JobSpec, TaskSpec
+from eva_master.model.job import TaskSpec
 from eva_master.model.planning.estimate import LONGEST_MS
 from eva_master.model.records import Job, TaskRun
 from eva_master.model.states import TERMINAL_RUN
+from eva_master.packing.valuation import delays
 
 _SURE = 3, 2
 """Factor on the expected duration of a change that is at least kept in reserve."""
@@ -82,10 +81,16 @@ def slack_alone_ms(state: PlanningRecords, job: Job, now: Millis, stands: Slack)
 def _change_ms(
     state: PlanningRecords, job: Job, settings: Settings, *, slowest: bool = False
 ) -> int:
-    """From the order to stop until it runs on demand."""
-    kinds = state.kinds(job.id)
-    stops_ms = checkpoint_ms(state, job.spec, kinds, settings, slowest=slowest)
-    return stops_ms + _start_ms(state, job.spec, kinds, settings, slowest=slowest)
+    """Time from the order to stop until the tasks run on demand."""
+    kinds, learned = tuple(state.kinds(job.id)), state.learned
+    families = {family for task in kinds for family in _families(task)}
+    boots = (
+        delays.booting(learned.delays, offering.type, slowest=slowest).boot_ms
+        for offering in state.catalog
+        if offering.purchase is not Purchase.SPOT and offering.type.family in families
+    )
+    change = delays.of_job(learned, job.spec, kinds, settings.assumed_delays, slowest=slowest)
+    return max(boots, default=0) + change.change_ms
 
 
 def _left_ms(state: PlanningRecords, job: Job, now: Millis, *, alone: bool = False) -> int | None:
@@ -116,27 +121,3 @@ def in_work(state: PlanningRecords, job: Job) -> list[TaskRun]:
 
 def _families(task: TaskSpec) -> list[Family]:
     return [family for family, _ in task.demand]
-
-
-def _start_ms(
-    state: PlanningRecords,
-    spec: JobSpec,
-    kinds: Iterable[TaskSpec],
-    settings: Settings,
-    *,
-    slowest: bool = False,
-) -> int:
-    """Time from an on-demand order until the tasks run there."""
-    kinds = tuple(kinds)
-    families = {family for task in kinds for family in _families(task)}
-    delays = state.learned.delays
-    lookup = delays.slowest if slowest else delays.lookup
-    boots = (
-        lookup(
-            Delay.ACQUISITION, offering.type.name, hint=None, default=offering.type.acquisition_ms
-        )
-        + lookup(Delay.SETUP, offering.type.name, hint=None, default=offering.type.setup_ms)
-        for offering in state.catalog
-        if offering.purchase is not Purchase.SPOT and offering.type.family in families
-    )
-    return max(boots, default=0) + launch_ms(state, spec, kinds, settings, slowest=slowest)

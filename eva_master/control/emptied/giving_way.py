@@ -88,7 +88,7 @@ def _serves(live: Offering, new: Offering, unit: Unit, present: Snapshot) -> boo
     run = next(run for run in present.runs if run.id == unit.entries[0].run)
     if run.remaining is None:
         return True
-    left_ms = run.remaining.left_ms(present.now_ms)
+    left_ms = run.remaining.standalone_ms(present.now_ms)
     return live.price * left_ms <= new.price * (left_ms + new.type.boot_ms)
 
 

@@ -18,11 +18,11 @@ from eva_master.control.planning import tenants
 from eva_master.control.planning.allowance import allowance
 from eva_master.control.state.derived.emptied import Emptied
 from eva_master.control.supply import draining
-from eva_master.learning.delays import Delay
 from eva_master.model.catalog import Offering
 from eva_master.model.fleet.keeping import Kept
 from eva_master.model.ids import InstanceId, JobId, Millis
 from eva_master.model.records import Instance
+from eva_master.packing.valuation import delays
 
 
 def stays(context: Context, instance: Instance) -> bool:
@@ -148,9 +148,7 @@ def _is_of_use(context: Context, instance: Instance) -> bool:
 
 def boot_ms(context: Context, offering: Offering) -> int:
     """How long a new instance of an offering takes from its order until it is ready."""
-    kind, lookup = offering.type, context.state.learned.delays.lookup
-    acquired = lookup(Delay.ACQUISITION, kind.name, hint=None, default=kind.acquisition_ms)
-    return acquired + lookup(Delay.SETUP, kind.name, hint=None, default=kind.setup_ms)
+    return delays.booting(context.state.learned.delays, offering.type).boot_ms
 
 
 def _is_scarce(context: Context, instance: Instance, job: JobId) -> bool:

@@ -98,7 +98,7 @@ class _Measured:
 
     def eta_ms(self, now: Millis) -> Millis | None:
         """When it is over at the present pace; `None` past the end of a stated time."""
-        missing = self.work().left_ms(now)
+        missing = self.work().standalone_ms(now)
         if missing == 0 and not self.left.by_steps:
             return None
         return self._over_ms(missing, now)
@@ -107,7 +107,7 @@ class _Measured:
         """Interval of its end in two of three cases; `None` unless it is estimated."""
         if not self.left.estimated:
             return None
-        missing, whole = self.work().left_ms(now), self.estimate.mean_ms
+        missing, whole = self.work().standalone_ms(now), self.estimate.mean_ms
         if self.left.by_steps:
             part = Fraction(missing, whole)
             least = int(self.estimate.least_ms * part)
@@ -392,7 +392,7 @@ def _outlook(
     running = run.state is RunState.RUNNING
     between = measured.eta_range_ms(now) if running else None
     return Outlook(
-        left_ms=max(0, measured.work().left_ms(now) - measured.untold_ms),
+        left_ms=max(0, measured.work().standalone_ms(now) - measured.untold_ms),
         estimated=measured.left.estimated,
         eta_ms=measured.eta_ms(now) if running else None,
         earliest_ms=None if between is None else between[0],
@@ -449,8 +449,8 @@ def follow(state: State, run: TaskRun, now: Millis) -> None:
 
 
 def _as_expected(told: RemainingWork | None, fresh: RemainingWork | None, now: Millis) -> bool:
-    expected = None if told is None else told.left_ms(now)
-    present = None if fresh is None else fresh.left_ms(now)
+    expected = None if told is None else told.standalone_ms(now)
+    present = None if fresh is None else fresh.standalone_ms(now)
     if expected is None or present is None:
         return expected is present
     return abs(expected - present) <= max(_SLACK_MS, present // _FAR)

@@ -7,7 +7,7 @@ and instances that have changed since are looked at.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from operator import is_
 
@@ -20,17 +20,15 @@ from eva_master.control.settings import Settings
 from eva_master.control.state.records import PlanningRecords, crew, total_demand
 from eva_master.control.stopping import grace
 from eva_master.control.supply.spot import valued
-from eva_master.learning.delays import Delay
-from eva_master.learning.voices.names import plain, voice_of
-from eva_master.learning.voices.resolution import delay_of_others
+from eva_master.learning.delays import OF_TYPES
+from eva_master.learning.voices.names import voice_of
 from eva_master.model.catalog import Catalog, InstanceType, Offering, Purchase, is_spot
-from eva_master.model.ids import Family, InstanceId, JobId, Millis, RunId, Workload
-from eva_master.model.job import JobSpec, Stragglers, TaskSpec
+from eva_master.model.ids import Family, InstanceId, JobId, Millis, RunId
+from eva_master.model.job import Stragglers, TaskSpec
 from eva_master.model.planning.job_view import (
     NO_URGENCY,
     ArrayView,
     DagView,
-    Delays,
     JobTenancy,
     JobView,
     Progress,
@@ -47,6 +45,7 @@ from eva_master.model.planning.snapshot import (
 from eva_master.model.records import Job, TaskRun
 from eva_master.model.resources import NOTHING, Resources
 from eva_master.model.states import TERMINAL_RUN, Buys, InstanceState, RunState
+from eva_master.packing.valuation import delays
 
 _OFFERINGS_KEPT = 4_096
 """Number of distinct offerings of instances that are interned."""
@@ -370,9 +369,8 @@ def _job_view(
         submitted_ms=job.arrived_ms,
         priority=spec.priority if handed is None else handed.priority,
         partition=job.partition,
-        delays=Delays(
-            checkpoint_ms(state, spec, state.kinds(job.id), settings, of_others=True),
-            launch_ms(state, spec, state.kinds(job.id), settings, of_others=True),
+        delays=delays.of_job(
+            state.learned, spec, state.kinds(job.id), settings.assumed_delays, of_others=True
         ),
         progress=Progress(
             estimate=told.estimate,
@@ -411,81 +409,13 @@ def _waits_for_spot(job: Job, seen: list[TaskRun]) -> bool:
     return job.buys is Buys.SPOT and all(run.target is None for run in seen)
 
 
-def checkpoint_ms(
-    state: PlanningRecords,
-    spec: JobSpec,
-    kinds: Iterable[TaskSpec],
-    settings: Settings,
-    *,
-    slowest: bool = False,
-    of_others: bool = False,
-) -> int:
-    """Duration of a stop, which for a job is that of its slowest task.
-
-    Args:
-        state: The records, with measurements.
-        spec: The job.
-        kinds: Its tasks, or one of each kind.
-        settings: Settings, with assumed delays.
-        slowest: Whether to return a duration that few stops exceed, in place of the expected one.
-        of_others: Whether measurements of other owners take precedence over assumptions. No
-            deadline may depend on these.
-    """
-    hinted = spec.checkpoint_ms, settings.checkpoint_ms
-    names = {task.workload for task in kinds}
-    delays = _Delays(state, spec, slowest=slowest, of_others=of_others)
-    return max(delays.of(Delay.CHECKPOINT, name, *hinted) for name in names)
-
-
-def launch_ms(
-    state: PlanningRecords,
-    spec: JobSpec,
-    kinds: Iterable[TaskSpec],
-    settings: Settings,
-    *,
-    slowest: bool = False,
-    of_others: bool = False,
-) -> int:
-    """Duration of a start, with arguments as for `checkpoint_ms`."""
-    hinted = spec.launch_ms, settings.launch_ms
-    names = {task.workload for task in kinds}
-    delays = _Delays(state, spec, slowest=slowest, of_others=of_others)
-    return max(delays.of(Delay.START, name, *hinted) for name in names)
-
-
-class _Delays:
-    """Delays of one job's workloads; the arguments are those of `checkpoint_ms`."""
-
-    def __init__(
-        self, state: PlanningRecords, spec: JobSpec, *, slowest: bool, of_others: bool
-    ) -> None:
-        self._voices = state.learned.voices
-        own = state.learned.of(voice_of(spec)).delays
-        self._look_up = own.slowest if slowest else own.lookup
-        self._of_others = of_others
-
-    def of(self, kind: Delay, workload: Workload, hint: int | None, default: int) -> int:
-        """A delay in milliseconds."""
-        name = plain(workload)
-        if self._of_others and hint is None:
-            measured_ms = delay_of_others(self._voices, kind, name)
-            default = default if measured_ms is None else measured_ms
-        return self._look_up(kind, name, hint=hint, default=default)
-
-
 def _measured(state: PlanningRecords) -> dict[str, InstanceType]:
     """Catalog types with measured delays, which replace the assumed ones."""
-    delays = state.learned.delays
-    names = {name for kind, name in delays.known if kind in (Delay.ACQUISITION, Delay.SETUP)}
+    measured = state.learned.delays
+    names = {name for kind, name in measured.known if kind in OF_TYPES}
     types = {offering.type.name: offering.type for offering in state.catalog}
     return {
-        name: replace(
-            machine,
-            acquisition_ms=delays.lookup(
-                Delay.ACQUISITION, name, hint=None, default=machine.acquisition_ms
-            ),
-            setup_ms=delays.lookup(Delay.SETUP, name, hint=None, default=machine.setup_ms),
-        )
+        name: delays.booting(measured, machine)
         for name in names
         if (machine := types.get(name)) is not None
     }

@@ -18,7 +18,7 @@ from eva_master.model.ids import InstanceId, RunId
 from eva_master.model.job import JobKind
 from eva_master.model.planning.plan import Assign, Duplicate, NewInstance, Plan, pooled
 from eva_master.model.planning.snapshot import InstanceView, Snapshot
-from eva_master.packing.valuation.ending import in_time_ms
+from eva_master.packing.valuation.time_left import in_time_ms
 
 
 def without_late_launches(plan: Plan, present: Snapshot) -> Plan:

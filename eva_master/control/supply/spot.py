@@ -10,13 +10,13 @@ from eva_master.control.measure import ledger
 from eva_master.control.settings import Settings
 from eva_master.control.state.records import Records
 from eva_master.control.supply import availability
-from eva_master.learning.delays import Delay
 from eva_master.learning.market.spot_market import pool_of
 from eva_master.model.catalog import Catalog, Offering, Purchase
 from eva_master.model.events import InstanceInterrupted
 from eva_master.model.ids import MILLION, MILLIS_PER_HOUR, Millis, OfferingId, Price
 from eva_master.model.records import Instance
 from eva_master.model.states import LIVE, InstanceState
+from eva_master.packing.valuation import delays
 
 _UPLOAD_MS = 15_000
 """Time between the end of an instance's tasks and its own, in which their last files are stored."""
@@ -50,12 +50,7 @@ def expected_price(state: Records, offering: Offering, settings: Settings, now: 
         settings: Assumed delays.
         now: The time.
     """
-    lookup, kind = state.learned.delays.lookup, offering.type
-    machine = replace(
-        kind,
-        acquisition_ms=lookup(Delay.ACQUISITION, kind.name, hint=None, default=kind.acquisition_ms),
-        setup_ms=lookup(Delay.SETUP, kind.name, hint=None, default=kind.setup_ms),
-    )
+    machine = delays.booting(state.learned.delays, offering.type)
     (shown,) = valued((replace(offering, type=machine),), state, settings, now)
     return shown.price
 
@@ -63,7 +58,7 @@ def expected_price(state: Records, offering: Offering, settings: Settings, now: 
 def _valued(offering: Offering, rate: int, settings: Settings) -> Offering:
     if rate == 0:
         return offering
-    lost_ms = offering.type.boot_ms + settings.checkpoint_ms + settings.launch_ms
+    lost_ms = offering.type.boot_ms + settings.assumed_delays.change_ms
     extra = offering.price * rate * lost_ms // (MILLION * MILLIS_PER_HOUR)
     return replace(offering, price=Price(offering.price + extra))
 

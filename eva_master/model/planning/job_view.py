@@ -120,6 +120,11 @@ class Delays:
     checkpoint_ms: int = 0
     launch_ms: int = 0
 
+    @property
+    def change_ms(self) -> int:
+        """Time from the order to stop until the first progress elsewhere, room there permitting."""
+        return self.checkpoint_ms + self.launch_ms
+
 
 @dataclass(frozen=True, slots=True)
 class ArrayView:

@@ -50,8 +50,8 @@ class RemainingWork:
         """This remaining work for a task that has been running since another time."""
         return RemainingWork(self.at_since_ms, began, self.pace_ppm, self.estimated, self.ran_ms)
 
-    def left_ms(self, now: Millis) -> int:
-        """Remaining milliseconds at `now`, not negative.
+    def standalone_ms(self, now: Millis) -> int:
+        """Remaining standalone time at `now` in milliseconds, not negative.
 
         A task whose run time is only estimated is never about to end: the result is at least a
         quarter of the time for which it has run.
@@ -67,7 +67,15 @@ class RemainingWork:
         """
         if self.estimated or self.since_ms is None or self.pace_ppm <= 0:
             return None
-        return self.left_ms(now) * MILLION // self.pace_ppm
+        return self.goes_on_ms(now)
+
+    def goes_on_ms(self, now: Millis) -> int:
+        """Milliseconds for which it goes on at its pace, an estimated run time included.
+
+        For a task that does not run, that is its standalone time.
+        """
+        standalone_ms = self.standalone_ms(now)
+        return standalone_ms * MILLION // self.pace_ppm if self.pace_ppm > 0 else standalone_ms
 
     def ran_by_ms(self, now: Millis) -> int:
         """For an estimate: how long it has run by `now`, as standalone time."""

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from eva_master.model.catalog import Offering
-from eva_master.model.ids import MILLION, InstanceId, Millis, OfferingId, RunId
+from eva_master.model.ids import InstanceId, Millis, OfferingId, RunId
 from eva_master.model.job import JobKind
 from eva_master.model.planning.claims import Claim
 from eva_master.model.planning.job_view import JobView
@@ -296,7 +296,7 @@ class Rooms:
                     offering.price for offering in self._snapshot.catalog if hosts(offering, demand)
                 )
                 prices[demand] = min(could, default=self._live[run.instance].offering.price)
-            cost += prices[demand] * (job.delays.checkpoint_ms + job.delays.launch_ms)
+            cost += prices[demand] * job.delays.change_ms
         names = tuple(run.id for run in group)
         return Victim(job.id, names, job.priority, cost, self._frees(group))
 
@@ -373,11 +373,9 @@ def endless(offering: Offering, now: Millis) -> bool:
 
 def left_ms(run: RunView, now: Millis) -> int | None:
     """Remaining running time of a task run, `None` if unknown or not running."""
-    work = run.remaining
-    if work is None or work.estimated or not run.running:
+    if run.remaining is None or not run.running:
         return None
-    rest_ms = work.left_ms(now)
-    return rest_ms * MILLION // max(1, work.pace_ppm) if rest_ms else None
+    return run.remaining.ends_in_ms(now) or None
 
 
 def _freed(need: Resources, free: Resources, ends: Iterable[tuple[int, Resources]]) -> int:

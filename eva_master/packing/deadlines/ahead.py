@@ -79,7 +79,7 @@ class _Work:
         if run.remaining is None:
             self.unknown = True
         else:
-            self.ms += run.remaining.left_ms(now)
+            self.ms += run.remaining.standalone_ms(now)
 
 
 class _Queue:
@@ -121,7 +121,7 @@ class _Queue:
             if run.instance in booting and not run.running:
                 self._works[priorities[run.job], run.task.demand].add(run, now)
             elif place is not None and run.remaining is not None:
-                part = run.remaining.left_ms(now) * _share(run.task.demand, place)
+                part = run.remaining.standalone_ms(now) * _share(run.task.demand, place)
                 self._placed_ms[place.id] += part // _THOUSAND
         for name, runs in waiting.items():
             for run in runs:

@@ -23,4 +23,4 @@ def would_be_late(job: JobView, comers: Iterable[RunView], now: Millis) -> bool:
 def takes_ms(runs: Iterable[RunView], now: Millis) -> int:
     """For how long task runs take room at least; 0 if that is not known."""
     works = (run.remaining for run in runs)
-    return max((work.left_ms(now) for work in works if work is not None), default=0)
+    return max((work.standalone_ms(now) for work in works if work is not None), default=0)

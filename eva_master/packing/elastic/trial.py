@@ -111,7 +111,7 @@ class Trial:
         work = member_of(self.seen, job).remaining
         if not cost or work is None:
             return cost
-        ends = work.left_ms(self.question.snapshot.now_ms) * MILLION // self._speed(job)
+        ends = work.standalone_ms(self.question.snapshot.now_ms) * MILLION // self._speed(job)
         horizon = self.question.terms.horizon_ms
         return cost * horizon // min(horizon, max(_ENDS_MS, ends))
 

@@ -87,7 +87,7 @@ class Contender:
     def move_ms(self) -> int:
         """How long it does not run while it moves, if it runs."""
         running = any(run.running for run in self.runs)
-        return self.job.delays.checkpoint_ms + self.job.delays.launch_ms if running else 0
+        return self.job.delays.change_ms if running else 0
 
 
 class Contenders:
@@ -192,7 +192,7 @@ def _contender(
     # Without known rates all types count as equally fast.
     home = paces.home or 1
     work = next((run.remaining for run in runs if run.remaining is not None), None)
-    rest_ms = UNKNOWN_MS if work is None else max(1.0, float(work.left_ms(snapshot.now_ms)))
+    rest_ms = UNKNOWN_MS if work is None else max(1.0, float(work.standalone_ms(snapshot.now_ms)))
     member = {family: rest_ms * home / (paces.on.get(family) or home) for family in demand}
     alone = {
         family: ms / _size_speed(job, demand[family], fleet.machines[family])

@@ -44,7 +44,7 @@ def left_ms(problem: Problem, run: RunView) -> int | None:
     Returns:
         `None` if nothing is known: there would be no later plan that sees a change pay.
     """
-    return None if run.remaining is None else run.remaining.left_ms(problem.snapshot.now_ms)
+    return None if run.remaining is None else run.remaining.standalone_ms(problem.snapshot.now_ms)
 
 
 def sold_as(problem: Problem, configuration: Configuration, host: Host) -> Offering:

@@ -131,7 +131,7 @@ class VictimSearch:
             if would_be_late(job, unit.runs, self._now):
                 return None
             priority = max(priority, job.priority)
-            cost += view.offering.price * (job.delays.checkpoint_ms + job.delays.launch_ms)
+            cost += view.offering.price * job.delays.change_ms
         return priority, cost, len(runs)
 
     def _with_mates(self, view: InstanceView) -> set[RunId]:

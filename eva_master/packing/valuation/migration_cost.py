@@ -34,7 +34,7 @@ def migration_cost(job: JobView, source: int, target: int) -> Exact:
         source: Its share of the instance that it leaves, in micro-dollars per hour.
         target: Its share of the instance that it goes to, in micro-dollars per hour.
     """
-    return Exact((source + target) * (job.delays.checkpoint_ms + job.delays.launch_ms))
+    return Exact((source + target) * job.delays.change_ms)
 
 
 def expected_migration_cost(job: JobView, price: int, source: int | None = None) -> Exact:

@@ -1,4 +1,4 @@
-"""Correction of estimates for tasks that run for longer than expected.
+"""Tasks that end soon, and estimates for tasks that run for longer than expected.
 
 Estimates in a snapshot are those of the last event. Time passes without one, and a task that runs
 for longer than its job's estimate implies that the others of the job take longer, too.
@@ -6,9 +6,11 @@ for longer than its job's estimate implies that the others of the job take longe
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
+from collections.abc import Mapping
 
-from eva_master.model.ids import JobId
+from eva_master.model.catalog import Catalog, Offering, Purchase
+from eva_master.model.ids import JobId, Millis, RunId
 from eva_master.model.job import JobKind
 from eva_master.model.planning.estimate import Estimate
 from eva_master.model.planning.job_view import JobView
@@ -60,3 +62,52 @@ def _raised(snapshot: Snapshot) -> dict[JobId, tuple[Estimate, Estimate]]:
         if now is not estimate:
             raised[job.id] = estimate, now
     return raised
+
+
+def in_time_ms(run: RunView, job: JobView, now: Millis) -> int | None:
+    """Time within which an instance has to be up so that a running task still runs there.
+
+    Args:
+        run: The task run.
+        job: Its job, which says how long a stop and a start take.
+        now: The time.
+
+    Returns:
+        Milliseconds, negative if the task ends before it could stop and start anywhere. `None` for
+        any time: it does not run, or nothing is known of its end but an estimate by other tasks.
+    """
+    if not run.running or run.remaining is None:
+        return None
+    ends_in = run.remaining.ends_in_ms(now)
+    return None if ends_in is None else ends_in - job.delays.change_ms
+
+
+def ending(snapshot: Snapshot) -> Mapping[RunId, int]:
+    """Task runs that would end before all new instances are up and they run there.
+
+    Args:
+        snapshot: The cluster.
+
+    Returns:
+        Remaining time of each, see `in_time_ms`.
+    """
+    jobs = {job.id: job for job in snapshot.jobs}
+    longest = max((offering.type.boot_ms for offering in _on_sale(snapshot)), default=0)
+    times: dict[RunId, int] = {}
+    for run in snapshot.runs:
+        within = in_time_ms(run, jobs[run.job], snapshot.now_ms)
+        if within is not None and within < longest:
+            times[run.id] = within
+    return times
+
+
+def _on_sale(snapshot: Snapshot) -> Catalog:
+    """Offerings of which one more may be launched now."""
+    launched = Counter(view.offering.id for view in snapshot.instances)
+
+    def sells(offering: Offering) -> bool:
+        limited = offering.limit is not None and launched[offering.id] >= offering.limit
+        owned = offering.purchase is Purchase.OWNED
+        return not (owned or limited) and offering.available(snapshot.now_ms)
+
+    return tuple(filter(sells, snapshot.catalog))

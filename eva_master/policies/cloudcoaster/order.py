@@ -38,7 +38,7 @@ def first_served(
     waits: dict[JobId, Millis] = {}
     remaining: dict[JobId, list[int | None]] = {}
     for run in runs:
-        rest_ms = None if run.remaining is None else run.remaining.left_ms(now)
+        rest_ms = None if run.remaining is None else run.remaining.standalone_ms(now)
         remaining.setdefault(run.job, []).append(rest_ms)
         if run.instance is None and run.since_ms is not None:
             waits[run.job] = min(run.since_ms, waits.get(run.job, run.since_ms))

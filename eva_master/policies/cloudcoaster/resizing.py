@@ -189,7 +189,5 @@ def _slots(instances: OpenInstances, row: int, task: TaskSpec) -> int:
 def _idle_at(snapshot: Snapshot, instances: OpenInstances, row: int) -> tuple[bool, int]:
     """Whether any task is on an instance, and for how long."""
     residents = [instances.runs[run] for run in instances.residents[row]]
-    lefts = (
-        run.remaining.left_ms(snapshot.now_ms) for run in residents if run.remaining is not None
-    )
-    return bool(residents), max(lefts, default=0)
+    works = [run.remaining for run in residents if run.remaining is not None]
+    return bool(residents), max((work.standalone_ms(snapshot.now_ms) for work in works), default=0)

@@ -38,9 +38,8 @@ from eva_master.packing.reconfiguration.options import (
 from eva_master.packing.reconfiguration.reasons import exchanges, hostings
 from eva_master.packing.reconfiguration.replan_trigger import ReplanTrigger
 from eva_master.packing.round_work import WORK_DONE, WorkBudget, round_budgets
-from eva_master.packing.valuation.ending import ending
 from eva_master.packing.valuation.scarcity import raised
-from eva_master.packing.valuation.time_left import by_now
+from eva_master.packing.valuation.time_left import by_now, ending
 from eva_master.policies.eva.config import NAME, Config
 from eva_master.policies.eva.memory import Memory, load
 from eva_master.policies.eva.recent_moves import made, recalled

@@ -66,7 +66,7 @@ def _left_of_kinds(job: JobView, runs: Sequence[RunView], now: Millis) -> int:
     """Remaining work of a job of several kinds of tasks, each with its own run time."""
     assert job.progress.estimate is not None
     usual = job.progress.estimate.mean_ms
-    each = [usual if run.remaining is None else run.remaining.left_ms(now) for run in runs]
+    each = [usual if run.remaining is None else run.remaining.standalone_ms(now) for run in runs]
     waits = [rest_ms for run, rest_ms in zip(runs, each, strict=True) if run.instance is None]
     unseen = sum(waits) // len(waits) if waits else usual
     return sum(each) + unseen * job.array.unseen

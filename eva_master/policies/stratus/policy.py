@@ -66,7 +66,7 @@ class Stratus:
             if work is None or (work.estimated and run.job not in counts):
                 rest_ms[run.id] = assumed
             else:
-                rest_ms[run.id] = work.left_ms(snapshot.now_ms)
+                rest_ms[run.id] = work.standalone_ms(snapshot.now_ms)
         return rest_ms
 
     def _counts(self, estimate: Estimate | None) -> bool:

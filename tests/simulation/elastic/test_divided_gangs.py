@@ -101,7 +101,7 @@ def test_the_time_that_is_left_is_that_at_the_mean_pace() -> None:
     stage.until(600_000)
     now = stage.world.timeline.now()
     view = snapshot(stage.world.state, now, Settings()).runs[0]
-    left_ms = view.remaining.left_ms(now)
+    left_ms = view.remaining.standalone_ms(now)
     done = stage.world.state.runs[RunId("g-1/0")].progress.steps
     # Told as time at home, where the gang is as fast as is worth most.
     pace = view.remaining.pace_ppm / MILLION

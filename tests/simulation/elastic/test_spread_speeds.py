@@ -64,7 +64,7 @@ class Watched:
         self, snapshot: Snapshot, memory: PolicyMemory | None
     ) -> tuple[Plan, PolicyMemory | None]:
         self.left[snapshot.now_ms // HOUR_MS] = {
-            run.job: run.remaining.left_ms(snapshot.now_ms) // HOUR_MS
+            run.job: run.remaining.standalone_ms(snapshot.now_ms) // HOUR_MS
             for run in snapshot.runs
             if run.remaining is not None
         }

@@ -14,7 +14,7 @@ from eva_master.adapters.rpc.server import learned
 from eva_master.control.deadlines.refusing import refusal
 from eva_master.control.measure import ledger, remaining
 from eva_master.control.planning.partitioning import chosen
-from eva_master.control.planning.snapshot_builder import checkpoint_ms, launch_ms, snapshot
+from eva_master.control.planning.snapshot_builder import snapshot
 from eva_master.control.state.store import State
 from eva_master.learning.colocation import key
 from eva_master.learning.delays import Delay
@@ -27,6 +27,7 @@ from eva_master.model.fleet.partitions import Partition, Partitions, Rule
 from eva_master.model.ids import Family, JobId, Millis, Price, RunId, Workload
 from eva_master.model.job import JobSpec
 from eva_master.model.planning.plan import Plan
+from eva_master.packing.valuation.delays import of_job
 from tests.fakes.hand_driven import CATALOG, JOB, SETTINGS, SLOW, WINDOW_MS, Cluster
 from tests.fakes.models import model_of
 
@@ -138,8 +139,8 @@ def figures(state: State, text: str = DUE) -> list[object]:
         state.standalone_rates(spec, task),
         [state.expected_ppm("ana", it) for it in entries],
         [state.observed_ppm("ana", it) for it in entries],
-        [ms(state, spec, kinds, SETTINGS, slowest=it) for it in (False, True)
-         for ms in (checkpoint_ms, launch_ms)],
+        [of_job(state.learned, spec, kinds, SETTINGS.assumed_delays, slowest=slowest)
+         for slowest in (False, True)],
         remaining.of_spec(state, spec, now),
         chosen(state, QUICK, spec, now),
         None if error is None else error.message,

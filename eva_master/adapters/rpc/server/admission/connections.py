@@ -63,7 +63,7 @@ class CertifiedInterceptor(HandlerInterceptor):
         handler: grpc.RpcMethodHandler[Any, Any],
         method: str,  # noqa: ARG002
     ) -> grpc.RpcMethodHandler[Any, Any]:
-        """See `HandlerInterceptor`."""
+        """Note the callers of a handler."""
         return wrapped(handler, self._noted)
 
     def _noted(self, behaviour: Handler) -> Handler:
