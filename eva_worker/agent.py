@@ -279,10 +279,10 @@ def _gpus(settings: Settings) -> tuple[str, ...]:
     """UUIDs of the GPUs that tasks may use: the stated number, or fewer if there are fewer."""
     if settings.emulated:
         return nominal_gpus(settings.instance, settings.gpus)
-    found = discover_gpus()
-    if len(found) < settings.gpus:
-        _log.error("fewer GPUs than stated", stated=settings.gpus, found=len(found))
-    return found[: settings.gpus]
+    uuids = discover_gpus()
+    if len(uuids) < settings.gpus:
+        _log.error("fewer GPUs than stated", stated=settings.gpus, found=len(uuids))
+    return uuids[: settings.gpus]
 
 
 def _allow_files() -> None:

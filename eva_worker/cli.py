@@ -51,12 +51,12 @@ def _taken(rest: dict[str, Any]) -> dict[str, str]:
 
 def _isolation(rest: dict[str, Any], decided: Mapping[str, str]) -> Isolation:
     """Take what isolates tasks out of all options; what the master has decided goes before."""
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for part in fields(Isolation):
         given = rest.pop(f"task_{part.name}")
-        told = decided.get(f"EVA_WORKER_TASK_{part.name.upper()}", given)
-        found[part.name] = type(given)(told)
-    return Isolation(**found)
+        text = decided.get(f"EVA_WORKER_TASK_{part.name.upper()}", given)
+        values[part.name] = type(given)(text)
+    return Isolation(**values)
 
 
 _OF_LAUNCHED = ("master", "instance_id", "instance_type", "cpus", "memory_mib", "state_dir")

@@ -89,7 +89,7 @@ class Gang:
     @property
     def environment(self) -> dict[str, str]:
         """Environment variables for the member's program; torchrun sets the rest."""
-        found = {
+        variables = {
             "MASTER_ADDR": self.address,
             "MASTER_PORT": str(self.port),
             "NODE_RANK": str(self.rank),
@@ -97,8 +97,8 @@ class Gang:
         }
         if self.batch_ppm:
             whole, parts = divmod(self.batch_ppm, 1_000_000)
-            found["EVA_BATCH_SHARE"] = f"{whole}.{parts:06d}"
-        return found
+            variables["EVA_BATCH_SHARE"] = f"{whole}.{parts:06d}"
+        return variables
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,7 +310,7 @@ class Order:
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> Order:
         """Restore an order from the document of `to_json`."""
-        build, gang, fork = (document.get(it) for it in ("build", "gang", "fork"))
+        build, gang, fork = (document.get(name) for name in ("build", "gang", "fork"))
         return cls(
             **{
                 **document,
@@ -319,7 +319,8 @@ class Order:
                 "fork": Fork(**fork) if fork else None,
                 "origins": tuple(document.get("origins", ())),
                 "outputs": {
-                    name: JobOutputs(**it) for name, it in document.get("outputs", {}).items()
+                    name: JobOutputs(**fields)
+                    for name, fields in document.get("outputs", {}).items()
                 },
             }
         )

@@ -331,7 +331,7 @@ class Simulation:
         """After the last arrival, release instances that would stand in pools for ever."""
         state = self.cluster.state
         if not self._closed_down and any(
-            not state.instances[it].owned for it in state.membership.standing
+            not state.instances[instance].owned for instance in state.membership.standing
         ):
             self._closed_down = True
             self.cluster.inbox.post(ClosingDown())
@@ -353,8 +353,8 @@ class Simulation:
     @property
     def standings(self) -> Mapping[str, Standing]:
         """The standing of each tenant with a quota so far, by name."""
-        found = tenants.views(self.cluster.state, self._setup.tenancy, self._setup.offered)
-        return {view.name: view.standing for view in found}
+        views = tenants.views(self.cluster.state, self._setup.tenancy, self._setup.offered)
+        return {view.name: view.standing for view in views}
 
     @property
     def now_ms(self) -> int:
@@ -406,8 +406,8 @@ class Simulation:
 
     def _task_of(self, run: RunId) -> Task:
         state = self.cluster.state
-        known = state.runs[run]
-        return state.jobs[known.job].command, known.index
+        task_run = state.runs[run]
+        return state.jobs[task_run.job].command, task_run.index
 
     def _work_of(self, run: RunId) -> Work:
         state = self.cluster.state
@@ -486,16 +486,16 @@ class Simulation:
                 ),
             )
         planning = Planning.of(self._seconds)
-        found = outcome(jobs, run_metrics, machines, counts, planning=planning, record=record)
+        result = outcome(jobs, run_metrics, machines, counts, planning=planning, record=record)
         of_tenants = by_tenant(jobs, state.totals.tenants, self._setup.tenancy.quotas)
-        found = replace(found, tenants=of_tenants)
+        result = replace(result, tenants=of_tenants)
         partitions = self._setup.partitions
         if not partitions.divided:
-            return found
+            return result
         now = cluster.timeline.now()
         sums = of_partitions(state, state.totals.partitions, partitions, now)
-        costs = {name: one.charged for name, one in sums.items()}
-        return replace(found, partitions=by_partition(jobs, costs))
+        costs = {name: total.charged for name, total in sums.items()}
+        return replace(result, partitions=by_partition(jobs, costs))
 
 
 def _script(setup: Setup) -> TraceScript | PastScript:
@@ -514,12 +514,16 @@ def _timed(setup: Setup, seconds: list[float]) -> TimedPolicy | Mapping[str, Tim
     """The policy, or those of all partitions by their names."""
     if not setup.partitions.divided:
         return TimedPolicy(setup.policy, setup.stopwatch, seconds)
-    chosen = {it.name: setup.policies.get(it.name, setup.policy) for it in setup.partitions.parts}
-    return {name: TimedPolicy(it, setup.stopwatch, seconds) for name, it in chosen.items()}
+    chosen = {
+        part.name: setup.policies.get(part.name, setup.policy) for part in setup.partitions.parts
+    }
+    return {name: TimedPolicy(policy, setup.stopwatch, seconds) for name, policy in chosen.items()}
 
 
 def _longest_grid_ms(settings: Settings) -> int:
-    return max(settings.round_grid_ms, *(it.round_grid_ms for it in settings.partitions.all))
+    return max(
+        settings.round_grid_ms, *(partition.round_grid_ms for partition in settings.partitions.all)
+    )
 
 
 def _settings(setup: Setup) -> Settings:
@@ -573,18 +577,18 @@ def _check(setup: Setup) -> None:
     for name, message in misplaced(setup.trace.jobs):
         raise InvalidTrace(f"job {name} of the trace {setup.trace.name} has to wait: {message}")
     families = {offering.type.family for offering in setup.offered}
-    known: dict[object, bool] = {}
+    holdable: dict[object, bool] = {}
     for job in setup.trace.jobs:
         for task in job.tasks:
             needs = task.resolved(families, job.spot)
-            if needs not in known:
-                known[needs] = any(
+            if needs not in holdable:
+                holdable[needs] = any(
                     need.fits(offering.type.capacity)
                     for family, need in needs
                     for offering in setup.offered
                     if offering.type.family == family
                 )
-            if not known[needs]:
+            if not holdable[needs]:
                 raise InvalidTrace(
                     f"job {job.id} has a task that no instance type of the catalog can hold",
                     hint="leave the job out of the trace, or add a larger type to the catalog",

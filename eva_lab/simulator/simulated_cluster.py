@@ -195,8 +195,8 @@ class SimulatedCluster:
         self.machine, self.loop = self._boot()
         self.loop.start()
         for node in self._settings.nodes.values():
-            there = CloudMachine(node.name, node.offering, start, fence_ms=node.fence_ms)
-            self.workers.boot(there)
+            machine = CloudMachine(node.name, node.offering, start, fence_ms=node.fence_ms)
+            self.workers.boot(machine)
 
     def _make_inbox(self) -> VirtualInbox:
         return VirtualInbox(self.timeline)

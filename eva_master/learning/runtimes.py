@@ -445,8 +445,10 @@ def _doubted(rows: Sequence[Json]) -> dict[Workload, tuple[int, ...]]:
     doubted: dict[Workload, tuple[int, ...]] = {}
     for row in rows:
         match row:
-            case [str(workload), list(times)] if all(type(it) is int and it > 0 for it in times):
-                doubted[Workload(workload)] = tuple(int(str(it)) for it in times)
+            case [str(workload), list(times)] if all(
+                type(time) is int and time > 0 for time in times
+            ):
+                doubted[Workload(workload)] = tuple(int(str(time)) for time in times)
             case _:
                 raise ValueError(f"not contradicted run times: {row!r}")
     return doubted

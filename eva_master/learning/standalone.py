@@ -107,21 +107,21 @@ class StandaloneTable:
         if not isinstance(data, list):
             raise ValueError("a table of standalone throughput is a list")
         rates: dict[Key, Estimate] = {}
-        known: dict[Key, int] = {}
+        used: dict[Key, int] = {}
         for row in data:
             match row:
                 case [str(workload), str(family), int(rate)]:
-                    estimate, told = Estimate(rate, Millis(0)), _rounded(rate)
+                    estimate, used_rate = Estimate(rate, Millis(0)), _rounded(rate)
                 case [str(workload), str(family), list(written)]:
                     estimate = Estimate.from_json(written)
-                    told = _rounded(estimate.value)
-                case [str(workload), str(family), list(written), int(told)]:
+                    used_rate = _rounded(estimate.value)
+                case [str(workload), str(family), list(written), int(used_rate)]:
                     estimate = Estimate.from_json(written)
                 case _:
                     raise ValueError(f"not an entry of standalone throughput: {row!r}")
             entry = Workload(workload), Family(family)
-            rates[entry], known[entry] = estimate, told
-        return StandaloneTable(rates, StandaloneRates(tuple(sorted(known.items()))))
+            rates[entry], used[entry] = estimate, used_rate
+        return StandaloneTable(rates, StandaloneRates(tuple(sorted(used.items()))))
 
 
 def _rounded(value: int) -> int:

@@ -44,7 +44,9 @@ def check_claims(snapshot: Snapshot, plan: Plan) -> None:
     used.update(offering.id for key, offering in offerings.items() if key not in ours)
     for offering in offerings.values():
         if offering.limit is not None and kept[offering.id]:
-            others = {key for key, it in offerings.items() if it.id == offering.id} - ours
+            others = {
+                key for key, launched in offerings.items() if launched.id == offering.id
+            } - ours
             free = used[offering.id] + kept[offering.id] <= offering.limit
             assert free or not others, f"{offering.id} is launched in slots that are kept"
 

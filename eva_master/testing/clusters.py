@@ -84,9 +84,9 @@ def clusters(draw: st.DrawFn) -> Snapshot:
 
 def _resident(room: dict[str, tuple[str, Resources]], spec: TaskSpec) -> str | None:
     """An instance with room for the task, from which the room is taken."""
-    for name, (family, left) in room.items():
+    for name, (family, free) in room.items():
         need = next((need for other, need in spec.demand if other == family), None)
-        if need is not None and need.fits(left):
-            room[name] = family, left - need
+        if need is not None and need.fits(free):
+            room[name] = family, free - need
             return name
     return None

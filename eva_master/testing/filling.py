@@ -41,8 +41,8 @@ class Filling:
 
     def filled(self) -> dict[RunId, InstanceId]:
         """The task runs that take room, and where."""
-        while (found := self._next()) is not None:
-            run, instance = found
+        while (placed := self._next()) is not None:
+            run, instance = placed
             self.places[run] = instance
         return self.places
 
@@ -92,7 +92,7 @@ class Filling:
         ]
 
     def _only(self, line: Line) -> set[InstanceId]:
-        return {self._names[it] if isinstance(it, int) else it for it in line.only}
+        return {self._names[member] if isinstance(member, int) else member for member in line.only}
 
     def _room(self, line: Line, run: RunView) -> InstanceId | None:
         only = self._only(line)

@@ -63,8 +63,8 @@ def changed(view: JobView, **values: Any) -> JobView:
     for group, kind in _GROUPS.items():
         named = ({field.name for field in fields(kind)} - {"tasks"}) & values.keys()
         if named:
-            there = changes.get(group, getattr(view, group))
-            changes[group] = replace(there, **{name: values.pop(name) for name in sorted(named)})
+            value = changes.get(group, getattr(view, group))
+            changes[group] = replace(value, **{name: values.pop(name) for name in sorted(named)})
     if values:
         raise TypeError(f"a job as policies see it has no {sorted(values)}")
     return replace(view, **changes)

@@ -26,10 +26,10 @@ def minimal(snapshot: Snapshot, fails: Callable[[Snapshot], bool], tries: int = 
         fails: Whether a cluster does.
         tries: How many clusters may be tried.
     """
-    sketch, left = _Sketch.of(snapshot), tries
-    while left > 0:
-        for candidate in islice(sketch.smaller(), left):
-            left -= 1
+    sketch, tries_left = _Sketch.of(snapshot), tries
+    while tries_left > 0:
+        for candidate in islice(sketch.smaller(), tries_left):
+            tries_left -= 1
             if fails(candidate.snapshot()):
                 sketch = candidate
                 break
@@ -97,7 +97,9 @@ class _Job:
         yield from (other for other in plain if other != self)
 
     def without(self, gone: InstanceId) -> _Job:
-        return replace(self, on=tuple(None if one == gone else one for one in self.on))
+        return replace(
+            self, on=tuple(None if instance == gone else instance for instance in self.on)
+        )
 
     def source(self) -> str:
         first, number = _task(self.tasks[0]), len(self.tasks)
@@ -183,8 +185,10 @@ class _Sketch:
                 yield replace(self, jobs=(*self.jobs[:number], other, *self.jobs[number + 1 :]))
         for number, (name, type_name, ready) in enumerate(self.bought):
             if not ready:
-                one = name, type_name, True
-                yield replace(self, bought=(*self.bought[:number], one, *self.bought[number + 1 :]))
+                ready_instance = name, type_name, True
+                yield replace(
+                    self, bought=(*self.bought[:number], ready_instance, *self.bought[number + 1 :])
+                )
 
     def source(self) -> str:
         lines = ["cluster = Cluster("]

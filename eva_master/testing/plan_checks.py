@@ -37,7 +37,7 @@ def check(snapshot: Snapshot, plan: Plan, *, explained: bool = True) -> None:
                 assert runs[run].instance is None
                 assert reason
             case Suspend(run=run, reason=reason):
-                mates = (it for it in snapshot.runs if it.job == runs[run].job)
+                mates = (other for other in snapshot.runs if other.job == runs[run].job)
                 assert any(mate.instance in live for mate in mates)
                 assert reason
     waiting = {run.id for run in snapshot.runs if not run.pinned and run.instance is None}
@@ -138,15 +138,17 @@ def _check_reasons(snapshot: Snapshot, plan: Plan) -> None:
         **{run: host for run, host in before.items() if run not in entries},
         **{entry.run: entry.on for entry in plan.entries if isinstance(entry, Assign)},
     }
-    told = [
+    explained_places = [
         (occupant.run, hosting.on)
         for hosting in plan.reasons.hostings
         for occupant in hosting.occupants
     ]
-    assert sorted(told) == sorted(places.items()), "every place has a reason"
-    for one in plan.reasons.hostings:
-        values = sum(occupant.value_micro_usd_per_hour for occupant in one.occupants)
-        assert abs(values - one.value_micro_usd_per_hour) <= len(one.occupants), "but for rounding"
+    assert sorted(explained_places) == sorted(places.items()), "every place has a reason"
+    for hosting in plan.reasons.hostings:
+        values = sum(occupant.value_micro_usd_per_hour for occupant in hosting.occupants)
+        assert abs(values - hosting.value_micro_usd_per_hour) <= len(hosting.occupants), (
+            "but for rounding"
+        )
     running = {run.id for run in snapshot.runs if run.running}
     moves = [move for exchange in plan.reasons.exchanges for move in exchange.moves]
     assert sorted((move.run, move.source, move.target) for move in moves) == sorted(

@@ -49,13 +49,13 @@ def chosen(config: pytest.Config) -> dict[str, Variant]:
     names: list[str] = config.getoption("--policy")
     if not names:
         raise pytest.UsageError("say which policy is to be tested: --policy NAME")
-    known = policies()
-    found: dict[str, Variant] = {}
+    kinds = policies()
+    variants: dict[str, Variant] = {}
     for name in names:
-        if name not in known:
-            raise pytest.UsageError(f"there is no policy {name!r}; installed: {', '.join(known)}")
+        if name not in kinds:
+            raise pytest.UsageError(f"there is no policy {name!r}; installed: {', '.join(kinds)}")
         try:
-            found |= variants_of(known[name])
+            variants |= variants_of(kinds[name])
         except UnusablePolicy as error:
             raise pytest.UsageError(f"{error.message} ({error.hint})") from error
-    return found
+    return variants

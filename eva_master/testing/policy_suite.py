@@ -59,7 +59,7 @@ class Variant:
 
     def takes(self, option: str) -> bool:
         """Whether the policy has an option of this name."""
-        return option in {known.name for known in fields(self.kind.config)}
+        return option in {option_field.name for option_field in fields(self.kind.config)}
 
 
 def variants_of(kind: PolicyKind) -> dict[str, Variant]:
@@ -116,8 +116,11 @@ def limited(snapshot: Snapshot) -> Snapshot:
     """A cluster whose every offering is limited, to one more than there are at most."""
     used = Counter(view.offering.id for view in snapshot.instances)
     catalog = (
-        replace(it, limit=used[it.id] + number % 2 if it.limit is None else it.limit)
-        for number, it in enumerate(snapshot.catalog)
+        replace(
+            offering,
+            limit=used[offering.id] + number % 2 if offering.limit is None else offering.limit,
+        )
+        for number, offering in enumerate(snapshot.catalog)
     )
     return replace(snapshot, catalog=tuple(catalog))
 
@@ -165,7 +168,9 @@ class PolicySuite:
         if "variant" in metafunc.fixturenames:
             names = sorted(self.variants)
         elif "explained" in metafunc.fixturenames:
-            names = sorted(name for name, it in self.variants.items() if it.takes("explained"))
+            names = sorted(
+                name for name, variant in self.variants.items() if variant.takes("explained")
+            )
         else:
             return
         argument = "variant" if "variant" in metafunc.fixturenames else "explained"
@@ -485,5 +490,5 @@ class PolicySuite:
 def _all_placed(snapshot: Snapshot, plan: Plan) -> bool:
     """Whether everybody has a place once a plan has been carried out and lines were served."""
     after = carried_out(snapshot, plan)
-    there = {view.id for view in after.instances}
-    return all(run.instance in there for run in after.runs)
+    instances = {view.id for view in after.instances}
+    return all(run.instance in instances for run in after.runs)

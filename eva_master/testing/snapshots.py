@@ -245,14 +245,14 @@ def carried_out(snapshot: Snapshot, plan: Plan) -> Snapshot:
     used = {run.instance for run in runs}
     kept = {id_: value for id_, value in bought.items() if id_ in used or id_ in pools}
     after = replace(snapshot, runs=runs, instances=_instances(kept, runs, pools))
-    left = {view.id for view in snapshot.instances if view.pool} - pools.keys()
-    return _drained(after, left) if left or snapshot.draining else after
+    leaving = {view.id for view in snapshot.instances if view.pool} - pools.keys()
+    return _drained(after, leaving) if leaving or snapshot.draining else after
 
 
 def _drained(snapshot: Snapshot, left: Collection[InstanceId]) -> Snapshot:
     """The cluster once instances have left their pools: their tasks finish and are not seen."""
-    there = {view.id for view in snapshot.instances}
-    going = tuple(view for view in snapshot.draining if view.id not in there)
+    instances = {view.id for view in snapshot.instances}
+    going = tuple(view for view in snapshot.draining if view.id not in instances)
     going += tuple(view for view in snapshot.instances if view.id in left)
     hidden = {run.id for run in snapshot.runs if run.instance in left}
     jobs = (

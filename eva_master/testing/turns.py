@@ -60,7 +60,9 @@ def check_turns(policy: Policy, snapshot: Snapshot, lease: int, *, event: bool) 
         else:
             bored = [entry for entry in plan.entries if isinstance(entry, Suspend)]
             assert not bored, f"everybody has a place, and yet: {bored}"
-        began.update((it.run, snapshot.now_ms) for it in plan.entries if isinstance(it, Assign))
+        began.update(
+            (entry.run, snapshot.now_ms) for entry in plan.entries if isinstance(entry, Assign)
+        )
         snapshot = _leased(_next(snapshot, plan, lease // _ROUNDS_PER_LEASE, event=event), began)
 
 
@@ -83,7 +85,7 @@ def _leased(snapshot: Snapshot, began: Mapping[RunId, Millis]) -> Snapshot:
     since = {run.id: run.running_since_ms for run in runs}
 
     def lease(job: JobView) -> Millis | None:
-        times = [at for it in job.runs if (at := since.get(it)) is not None]
+        times = [at for run in job.runs if (at := since.get(run)) is not None]
         latest = max if job.spec.kind is JobKind.GANG else min
         return latest(times) if times else None
 

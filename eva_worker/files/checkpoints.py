@@ -91,12 +91,12 @@ async def prune(
 async def _stored(objects: Objects, run: str) -> dict[int, list[str]]:
     """The stored keys of each generation, complete or not."""
     prefix = checkpoints_prefix(run)
-    found: dict[int, list[str]] = {}
+    keys: dict[int, list[str]] = {}
     async for key in objects.list(prefix):
         number = generation_of(key.removeprefix(f"{prefix}/").partition("/")[0])
         if number is not None:
-            found.setdefault(number, []).append(key)
-    return found
+            keys.setdefault(number, []).append(key)
+    return keys
 
 
 def _complete(run: str, stored: Mapping[int, Sequence[str]]) -> set[int]:

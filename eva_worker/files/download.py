@@ -227,9 +227,10 @@ class Fetcher:
         if size is not None:
             wanted = [(key, size, name)]
         else:
-            found = [it async for it in store.sizes(key)]
+            listed = [entry async for entry in store.sizes(key)]
             wanted = [
-                (it, size, f"{name}/{it.removeprefix(key).lstrip('/')}") for it, size in found
+                (path, size, f"{name}/{path.removeprefix(key).lstrip('/')}")
+                for path, size in listed
             ]
         if not wanted:
             raise Missing(f"no such input: {url}")
@@ -319,9 +320,11 @@ class Fetcher:
 
     def _lay_out(self, manifest: str, entries: Collection[FileEntry], target: Path) -> None:
         with Directory.at(target, make=True) as directory:
-            cached = {it.sha256: self._cached(_beside(manifest, it.sha256)) for it in entries}
+            cached = {
+                entry.sha256: self._cached(_beside(manifest, entry.sha256)) for entry in entries
+            }
             # Sizes in the list need not be true.
-            sizes = ((it.path, cached[it.sha256].stat().st_size) for it in entries)
+            sizes = ((entry.path, cached[entry.sha256].stat().st_size) for entry in entries)
             require_room_for(directory, sizes)
             for entry in entries:
                 with (
@@ -430,9 +433,9 @@ def _change_mode(place: Place, mode: int) -> None:
 
 def _verify(place: Place, digest: str) -> None:
     with place.directory.file(place.name) as file:
-        found = file.digest()
-    if found != digest:
-        raise Corrupt(f"{place.name}: digest {found} instead of {digest}")
+        actual = file.digest()
+    if actual != digest:
+        raise Corrupt(f"{place.name}: digest {actual} instead of {digest}")
 
 
 def _is_whole(place: Place, entry: FileEntry) -> bool:

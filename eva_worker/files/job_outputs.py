@@ -133,7 +133,7 @@ def _copy(outputs: Directory, path: str, target: Directory, place: str) -> int:
     """Copy a file, or all regular files of a tree; returns how many."""
     wanted = [(file.path, file.status.st_size) for file in outputs.files()]
     if path:
-        wanted = [it for it in wanted if it[0] == path or it[0].startswith(f"{path}/")]
+        wanted = [entry for entry in wanted if entry[0] == path or entry[0].startswith(f"{path}/")]
     below = [(name.removeprefix(path).lstrip("/"), size) for name, size in wanted]
     placed = [(f"{place}/{name}" if name else place, size) for name, size in below]
     require_room_for(target, placed)

@@ -192,8 +192,8 @@ class MergeFiles:
         with vanishing(name), Directory.at(self._home) as home:
             directory = home.directory(name)
         with directory:
-            found = await asyncio.to_thread(directory.files)
-            listed = await each(found, lambda file: _listed(directory, file))
+            files = await asyncio.to_thread(directory.files)
+            listed = await each(files, lambda file: _listed(directory, file))
             manifest = checkpoint_manifest([entry for entry, _ in listed], steps)
             if len(manifest) > MOST_LISTED:
                 raise UnstorableFile("the names of its files are too long together")
@@ -227,12 +227,12 @@ class MergeFiles:
                 raise UnstorableFile(f"{file} has more than {_LONGEST_NOTE >> 20} MiB")
             data = opened.place.read_bytes()
         try:
-            found = json.loads(data)
+            note = json.loads(data)
         except (ValueError, RecursionError) as error:
             raise UnstorableFile(f"{file} is no JSON: {str(error)[:200]}") from error
-        if not isinstance(found, dict):
+        if not isinstance(note, dict):
             raise UnstorableFile(f"{file} is no JSON object")
-        return found
+        return note
 
     async def _forget(self, epoch: int) -> None:
         """Remove the epochs before the last ones from the store; it does not matter if it fails."""
@@ -267,24 +267,24 @@ def _figure(value: object) -> float | None:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return math.nan
     try:
-        found = float(value)
+        number = float(value)
     except OverflowError:
         return math.nan
-    return found if math.isfinite(found) else math.nan
+    return number if math.isfinite(number) else math.nan
 
 
 def _kept(parts: object) -> tuple[KeptPart, ...]:
     """A leader's account of the parts; raises `UnstorableFile`."""
     if not isinstance(parts, list) or len(parts) > _MOST_FORKS:
         raise UnstorableFile("merged.json has no list of parts")
-    found = []
+    kept = []
     for part in parts:
         if not isinstance(part, dict) or type(fork := part.get("fork")) is not int:
             raise UnstorableFile("merged.json has a part without a fork")
         if not 0 <= fork < _MOST_FORKS:
             raise UnstorableFile("merged.json has a part of a fork that there is not")
-        found.append(KeptPart(fork, part.get("kept") is True, str(part.get("reason") or "")[:200]))
-    return tuple(found)
+        kept.append(KeptPart(fork, part.get("kept") is True, str(part.get("reason") or "")[:200]))
+    return tuple(kept)
 
 
 def _write(directory: Directory, name: str, data: bytes) -> None:

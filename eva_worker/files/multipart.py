@@ -73,9 +73,9 @@ class Source:
     @classmethod
     def of(cls, file: File) -> Source:
         """Note an open file's size and version."""
-        found = file.status
-        version = f"{found.st_size}-{found.st_mtime_ns}-{found.st_ino}"
-        return cls(file, found.st_size, version)
+        status = file.status
+        version = f"{status.st_size}-{status.st_mtime_ns}-{status.st_ino}"
+        return cls(file, status.st_size, version)
 
     def part(self, start: int, length: int) -> Section:
         """Open a part; the caller closes it. Raises `Missing` if the file was cut meanwhile."""
@@ -180,14 +180,18 @@ class Multipart:
             self._active.discard(record)
 
     async def _put(self, key: str, record: Path, source: Source, how: Plan) -> int:
-        upload, there = await self._resumed(key, record, source, how.part)
+        upload, stored = await self._resumed(key, record, source, how.part)
         if upload is None:
             return 0
         numbers = range(1, -(-source.size // how.part) + 1)
-        lengths = {it: min(how.part, source.size - (it - 1) * how.part) for it in numbers}
-        tags = {it: tag for it, (tag, size) in there.items() if size == lengths.get(it)}
-        missing = deque(it for it in numbers if it not in tags)
-        sent = sum(lengths[it] for it in missing)
+        lengths = {
+            number: min(how.part, source.size - (number - 1) * how.part) for number in numbers
+        }
+        tags = {
+            number: tag for number, (tag, size) in stored.items() if size == lengths.get(number)
+        }
+        missing = deque(number for number in numbers if number not in tags)
+        sent = sum(lengths[number] for number in missing)
 
         async def work() -> None:
             while missing:
@@ -221,16 +225,16 @@ class Multipart:
         Returns:
             `None` for the upload if it is complete, which the last try did not learn.
         """
-        known = await asyncio.to_thread(_read, record)
-        if known is not None and (known.version, known.part) == (source.version, part):
+        earlier = await asyncio.to_thread(_read, record)
+        if earlier is not None and (earlier.version, earlier.part) == (source.version, part):
             try:
-                return known, await self._aside(partial(self._parts, known))
+                return earlier, await self._aside(partial(self._parts, earlier))
             except _Gone:
                 if await self._is_stored(key, source):
                     await asyncio.to_thread(record.unlink, missing_ok=True)
                     return None, {}
-        elif known is not None:
-            await self._abort(known)
+        elif earlier is not None:
+            await self._abort(earlier)
         begin = {"Key": key, "Metadata": {_VERSION: source.version}}
         begun = await self._call("create_multipart_upload", begin)
         upload = _Upload(
@@ -241,10 +245,10 @@ class Multipart:
 
     async def _is_stored(self, key: str, source: Source) -> bool:
         try:
-            found = await self._call("head_object", {"Key": key})
+            head = await self._call("head_object", {"Key": key})
         except _Gone:
             return False
-        return bool(found.get("Metadata", {}).get(_VERSION) == source.version)
+        return bool(head.get("Metadata", {}).get(_VERSION) == source.version)
 
     async def _abandon_orphans(self) -> None:
         """Abort uploads whose file is gone, since their stored parts cost money."""

@@ -123,7 +123,7 @@ class Objects:
             return False
         place = root / location
         above = [parent for parent in place.parents if root in parent.parents]
-        return place.is_dir() or any(it.exists() and not it.is_dir() for it in above)
+        return place.is_dir() or any(parent.exists() and not parent.is_dir() for parent in above)
 
     def _require_room(self, key: str, location: str) -> None:
         """Refuse keys that are too long for the store; raises `UnstorableName`."""
@@ -185,16 +185,16 @@ class Objects:
     async def _fetch_parts(self, key: str, target: Place, admit: Callable[[int], None]) -> None:
         location = self._location(key)
         with _translated(key):
-            found = await obstore.head_async(self._store, location)
-            admit(found["size"])
-            how = plan(found["size"])
-            version = found["e_tag"] or str(found["last_modified"])
-            file = PartFile(target, version, found["size"], how.part)
+            head = await obstore.head_async(self._store, location)
+            admit(head["size"])
+            how = plan(head["size"])
+            version = head["e_tag"] or str(head["last_modified"])
+            file = PartFile(target, version, head["size"], how.part)
 
             async def read(start: int, length: int) -> AsyncGenerator[memoryview, None]:
                 options: GetOptions = {"range": (start, start + length)}
-                if found["e_tag"]:
-                    options["if_match"] = found["e_tag"]
+                if head["e_tag"]:
+                    options["if_match"] = head["e_tag"]
                 async with self._allowance.of(2 * _BLOCK):
                     result = await obstore.get_async(self._store, location, options=options)
                     async for block in result.stream(min_chunk_size=_BLOCK):
@@ -227,8 +227,8 @@ class Objects:
         parts, ours = urlsplit(url), urlsplit(self.url)
         options = dict(parse_qsl(ours.query)) if ours.scheme == parts.scheme else {}
         query = urlencode({**options, **dict(parse_qsl(parts.query))})
-        there = urlunsplit((parts.scheme, parts.netloc, parts.path, query, ""))
-        return Objects(there, escaped=False)
+        store_url = urlunsplit((parts.scheme, parts.netloc, parts.path, query, ""))
+        return Objects(store_url, escaped=False)
 
     async def delete(self, key: str) -> None:
         """Remove an object; no error if there is none."""

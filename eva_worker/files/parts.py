@@ -170,16 +170,16 @@ class PartFile:
 
     def _missing(self) -> list[int]:
         numbers = range(-(-self._size // self._part))
-        there: set[int] = set()
+        written: set[int] = set()
         if self.path.exists():
             with contextlib.suppress(FileNotFoundError):
                 # The last line may have been cut short.
                 lines = self._list.read_text().split("\n")[:-1]
-                there = {int(line) for line in lines if line.isdecimal()}
+                written = {int(line) for line in lines if line.isdecimal()}
         else:
             self._list.unlink(missing_ok=True)
             self.path.touch()
-        return [number for number in numbers if number not in there]
+        return [number for number in numbers if number not in written]
 
     def _write(self, start: int, data: bytes | memoryview) -> None:
         with self.path.open("r+b", buffering=0) as file:

@@ -111,14 +111,14 @@ class SharedStorage:
         Raises:
             OSError: The mount fails.
         """
-        found = {"shared": f"jobs/{order.job}/shared"}
+        paths = {"shared": f"jobs/{order.job}/shared"}
         if not order.outputs_stored:
-            found["outputs"] = f"jobs/{order.run}/outputs"
+            paths["outputs"] = f"jobs/{order.run}/outputs"
         with Directory.at(self._root) as root:
-            for path in found.values():
+            for path in paths.values():
                 root.directory(path, make=True).close()
         inputs = {name: self.input(url, roots) for name, url in order.inputs.items()}
-        parts = {name: self._root / path for name, path in found.items()}
+        parts = {name: self._root / path for name, path in paths.items()}
         return parts | {f"inputs/{name}": path for name, path in inputs.items() if path}
 
     def input(self, url: str, roots: Roots) -> Path | None:

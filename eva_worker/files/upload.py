@@ -220,14 +220,14 @@ class Uploader:
         prefix = checkpoint_key(self._key.run, generation)
         with self._opened(name) as directory:
             began = os.fstat(directory.fd)
-            found = await self._aside(directory.files)
+            files = await self._aside(directory.files)
             # An earlier attempt may have stored another generation of this number, if this attempt
             # resumed from an older one. The generation must not be half old, half new.
             await self._objects.delete(f"{prefix}/manifest.json")
             if self._under_way != generation:
                 self._under_way, self._whole = generation, {}
                 await self._remember()
-            entries = await each(found, lambda file: self._file(prefix, directory, file))
+            entries = await each(files, lambda file: self._file(prefix, directory, file))
         with self._opened(name) as directory:
             ended = os.fstat(directory.fd)
         if (began.st_dev, began.st_ino) != (ended.st_dev, ended.st_ino):
@@ -290,8 +290,8 @@ class Uploader:
 
     async def _copied(self, name: str, digest: str, size: int, key: str) -> bool:
         """Have the store copy a large file that the previous generation also has."""
-        known = self._last["files"].get(name) == digest
-        if not known or not PART < size <= _MOST_COPIED:
+        unchanged = self._last["files"].get(name) == digest
+        if not unchanged or not PART < size <= _MOST_COPIED:
             return False
         source = f"{checkpoint_key(self._key.run, self._last['generation'])}/files/{name}"
         try:
@@ -317,7 +317,9 @@ class Uploader:
         except (Missing, UnstorableFile):
             return 0
         numbers = [number for name in names if (number := generation_of(name)) is not None]
-        new = [it for it in numbers if it > self.generation and it not in self._refused]
+        new = [
+            number for number in numbers if number > self.generation and number not in self._refused
+        ]
         return (min if self._gang else max)(new, default=0)
 
     async def log(self) -> None:

@@ -21,8 +21,8 @@ def route_to(target: str) -> str:
         OSError: The name cannot be resolved, or there is no route.
     """
     host, _, port = target.rpartition(":")
-    found = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_DGRAM)
-    family, kind, protocol, _, address = found[0]
+    addresses = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_DGRAM)
+    family, kind, protocol, _, address = addresses[0]
     with socket.socket(family, kind, protocol) as probe:
         probe.connect(address)
         return str(probe.getsockname()[0])

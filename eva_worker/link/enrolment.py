@@ -106,8 +106,8 @@ class Enrolment:
             channel: A channel to the master with the present credentials.
             present: The credentials in force until then.
         """
-        while (left := present.due_in_s(datetime.now(UTC), self._held_s())) > 0:
-            await asyncio.sleep(min(left, _LONGEST_SLEEP_S))
+        while (wait_s := present.due_in_s(datetime.now(UTC), self._held_s())) > 0:
+            await asyncio.sleep(min(wait_s, _LONGEST_SLEEP_S))
         stub = cast("WorkersAsyncStub", WorkersStub(channel))
         backoff = Backoff()
         while True:
@@ -149,5 +149,5 @@ class Enrolment:
 
 
 def _expired(kept: Credentials) -> str:
-    at, now = (f"{it:%Y-%m-%d %H:%M:%S} UTC" for it in (kept.expires, datetime.now(UTC)))
+    at, now = (f"{time:%Y-%m-%d %H:%M:%S} UTC" for time in (kept.expires, datetime.now(UTC)))
     return f"the certificate expired at {at}, and by this machine's clock it is {now}"

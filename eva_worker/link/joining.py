@@ -68,9 +68,9 @@ class Invitation:
                     " token with `eva node token NAME`"
                 ) from error
         try:
-            told = json.loads(base64.urlsafe_b64decode(text.removeprefix(_PREFIX)))
+            document = json.loads(base64.urlsafe_b64decode(text.removeprefix(_PREFIX)))
             names = ("node", "enrol", "authorities", "secret")
-            parts = [str(told[name]) for name in names]
+            parts = [str(document[name]) for name in names]
         except (ValueError, KeyError, TypeError) as error:
             raise JoinRefused(
                 "the token of the node is damaged; copy all of it, on one line"
@@ -116,15 +116,15 @@ def join(token: str, type_: str, state_dir: Path, *, gpus: int) -> Node:
         JoinRefused: The master, the token or the state directory refuses it; the message says why.
         NotEnrolled: The master is not reached, or its answer is of no use.
     """
-    known = Node.load(state_dir)
-    if known is not None and Identity(state_dir / "identity", known.name).certificate_file.exists():
+    node = Node.load(state_dir)
+    if node is not None and Identity(state_dir / "identity", node.name).certificate_file.exists():
         other = _invited(token)
-        if other not in ("", known.name):
+        if other not in ("", node.name):
             raise JoinRefused(
-                f"this state directory is that of {known.name}, and the token that of"
+                f"this state directory is that of {node.name}, and the token that of"
                 f" {other}: give each node a --state-dir of its own"
             )
-        return known
+        return node
     invitation = Invitation.read(token)
     return asyncio.run(_join(invitation, type_, state_dir, gpus))
 

@@ -69,11 +69,11 @@ class Metadata:
             ValueError: Its answer cannot be read.
         """
         if action := self._get(_ACTION):
-            found = json.loads(action)
-            at_ms = _millis(found["time"])
+            instance_action = json.loads(action)
+            at_ms = _millis(instance_action["time"])
             left_ms = min(max(0, at_ms - self._now_ms()), _LONGEST_MS)
             until_s = time.monotonic() + left_ms / 1000
-            return Notice(at_ms, f"spot interruption: {found['action']}", until_s)
+            return Notice(at_ms, f"spot interruption: {instance_action['action']}", until_s)
         if self._get(_REBALANCE):
             return Notice(0, "rebalance recommendation")
         return None
@@ -125,14 +125,14 @@ async def watch(
     last: Notice | None = None
     while last is None or not last.at_ms:
         try:
-            found = await asyncio.to_thread(metadata.notice)
+            notice = await asyncio.to_thread(metadata.notice)
         except (OSError, ValueError, KeyError) as error:
             # A recommendation that was made still holds.
             _log.warning("the metadata service does not answer", error=str(error))
-            found = last
-        if found is not None and found != last:
-            last = found
-            told(found)
+            notice = last
+        if notice is not None and notice != last:
+            last = notice
+            told(notice)
         await asyncio.sleep(every_s)
 
 

@@ -51,8 +51,8 @@ def order(message: pb.TaskOrder) -> Order:
         env=dict(message.env),
         workdir=message.workdir,
         origins=tuple(message.origins),
-        inputs={name: it for name, it in message.inputs.items() if name not in message.outputs},
-        outputs={name: _outputs(it) for name, it in message.outputs.items()},
+        inputs={name: url for name, url in message.inputs.items() if name not in message.outputs},
+        outputs={name: _outputs(outputs) for name, outputs in message.outputs.items()},
         grace_ms=message.grace_ms,
         resume=message.resume if message.HasField("resume") else None,
         checkpoint_of=message.checkpoint_of,
@@ -101,7 +101,10 @@ def merge_news(news: MergeNews) -> pb.WorkerMessage:
         part = pb.PartGiven(run_id=run, attempt=attempt, epoch=news.epoch, digest=news.digest)
         part.steps = news.steps
         return pb.WorkerMessage(part=part)
-    parts = [pb.KeptPart(fork=it.fork, kept=it.kept, reason=_clean(it.reason)) for it in news.parts]
+    parts = [
+        pb.KeptPart(fork=part.fork, kept=part.kept, reason=_clean(part.reason))
+        for part in news.parts
+    ]
     merged = pb.PartsMerged(run_id=run, attempt=attempt, epoch=news.epoch, parts=parts)
     merged.digest = news.digest
     if news.check_merged is not None:
@@ -179,11 +182,11 @@ def registered(of: Iterable[Report]) -> list[pb.TaskReport]:
 
     If they are too much for one, they are without progress, which other messages have.
     """
-    found = [task_report(report) for report in of]
-    if sum(report.ByteSize() for report in found) > _MESSAGE_BYTES:
-        for report in found:
+    reports = [task_report(report) for report in of]
+    if sum(report.ByteSize() for report in reports) > _MESSAGE_BYTES:
+        for report in reports:
             report.ClearField("progress")
-    return found
+    return reports
 
 
 def reports(of: Iterable[Report]) -> list[pb.WorkerMessage]:

@@ -51,11 +51,16 @@ _JSON = structlog.processors.JSONRenderer()
 
 def _harmless(_logger: Any, _method: str, event: EventDict) -> EventDict:
     """Show what would control the terminal as blanks: tasks have a say in values."""
-    return {name: _printable(it) if isinstance(it, str) else it for name, it in event.items()}
+    return {
+        name: _printable(value) if isinstance(value, str) else value
+        for name, value in event.items()
+    }
 
 
 def _printable(text: str) -> str:
-    return "".join(one if one.isprintable() or one == "\n" else " " for one in text)
+    return "".join(
+        character if character.isprintable() or character == "\n" else " " for character in text
+    )
 
 
 def bounded(_logger: object, _method: str, line: MutableMapping[str, Any]) -> Mapping[str, Any]:

@@ -201,7 +201,7 @@ class _Watch:
         if left_s is not None and self._abandoned_at is None:
             # A contact is dated when it is seen, so looking too rarely would date it too late.
             left_s = min(left_s, self._contact.limit_s / _LOOKS)
-        looks = [it for it in (left_s, self._guard.patience_s()) if it is not None]
+        looks = [seconds for seconds in (left_s, self._guard.patience_s()) if seconds is not None]
         return min(looks, default=None)
 
     def _run_out(self, pid: int) -> None:
@@ -226,8 +226,8 @@ def _await_signal(within_s: float | None) -> int | None:
 def _pause(seconds: float) -> int:
     """Wait for some time or until asked to leave; returns how often that was."""
     deadline = time.monotonic() + seconds
-    while (left := deadline - time.monotonic()) > 0:
-        info = signal.sigtimedwait({signal.SIGCHLD, *_TERMINATION}, left)
+    while (left_s := deadline - time.monotonic()) > 0:
+        info = signal.sigtimedwait({signal.SIGCHLD, *_TERMINATION}, left_s)
         if info and info.si_signo in _TERMINATION:
             return 1
         _reap()

@@ -94,10 +94,10 @@ def runtime(name: str) -> RuntimeProvider:
     Raises:
         RuntimeUnavailable: There is none.
     """
-    known = runtimes()
-    if name not in known:
-        raise RuntimeUnavailable(f"there is no runtime {name!r}, only {' and '.join(known)}")
-    return known[name]
+    providers = runtimes()
+    if name not in providers:
+        raise RuntimeUnavailable(f"there is no runtime {name!r}, only {' and '.join(providers)}")
+    return providers[name]
 
 
 def checked(found: Iterable[tuple[str, Any]]) -> dict[str, RuntimeProvider]:
@@ -109,7 +109,7 @@ def checked(found: Iterable[tuple[str, Any]]) -> dict[str, RuntimeProvider]:
     Raises:
         TypeError: One does not.
     """
-    known: dict[str, RuntimeProvider] = {}
+    providers: dict[str, RuntimeProvider] = {}
     for package, provider in sorted(found, key=lambda one: one[0]):
         if not isinstance(provider, RuntimeProvider):
             raise TypeError(f"runtime {package}: RUNTIME is not a RuntimeProvider")
@@ -120,5 +120,5 @@ def checked(found: Iterable[tuple[str, Any]]) -> dict[str, RuntimeProvider]:
             raise TypeError(f"runtime {package}: RUNTIME is named {provider.name!r}")
         if odd := [name for name in provider.options if not name.startswith(f"--{package}-")]:
             raise TypeError(f"runtime {package}: {odd[0]} does not begin with --{package}-")
-        known[package] = provider
-    return known
+        providers[package] = provider
+    return providers

@@ -279,7 +279,7 @@ class Attempt:
             devices = services.devices.assign(self.key, order.gpus, order.milli_cpus)
             await self._update(devices=devices)
         work = self._directory / "work"
-        merging = [self._directory / "merge" / it for it in MERGE_KINDS] if order.fork else []
+        merging = [self._directory / "merge" / kind for kind in MERGE_KINDS] if order.fork else []
         for directory in (work, self._outputs, self._checkpoints, self._temporary, *merging):
             directory.mkdir(parents=True, exist_ok=True)
         shared = services.shared
@@ -435,8 +435,8 @@ class Attempt:
         """The record's changes for an exit."""
         changes: dict[str, Any] = {"exit_code": ended.code, "never_started": not ended.ran}
         if ended.ran:
-            known = ended.ran_ms is not None
-            changes["ran_ms"] = ended.ran_ms if known else self._record.ran_by_now_ms()
+            measured = ended.ran_ms is not None
+            changes["ran_ms"] = ended.ran_ms if measured else self._record.ran_by_now_ms()
         if refusal := self._record.refusal:
             return {**changes, "exit_code": ended.code or 1, "message": refusal}
         if ended.code == 0 and ended.ran and not ended.stopped:

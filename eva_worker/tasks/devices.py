@@ -107,10 +107,10 @@ class Devices:
         whole = min(milli_cpus // _MILLI, len(free))
         cpus, free = tuple(free[:whole]), free[whole:]
         shared: dict[int, int] = {}
-        left = milli_cpus - whole * _MILLI
-        while left > 0:
-            part = min(left, _MILLI)
-            left -= part
+        rest = milli_cpus - whole * _MILLI
+        while rest > 0:
+            part = min(rest, _MILLI)
+            rest -= part
             others = {cpu: milli for cpu, milli in load.items() if cpu not in shared}
             roomy = [cpu for cpu, milli in others.items() if milli + part <= _MILLI]
             if roomy:
@@ -139,8 +139,8 @@ def discover_gpus() -> tuple[str, ...]:
         _log.debug("no GPUs", reason=str(error))
         return ()
     try:
-        found = [_uuid(index) for index in range(pynvml.nvmlDeviceGetCount())]
-        return tuple(uuid for uuid in found if uuid is not None)
+        uuids = [_uuid(index) for index in range(pynvml.nvmlDeviceGetCount())]
+        return tuple(uuid for uuid in uuids if uuid is not None)
     finally:
         pynvml.nvmlShutdown()
 

@@ -48,7 +48,8 @@ def last_words(tail: str) -> str:
 
 def _printable(line: str) -> str:
     return "".join(
-        it if it.isprintable() else it.encode("unicode_escape").decode() for it in line.strip()
+        character if character.isprintable() else character.encode("unicode_escape").decode()
+        for character in line.strip()
     )
 
 

@@ -151,14 +151,14 @@ class ForkMerges:
 
     async def _holds(self, epoch: int, name: str) -> bool:
         """Whether the merge that counts lies there; one without a name is whichever does."""
-        known = not name or self._held == (epoch, name)
-        return known and await self._there("merged", epoch)
+        held = not name or self._held == (epoch, name)
+        return held and await self._there("merged", epoch)
 
     async def _give(self, order: MergeRound) -> None:
         """Store the part of this epoch once the program has given it."""
         epoch = order.epoch
-        known = self._given is not None and self._given.epoch == epoch
-        if known or ("part", epoch) in self._refused or not await self._there("given", epoch):
+        done = self._given is not None and self._given.epoch == epoch
+        if done or ("part", epoch) in self._refused or not await self._there("given", epoch):
             return
         try:
             steps, digest = await self._files.store_part(epoch, self._fork)
@@ -173,8 +173,8 @@ class ForkMerges:
     async def _publish(self, order: MergeRound) -> None:
         """Store the merge of this epoch once the program, which leads, has made it."""
         epoch = order.epoch
-        known = self._merged is not None and self._merged.epoch == epoch
-        if known or ("merge", epoch) in self._refused or not await self._there("merged", epoch):
+        done = self._merged is not None and self._merged.epoch == epoch
+        if done or ("merge", epoch) in self._refused or not await self._there("merged", epoch):
             return
         try:
             merge = await self._files.store_merge(epoch)
@@ -190,7 +190,9 @@ class ForkMerges:
         self._say(self._merged)
 
     def _refuse(self, what: str, epoch: int, error: Exception) -> None:
-        self._refused = {it for it in self._refused if it[1] == epoch} | {(what, epoch)}
+        self._refused = {refusal for refusal in self._refused if refusal[1] == epoch} | {
+            (what, epoch)
+        }
         self._tell(f"eva: the {what} of epoch {epoch} cannot be stored: {error}")
 
     async def _there(self, kind: str, epoch: int) -> bool:

@@ -211,12 +211,12 @@ def _listening(bound: str) -> Iterator[socket.socket]:
         except OSError:
             continue
         try:
-            found = socket.socket(fileno=copy)
+            listener = socket.socket(fileno=copy)
         except OSError:  # A descriptor of a socket's name, which is no connection.
             os.close(copy)
             continue
-        listens = found.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
-        if found.family == socket.AF_UNIX and listens and found.getsockname() == bound:
-            yield found
+        listens = listener.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+        if listener.family == socket.AF_UNIX and listens and listener.getsockname() == bound:
+            yield listener
         else:
-            found.close()
+            listener.close()

@@ -338,16 +338,16 @@ class IteratorServer:
         """The next step of a fork."""
         if self._merges is None:
             return None
-        it = self._merges.answer
+        answer = self._merges.answer
         return iterator_pb2.MergeRound(
-            epoch=it.epoch,
-            base_steps=it.base_steps,
-            quota=it.quota,
-            average=it.average,
-            give=it.give,
-            finished=it.finished,
-            forks=it.forks,
-            best=it.best,
+            epoch=answer.epoch,
+            base_steps=answer.base_steps,
+            quota=answer.quota,
+            average=answer.average,
+            give=answer.give,
+            finished=answer.finished,
+            forks=answer.forks,
+            best=answer.best,
         )
 
     def _begin(self) -> None:

@@ -50,10 +50,10 @@ class Tasks:
     async def adopt(self) -> None:
         """Take over the attempts of earlier agents, both running and exited ones."""
         await asyncio.to_thread(remove_abandoned)
-        known = set(await self._services.runtime.adopt())
+        adopted_keys = set(await self._services.runtime.adopt())
         for record in await asyncio.to_thread(self._services.records.load):
-            self._begin(record, adopted=record.key in known)
-        for key in known - self._attempts.keys():
+            self._begin(record, adopted=record.key in adopted_keys)
+        for key in adopted_keys - self._attempts.keys():
             # The attempt was forgotten, but the agent died before all of it was removed.
             await self._services.runtime.kill(key)
             await self._services.runtime.wait(key)

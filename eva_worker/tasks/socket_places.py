@@ -24,7 +24,7 @@ def socket_path(directory: Path) -> Path:
     """
     path = directory / "run" / "eva.sock"
     others = [place / "eva.sock" for place in elsewhere(directory)]
-    return next(it for it in (path, *others) if len(os.fsencode(it)) <= _LONGEST)
+    return next(place for place in (path, *others) if len(os.fsencode(place)) <= _LONGEST)
 
 
 def make_socket_directory(socket: Path, attempt: Path) -> None:

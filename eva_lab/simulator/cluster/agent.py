@@ -153,8 +153,8 @@ class Agent:
         attempts, now = self.present(), self._timeline.now()
         self._attempts.clear()
         for attempt in attempts:
-            for one in (attempt, *self._surroundings.progress_model.lose(attempt)):
-                self._keep_saved(one)
+            for lost in (attempt, *self._surroundings.progress_model.lose(attempt)):
+                self._keep_saved(lost)
             self._surroundings.attempt_log.over(attempt, now)
 
     def _keep_saved(self, attempt: Attempt) -> None:
@@ -213,8 +213,8 @@ class Agent:
             case ForgetTask():
                 self._forget(action.run, action.attempt)
             case TellMerge():
-                if (told := self._attempts.get((action.run, action.attempt))) is not None:
-                    self._forks.hear(told, action.round)
+                if (attempt := self._attempts.get((action.run, action.attempt))) is not None:
+                    self._forks.hear(attempt, action.round)
             case SyncWorker():
                 self._inbox.post(WorkerReported(self._instance, self.session, self._reports()))
 
@@ -230,8 +230,8 @@ class Agent:
             self._surroundings.done(run)
 
     def _reports(self) -> tuple[RunReport, ...]:
-        known = (self._report(attempt) for attempt in self._attempts.values())
-        return (*known, *self._refused.values())
+        reports = (self._report(attempt) for attempt in self._attempts.values())
+        return (*reports, *self._refused.values())
 
     def _report(self, attempt: Attempt) -> RunReport:
         if attempt.report is not None:
@@ -256,8 +256,8 @@ class Agent:
 
     def _start(self, order: TaskOrder) -> None:
         key = (order.run, order.attempt)
-        if known := self._attempts.get(key):
-            self._say(self._report(known))
+        if earlier := self._attempts.get(key):
+            self._say(self._report(earlier))
             return
         if self._seen.get(order.run, 0) >= order.attempt:
             self._say(_never_started(order.run, order.attempt))
@@ -390,10 +390,14 @@ class Agent:
         if not self._on or not running:
             return False
         if self.session:
-            now, told = self._timeline.now(), self._surroundings.told
+            now, shown = self._timeline.now(), self._surroundings.told
             samples = tuple(
-                (it.order.run, it.order.attempt, it.work.progress(told(it, it.done(now))))
-                for it in running
+                (
+                    attempt.order.run,
+                    attempt.order.attempt,
+                    attempt.work.progress(shown(attempt, attempt.done(now))),
+                )
+                for attempt in running
             )
             self._inbox.post(ProgressSampled(self._instance, self.session, samples))
         return True

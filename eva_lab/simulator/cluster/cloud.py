@@ -145,8 +145,8 @@ class SimulatedCloud:
 
     def is_there(self, instance: InstanceId) -> bool:
         """Whether a machine exists or is being acquired."""
-        known = self._machines.get(instance)
-        return known is not None and known.gone_ms is None
+        machine = self._machines.get(instance)
+        return machine is not None and machine.gone_ms is None
 
     def reprice(self, prices: Mapping[OfferingId, Price]) -> None:
         """Have machines that exist cost what their offerings cost from now on."""
@@ -168,28 +168,28 @@ class SimulatedCloud:
             self._end(instance, reason=reason, reclaimed=reclaimed)
 
     def _launch(self, action: LaunchInstance) -> None:
-        known = self._machines.get(action.instance)
+        machine = self._machines.get(action.instance)
         if action.instance in self._never:
             self._inbox.post(InstanceGone(action.instance, None, self._never[action.instance]))
             return
         refused = action.instance in self._refused
-        if refused or (known is None and self.sold_out(action.offering.id)):
+        if refused or (machine is None and self.sold_out(action.offering.id)):
             # A refusal is final for the instance, since its delayed message must remain true.
             self._refused.add(action.instance)
             retry_at = Millis(self._timeline.now() + self._retry_ms)
             reason = f"{action.offering.type.name} is out of stock in {action.offering.zone}"
             self._inbox.post(LaunchFailed(action.instance, retry_at, reason))
-        elif known is None:
+        elif machine is None:
             self._machines[action.instance] = Machine(action.instance, action.offering)
             self.launches += 1
             self._there[action.offering.type.name] += 1
             self._sold[action.offering.id] += 1
             delay = self.life_of(action.instance, action.offering).acquisition_ms
             self._timeline.after(delay, lambda: self._up(action.instance))
-        elif known.gone_ms is not None:
-            self._inbox.post(InstanceGone(known.instance, known.up_ms, known.gone_ms))
-        elif known.up_ms is not None:
-            self._inbox.post(InstanceUp(known.instance, known.up_ms))
+        elif machine.gone_ms is not None:
+            self._inbox.post(InstanceGone(machine.instance, machine.up_ms, machine.gone_ms))
+        elif machine.up_ms is not None:
+            self._inbox.post(InstanceUp(machine.instance, machine.up_ms))
 
     def _up(self, instance: InstanceId) -> None:
         machine = self._machines[instance]

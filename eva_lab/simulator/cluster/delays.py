@@ -128,16 +128,16 @@ class TaskDelays:
         """The whole time to fetch, if that is done before the stop; 0 if it is done after it."""
         if not self._ahead:
             return 0
-        there = self._fetched.setdefault(on, {})
+        arrivals = self._fetched.setdefault(on, {})
         key = (order.run, order.attempt)
-        if key not in there:
-            there[key] = self._arrival(order.run, on, now)
-        return max(0, there[key] - now)
+        if key not in arrivals:
+            arrivals[key] = self._arrival(order.run, on, now)
+        return max(0, arrivals[key] - now)
 
     def start(self, order: TaskOrder, on: InstanceId, now: Millis) -> int:
         """The time to fetch and build what is not there yet."""
-        there = self._fetched.get(on, {}).pop((order.run, order.attempt), None)
-        return max(0, (self._arrival(order.run, on, now) if there is None else there) - now)
+        arrival = self._fetched.get(on, {}).pop((order.run, order.attempt), None)
+        return max(0, (self._arrival(order.run, on, now) if arrival is None else arrival) - now)
 
     def _arrival(self, run: RunId, on: InstanceId, now: Millis) -> Millis:
         """When files and image will be on an instance. An image is built once per instance."""

@@ -32,7 +32,9 @@ class MemoryJournal:
     def load(self, since: Millis | None = None) -> Changes:
         """See `eva_master.ports.Journal.load`."""
         jobs = {key: job for key, job in self._jobs.items() if _wanted(job, since)}
-        instances = {key: it for key, it in self._instances.items() if _wanted(it, since)}
+        instances = {
+            key: instance for key, instance in self._instances.items() if _wanted(instance, since)
+        }
         return Changes(
             jobs=tuple(jobs.values()),
             runs=tuple(run for run in self._runs.values() if since is None or run.job in jobs),

@@ -53,9 +53,9 @@ class TaskSets:
 
     def remove(self, instance: InstanceId, workload: Workload) -> bool:
         """A task that was there has left; returns whether any that stays has another speed."""
-        there = self._sorted[instance]
-        del there[bisect_left(there, workload)]
-        if there:
+        workloads = self._sorted[instance]
+        del workloads[bisect_left(workloads, workload)]
+        if workloads:
             return self._changed(instance)
         self._speeds.pop(instance, None)
         del self._sorted[instance]
@@ -63,19 +63,19 @@ class TaskSets:
 
     def _changed(self, instance: InstanceId) -> bool:
         """Forget what was asked for; returns whether it would be told otherwise now."""
-        there, before = self._sorted[instance], self._speeds.pop(instance, {})
-        stay = ((workload, speed) for workload, speed in before.items() if workload in there)
+        workloads, before = self._sorted[instance], self._speeds.pop(instance, {})
+        stay = ((workload, speed) for workload, speed in before.items() if workload in workloads)
         return any(self.speed(instance, workload) != speed for workload, speed in stay)
 
     def speed(self, instance: InstanceId, workload: Workload) -> float:
         """How fast one that is there runs beside the others."""
         speeds = self._speeds.setdefault(instance, {})
-        known = speeds.get(workload)
-        if known is None:
+        speed = speeds.get(workload)
+        if speed is None:
             others = self._sorted[instance].copy()
             del others[bisect_left(others, workload)]
-            known = speeds[workload] = self._truth(workload, tuple(others))
-        return known
+            speed = speeds[workload] = self._truth(workload, tuple(others))
+        return speed
 
 
 class ProgressModel:
@@ -220,7 +220,9 @@ class ProgressModel:
             apart = len({attempt.instance for attempt in crew.running.values()}) > 1
             slowest *= self._size_speed(job, crew.size, apart)
         return [
-            it for it in crew.running.values() if self._set_speed(it, 0.0 if it.paused else slowest)
+            attempt
+            for attempt in crew.running.values()
+            if self._set_speed(attempt, 0.0 if attempt.paused else slowest)
         ]
 
     def pause(self, attempt: Attempt, *, on: bool) -> None:
@@ -247,8 +249,8 @@ class ProgressModel:
         due = work.total_ms if not work.failures else work.total_ms / (2 + len(work.failures))
         if attempt.until_ms is not None:
             due = attempt.until_ms if not work.failures else min(due, attempt.until_ms)
-        left = max(0, attempt.left_ms(due, now))
-        self._timeline.after(left, lambda: self._over(attempt, epoch))
+        rest_ms = max(0, attempt.left_ms(due, now))
+        self._timeline.after(rest_ms, lambda: self._over(attempt, epoch))
         return True
 
     def _over(self, attempt: Attempt, epoch: int) -> None:

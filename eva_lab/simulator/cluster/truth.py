@@ -16,13 +16,13 @@ UNDISTURBED: Truth = lambda _workload, _others: 1.0  # noqa: E731 - a constant t
 
 def remembered(truth: Truth) -> Truth:
     """Cache a truth's results per task set."""
-    known: dict[tuple[Workload, tuple[Workload, ...]], float] = {}
+    speeds: dict[tuple[Workload, tuple[Workload, ...]], float] = {}
 
     def speed(workload: Workload, others: tuple[Workload, ...]) -> float:
         entry = workload, others
-        if entry not in known:
-            known[entry] = truth(workload, others)
-        return known[entry]
+        if entry not in speeds:
+            speeds[entry] = truth(workload, others)
+        return speeds[entry]
 
     return speed
 

@@ -143,11 +143,11 @@ class SimulatedWorkers(Hosts):
 
     def running(self) -> dict[RunId, list[InstanceId]]:
         """The instances where each task run really runs; more than one would be a fault."""
-        found: dict[RunId, list[InstanceId]] = {}
+        instances: dict[RunId, list[InstanceId]] = {}
         for instance, agent in self._agents.items():
             for attempt in agent.present():
-                found.setdefault(attempt.order.run, []).append(instance)
-        return found
+                instances.setdefault(attempt.order.run, []).append(instance)
+        return instances
 
     def publish(self, run: RunId) -> None:
         """Have a running task write a checkpoint and go on."""

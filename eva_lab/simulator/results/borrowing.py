@@ -30,16 +30,16 @@ def borrowers(record: Record, trace: Trace) -> frozenset[str]:
         record: Record of a run of the trace.
         trace: Of gangs whose members take one GPU each; tenants without a quota never borrow.
     """
-    quotas = {one.name: sum(count for _, count in one.quota) for one in trace.tenants}
+    quotas = {tenant.name: sum(count for _, count in tenant.quota) for tenant in trace.tenants}
     tenants = {job.name: job.tenant for job in record.jobs}
     held: dict[str, list[_Held]] = {}
-    for one in _attempts(record):
-        held.setdefault(tenants[one.job], []).append(one)
-    found: set[str] = set()
+    for attempt in _attempts(record):
+        held.setdefault(tenants[attempt.job], []).append(attempt)
+    names: set[str] = set()
     for tenant, attempts in held.items():
         if tenant in quotas:
-            found.update(_beyond(attempts, quotas[tenant]))
-    return frozenset(found)
+            names.update(_beyond(attempts, quotas[tenant]))
+    return frozenset(names)
 
 
 def _attempts(record: Record) -> Iterator[_Held]:
@@ -55,9 +55,9 @@ def _attempts(record: Record) -> Iterator[_Held]:
 
 def _beyond(attempts: list[_Held], quota: int) -> Iterator[str]:
     ordered = sorted(attempts, key=lambda it: (it.from_ms, it.job))
-    there: list[_Held] = []
-    for one in ordered:
-        there = [it for it in there if it.to_ms > one.from_ms]
-        there.append(one)
-        if sum(it.gpus for it in there) > quota:
-            yield one.job
+    held: list[_Held] = []
+    for attempt in ordered:
+        held = [earlier for earlier in held if earlier.to_ms > attempt.from_ms]
+        held.append(attempt)
+        if sum(holder.gpus for holder in held) > quota:
+            yield attempt.job

@@ -100,12 +100,12 @@ class WatchedDags:
 def stages_of(jobs: Iterable[TraceJob]) -> dict[str, list[TraceJob]]:
     """The stages of each DAG of several, in their order, by the name of the first one."""
     first: dict[str, str] = {}
-    found: dict[str, list[TraceJob]] = {}
+    dags: dict[str, list[TraceJob]] = {}
     for job in jobs:
         if job.dag:
             name = first[job.id] = first[job.after[0]] if job.after else job.id
-            found.setdefault(name, []).append(job)
-    return {name: stages for name, stages in found.items() if len(stages) > 1}
+            dags.setdefault(name, []).append(job)
+    return {name: stages for name, stages in dags.items() if len(stages) > 1}
 
 
 def accuracy_of_dags(estimates: Mapping[str, int], jobs: Iterable[TraceJob]) -> DagAccuracy:
@@ -115,14 +115,14 @@ def accuracy_of_dags(estimates: Mapping[str, int], jobs: Iterable[TraceJob]) -> 
         estimates: Of DAGs, see `WatchedDags`.
         jobs: Of the trace.
     """
-    known, errors = stages_of(jobs), []
+    dags, errors = stages_of(jobs), []
     for name, told_ms in estimates.items():
-        true_ms = sum(work_ms(job, index) for job in known[name] for index in range(len(job.tasks)))
+        true_ms = sum(work_ms(job, index) for job in dags[name] for index in range(len(job.tasks)))
         errors.append(abs(told_ms - true_ms) / true_ms)
     if not errors:
-        return DagAccuracy(len(known), 0, 0.0, 0.0)
+        return DagAccuracy(len(dags), 0, 0.0, 0.0)
     p50, p90 = (quantile(errors, share) for share in (0.5, 0.9))
-    return DagAccuracy(len(known), len(errors), p50, p90)
+    return DagAccuracy(len(dags), len(errors), p50, p90)
 
 
 def completion_ms(record: Sequence[JobFigures], jobs: Iterable[TraceJob]) -> list[int]:
@@ -132,9 +132,9 @@ def completion_ms(record: Sequence[JobFigures], jobs: Iterable[TraceJob]) -> lis
         record: Of the jobs of a run.
         jobs: Of the trace.
     """
-    known = {job.name: job for job in record}
+    figures = {job.name: job for job in record}
     return [
-        max(known[job.id].finished_ms for job in stages)
-        - min(known[job.id].submitted_ms for job in stages)
+        max(figures[job.id].finished_ms for job in stages)
+        - min(figures[job.id].submitted_ms for job in stages)
         for stages in stages_of(jobs).values()
     ]

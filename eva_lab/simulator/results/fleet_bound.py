@@ -48,7 +48,7 @@ def _needs(job: TraceJob, families: list[Family]) -> Iterator[Need]:
     for task, count in kinds.items():
         need = _need(task, count, work_ms(job), families)
         if job.split_batch and len(kinds) > 1:
-            speeds = (it.speed_on(name) for it in kinds for name, _ in it.resolved(families))
+            speeds = (kind.speed_on(name) for kind in kinds for name, _ in kind.resolved(families))
             least = work_ms(job) * MILLION / max(speeds, default=MILLION)
             need = replace(need, alone_ms=dict.fromkeys(need.alone_ms, least))
         yield need

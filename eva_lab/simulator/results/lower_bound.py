@@ -49,7 +49,7 @@ class ReferenceBound:
     def __init__(self, trace: Trace, catalog: Catalog) -> None:
         self._trace = trace
         self._problem = problem = Problem(everything(trace, catalog), Valuation(interference=False))
-        self._families = sorted({it.type.family for it in problem.offerings})
+        self._families = sorted({offering.type.family for offering in problem.offerings})
         self._supply: Supply = {offering.id: None for offering in problem.offerings}
         self._columns: dict[object, Column] = {}
         self._solved: dict[bytes, int] = {}
@@ -83,11 +83,11 @@ class ReferenceBound:
     def _there(self) -> list[tuple[int, Ints]]:
         """The times at which tasks come or go, with the number of each class from then on."""
         counts: Ints = np.zeros(len(self._problem.classes), dtype=np.int64)
-        found = []
+        steps = []
         for at, change in self._moments():
             counts = counts + change
-            found.append((at, counts))
-        return found
+            steps.append((at, counts))
+        return steps
 
     def _moments(self) -> Iterator[tuple[int, Ints]]:
         """The times at which tasks come or go, in order, with the number of each class."""
@@ -106,14 +106,16 @@ class ReferenceBound:
 
         A gang runs at the pace of its slowest member.
         """
-        known: dict[object, float] = {}
+        speed_by_shape: dict[object, float] = {}
         speeds = []
         for task in job.tasks:
             shape = task.demand, task.demand_by_family, task.speed_by_family
-            if shape not in known:
-                there = task.resolved(self._families, job.spot)
-                known[shape] = max(task.speed_on(family) for family, _ in there) / MILLION
-            speeds.append(known[shape])
+            if shape not in speed_by_shape:
+                demands = task.resolved(self._families, job.spot)
+                speed_by_shape[shape] = (
+                    max(task.speed_on(family) for family, _ in demands) / MILLION
+                )
+            speeds.append(speed_by_shape[shape])
         if not job.is_array:
             return [job.arrival_ms + round(work_ms(job) / min(speeds))] * len(speeds)
         return [

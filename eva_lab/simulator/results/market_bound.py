@@ -52,10 +52,10 @@ def _sold(catalog: Catalog, market: Market, now: int) -> Catalog:
         if offering.purchase is not Purchase.SPOT or spans is None:
             others.append(offering)
         elif market.at(spans, now).capacity:
-            there = replace(offering, price=prices[offering.id])
-            known = cheapest.setdefault(offering.type.name, there)
-            if there.price < known.price:
-                cheapest[offering.type.name] = there
+            priced = replace(offering, price=prices[offering.id])
+            best = cheapest.setdefault(offering.type.name, priced)
+            if priced.price < best.price:
+                cheapest[offering.type.name] = priced
     return (*others, *cheapest.values())
 
 

@@ -78,7 +78,7 @@ class DeadlineFigures:
         late = [job.late_ms for job in jobs if job.due_ms is not None]
         if not late:
             return None
-        return cls(len(late), sum(it > 0 for it in late), max(late) / MILLIS_PER_HOUR)
+        return cls(len(late), sum(lateness > 0 for lateness in late), max(late) / MILLIS_PER_HOUR)
 
 
 @dataclass(frozen=True, slots=True)

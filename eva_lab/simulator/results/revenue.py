@@ -23,9 +23,9 @@ def revenue_usd(jobs: Iterable[JobFigures], trace: Trace) -> float:
 def values_of(jobs: Iterable[JobFigures], trace: Trace) -> dict[str, int]:
     """Worth of each job by its name in the trace, in micro-dollars."""
     worths = {job.id: job.worth for job in trace.jobs}
-    found = {}
+    values = {}
     for job in jobs:
         worth = worths[job.name]
         ended = -(-job.finished_ms // SLOT_MS) * SLOT_MS
-        found[job.name] = 0 if worth is None else worth.after(ended - job.submitted_ms)
-    return found
+        values[job.name] = 0 if worth is None else worth.after(ended - job.submitted_ms)
+    return values

@@ -50,7 +50,7 @@ def revenue_bound(trace: Trace) -> float:
     gpus = sum(node.offering.type.capacity.gpus for node in trace.nodes)
     slots = _horizon(trace.jobs, gpus)
     works = [_work(job, slots) for job in trace.jobs]
-    return _solved([it for it in works if it.values.any()], gpus, slots)
+    return _solved([work for work in works if work.values.any()], gpus, slots)
 
 
 def _horizon(jobs: Sequence[TraceJob], gpus: int) -> int:

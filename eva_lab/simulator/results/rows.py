@@ -16,7 +16,7 @@ Cell = str | int | float | bool | None
 def tables(record: Record) -> Mapping[str, list[dict[str, Cell]]]:
     """The rows of each table by its name; times are in milliseconds of virtual time."""
     return {
-        "rounds": [_round(one) for one in record.rounds],
+        "rounds": [_round(entry) for entry in record.rounds],
         "moves": list(_moves(record.occupancies)),
         "attempts": [asdict(occupancy) for occupancy in record.occupancies],
         "jobs": [_job(job) for job in record.jobs],

@@ -157,14 +157,14 @@ def accuracy(estimates: Mapping[str, int], jobs: Iterable[TraceJob]) -> Accuracy
         estimates: By job: of the mean run time of its tasks, in milliseconds.
         jobs: Of the trace.
     """
-    known = wide(jobs)
+    wide_jobs = wide(jobs)
     errors, right = [], 0
     for name, mean_ms in estimates.items():
-        tasks = len(known[name].tasks)
-        whole = sum(work_ms(known[name], index) for index in range(tasks))
+        tasks = len(wide_jobs[name].tasks)
+        whole = sum(work_ms(wide_jobs[name], index) for index in range(tasks))
         errors.append(abs(mean_ms * tasks - whole) / whole)
         right += queue_of(mean_ms * tasks) == queue_of(whole)
     if not errors:
-        return Accuracy(len(known), 0, 0.0, 0.0, 0.0)
+        return Accuracy(len(wide_jobs), 0, 0.0, 0.0, 0.0)
     p50, p90 = (quantile(errors, share) for share in (0.5, 0.9))
-    return Accuracy(len(known), len(errors), p50, p90, right / len(errors))
+    return Accuracy(len(wide_jobs), len(errors), p50, p90, right / len(errors))

@@ -70,14 +70,14 @@ def short_tasks(record: Record, short: Collection[str]) -> ShortTasks:
     arrivals = {job.id: job.submitted_ms for job in record.jobs}
     is_short = {job.id: job.name in short for job in record.jobs}
     starts: dict[RunId, int] = {}
-    for one in record.occupancies:
-        starts[one.run] = min(one.from_ms, starts.get(one.run, one.from_ms))
+    for occupancy in record.occupancies:
+        starts[occupancy.run] = min(occupancy.from_ms, starts.get(occupancy.run, occupancy.from_ms))
     waits: dict[bool, list[int]] = {True: [], False: []}
     for run, start in starts.items():
         job = job_of(run)
         waits[is_short[job]].append(start - arrivals[job])
     transient = [instance for instance in record.instances if instance.purchase is Purchase.SPOT]
-    lives = [(one.gone_ms - one.up_ms) / MILLIS_PER_HOUR for one in transient]
+    lives = [(instance.gone_ms - instance.up_ms) / MILLIS_PER_HOUR for instance in transient]
     span = min(arrivals.values(), default=0), max(arrivals.values(), default=0)
     return ShortTasks(
         Waits.of(waits[True]),

@@ -32,24 +32,24 @@ def stalled(
         elapsed_ms: The virtual time since the beginning.
         date: The virtual date, empty where times are no dates.
     """
-    left = total - state.counters.jobs + len(state.active)
-    noun, verb = "job" if total == 1 else "jobs", "has" if left == 1 else "have"
+    unfinished = total - state.counters.jobs + len(state.active)
+    noun, verb = "job" if total == 1 else "jobs", "has" if unfinished == 1 else "have"
     message = (
         f"nothing happens any more {_time(elapsed_ms, date)}, "
-        f"and {left} of {total} {noun} {verb} not ended"
+        f"and {unfinished} of {total} {noun} {verb} not ended"
     )
     active = list(state.active)
-    told = [
+    hints = [
         f"{title_of(state.jobs[job].command)} {_occupation(state, job)}" for job in active[:_LISTED]
     ]
     if len(active) > _LISTED:
-        told.append(f"{len(active) - _LISTED} more jobs are like these")
+        hints.append(f"{len(active) - _LISTED} more jobs are like these")
     if absent := total - state.counters.jobs:
-        told.append(f"{absent} {'job was' if absent == 1 else 'jobs were'} never submitted")
-    if not left:
+        hints.append(f"{absent} {'job was' if absent == 1 else 'jobs were'} never submitted")
+    if not unfinished:
         names = ", ".join(list(state.live)[:_LISTED])
-        told.append(f"these instances do not end: {names}")
-    return SimulationStalled(message, hint="; ".join(told))
+        hints.append(f"these instances do not end: {names}")
+    return SimulationStalled(message, hint="; ".join(hints))
 
 
 def _time(elapsed_ms: int, date: str) -> str:
@@ -64,7 +64,7 @@ def _occupation(state: State, job: JobId) -> str:
         more = f" and {len(others) - 1} more" if len(others) > 1 else ""
         return f"waits for {others[0]}{more} to succeed"
     runs = [run for run in state.members(job) if run.state not in TERMINAL_RUN]
-    run = next((it for it in runs if it.state is not RunState.RUNNING), None)
+    run = next((member for member in runs if member.state is not RunState.RUNNING), None)
     if run is None:
         return "runs and does not end"
     several = "" if len(runs) == 1 else f"(task {run.index}) "

@@ -59,13 +59,13 @@ class FixedCluster:
     @property
     def nodes(self) -> tuple[OwnedNode, ...]:
         """The servers that are always there; the last one may be smaller."""
-        left = self.servers - self.short
+        rest = self.servers - self.short
         owned_nodes: list[OwnedNode] = []
-        while left > 0:
-            slots = min(left, self.slots_per_node)
+        while rest > 0:
+            slots = min(rest, self.slots_per_node)
             name = InstanceId(f"node{len(owned_nodes):05d}")
             owned_nodes.append(OwnedNode(name, self._node(slots), FENCE_MS))
-            left -= slots
+            rest -= slots
         return tuple(owned_nodes)
 
     def _node(self, slots: int) -> Offering:

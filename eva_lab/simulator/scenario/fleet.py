@@ -35,7 +35,7 @@ class Servers:
 
 def fleet_nodes(fleet: Sequence[Servers]) -> tuple[OwnedNode, ...]:
     """The servers as owned nodes, which are there from the beginning to the end."""
-    found = []
+    nodes = []
     for kind in fleet:
         room = Resources(
             kind.gpus, GPU_SLOT.milli_cpus * kind.gpus, GPU_SLOT.memory_mib * kind.gpus
@@ -49,5 +49,5 @@ def fleet_nodes(fleet: Sequence[Servers]) -> tuple[OwnedNode, ...]:
         )
         offering = Offering(machine, kind.price, NODE_ZONE, Purchase.OWNED)
         for number in range(kind.servers):
-            found.append(OwnedNode(InstanceId(f"{kind.family}-{number:05d}"), offering, FENCE_MS))
-    return tuple(found)
+            nodes.append(OwnedNode(InstanceId(f"{kind.family}-{number:05d}"), offering, FENCE_MS))
+    return tuple(nodes)

@@ -125,7 +125,7 @@ class Past:
 
     def trace(self) -> Trace:
         """The jobs as a trace without delays; each task of an array is a job."""
-        jobs = [one for job in self.jobs for one in self._split(job)]
+        jobs = [unit for job in self.jobs for unit in self._split(job)]
         return Trace("history", tuple(sorted(jobs, key=lambda job: (job.arrival_ms, job.id))))
 
     def _split(self, job: PastJob) -> Iterator[TraceJob]:
@@ -138,8 +138,8 @@ class Past:
                 job.arrived_ms - self.start_ms,
                 max(1, round(max(work for _, work, _ in unit))),
                 tuple(
-                    TraceTask(None, it.demand, speed_by_family=_different(speeds))
-                    for it, _, speeds in unit
+                    TraceTask(None, task.demand, speed_by_family=_different(speeds))
+                    for task, _, speeds in unit
                 ),
             )
 
@@ -164,15 +164,15 @@ def past(state: State, rounds: Iterable[Round], charged: int) -> Past:
         charged: Its bill at the last time in the records.
     """
     runs = state.runs.values()
-    found = [
+    attempts = [
         recorded for run in runs for recorded in _recorded_attempts(run, state.task(run).workload)
     ]
-    recorded_attempts = {(recorded.run, recorded.attempt): recorded for recorded in found}
+    recorded_attempts = {(recorded.run, recorded.attempt): recorded for recorded in attempts}
     held = list(rounds)
-    rounds_ms = {one.number: (int(one.at_ms), one.at_ms + one.planned_ms) for one in held}
+    rounds_ms = {entry.number: (int(entry.at_ms), entry.at_ms + entry.planned_ms) for entry in held}
     planned = sorted(adopted for _, adopted in rounds_ms.values())
-    inits = _inits(state, found)
-    work = _Work(state, found, inits)
+    inits = _inits(state, attempts)
+    work = _Work(state, attempts, inits)
     jobs = tuple(work.of(job) for job in state.jobs.values() if not job.waits)
     lives = {
         instance.id: life
@@ -188,13 +188,18 @@ def past(state: State, rounds: Iterable[Round], charged: int) -> Past:
         lives=lives,
         kinds={name: state.instances[name].offering.type.name for name in lives},
         recorded_attempts=recorded_attempts,
-        fetches_ms=_fetches(state, found, planned),
+        fetches_ms=_fetches(state, attempts, planned),
         inits_ms=work.inits_ms,
         usual_inits_ms=inits,
         rounds_ms=rounds_ms,
-        greedy_rounds=frozenset(one.number for one in held if planned_greedily(one.figures)),
+        greedy_rounds=frozenset(entry.number for entry in held if planned_greedily(entry.figures)),
         start_ms=Millis(
-            min([*(job.submitted_ms for job in state.jobs.values()), *(one.at_ms for one in held)])
+            min(
+                [
+                    *(job.submitted_ms for job in state.jobs.values()),
+                    *(entry.at_ms for entry in held),
+                ]
+            )
         ),
     )
 
@@ -251,7 +256,9 @@ def _recorded_attempts(run: TaskRun, workload: Workload) -> Iterator[RecordedAtt
             ordered_ms=run.history[index][1],
             runs_ms=times.get(RunState.RUNNING.value),
             stopped_ms=times.get(RunState.STOPPING.value),
-            over_ms=min((times[it.value] for it in _OVER if it.value in times), default=None),
+            over_ms=min(
+                (times[state.value] for state in _OVER if state.value in times), default=None
+            ),
         )
 
 
@@ -259,7 +266,7 @@ def _fetches(
     state: State, recorded_attempts: Iterable[RecordedAttempt], plans: Sequence[int]
 ) -> dict[Attempt, int]:
     """How long files took before moves, from the plan or the target's start to the stop."""
-    found: dict[Attempt, int] = {}
+    fetches: dict[Attempt, int] = {}
     by_run: defaultdict[RunId, list[RecordedAttempt]] = defaultdict(list)
     for recorded in recorded_attempts:
         by_run[recorded.run].append(recorded)
@@ -269,8 +276,8 @@ def _fetches(
                 ready = state.instances[after.instance].ready_ms or 0
                 planned = max((at for at in plans if at <= before.stopped_ms), default=0)
                 wait = before.stopped_ms - max(ready, planned)
-                found[after.run, after.attempt] = max(0, wait)
-    return found
+                fetches[after.run, after.attempt] = max(0, wait)
+    return fetches
 
 
 def starts_ms(recorded_attempts: Iterable[RecordedAttempt]) -> dict[Workload, int]:
@@ -300,7 +307,7 @@ def _usual(measured: Iterable[tuple[Workload, int]]) -> dict[Workload, int]:
 
 def _inits(state: State, recorded_attempts: Iterable[RecordedAttempt]) -> dict[Workload, int]:
     """The learned time from program start to first step, by workload."""
-    known = {
+    starts = {
         workload: [
             lessons.delays.known[key].value
             for lessons in state.learned.voices.values()
@@ -309,9 +316,9 @@ def _inits(state: State, recorded_attempts: Iterable[RecordedAttempt]) -> dict[W
         for workload in starts_ms(recorded_attempts)
     }
     return {
-        workload: max(0, median_low(known[workload]) - start)
+        workload: max(0, median_low(starts[workload]) - start)
         for workload, start in starts_ms(recorded_attempts).items()
-        if known[workload]
+        if starts[workload]
     }
 
 
@@ -365,16 +372,21 @@ class _Work:
     ) -> list[RecordedAttempt]:
         if job.spec.kind is not JobKind.GANG:
             return [recorded]
-        return [it for run in members for it in self._of[run.id] if it.attempt == recorded.attempt]
+        return [
+            attempt
+            for run in members
+            for attempt in self._of[run.id]
+            if attempt.attempt == recorded.attempt
+        ]
 
     def _moved(self, recorded: RecordedAttempt, crew: Sequence[RecordedAttempt]) -> float:
         """The work that an attempt did."""
-        if any(it.runs_ms is None for it in crew):
+        if any(member.runs_ms is None for member in crew):
             return 0.0
-        together = max(it.runs_ms or 0 for it in crew)
+        together = max(member.runs_ms or 0 for member in crew)
         # The typical time may be longer than this attempt, which may still have ended the job.
         longest = max(0, min(map(self._halt, crew)) - together) // 2
-        init = min(longest, max(self._inits.get(it.workload, 0) for it in crew))
+        init = min(longest, max(self._inits.get(member.workload, 0) for member in crew))
         self.inits_ms[recorded.run, recorded.attempt] = init
         begin, end = together + init, self._halt(recorded)
         times = {begin, end}
@@ -403,13 +415,15 @@ class _Work:
         return float(reservation.speed_on(machine.family))
 
     def _company(self, recorded: RecordedAttempt, at: int) -> tuple[Workload, ...]:
-        others = (it for it in self._residents[recorded.instance] if it is not recorded)
+        others = (
+            resident for resident in self._residents[recorded.instance] if resident is not recorded
+        )
         return tuple(
             sorted(
-                it.workload
-                for it in others
-                if it.runs_ms is not None
-                and it.runs_ms <= at < (self._until if it.over_ms is None else it.over_ms)
+                other.workload
+                for other in others
+                if other.runs_ms is not None
+                and other.runs_ms <= at < (self._until if other.over_ms is None else other.over_ms)
             )
         )
 
@@ -421,7 +435,7 @@ class _Work:
     def _booked(self, job: Job) -> float:
         """The ledger's record of it: its running time, scaled by its speed."""
         account = self._state.job_accounts.get(job.id)
-        prices = sum(one.price for one in self._state.reservations_of(job.spec))
+        prices = sum(reservation.price for reservation in self._state.reservations_of(job.spec))
         return account.alone / prices if account is not None and prices else 0.0
 
 
@@ -441,5 +455,5 @@ def _in_steps(task: TaskSpec, speeds: Speeds) -> TaskSpec:
 
 def _different(speeds: Speeds) -> Speeds:
     """The speeds of a task for a trace; empty if they are all the same."""
-    found = tuple((base_family(family), speed) for family, speed in speeds)
-    return tuple(sorted(set(found))) if any(speed != MILLION for _, speed in found) else ()
+    pairs = tuple((base_family(family), speed) for family, speed in speeds)
+    return tuple(sorted(set(pairs))) if any(speed != MILLION for _, speed in pairs) else ()

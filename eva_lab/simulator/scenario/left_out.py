@@ -33,14 +33,16 @@ def _suspensions(state: State, until: Millis) -> Iterator[str]:
 
 
 def _instances(state: State, start: Millis) -> Iterator[str]:
-    known = state.instances.values()
-    if late := sum(it.owned and not _always_there(it, start) for it in known):
+    instances = state.instances.values()
+    if late := sum(instance.owned and not _always_there(instance, start) for instance in instances):
         yield (
             f"{_count(late, 'owned node')} there for a part of the time: here it is the whole time"
         )
-    if drained := sum(it.drain is not None and it.drain.ordered for it in known):
+    if drained := sum(
+        instance.drain is not None and instance.drain.ordered for instance in instances
+    ):
         yield f"{_count(drained, 'instance')} drained by an operator: here they take tasks"
-    if stood := sum(bool(it.pool) for it in known):
+    if stood := sum(bool(instance.pool) for instance in instances):
         yield f"{_count(stood, 'instance')} in pools: here there are those that a policy states"
 
 

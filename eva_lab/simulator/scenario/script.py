@@ -136,7 +136,7 @@ class TraceScript:
         # As they will be: the simulated master counts from 1 on.
         ids = {job.id: JobId(f"{job.id}-{n}") for n, job in enumerate(self._trace.jobs, 1)}
         for job in self._trace.jobs:
-            after = tuple(ids[one] for one in job.after)
+            after = tuple(ids[name] for name in job.after)
             spec = replace(spec_of(job, self._families), depends_on=after)
             if self._durations and job.states_rates:
                 stated = round(job.duration_ms / min(self._alone_speeds(job)))
@@ -179,14 +179,14 @@ class TraceScript:
 
     def _alone_speeds(self, job: TraceJob) -> tuple[float, ...]:
         """The speed of each task at home; a single one if they all run at the trace's speed."""
-        known = self._alone.get(job.id)
-        if known is None:
-            known = (1.0,)
+        speeds = self._alone.get(job.id)
+        if speeds is None:
+            speeds = (1.0,)
             if any(task.speed_by_family for task in job.tasks):
                 spec = spec_of(replace(job, states_rates=True), self._families)
-                known = alone_speeds(job, self._valuation.of(spec))
-            self._alone[job.id] = known
-        return known
+                speeds = alone_speeds(job, self._valuation.of(spec))
+            self._alone[job.id] = speeds
+        return speeds
 
     def delays(self, task_of: Callable[[RunId], Task]) -> Durations:
         """See `Script.delays`."""
@@ -227,7 +227,7 @@ class PastScript:
             spec = replace(
                 job.spec,
                 name=name,
-                depends_on=tuple(ids[one] for one in job.spec.depends_on if one in ids),
+                depends_on=tuple(ids[name] for name in job.spec.depends_on if name in ids),
                 duration_ms=stated if self._durations else None,
             )
             yield job.submitted_ms, command, spec
@@ -247,8 +247,8 @@ class PastScript:
     def speed(self, task: Task, family: Family) -> float:
         """See `Script.speed`."""
         job, base = self._jobs[task[0]], base_family(family)
-        known = {base_family(name): speed for name, speed in job.speeds[task[1]]}
-        return known.get(base, MILLION) / MILLION
+        speeds = {base_family(name): speed for name, speed in job.speeds[task[1]]}
+        return speeds.get(base, MILLION) / MILLION
 
     def size_speed(self, command: str, members: int, *, apart: bool) -> float:
         """See `Script.size_speed`: as their users stated, or else as is usual."""
@@ -276,7 +276,7 @@ class PastScript:
         past, kind = self._past, offering.type.name
         if past.kinds.get(instance) == kind:
             return past.lives[instance]
-        alike = [past.lives[name] for name, known in past.kinds.items() if known == kind]
+        alike = [past.lives[name] for name, type_name in past.kinds.items() if type_name == kind]
         everyone = alike or list(past.lives.values())
         listed = Life(offering.type.acquisition_ms, offering.type.setup_ms, 1_000)
         if not everyone:
@@ -322,9 +322,9 @@ class PastDelays:
 
     def init(self, order: TaskOrder) -> int:
         """See `Durations.init`."""
-        known = self._past.inits_ms.get(self._attempt(order))
+        init_ms = self._past.inits_ms.get(self._attempt(order))
         usual = self._past.usual_inits_ms.get(Workload(order.workload), 0)
-        return usual if known is None else known
+        return usual if init_ms is None else init_ms
 
     def stop(self, order: TaskOrder) -> int:
         """See `Durations.stop`."""
@@ -387,9 +387,9 @@ def _names(jobs: Sequence[PastJob]) -> Iterator[str]:
 
 def _of(usual: Mapping[Workload, int], workload: Workload, default: int) -> int:
     """The typical value for a workload, or else for all workloads."""
-    known = usual.get(workload)
-    if known is not None:
-        return known
+    value = usual.get(workload)
+    if value is not None:
+        return value
     return median_low(usual.values()) if usual else default
 
 

@@ -77,7 +77,7 @@ def alone_speeds(job: TraceJob, reservations: Sequence[Reservation]) -> tuple[fl
         reservations: The reservation price of each of its tasks.
     """
     pairs = zip(job.tasks, reservations, strict=True)
-    homes = ((task, it.offering) for task, it in pairs)
+    homes = ((task, reservation.offering) for task, reservation in pairs)
     speeds = tuple(
         1.0 if home is None else task.speed_on(home.type.family) / MILLION for task, home in homes
     )

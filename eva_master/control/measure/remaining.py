@@ -146,8 +146,8 @@ class Told:
     @property
     def longest_ms(self) -> int | None:
         """Remaining time of the longest task run; `None` if that of one is unknown."""
-        known = [work.at_since_ms for work in self.works.values() if work is not None]
-        return max(known) if known and len(known) == len(self.works) else None
+        times = [work.at_since_ms for work in self.works.values() if work is not None]
+        return max(times) if times and len(times) == len(self.works) else None
 
     @property
     def usual_ms(self) -> int | None:

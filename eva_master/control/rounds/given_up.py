@@ -305,13 +305,17 @@ class PoolMembers:
             whole: The cluster as it is.
         """
         views = {view.id: view for view in present.instances if _is_member(view)}
-        stated = {it for pool in plan.pools if not pool.lent for it in pool.members} & views.keys()
+        stated = {
+            member for pool in plan.pools if not pool.lent for member in pool.members
+        } & views.keys()
         others = self._others(whole) if stated else []
         if not others:
             return plan
         own = self._of(self._partition, present, plan.lines)
         own_units = list(waiting(own))
-        members = [member_of(own, own_units, views[InstanceId(str(it))]) for it in sorted(stated)]
+        members = [
+            member_of(own, own_units, views[InstanceId(str(member))]) for member in sorted(stated)
+        ]
         seating = Seating(others, self._cluster_left(), members, refused=self._refused)
         going: set[InstanceId | int] = set()
         for unit in self._candidates(others, whole):

@@ -459,7 +459,7 @@ class ViewCache:
         return tuple(sorted(self._residents.get(instance, ())))
 
 
-_lasting = attrgetter(*(it.name for it in fields(RunView) if it.name not in _RUNS_DOWN))
+_lasting = attrgetter(*(field.name for field in fields(RunView) if field.name not in _RUNS_DOWN))
 """Fields of a view that do not change by themselves: a decrease of remaining work needs no plan."""
 _settled = attrgetter(*(field.name for field in fields(JobView) if field.name != "progress"))
 """Fields of a view besides estimates and times, whose changes need no plan of their own."""

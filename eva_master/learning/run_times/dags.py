@@ -309,9 +309,13 @@ class EndedStage:
                 times = _integers(figures)
             case _:
                 raise ValueError(f"not a stage that has ended: {data!r}")
-        if len(times) != _TIMES or not all(0 <= it <= _LARGEST for it in logs) or min(times) < 0:
+        if (
+            len(times) != _TIMES
+            or not all(0 <= log_ms <= _LARGEST for log_ms in logs)
+            or min(times) < 0
+        ):
             raise ValueError(f"not a stage that has ended: {data!r}")
-        before = tuple(JobId(it) for it in after if isinstance(it, str))
+        before = tuple(JobId(name_before) for name_before in after if isinstance(name_before, str))
         return EndedStage(label, name, logs[0] if logs else None, times[0], times[1], before)
 
 

@@ -134,15 +134,15 @@ class ScalingTable:
         if not isinstance(data, list):
             raise ValueError("a table of gangs' speeds is a list")
         rates: dict[Key, Estimate] = {}
-        known: dict[Key, int] = {}
+        used: dict[Key, int] = {}
         for row in data:
             match row:
                 case [str(workload), str(family), int(members), bool(apart), list(it), int(told)]:
                     key = Workload(workload), Family(family), members, apart
-                    rates[key], known[key] = Estimate.from_json(it), max(1, told)
+                    rates[key], used[key] = Estimate.from_json(it), max(1, told)
                 case _:
                     raise ValueError(f"not an entry of gangs' speeds: {row!r}")
-        return ScalingTable(rates, known)
+        return ScalingTable(rates, used)
 
 
 def _rounded(value: int) -> int:

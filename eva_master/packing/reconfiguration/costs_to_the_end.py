@@ -92,8 +92,8 @@ class CostsToTheEnd:
             if host != home and work_ms:
                 until_ms = ready_ms + self._takes(run, work_ms, kind.family)
             stays[host].append(Stay(run, until_ms))
-        for there in stays.values():
-            there.sort(key=lambda stay: stay.until_ms)
+        for residents in stays.values():
+            residents.sort(key=lambda stay: stay.until_ms)
         return stays
 
     def _left_ms(self, run: RunView) -> int:
@@ -126,8 +126,8 @@ class CostsToTheEnd:
         problem, moving = self.problem, dict[RunId, None]()
         for name in runs:
             run = problem.runs[name]
-            there = run.running and run.instance in problem.instances
-            if there and configuration.places[name] != run.instance:
+            running = run.running and run.instance in problem.instances
+            if running and configuration.places[name] != run.instance:
                 job = problem.jobs[run.job]
                 whole = job.runs if job.spec.kind is JobKind.GANG else (name,)
                 moving.update(dict.fromkeys(whole))
@@ -151,9 +151,9 @@ class CostsToTheEnd:
     ) -> int:
         """Cost of instances from a time on, until all tasks have ended or have moved on."""
         total = 0
-        for host, there in stays.items():
+        for host, residents in stays.items():
             offering = sold_as(self.problem, configuration, host)
-            rest = [stay for stay in there if stay.until_ms > since_ms]
+            rest = [stay for stay in residents if stay.until_ms > since_ms]
             if not rest:
                 continue
             costs = [self._held(offering, rest, since_ms, rest[-1].until_ms)]
@@ -180,17 +180,17 @@ class CostsToTheEnd:
         problem, family = self.problem, offering.type.family
         tasks = Counter(problem.class_of[stay.run.id] for stay in rest)
         moves, options = sum(self.move(stay.run) for stay in rest), list[int]()
-        sold = (it for name, it in problem.by_id.items() if problem.buyable(name))
-        one = next((it for it in sold if problem.fits(it.id, tasks)), None)
-        if one is not None and one.price < offering.price:
-            boot = offering.price * one.type.boot_ms
-            moved = [self._elsewhere(stay, since_ms, family, one.type.family) for stay in rest]
+        sold = (offering for name, offering in problem.by_id.items() if problem.buyable(name))
+        shared = next((candidate for candidate in sold if problem.fits(candidate.id, tasks)), None)
+        if shared is not None and shared.price < offering.price:
+            boot = offering.price * shared.type.boot_ms
+            moved = [self._elsewhere(stay, since_ms, family, shared.type.family) for stay in rest]
             moved.sort(key=lambda stay: stay.until_ms)
-            options.append(boot + moves + self._held(one, moved, since_ms, moved[-1].until_ms))
+            options.append(boot + moves + self._held(shared, moved, since_ms, moved[-1].until_ms))
         alone = [problem.reservation(problem.class_of[stay.run.id]) for stay in rest]
-        each = [it for it in alone if it is not None]
+        each = [lone for lone in alone if lone is not None]
         if len(each) == len(alone):
-            boot = offering.price * max(it.type.boot_ms for it in each)
+            boot = offering.price * max(lone.type.boot_ms for lone in each)
             held = 0
             for own, stay in zip(each, rest, strict=True):
                 until_ms = self._elsewhere(stay, since_ms, family, own.type.family).until_ms

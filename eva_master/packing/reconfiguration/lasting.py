@@ -80,15 +80,15 @@ def _parts(problem: Problem, before: Configuration, after: Configuration) -> lis
 
     changed: list[_Place] = []
     for run, host in after.places.items():
-        there, earlier = (isinstance(host, int), host), before.places.get(run)
+        place, earlier = (isinstance(host, int), host), before.places.get(run)
         if earlier is not None:
             # Keys of new instances mean other ones before.
-            leaders[leader((False, earlier))] = leader(there)
+            leaders[leader((False, earlier))] = leader(place)
         job = problem.jobs[problem.runs[run].job]
         if job.spec.kind is JobKind.GANG and len(job.runs) > 1:
-            leaders[leader(job.id)] = leader(there)
+            leaders[leader(job.id)] = leader(place)
         if earlier != host or isinstance(host, int):
-            changed.append(there)
+            changed.append(place)
     affected = {leader(place) for place in changed}
     parts: defaultdict[_Place | str, set[RunId]] = defaultdict(set)
     for run, host in after.places.items() if affected else ():
@@ -112,7 +112,7 @@ def _pays(
     least, moves = costs.since(before, without, 0), costs.moves(after, runs)
     if moves + costs.since(after, changed, 0) <= least:
         return True
-    ends = sorted({stay.until_ms for there in changed.values() for stay in there})
+    ends = sorted({stay.until_ms for residents in changed.values() for stay in residents})
     for end in ends[:_MOST_ENDS]:
         so_far = costs.until(after, changed, end)
         back = _undone(costs, before, after, (without, changed), end)
@@ -131,14 +131,14 @@ def _undone(
     """Cost of going back from a change: of moves, and of boots of instances that have gone."""
     without, changed = stays
     cost = 0
-    for host, there in without.items():
-        if there[-1].until_ms <= now_ms:
+    for host, residents in without.items():
+        if residents[-1].until_ms <= now_ms:
             continue
         new = isinstance(host, int)
         if new or host not in changed or changed[host][-1].until_ms <= now_ms:
             offering = sold_as(costs.problem, before, host)
             cost += offering.price * offering.type.boot_ms
-        runs = (stay.run for stay in there if stay.until_ms > now_ms)
+        runs = (stay.run for stay in residents if stay.until_ms > now_ms)
         cost += sum(costs.move(run) for run in runs if new or after.places[run.id] != host)
     return cost
 

@@ -48,14 +48,14 @@ def collected(home: Directory, outputs: str) -> Outputs:
     """
     with home.directory(outputs) as directory:
         listing = directory.listing()
-    found = Outputs(left_out={path: f"it {reason}" for path, reason in listing.others.items()})
+    collection = Outputs(left_out={path: f"it {reason}" for path, reason in listing.others.items()})
     for file in listing.files:
-        found.files[file.path] = Found(f"{outputs}/{file.path}", file.status)
+        collection.files[file.path] = Found(f"{outputs}/{file.path}", file.status)
     for path, target in sorted(listing.links.items()):
-        _follow(home, found, path, f"{outputs}/{path}", target)
-    if len(found.files) > MOST_ENTRIES:
+        _follow(home, collection, path, f"{outputs}/{path}", target)
+    if len(collection.files) > MOST_ENTRIES:
         raise UnstorableFile(f"there are more than {MOST_ENTRIES} files, those of links included")
-    return found
+    return collection
 
 
 def _follow(
@@ -109,11 +109,18 @@ def _resolved(home: Directory, place: str, target: str) -> tuple[str | None, os.
     own = str(Path(f"/proc/self/fd/{home.fd}").readlink())
     if posixpath.isabs(target):
         absolute = posixpath.normpath(target)
-        above = next((it for it in (own, CONTAINER_HOME) if absolute.startswith(f"{it}/")), None)
+        above = next(
+            (
+                home_path
+                for home_path in (own, CONTAINER_HOME)
+                if absolute.startswith(f"{home_path}/")
+            ),
+            None,
+        )
         path = "" if above is None else absolute.removeprefix(f"{above}/")
     else:
         path = posixpath.normpath(posixpath.join(posixpath.dirname(place), target))
-    root = next((it for it in _ROOTS if path == it or path.startswith(f"{it}/")), None)
+    root = next((top for top in _ROOTS if path == top or path.startswith(f"{top}/")), None)
     if root is None:
         return None, None
     try:

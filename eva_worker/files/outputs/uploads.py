@@ -112,7 +112,7 @@ class OutputUploads:
             await self._remember()
 
     def _is_changed(self, files: Mapping[str, Found]) -> list[str]:
-        return [name for name, found in files.items() if self.sent.get(name) != _seen(found)]
+        return [name for name, file in files.items() if self.sent.get(name) != _seen(file)]
 
     async def _clear_the_way(self, changed: Iterable[str], files: Mapping[str, Found]) -> None:
         """Remove stored files in the way: a file has become a directory, or the reverse."""

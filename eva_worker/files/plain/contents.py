@@ -107,7 +107,7 @@ def inside(path: str, target: str, roots: Sequence[str] = ()) -> str | None:
     above = posixpath.dirname(path)
     if posixpath.isabs(target):
         whole = f"{posixpath.normpath(target)}/"
-        root = next((it for it in roots if whole.startswith(f"{it}/")), None)
+        root = next((top for top in roots if whole.startswith(f"{top}/")), None)
         if root is None:
             return None
         below = posixpath.normpath(whole.removeprefix(f"{root}/") or ".")
@@ -122,8 +122,8 @@ def inside(path: str, target: str, roots: Sequence[str] = ()) -> str | None:
 def document(contents: Contents) -> bytes:
     """The list of a copy."""
     files = [
-        {"mode": it.mode, "path": it.path, "sha256": it.sha256, "size": it.size}
-        for it in sorted(contents.files, key=lambda it: it.path)
+        {"mode": file.mode, "path": file.path, "sha256": file.sha256, "size": file.size}
+        for file in sorted(contents.files, key=lambda file: file.path)
     ]
     values = {
         "files": files,
@@ -156,8 +156,8 @@ def read(data: bytes) -> Contents:
     for path, target in links.items():
         if "\0" in target or posixpath.isabs(target) or inside(path, target) is None:
             raise BadOrder(f"a link that leaves its directory: {path[:200]!r}")
-    known = type(steps) is int and 0 <= steps <= MOST_STEPS
-    return Contents(files, directories, links, times, steps if known else 0)
+    valid = type(steps) is int and 0 <= steps <= MOST_STEPS
+    return Contents(files, directories, links, times, steps if valid else 0)
 
 
 def _map(values: Mapping[str, Any], name: str) -> list[tuple[str, Any]]:

@@ -82,8 +82,8 @@ def copies_in(run: str, keys: Collection[str]) -> list[Copy]:
     """The copies of a task run that exist, oldest first."""
     prefix = f"{plain_prefix(run)}/"
     names = (key.removeprefix(prefix) for key in keys if key.endswith(".json"))
-    found = (parsed(name.removesuffix(".json")) for name in names)
-    return sorted(copy for copy in found if copy is not None)
+    parsed_names = (parsed(name.removesuffix(".json")) for name in names)
+    return sorted(copy for copy in parsed_names if copy is not None)
 
 
 def newest(copies: Collection[Copy]) -> Copy | None:
@@ -108,7 +108,7 @@ def chosen(
     """
     first = f"{job}/0"
     attempts = {copy.attempt for of_run in copies.values() for copy in of_run}
-    for number in sorted((it for it in attempts if it < attempt), reverse=True):
+    for number in sorted((earlier for earlier in attempts if earlier < attempt), reverse=True):
         present = {
             member: [copy for copy in of_run if copy.attempt == number]
             for member, of_run in copies.items()

@@ -44,10 +44,10 @@ async def restore(
         Missing, Corrupt, StoreUnavailable, BadOrder: The download failed.
         TooLarge, InstanceFailed: The disk has no room for it.
     """
-    found = await _chosen(objects, key, source, gang)
-    if found is None:
+    choice = await _chosen(objects, key, source, gang)
+    if choice is None:
         return NOTHING
-    run, copy = found
+    run, copy = choice
     held = contents.read(await objects.get(copies.list_key(run, copy)))
     directory = await asyncio.to_thread(lambda: Directory.at(target, make=True))
     with directory:
@@ -118,9 +118,9 @@ async def _fetch(objects: Objects, run: str, entry: FileEntry, aside: Directory)
     place = Place(above, name)
     if await asyncio.to_thread(_digest, place) != entry.sha256:
         await objects.fetch(copies.blob_key(run, entry.sha256), place, size=entry.size)
-        found = await asyncio.to_thread(_digest, place)
-        if found != entry.sha256:
-            raise Corrupt(f"{entry.path[:200]!r}: digest {found} instead of {entry.sha256}")
+        digest = await asyncio.to_thread(_digest, place)
+        if digest != entry.sha256:
+            raise Corrupt(f"{entry.path[:200]!r}: digest {digest} instead of {entry.sha256}")
 
 
 def _digest(place: Place) -> str:

@@ -218,9 +218,13 @@ class PlainUploads:
             self._leave_out(path, f"it {reason}")
         entries = await each(listing.files, lambda found: self._entry(directory, found))
         files = [entry for entry in entries if entry is not None]
-        directories = [it for it in listing.directories if self._can_be_listed(it.path)]
-        times = {it.path: it.status.st_mtime_ns for it in (*listing.files, *directories)}
-        present = {file.path for file in files} | {it.path for it in directories}
+        directories = [
+            directory_entry
+            for directory_entry in listing.directories
+            if self._can_be_listed(directory_entry.path)
+        ]
+        times = {entry.path: entry.status.st_mtime_ns for entry in (*listing.files, *directories)}
+        present = {file.path for file in files} | {entry.path for entry in directories}
         roots = [f"{home}/checkpoints" for home in (self._home, CONTAINER_HOME)]
         links = {}
         for path, said in listing.links.items():
@@ -231,13 +235,13 @@ class PlainUploads:
                 links[path] = target
         held = Contents(
             files,
-            {it.path: stat.S_IMODE(it.status.st_mode) & 0o777 for it in directories},
+            {entry.path: stat.S_IMODE(entry.status.st_mode) & 0o777 for entry in directories},
             links,
             {path: ns for path, ns in times.items() if path in present},
             self._seen[1],
         )
-        seen = {_seen(found) for found in listing.files}
-        self._digests = {key: it for key, it in self._digests.items() if key in seen}
+        seen = {_seen(file) for file in listing.files}
+        self._digests = {key: digest for key, digest in self._digests.items() if key in seen}
         return held
 
     def _leave_out(self, path: str, reason: str) -> None:
@@ -311,8 +315,8 @@ class PlainUploads:
                 data = await self._objects.get(copies.list_key(self._key.run, copy))
                 self._lists[copy] = contents.read(data).digests
             self._number = max(self._number, copy.number)
-        there = {key.rpartition("/")[2] for key in keys}
-        self._known = there.intersection(set().union(*self._lists.values()))
+        blobs = {key.rpartition("/")[2] for key in keys}
+        self._known = blobs.intersection(set().union(*self._lists.values()))
 
     async def _prune(self) -> None:
         """Remove copies that no attempt will begin from, and contents that no copy has."""

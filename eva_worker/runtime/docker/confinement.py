@@ -95,7 +95,7 @@ def limits(isolation: Isolation) -> dict[str, Any]:
 
 
 def _has(info: Mapping[str, Any], option: str) -> bool:
-    return any(f"name={option}" in it.split(",") for it in info.get("SecurityOptions") or ())
+    return any(f"name={option}" in entry.split(",") for entry in info.get("SecurityOptions") or ())
 
 
 def _remapped_root(info: Mapping[str, Any]) -> tuple[int, int]:

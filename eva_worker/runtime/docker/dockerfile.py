@@ -187,7 +187,7 @@ class _Reader:
 
     def _base(self, rest: str) -> None:
         words = self._options("FROM", rest).split(" ")
-        platform = dict(it.partition("=")[::2] for it in rest.split(" ")).get("--platform", "")
+        platform = dict(word.partition("=")[::2] for word in rest.split(" ")).get("--platform", "")
         name = self._judge(words[0], "FROM")
         if len(words) > 2 and words[1].upper() == "AS":
             self._stages.add(words[2].lower())
@@ -195,7 +195,7 @@ class _Reader:
         if not name or name == _NOTHING:
             return
         base = Base(name, self._filled_in(platform))
-        if any(it.name == name and it != base for it in self.bases):
+        if any(other.name == name and other != base for other in self.bases):
             raise StartFailed(
                 f"{self._name}: FROM {name[:100]!r} stands for several platforms; name each by "
                 "its digest"
@@ -231,7 +231,7 @@ class _Reader:
         words = rest.split(" ")
         if rest.startswith("["):
             try:
-                words = [str(it) for it in json.loads(rest)]
+                words = [str(word) for word in json.loads(rest)]
             except ValueError:
                 words = rest.split(" ")
         for source in words[:-1] or words:
@@ -267,8 +267,8 @@ class _Reader:
 
     def _filled_in(self, text: str) -> str:
         def value(match: re.Match[str]) -> str:
-            known = self._arguments.get(match[1] or match[2])
-            return known or match[3] or ("" if known is not None else match[0])
+            argument = self._arguments.get(match[1] or match[2])
+            return argument or match[3] or ("" if argument is not None else match[0])
 
         return _VARIABLE.sub(value, text)
 

@@ -41,10 +41,14 @@ def kill_all(host: str, root: Path, *, instance: str) -> bool:
         return False
     try:
         wanted = [f"{name}={value}" for name, value in labels_of(instance, root).items()]
-        found = client.containers.list(
+        containers = client.containers.list(
             all=True, filters={"label": wanted}, ignore_removed=True, sparse=True
         )
-        alive = [it for it in found if it.attrs.get("State") not in {"exited", "dead"}]
+        alive = [
+            container
+            for container in containers
+            if container.attrs.get("State") not in {"exited", "dead"}
+        ]
         # At once: an engine may take long over one of them.
         with ThreadPoolExecutor(_AT_ONCE) as threads:
             list(threads.map(lambda container: _kill(container, root), alive))

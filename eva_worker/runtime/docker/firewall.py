@@ -97,7 +97,7 @@ def _with_iptables(ports: Sequence[int], run: Run) -> None:
     families = [("iptables", _METADATA), ("ip6tables", _METADATA_6)]
     for program, addresses in families[: 1 + _IPV6.exists()]:
         metadata = [["-d", address] for address in addresses]
-        rules = {"OUTPUT": [*([*tasks, *it] for it in metadata), *agent], "FORWARD": metadata}
+        rules = {"OUTPUT": [*([*tasks, *match] for match in metadata), *agent], "FORWARD": metadata}
         for hook, matches in rules.items():
             chain = f"{_CHAIN}-{hook}"
             # Restored as a whole: a chain that is named anew is emptied first.
@@ -111,11 +111,11 @@ def _with_iptables(ports: Sequence[int], run: Run) -> None:
 
 
 def _run(command: Sequence[str], given: str) -> None:
-    found = shutil.which(command[0], path="/usr/sbin:/sbin:/usr/bin:/bin")
-    if found is None:
+    program = shutil.which(command[0], path="/usr/sbin:/sbin:/usr/bin:/bin")
+    if program is None:
         raise FileNotFoundError(f"{command[0]} is not there")
     subprocess.run(
-        [found, *command[1:]],
+        [program, *command[1:]],
         input=given,
         check=True,
         capture_output=True,

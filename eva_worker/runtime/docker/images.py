@@ -84,7 +84,7 @@ class Images:
         return reference
 
     async def _make(self, reference: str, image: Image, making: _Preparation) -> None:
-        for left in reversed(range(_TRIES)):
+        for tries_left in reversed(range(_TRIES)):
             try:
                 if await in_thread("look for image", lambda: self._has(reference)):
                     return
@@ -93,7 +93,7 @@ class Images:
                 else:
                     await self._pull(reference, making)
             except FAILURES as error:
-                if not (unanswered(error) and left):
+                if not (unanswered(error) and tries_left):
                     failure = InstanceFailed if unanswered(error) else StartFailed
                     raise failure(f"image {reference}: {reason(error)}") from error
                 _log.warning("engine fails", image=reference, error=reason(error))

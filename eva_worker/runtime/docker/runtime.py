@@ -181,12 +181,12 @@ class DockerRuntime:
         if key not in self._containers:
             look = functools.partial(self._client.api.inspect_container, self._name(key))
             try:
-                found = await in_thread(f"look at {key}", look)
+                details = await in_thread(f"look at {key}", look)
             except NotFound:
                 return False
-            if not found["State"]["Pid"]:  # The container has not begun, or is over.
+            if not details["State"]["Pid"]:  # The container has not begun, or is over.
                 return False
-            self._containers[key] = found["Id"], found["State"]["Pid"]
+            self._containers[key] = details["Id"], details["State"]["Pid"]
         container, first = self._containers[key]
         # Engines without rights make no control groups.
         return in_control_group(pid, container) or (
@@ -271,7 +271,7 @@ class DockerRuntime:
     def _create(self, spec: TaskSpec, temporary: Path, confined: Confinement) -> Any:
         image = spec.image or self._default_image
         options = self._options(spec, temporary) | confined.options
-        for left in reversed(range(_START_TRIES)):
+        for tries_left in reversed(range(_START_TRIES)):
             try:
                 return self._client.containers.create(image, **options)
             except APIError as error:
@@ -280,7 +280,7 @@ class DockerRuntime:
                 # The name is taken, so an earlier try did reach the engine.
                 return self._client.containers.get(options["name"])
             except FAILURES as error:
-                if not left or self._closed.wait(RETRY_S):
+                if not tries_left or self._closed.wait(RETRY_S):
                     raise
                 _log.warning("engine fails", key=str(spec.key), error=reason(error))
         raise AssertionError

@@ -201,7 +201,7 @@ def _unshare(*, root: bool, apart: bool) -> None:
 
 
 def _mount(source: str, target: str, flags: int, kind: str = "", data: str = "") -> None:
-    texts = (os.fsencode(it) or None for it in (source, target, kind))
+    texts = (os.fsencode(text) or None for text in (source, target, kind))
     where, place, what = texts
     _check(_libc.mount(where, place, what, ctypes.c_ulong(flags), data.encode() or None))
 
@@ -254,7 +254,7 @@ def _put_back(place: str, descriptor: int) -> None:
 def _write_only(places: Iterable[str]) -> None:
     """Make everything read-only but some directories: the machine's files are mostly root's."""
     _set_read_only("/", set_=MOUNT_ATTR_RDONLY)
-    for place in sorted({os.path.realpath(it) for it in places if os.path.isdir(it)}):  # noqa: PTH112
+    for place in sorted({os.path.realpath(path) for path in places if os.path.isdir(path)}):  # noqa: PTH112
         _mount(place, place, MS_BIND | MS_REC)
         _set_read_only(place, clear=MOUNT_ATTR_RDONLY)
 

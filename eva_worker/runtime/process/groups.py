@@ -52,11 +52,11 @@ class Group:
 
     def kill(self) -> bool:
         """Kill all of its processes; returns whether there were none."""
-        found = list(self._processes())
-        for pid in found:
+        pids = list(self._processes())
+        for pid in pids:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
-        return not found
+        return not pids
 
     def remove(self) -> None:
         """Remove it; it stays while a process is in it."""
@@ -109,8 +109,11 @@ class Groups:
                 if not (reason := groups._tried()):
                     return groups._noted(home)
                 reasons.append(f"{parent}: {reason}")
-        if all((root / it / "cgroup.procs").exists() for it in _CONTROLLERS):
-            tops = {it: root / it / paths.get(it, "") / name for it in _CONTROLLERS}
+        if all((root / controller / "cgroup.procs").exists() for controller in _CONTROLLERS):
+            tops = {
+                controller: root / controller / paths.get(controller, "") / name
+                for controller in _CONTROLLERS
+            }
             groups = cls(tops, unified=False)
             if not (reason := groups._tried()):
                 return groups._noted(home)
@@ -145,7 +148,7 @@ class Groups:
         if self._unified:
             top = directories[0].parent
             top.mkdir(exist_ok=True)
-            wanted = " ".join(f"+{it}" for it in _CONTROLLERS)
+            wanted = " ".join(f"+{controller}" for controller in _CONTROLLERS)
             with contextlib.suppress(OSError):
                 (top.parent / "cgroup.subtree_control").write_text(wanted)
             (top / "cgroup.subtree_control").write_text(wanted)
@@ -193,12 +196,12 @@ class Groups:
 
 def _own_paths(own: Path) -> dict[str, str]:
     """The control groups of this process by controller; that of version 2 by an empty name."""
-    found = {}
+    paths = {}
     with contextlib.suppress(OSError):
         for line in own.read_text().splitlines():
             _, controllers, path = line.split(":", 2)
-            found.update(dict.fromkeys(controllers.split(","), path.strip("/")))
-    return found
+            paths.update(dict.fromkeys(controllers.split(","), path.strip("/")))
+    return paths
 
 
 def _has(controllers: Path) -> bool:

@@ -166,9 +166,9 @@ def _inherited(hidden: Sequence[str]) -> list[str]:
 def _below(places: Iterable[str], tops: Sequence[str]) -> list[str]:
     """Places that exist and lie below one of the tops; relative ones are left out."""
     above = [f"{os.path.realpath(top)}/" for top in tops]
-    found = {os.path.realpath(place) for place in places if place.startswith("/")}
+    real_paths = {os.path.realpath(place) for place in places if place.startswith("/")}
     return sorted(
         place
-        for place in found
+        for place in real_paths
         if any(place.startswith(top) for top in above) and os.access(place, os.F_OK)
     )

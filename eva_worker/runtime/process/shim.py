@@ -66,7 +66,9 @@ def write(name: str, document: dict[str, int | None]) -> None:
     """Write a JSON document of numbers and constants atomically, safe from a power cut."""
     aside = "." + name + ".new"
     with open(aside, "w", encoding="utf-8") as file:  # noqa: PTH123 - pathlib costs 5 ms here
-        file.write("{" + ", ".join(f'"{key}": {word(it)}' for key, it in document.items()) + "}")
+        file.write(
+            "{" + ", ".join(f'"{key}": {word(value)}' for key, value in document.items()) + "}"
+        )
         file.flush()
         os.fsync(file.fileno())
     os.replace(aside, name)  # noqa: PTH105
@@ -93,12 +95,12 @@ def descendants() -> list[int]:
     for name in os.listdir("/proc"):  # noqa: PTH208
         if name.isdigit() and (fields := stat(name)):
             parents[int(name)] = int(fields[1])
-    found: list[int] = []
+    pids: list[int] = []
     level = {os.getpid()}
     while level:
         level = {pid for pid, parent in parents.items() if parent in level}
-        found.extend(sorted(level))
-    return found
+        pids.extend(sorted(level))
+    return pids
 
 
 def send(pids: Iterable[int], number: int) -> None:

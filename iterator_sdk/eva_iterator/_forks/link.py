@@ -101,8 +101,8 @@ class Link:
 
     def hear(self, news: Round) -> None:
         """Takes note of what the agent says; an epoch that is over is ignored."""
-        known = self.round
-        if news == known or (known is not None and news.epoch < known.epoch):
+        current = self.round
+        if news == current or (current is not None and news.epoch < current.epoch):
             return
         self.round = news
         self.heard.set()

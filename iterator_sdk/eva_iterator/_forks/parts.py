@@ -81,9 +81,9 @@ def found(directory: Path) -> list[Part | LeftOut]:
     names = [path.name for path in directory.iterdir()]
     numbers = sorted(int(name) for name in names if _NUMBER.fullmatch(name))
     parts = [_noted(fork, directory / str(fork)) for fork in numbers if fork < MOST_FORKS]
-    known = {part.fork for part in parts}
+    present = {part.fork for part in parts}
     for name, reason in _json(directory / MISSING_FILE).items():
-        if _NUMBER.fullmatch(name) and int(name) < MOST_FORKS and int(name) not in known:
+        if _NUMBER.fullmatch(name) and int(name) < MOST_FORKS and int(name) not in present:
             parts.append(LeftOut(int(name), 0, str(reason)[:200]))
     return sorted(parts, key=lambda part: part.fork)
 

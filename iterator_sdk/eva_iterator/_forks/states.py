@@ -145,11 +145,11 @@ def check_range(state: Any) -> None:
 def _check_leaf(reference: Any, state: Any, path: str) -> None:
     for what in ("shape", "dtype", "layout"):
         wanted = getattr(reference, what, None)
-        found = getattr(state, what, None)
-        if wanted is not None and wanted != found:
+        actual = getattr(state, what, None)
+        if wanted is not None and wanted != actual:
             if what == "shape":
-                wanted, found = tuple(wanted), tuple(found or ())
-            raise Unfit(f"{path or 'state'} has {what} {found}, not {wanted}")
+                wanted, actual = tuple(wanted), tuple(actual or ())
+            raise Unfit(f"{path or 'state'} has {what} {actual}, not {wanted}")
 
 
 def _name(value: Any) -> str:

@@ -96,9 +96,9 @@ class SpotMarket:
 
     def _take_back(self, pool: OfferingId) -> None:
         """Take back what is too many, the youngest first."""
-        live = [it for it in self._there[pool] if self._cloud.is_there(it)]
+        live = [instance for instance in self._there[pool] if self._cloud.is_there(instance)]
         self._there[pool] = live
-        staying = [it for it in live if it not in self._leaving]
+        staying = [instance for instance in live if instance not in self._leaving]
         for instance in staying[self._capacity(pool) :]:
             self._interrupt(instance)
 
